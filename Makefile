@@ -1,0 +1,28 @@
+# make demo: trains the grid on the embedded corpus and writes outputs/demo/report.html
+# make test: the tests
+# Both make their own environment in .venv, with the versions of constraints.txt.
+
+PYTHON ?= python3
+
+.PHONY: demo test check clean
+
+demo: .venv/installed
+	.venv/bin/triptych train -m 'experiment=glob(dates/*)' run_dir=outputs/demo
+	.venv/bin/triptych compare outputs/demo --output outputs/demo/report.html
+
+test: .venv/installed
+	.venv/bin/python -m pytest
+
+check: .venv/installed
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv outputs

@@ -1,0 +1,55 @@
+"""What a network has and costs: parameters and floating-point operations."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from triptych.data.batch import Batch
+from triptych.nn import Network
+
+BatchShape = tuple[int, int, int]
+"""Rows, positions of ``tokens``, positions of ``source`` (0 without one)."""
+
+
+def count_parameters(network: Network) -> tuple[int, int]:
+    """All trainable parameters, and those outside of the embedding (a tied output layer is the embedding).
+
+    Args:
+        network: one of the three architectures; tied parameters count once.
+    """
+    embedding = set(network.embedding.parameters())
+    trainable = [p for p in network.parameters() if p.requires_grad]
+    return sum(p.numel() for p in trainable), sum(p.numel() for p in trainable if p not in embedding)
+
+
+def shape_of(batch: Batch) -> BatchShape:
+    """What the cost of a batch depends on."""
+    return (*batch.tokens.shape, 0 if batch.source is None else batch.source.shape[1])
+
+
+def training_flops(network: Network, shapes: Mapping[BatchShape, int]) -> int:
+    """Operations of the matrix products, forward and backward, of the given numbers of batches of each shape.
+
+    Padding is counted, and so are the pairs that a causal mask hides. torch's counter sees fused attention on the meta
+    device only.
+
+    Args:
+        network: on the meta device.
+        shapes: how many batches of each shape there were.
+    """
+    total = 0
+    for (rows, length, source_length), count in Counter(shapes).items():
+        tokens = torch.empty((rows, length), dtype=torch.long, device="meta")
+        mask = torch.empty((rows, length), dtype=torch.bool, device="meta")
+        with FlopCounterMode(display=False) as counter:
+            if source_length:
+                source = torch.empty((rows, source_length), dtype=torch.long, device="meta")
+                source_mask = torch.empty((rows, source_length), dtype=torch.bool, device="meta")
+                logits = network(source, tokens, source_mask, mask)
+            else:
+                logits = network(tokens, mask)
+            logits.sum().backward()
+        total += count * counter.get_total_flops()
+    return total

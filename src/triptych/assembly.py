@@ -1,0 +1,198 @@
+"""From a configuration, or a checkpoint, to a task with its network and its data."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from triptych.config import ConfigError, build, nearest, target_of
+from triptych.data import Corpus, CorpusFacts, DataModule, EncodedList, EncodedSet, Splits, Tokenizer, Windows
+from triptych.nn import Network
+from triptych.tasks import LanguageModeling, Task
+
+
+def check_grid(config: DictConfig) -> None:
+    """Refuses what the configuration alone shows to be impossible, before any data is read.
+
+    Raises:
+        ConfigError: an architecture that cannot do the task, or a corpus that cannot serve it.
+    """
+    task, model, corpus = target_of(config, "task"), target_of(config, "model"), target_of(config, "data")
+    architecture = model.architecture
+    if architecture in task.refusals:
+        raise ConfigError(f"task={task.name} on model={architecture}: {task.refusals[architecture]}")
+    check_corpus(task.name, corpus)
+
+
+def check_corpus(task: str, corpus: type[Corpus]) -> None:
+    """Refuses a corpus that cannot serve the task.
+
+    Raises:
+        ConfigError: such a corpus.
+    """
+    if task not in corpus.tasks:
+        raise ConfigError(f"task={task}: {corpus.__name__} serves {', '.join(corpus.tasks)}")
+
+
+def train_tokenizer(config: DictConfig, splits: Splits) -> Tokenizer:
+    """The configured tokenizer, trained on the texts and the targets of the training split."""
+    texts = (text for e in splits.train for text in (e.text, e.target) if text is not None)
+    tokenizer: Tokenizer = build(config, "tokenizer").train(texts)
+    return tokenizer
+
+
+def complete(config: DictConfig, tokenizer: Tokenizer, corpus: CorpusFacts) -> None:
+    """Fills in what the task, the tokenizer and the corpus decide, so that the configuration says it all.
+
+    Raises:
+        ConfigError: a vocabulary that is not the tokenizer's.
+    """
+    task, architecture = target_of(config, "task"), target_of(config, "model").architecture
+    if config.shape.vocab_size is None:
+        config.shape.vocab_size = tokenizer.vocab_size
+    if config.shape.vocab_size != tokenizer.vocab_size:
+        raise ConfigError(
+            f"shape.vocab_size={config.shape.vocab_size}, but the tokenizer has {tokenizer.vocab_size} tokens; "
+            "leave shape.vocab_size=null to take the tokenizer's"
+        )
+    head = config.model.head
+    if head.num_outputs is None:
+        head.num_outputs = task.num_outputs(tokenizer.vocab_size, corpus)
+    if head.pool is None:
+        head.pool = task.pools[architecture]
+    if config.model.tie_output is None:
+        config.model.tie_output = task.predicts_tokens and config.block.tie_output
+
+
+def make_task(config: DictConfig, tokenizer: Tokenizer, corpus: CorpusFacts) -> Task:
+    """The task on a new network; the weights are a function of the seed."""
+    torch.manual_seed(config.seed)
+    given = {
+        "network": build(config, "model"),
+        "tokenizer": tokenizer,
+        "corpus": corpus,
+        "optimizer": build(config, "optimizer"),
+        "schedule": build(config, "scheduler"),
+        "seed": config.seed,
+    }
+    return cast(Task, build(config, "task", given))
+
+
+def check_network(config: DictConfig) -> Network:
+    """Builds the network on the meta device, which costs nothing: shapes that cannot be are refused at once."""
+    trial = config.copy()
+    if trial.shape.vocab_size is None:
+        trial.shape.vocab_size = 8
+    for key, value in (("head.num_outputs", trial.shape.vocab_size), ("head.pool", "none"), ("tie_output", False)):
+        if OmegaConf.select(trial.model, key) is None:
+            OmegaConf.update(trial.model, key, value)
+    with torch.device("meta"):
+        network: Network = build(trial, "model")
+    return network
+
+
+def encode_splits(config: DictConfig, task: Task, splits: Splits) -> tuple[EncodedSet, EncodedSet, EncodedSet]:
+    """The three splits as the network will see them: line by line, or windows of a long text.
+
+    Raises:
+        ConfigError: an example that is longer than the table of positions.
+    """
+    parts = {"train": splits.train, "validation": splits.validation, "test": splits.test}
+    encoded: list[EncodedSet] = []
+    for name, examples in parts.items():
+        if not task.corpus.is_stream:
+            lines = EncodedList(task.encode(examples))
+            check_lengths(config, lines, name)
+            split: EncodedSet = lines
+        else:
+            assert isinstance(task, LanguageModeling)
+            (ids,) = task.tokenizer.encode([examples[0].text])
+            length = config.shape.max_length
+            stride = 1 if name == "train" else length  # training sees every window, evaluation every token once
+            split = Windows(np.array(ids), length=length, stride=stride, encode=task.encode_window)
+        encoded.append(split)
+    return encoded[0], encoded[1], encoded[2]
+
+
+def check_lengths(config: DictConfig, split: EncodedList, name: str) -> None:
+    """Refuses examples that the table of positions cannot hold.
+
+    Raises:
+        ConfigError: such an example.
+    """
+    if config.block.position not in ("learned", "sinusoidal"):
+        return
+    longest = max(
+        (max(len(item.tokens), 0 if item.source is None else len(item.source)) for item in split.items), default=0
+    )
+    if longest > config.shape.max_length:
+        raise ConfigError(
+            f"shape.max_length={config.shape.max_length}, but the longest {name} example has {longest} tokens; "
+            f"expected at least {longest}"
+        )
+
+
+def make_data_module(config: DictConfig, task: Task, splits: Splits) -> DataModule:
+    """The loaders of the three splits."""
+    train, validation, test = encode_splits(config, task, splits)
+    return DataModule(
+        train=train,
+        validation=validation,
+        test=test,
+        batch_size=config.batch.size,
+        accumulate=config.trainer.accumulate_grad_batches,
+        eval_batch_size=config.batch.eval_size,
+        num_workers=config.batch.num_workers,
+        seed=config.seed,
+    )
+
+
+def checkpoint_file(path: str | Path) -> Path:
+    """The checkpoint itself, or the newest one of a run directory.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    path = Path(path)
+    if path.is_dir():
+        path = path / "checkpoints" / "last.ckpt"
+    if not path.is_file():
+        siblings = sorted(str(p) for p in path.parent.glob("*.ckpt")) if path.parent.is_dir() else []
+        raise ConfigError(f"checkpoint={path}: no such file{nearest(str(path), siblings)}")
+    return path
+
+
+def restore(path: str | Path) -> tuple[DictConfig, Task, Mapping[str, Any]]:
+    """The configuration, the task with its weights, and the raw checkpoint.
+
+    Raises:
+        ConfigError: a file that is not a checkpoint of Triptych.
+    """
+    path = checkpoint_file(path)
+    try:
+        # weights_only: a checkpoint is data, never code
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+        facts = checkpoint["triptych"]
+    except Exception as error:
+        raise ConfigError(f"checkpoint={path}: not a checkpoint of Triptych ({type(error).__name__})") from None
+    config = OmegaConf.create(facts["config"])
+    tokenizer = Tokenizer.from_json(facts["tokenizer"])
+    corpus = CorpusFacts(tuple(facts["labels"]), tuple(facts["tag_labels"]), facts["is_stream"])
+    task = make_task(config, tokenizer, corpus)
+    task.load_state_dict(checkpoint["state_dict"])
+    return config, task.eval(), checkpoint
+
+
+def load(checkpoint: str | Path) -> Task:
+    """The trained task of a checkpoint, which is enough by itself; ``load(path).predict(texts)`` uses it.
+
+    Args:
+        checkpoint: a file, or a run directory (its newest checkpoint).
+
+    Raises:
+        ConfigError: no such file, or a file that is not a checkpoint of Triptych.
+    """
+    return restore(checkpoint)[1]

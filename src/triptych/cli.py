@@ -1,0 +1,114 @@
+"""The console command ``triptych``."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from triptych.config import ConfigError, EvaluateConfig, PredictConfig, TrainConfig, nearest
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+USAGE = """\
+triptych: trains and compares the three Transformer architectures.
+
+  triptych train experiment=dates/translation_full     train, validate, test; one directory for each run
+  triptych train -m experiment=... seed=1,2,3          a sweep: one process and one directory for each combination
+  triptych evaluate checkpoint=RUN                     the metrics of a checkpoint, or of a run's newest one
+  triptych predict checkpoint=RUN input=FILE           translate, classify or continue, line by line
+  triptych compare RUN... [--output PAGE.html]         tables, a page and a JSON file of finished runs
+
+After train, evaluate and predict stand Hydra overrides (key=value). `triptych COMMAND --help` says more.
+"""
+
+
+def main() -> int:
+    """Runs a sub-command and returns the exit status: 0, or 1 after a mistake of the user."""
+    arguments = sys.argv[1:]
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(USAGE)
+        return 0
+    command, rest = arguments[0], arguments[1:]
+    commands = ("train", "evaluate", "predict", "compare")
+    try:
+        if command == "compare":
+            compare(rest)
+        elif command in commands:
+            run_hydra(command, rest)
+        else:
+            raise ConfigError(f"triptych {command}: expected {', '.join(commands)}{nearest(command, commands)}")
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    return 0
+
+
+def compare(arguments: list[str]) -> None:
+    """``triptych compare``."""
+    parser = argparse.ArgumentParser(
+        prog="triptych compare", description="Compares finished runs: a table, an HTML page, comparison.json."
+    )
+    parser.add_argument("directories", nargs="+", type=Path, help="run directories, or folders that hold some")
+    parser.add_argument("--output", type=Path, default=Path("report.html"), help="the page; the JSON goes beside it")
+    parsed = parser.parse_args(arguments)
+    from triptych.report import compare
+
+    try:
+        compare(parsed.directories, parsed.output)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def run_hydra(command: str, arguments: list[str]) -> None:
+    """A sub-command whose arguments are Hydra's."""
+    import hydra
+    from hydra.core.config_store import ConfigStore
+    from hydra.core.plugins import Plugins
+
+    from triptych.launch import LocalLauncher, explain
+
+    store = ConfigStore.instance()
+    store.store(name="train_schema", node=TrainConfig)
+    store.store(name="evaluate_schema", node=EvaluateConfig)
+    store.store(name="predict_schema", node=PredictConfig)
+    Plugins.instance().register(LocalLauncher)
+    wants_traceback = os.environ.get("HYDRA_FULL_ERROR") == "1" and "TRIPTYCH_SHORT_ERRORS" not in os.environ
+    if not wants_traceback:
+        # Hydra then raises its composition errors instead of printing them, so that the answer can be ours. The second
+        # variable tells the processes of a sweep that the first was not the user's.
+        os.environ["HYDRA_FULL_ERROR"] = os.environ["TRIPTYCH_SHORT_ERRORS"] = "1"
+    sys.argv = [f"triptych {command}", *arguments]
+    main = hydra.main(version_base="1.3", config_path="pkg://triptych.conf", config_name=command)
+    try:
+        main(task_function(command))()
+    except Exception as error:
+        message = explain(error, command)
+        if wants_traceback or message is None:
+            raise
+        raise ConfigError(message) from None
+
+
+def task_function(command: str) -> "Callable[[DictConfig], None]":
+    """The function of a sub-command. Imported when it is called: torch and Lightning take seconds to import, and
+    neither --help nor a mistake in an override should wait for them."""
+
+    def run(config: "DictConfig") -> None:
+        os.environ.setdefault("WANDB_SILENT", "true")  # its summary would bury ours
+        import triptych.evaluate
+        import triptych.predict
+        import triptych.train
+
+        functions = {
+            "train": triptych.train.train,
+            "evaluate": triptych.evaluate.evaluate,
+            "predict": triptych.predict.predict,
+        }
+        functions[command](config)
+
+    return run

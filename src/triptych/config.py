@@ -1,0 +1,272 @@
+"""The typed root of the configuration, and ``build``, which makes objects of it. Imports nothing of ours.
+
+``build`` takes the place of ``hydra.utils.instantiate``: it builds only what is on an allow list, and answers a wrong
+name or type with the key, the value and the nearest valid choice.
+"""
+
+import dataclasses
+import difflib
+import importlib
+import inspect
+import math
+import os
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Union
+
+from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
+
+ALLOWED_PREFIXES = ("triptych.", "lightning.pytorch.")
+"""What a configuration may build; TRIPTYCH_ALLOW in the environment adds prefixes, separated by commas."""
+
+
+class ConfigError(ValueError):
+    """A mistake in the configuration; the message is for the user."""
+
+
+@dataclass
+class Shape:
+    """The size of a network; the same node feeds every architecture.
+
+    Attributes:
+        d_model: width.
+        num_layers: blocks of each stack (the full model has two stacks).
+        num_heads: heads of each attention.
+        d_ff: width of the feed-forward sub-layers.
+        vocab_size: tokens; None: as many as the tokenizer has.
+        max_length: positions of the learned or sinusoidal table; the window of a long text.
+    """
+
+    d_model: int = 128
+    num_layers: int = 2
+    num_heads: int = 4
+    d_ff: int = 512
+    vocab_size: int | None = None
+    max_length: int = 128
+
+
+@dataclass
+class Block:
+    """The options of the shared blocks; the same node feeds every stack.
+
+    Attributes:
+        norm: layer or rms.
+        norm_eps: added to the variance.
+        norm_position: pre or post.
+        activation: relu, gelu, gelu_tanh or silu.
+        gated: whether the feed-forward sub-layers are gated.
+        bias: whether the projections have a bias.
+        num_kv_heads: key and value heads; None: as many as query heads.
+        head_dim: width of each head; None: d_model / num_heads.
+        position: none, learned, sinusoidal, rotary or relative.
+        tie_output: whether the output layer is the token table, where the outputs are tokens.
+        dropout: of embeddings and of each sub-layer's output.
+        attention_dropout: of the attention weights.
+        feed_forward_dropout: of the hidden units of the feed-forward sub-layers.
+    """
+
+    norm: str = "layer"
+    norm_eps: float = 1e-5
+    norm_position: str = "pre"
+    activation: str = "gelu"
+    gated: bool = False
+    bias: bool = True
+    num_kv_heads: int | None = None
+    head_dim: int | None = None
+    position: str = "sinusoidal"
+    tie_output: bool = True
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    feed_forward_dropout: float = 0.0
+
+
+@dataclass
+class BatchConfig:
+    """How examples become batches.
+
+    Attributes:
+        size: examples of an update, over all ranks and accumulated batches.
+        eval_size: examples of a batch in validation and test; changes no metric.
+        num_workers: processes that collate ahead of time; 0: none.
+    """
+
+    size: int = 128
+    eval_size: int = 256
+    num_workers: int = 0
+
+
+@dataclass
+class TrainConfig:
+    """The root of a training run. The nodes that are not typed here are typed by what they build."""
+
+    shape: Shape = field(default_factory=Shape)
+    block: Block = field(default_factory=Block)
+    batch: BatchConfig = field(default_factory=BatchConfig)
+    model: dict[str, Any] = MISSING
+    task: dict[str, Any] = MISSING
+    data: dict[str, Any] = MISSING
+    tokenizer: dict[str, Any] = MISSING
+    optimizer: dict[str, Any] = MISSING
+    scheduler: dict[str, Any] = MISSING
+    trainer: dict[str, Any] = MISSING
+    logger: dict[str, Any] = MISSING
+    callbacks: dict[str, Any] = MISSING
+    seed: int = 1
+    run_dir: str = MISSING
+    test_weights: str = "last"
+
+
+@dataclass
+class EvaluateConfig:
+    """The root of ``triptych evaluate``.
+
+    Attributes:
+        checkpoint: file, or run directory (its newest checkpoint).
+        data: another corpus than the one of the training; None: the same.
+        eval_size: examples of a batch; changes no metric.
+    """
+
+    checkpoint: str = MISSING
+    data: dict[str, Any] | None = None
+    eval_size: int = 256
+
+
+@dataclass
+class PredictConfig:
+    """The root of ``triptych predict``.
+
+    Attributes:
+        checkpoint: file, or run directory (its newest checkpoint).
+        input: text file, an input a line; - is standard input.
+        output: file to write; - is standard output.
+        batch_size: inputs at a time.
+        max_new_tokens: the most tokens to write for an input; None: as in the training's configuration.
+        temperature: 0: the likeliest token each time; above: sampling.
+        top_k: sample from the k likeliest tokens; 0: from all.
+        top_p: sample from the likeliest tokens that together have this probability.
+        seed: of the sampling.
+    """
+
+    checkpoint: str = MISSING
+    input: str = "-"
+    output: str = "-"
+    batch_size: int = 64
+    max_new_tokens: int | None = None
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 1
+
+
+def nearest(name: str, valid: Sequence[str]) -> str:
+    """The valid name most like this one, as the end of an error message; empty if none is like it."""
+    matches = difflib.get_close_matches(name, valid, n=1)
+    return f"; did you mean {matches[0]}?" if matches else ""
+
+
+def target_of(config: DictConfig, key: str) -> Any:
+    """The class or function that ``key._target_`` names.
+
+    Raises:
+        ConfigError: no such thing, or not on the allow list.
+    """
+    path = OmegaConf.select(config, f"{key}._target_")
+    if not isinstance(path, str):
+        raise ConfigError(f"{key}: expected a group choice with a _target_, got {OmegaConf.select(config, key)}")
+    prefixes = (*ALLOWED_PREFIXES, *filter(None, os.environ.get("TRIPTYCH_ALLOW", "").split(",")))
+    if not path.startswith(prefixes):
+        raise ConfigError(f"{key}._target_={path}: not allowed; expected one of {', '.join(prefixes)}...")
+    module, _, name = path.rpartition(".")
+    try:
+        target = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError):
+        raise ConfigError(f"{key}._target_={path}: there is no such class") from None
+    if not f"{target.__module__}.".startswith(prefixes):  # an alias may lead elsewhere
+        raise ConfigError(f"{key}._target_={path} is {target.__module__}.{name}: not allowed")
+    return target
+
+
+def build(config: DictConfig, key: str, given: Mapping[str, object] | None = None) -> Any:
+    """Calls what ``key._target_`` names with the other values of the node; nodes within are built first.
+
+    Args:
+        config: the whole configuration.
+        key: of the node, for instance "model.encoder".
+        given: arguments that do not stand in the configuration.
+
+    Raises:
+        ConfigError: an unknown setting, a missing one, or a value of the wrong type.
+    """
+    given = given or {}
+    target = target_of(config, key)
+    node = OmegaConf.select(config, key)
+    parameters = inspect.signature(target).parameters
+    try:
+        hints = typing.get_type_hints(target if dataclasses.is_dataclass(target) else target.__init__)
+    except NameError:  # a library's annotations may name what it imports for type checkers only
+        hints = {}
+    takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+    settings = [n for n, p in parameters.items() if n not in given and p.kind is not inspect.Parameter.VAR_KEYWORD]
+    arguments: dict[str, object] = dict(given)
+    for name in node:
+        if name == "_target_":
+            continue
+        if name not in settings and not takes_any:
+            raise ConfigError(f"{key}.{name}: {target.__name__} has no such setting{nearest(name, settings)}")
+        value = node[name]
+        if isinstance(value, DictConfig) and "_target_" in value:
+            arguments[name] = build(config, f"{key}.{name}")
+            continue
+        if isinstance(value, DictConfig | ListConfig):
+            value = OmegaConf.to_container(value, resolve=True)
+        check_type(f"{key}.{name}", value, hints.get(name, Any))
+        arguments[name] = value
+    for name in settings:
+        if name not in arguments and parameters[name].default is inspect.Parameter.empty:
+            raise ConfigError(f"{key}.{name} is missing: {target.__name__} needs it")
+    try:
+        return target(**arguments)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def check_type(key: str, value: object, hint: Any) -> None:
+    """Compares a value with a type annotation, as far as configurations can hold such values.
+
+    Raises:
+        ConfigError: the value does not fit, or is not a finite number.
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{key}={value}: expected a finite number")
+    if not _fits(value, hint):
+        choices = [str(choice) for choice in _choices(hint)]
+        expected = f"one of {', '.join(choices)}" if choices else str(getattr(hint, "__name__", hint))
+        raise ConfigError(f"{key}={value}: expected {expected}{nearest(str(value), choices)}")
+
+
+def _fits(value: object, hint: Any) -> bool:
+    origin = typing.get_origin(hint)
+    if origin in (Union, types.UnionType):
+        return any(_fits(value, part) for part in typing.get_args(hint))
+    if origin is Literal:
+        return value in typing.get_args(hint)
+    if hint is None or hint is type(None):
+        return value is None
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if hint in (str, bool):
+        return isinstance(value, hint)
+    if origin in (list, Sequence):
+        part = typing.get_args(hint)[0]
+        return isinstance(value, list) and all(_fits(item, part) for item in value)
+    return True
+
+
+def _choices(hint: Any) -> list[object]:
+    if typing.get_origin(hint) is Literal:
+        return list(typing.get_args(hint))
+    return [choice for part in typing.get_args(hint) for choice in _choices(part)]

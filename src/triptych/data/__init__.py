@@ -1,0 +1,34 @@
+"""Corpora, tokenizers, samplers and batches."""
+
+from triptych.data.batch import IGNORE, Batch, Encoded, EncodedList, EncodedSet, collate, pad
+from triptych.data.corpus import Corpus, CorpusFacts, sha256
+from triptych.data.dates import Dates
+from triptych.data.example import Example, Splits
+from triptych.data.loading import DataModule
+from triptych.data.plain_text import PlainText
+from triptych.data.tokenizers import BytePairs, Bytes, Characters, Tokenizer, TrainableTokenizer
+from triptych.data.windows import Windows
+
+__all__ = [
+    "IGNORE",
+    "Batch",
+    "BytePairs",
+    "Bytes",
+    "Characters",
+    "Corpus",
+    "CorpusFacts",
+    "DataModule",
+    "Dates",
+    "Encoded",
+    "EncodedList",
+    "EncodedSet",
+    "Example",
+    "PlainText",
+    "Splits",
+    "Tokenizer",
+    "TrainableTokenizer",
+    "Windows",
+    "collate",
+    "pad",
+    "sha256",
+]

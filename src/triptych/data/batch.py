@@ -1,0 +1,169 @@
+"""Encoded examples, and the batches that they are collated into."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, Self
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from triptych.data.example import Example
+from triptych.data.tokenizers import PAD
+
+IGNORE = -100
+"""The label of a position that is not scored (the default of torch's cross-entropy)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """An example as the network will see it.
+
+    Attributes:
+        tokens: what the only stack, or the decoder of the full model, reads.
+        labels: what it should answer: one at each position of ``tokens`` (IGNORE: not scored), or one for the whole.
+        source: what the encoder of the full model reads.
+        prefix: the number of leading labels that a prefix model would have been given (language modelling).
+        example: where it comes from; None for a window of a long text.
+    """
+
+    tokens: Int[np.ndarray, " length"]
+    labels: Int[np.ndarray, " labels"]
+    source: Int[np.ndarray, " source"] | None = None
+    prefix: int = 0
+    example: Example | None = None
+
+    @property
+    def size(self) -> int:
+        """Tokens that the network reads; examples of like size make batches with little padding."""
+        return len(self.tokens) + (0 if self.source is None else len(self.source))
+
+    @property
+    def num_scored(self) -> int:
+        """Labels that count."""
+        return int((self.labels != IGNORE).sum())
+
+
+class EncodedSet(Protocol):
+    """A split, encoded: random access to its examples, and what the sampler must know of all of them."""
+
+    @property
+    def sizes(self) -> Int[np.ndarray, " examples"]:
+        """Tokens of each example."""
+        ...
+
+    @property
+    def num_scored(self) -> Int[np.ndarray, " examples"]:
+        """Scored labels of each example."""
+        ...
+
+    def __getitem__(self, index: int) -> Encoded:
+        """One example."""
+        ...
+
+
+class EncodedList:
+    """A split whose examples are all in memory."""
+
+    def __init__(self, items: Sequence[Encoded]) -> None:
+        self.items = items
+        self.sizes: Int[np.ndarray, " examples"] = np.array([item.size for item in items])
+        self.num_scored: Int[np.ndarray, " examples"] = np.array([item.num_scored for item in items])
+
+    def __getitem__(self, index: int) -> Encoded:
+        """One example."""
+        return self.items[index]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Encoded examples side by side, padded on the right.
+
+    Attributes:
+        tokens: what the only stack, or the decoder of the full model, reads.
+        mask: True at real tokens.
+        labels: what it should answer; IGNORE where nothing is scored.
+        source: what the encoder of the full model reads.
+        source_mask: True at real source tokens.
+        prefix: see ``Encoded``.
+        normalizer: scored labels of the whole update that this batch is a part of, over all ranks and accumulated
+            batches; the loss is a sum divided by it.
+        examples: where the rows come from.
+        num_real: real tokens of ``tokens`` and ``source``.
+    """
+
+    tokens: Int[Tensor, "batch length"]
+    mask: Bool[Tensor, "batch length"]
+    labels: Int[Tensor, "batch labels"]
+    source: Int[Tensor, "batch source"] | None
+    source_mask: Bool[Tensor, "batch source"] | None
+    prefix: Int[Tensor, " batch"]
+    normalizer: int
+    examples: Sequence[Example | None]
+    num_real: int
+
+    def to(self, device: torch.device, non_blocking: bool = False) -> Self:
+        """The same batch on another device."""
+
+        def move(tensor: Tensor) -> Tensor:
+            return tensor.to(device, non_blocking=non_blocking)
+
+        return replace(
+            self,
+            tokens=move(self.tokens),
+            mask=move(self.mask),
+            labels=move(self.labels),
+            source=None if self.source is None else move(self.source),
+            source_mask=None if self.source_mask is None else move(self.source_mask),
+            prefix=move(self.prefix),
+        )
+
+    @property
+    def num_slots(self) -> int:
+        """Positions that are computed, padding included."""
+        return self.tokens.numel() + (0 if self.source is None else self.source.numel())
+
+
+def pad(
+    rows: Sequence[Int[np.ndarray, " length"] | Sequence[int]], value: int = PAD, *, left: bool = False
+) -> tuple[Int[Tensor, "rows longest"], Bool[Tensor, "rows longest"]]:
+    """Rows of unequal length as one matrix, and True where it is real.
+
+    Args:
+        rows: token ids or labels.
+        value: what fills up.
+        left: whether the padding stands before the row instead of after it.
+    """
+    longest = max(len(row) for row in rows)
+    matrix = np.full((len(rows), longest), value, dtype=np.int64)
+    mask = np.zeros((len(rows), longest), dtype=bool)
+    for i, row in enumerate(rows):
+        place = slice(longest - len(row), longest) if left else slice(len(row))
+        matrix[i, place] = row
+        mask[i, place] = True
+    return torch.from_numpy(matrix), torch.from_numpy(mask)
+
+
+def collate(items: Sequence[Encoded], normalizer: int | None = None) -> Batch:
+    """The batch of these examples.
+
+    Args:
+        items: encoded examples, all with a source or all without.
+        normalizer: scored labels of the whole update; None: those of this batch.
+    """
+    tokens, mask = pad([item.tokens for item in items])
+    labels, _ = pad([item.labels for item in items], IGNORE)
+    sources = [item.source for item in items if item.source is not None]
+    source, source_mask = pad(sources) if sources else (None, None)
+    return Batch(
+        tokens=tokens,
+        mask=mask,
+        labels=labels,
+        source=source,
+        source_mask=source_mask,
+        prefix=torch.tensor([item.prefix for item in items]),
+        normalizer=sum(item.num_scored for item in items) if normalizer is None else normalizer,
+        examples=[item.example for item in items],
+        num_real=sum(item.size for item in items),
+    )

@@ -1,0 +1,53 @@
+"""What every source of data offers."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from triptych.data.example import Example, Splits
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusFacts:
+    """What a trained model must remember of its corpus.
+
+    Attributes:
+        labels: the classes of classification.
+        tag_labels: the classes of tagging.
+        is_stream: whether the texts are long and are read in windows, not line by line.
+    """
+
+    labels: tuple[str, ...] = ()
+    tag_labels: tuple[str, ...] = ()
+    is_stream: bool = False
+
+
+class Corpus(Protocol):
+    """A source of examples.
+
+    Attributes:
+        tasks: the tasks that it can serve.
+        facts: what a model must remember of it.
+    """
+
+    tasks: tuple[str, ...]
+    facts: CorpusFacts
+
+    def splits(self) -> Splits:
+        """The examples."""
+        ...
+
+    def optimum(self, task: str, architecture: str, examples: Sequence[Example]) -> dict[str, float]:
+        """The best values of the metrics that any model can reach on these examples, as far as they are known."""
+        ...
+
+
+def sha256(splits: Splits) -> str:
+    """Equal for equal examples in equal order."""
+    digest = hashlib.sha256()
+    for split in (splits.train, splits.validation, splits.test):
+        digest.update(b"\x00split")
+        for example in split:
+            digest.update(repr(example).encode())
+    return digest.hexdigest()

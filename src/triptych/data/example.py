@@ -1,0 +1,32 @@
+"""What a corpus hands over: examples in three splits."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One example of a corpus. A task uses the fields it needs and refuses a corpus that lacks them.
+
+    Attributes:
+        text: the input, or the whole text of a language model.
+        target: the text to produce (translation).
+        label: the class of the whole text (classification).
+        tags: one tag for each word of ``words`` (tagging).
+        words: the text cut into the units that are tagged (tagging).
+    """
+
+    text: str
+    target: str | None = None
+    label: str | None = None
+    words: tuple[str, ...] | None = None
+    tags: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Splits:
+    """The three parts of a corpus. Selection looks at ``validation`` only; ``test`` is read once, at the end."""
+
+    train: Sequence[Example]
+    validation: Sequence[Example]
+    test: Sequence[Example]

@@ -1,0 +1,101 @@
+"""Autoregressive decoding: each chosen token is the next input."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+class NextToken(Protocol):
+    """What decoding needs of a model (``triptych.models.Continuation`` is one)."""
+
+    def __call__(self, tokens: Int[Tensor, "batch new"]) -> Float[Tensor, "batch vocab"]:
+        """Logits of the token after the last of ``tokens``, which follow those given before."""
+        ...
+
+    def select(self, rows: Int[Tensor, " rows"]) -> None:
+        """Keeps the given rows of the batch, in the given order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the next token is chosen: p ~ softmax(logits / temperature), cut to the likeliest tokens.
+
+    Attributes:
+        temperature: 0 is greedy (the likeliest token), 1 samples from the model's own distribution.
+        top_k: keep the k likeliest tokens; 0: all (Fan et al. 2018).
+        top_p: keep the smallest set of likeliest tokens whose probabilities reach p; 1: all (Holtzman et al. 2020).
+        seed: of the draws.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.temperature < 0:
+            raise ValueError(f"temperature={self.temperature}: expected 0 (greedy) or more")
+        if self.top_k < 0:
+            raise ValueError(f"top_k={self.top_k}: expected 0 (all tokens) or more")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p={self.top_p}: expected more than 0 and at most 1 (all tokens)")
+
+    def distribution(self, logits: Float[Tensor, "batch vocab"]) -> Float[Tensor, "batch vocab"]:
+        """The probabilities that are sampled from; needs a temperature above 0."""
+        logits = logits / self.temperature
+        if self.top_k:
+            smallest_kept = logits.topk(min(self.top_k, logits.shape[-1])).values[:, -1:]
+            logits = logits.masked_fill(logits < smallest_kept, float("-inf"))
+        if self.top_p < 1:
+            ordered, order = logits.sort(descending=True)
+            before = ordered.softmax(-1).cumsum(-1) - ordered.softmax(-1)  # probability of all likelier tokens
+            dropped = torch.zeros_like(before, dtype=torch.bool).scatter(1, order, before >= self.top_p)
+            logits = logits.masked_fill(dropped, float("-inf"))
+        return logits.softmax(-1)
+
+    def choose(self, logits: Float[Tensor, "batch vocab"], generator: torch.Generator) -> Int[Tensor, " batch"]:
+        """One token for each row."""
+        if self.temperature == 0:
+            return logits.argmax(-1)
+        return torch.multinomial(self.distribution(logits.float()), 1, generator=generator)[:, 0]
+
+
+@torch.inference_mode()
+def generate(
+    next_token: NextToken,
+    prompt: Int[Tensor, "batch length"],
+    *,
+    end: int,
+    max_new_tokens: int,
+    sampling: Sampling,
+) -> list[list[int]]:
+    """New tokens for each row, up to and without the end token. Finished rows leave the batch.
+
+    Args:
+        next_token: the model.
+        prompt: the tokens it starts from.
+        end: token that ends a sequence.
+        max_new_tokens: the most tokens to add to a sequence.
+        sampling: how each token is chosen.
+    """
+    generator = torch.Generator(prompt.device).manual_seed(sampling.seed)
+    outputs: list[list[int]] = [[] for _ in range(len(prompt))]
+    rows = list(range(len(prompt)))
+    tokens = prompt
+    for _ in range(max_new_tokens):
+        chosen = sampling.choose(next_token(tokens), generator)
+        going_on = [i for i, token in enumerate(chosen.tolist()) if token != end]
+        for i in going_on:
+            outputs[rows[i]].append(int(chosen[i]))
+        if not going_on:
+            break
+        if len(going_on) < len(rows):
+            kept = torch.tensor(going_on, device=prompt.device)
+            next_token.select(kept)
+            chosen, rows = chosen[kept], [rows[i] for i in going_on]
+        tokens = chosen[:, None]
+    return outputs

@@ -1,0 +1,76 @@
+"""``triptych evaluate``: the metrics of a checkpoint."""
+
+import tempfile
+from typing import Any, cast
+
+import lightning as L
+from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+from rich.table import Table
+
+from triptych.assembly import check_corpus, checkpoint_file, encode_splits, restore
+from triptych.config import ConfigError, build, target_of
+from triptych.data import Corpus, DataModule
+from triptych.tasks import Task
+
+
+def evaluate(config: DictConfig) -> None:
+    """Prints the metrics of a checkpoint on the validation and test splits of its corpus, or of another.
+
+    Args:
+        config: composed by Hydra from conf/evaluate.yaml.
+
+    Raises:
+        ConfigError: no such checkpoint, or a corpus that cannot serve its task.
+    """
+    trained, task, _ = restore(config.checkpoint)
+    if config.data is not None:
+        trained.data = config.data
+    check_corpus(task.name, target_of(trained, "data"))
+    trained.batch.eval_size = config.eval_size
+    metrics = evaluation(trained, task)
+    table = Table(title=str(checkpoint_file(config.checkpoint)))
+    table.add_column("metric")
+    table.add_column("value", justify="right")
+    for name, value in metrics.items():
+        table.add_row(name, f"{value:.6g}")
+    Console().print(table)
+
+
+def evaluation(config: DictConfig, task: Task) -> dict[str, float]:
+    """The metrics of a task on the validation and test splits of a corpus.
+
+    Args:
+        config: of the training, perhaps with another corpus.
+        task: with its weights.
+    """
+    corpus: Corpus = build(config, "data")
+    try:
+        train, validation, test = encode_splits(config, task, corpus.splits())
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    data = DataModule(
+        train=train,
+        validation=validation,
+        test=test,
+        batch_size=config.batch.size,
+        accumulate=1,
+        eval_batch_size=config.batch.eval_size,
+        num_workers=config.batch.num_workers,
+        seed=config.seed,
+    )
+    settings = cast(dict[str, Any], OmegaConf.to_container(config.trainer, resolve=True))
+    with tempfile.TemporaryDirectory() as directory:
+        trainer = L.Trainer(
+            accelerator=settings["accelerator"],
+            devices=1,
+            precision=settings["precision"],
+            limit_val_batches=settings["limit_val_batches"],
+            limit_test_batches=settings["limit_test_batches"],
+            logger=False,
+            enable_checkpointing=False,
+            enable_model_summary=False,
+            default_root_dir=directory,
+        )
+        values = {**trainer.validate(task, data, verbose=False)[0], **trainer.test(task, data, verbose=False)[0]}
+    return {name: float(value) for name, value in values.items()}

@@ -1,0 +1,50 @@
+"""A decoder in the middle of its work."""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from triptych.nn import Head, KeyValueCache
+
+
+class Continuation:
+    """What is known of the sequences so far; called with new tokens, it gives the logits of the next one.
+
+    Args:
+        decode: the decoder: (tokens, mask, memory, memory_mask) to states; it fills ``cache``.
+        head: states to logits.
+        cache: keys and values so far.
+        mask: True at the real tokens of the prompts (padded on the left); None: no padding.
+        memory: the encoder's states, for a decoder that looks at them.
+        memory_mask: True at real positions of the memory; None: all are real.
+    """
+
+    def __init__(
+        self,
+        decode: Callable[[Tensor, Tensor | None, Tensor | None, Tensor | None], Tensor],
+        head: Head,
+        *,
+        cache: KeyValueCache,
+        mask: Bool[Tensor, "batch length"] | None = None,
+        memory: Float[Tensor, "batch source d_model"] | None = None,
+        memory_mask: Bool[Tensor, "batch source"] | None = None,
+    ) -> None:
+        self._decode, self._head, self._cache = decode, head, cache
+        self._mask, self._memory, self._memory_mask = mask, memory, memory_mask
+
+    def __call__(self, tokens: Int[Tensor, "batch new"]) -> Float[Tensor, "batch vocab"]:
+        """Logits of the token after the last of ``tokens``, which follow those given before."""
+        if self._mask is not None and self._cache.length:
+            self._mask = torch.cat((self._mask, torch.ones_like(tokens, dtype=torch.bool)), dim=1)
+        states = self._decode(tokens, self._mask, self._memory, self._memory_mask)
+        logits: Tensor = self._head(states[:, -1:])
+        return logits[:, 0]
+
+    def select(self, rows: Int[Tensor, " rows"]) -> None:
+        """Keeps the given rows of the batch, in the given order: finished sequences leave, beams are copied."""
+        self._cache.select(rows)
+        self._mask = None if self._mask is None else self._mask[rows]
+        self._memory = None if self._memory is None else self._memory[rows]
+        self._memory_mask = None if self._memory_mask is None else self._memory_mask[rows]

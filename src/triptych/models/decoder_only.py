@@ -1,0 +1,67 @@
+"""The decoder by itself: every position sees only what comes before it (GPT's shape)."""
+
+from typing import ClassVar
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from triptych.models.continuation import Continuation
+from triptych.nn import Embedding, Head, KeyValueCache, Network, Stack
+
+
+class DecoderOnly(Network):
+    """head(decoder(embedding(tokens))) with a causal decoder. Radford et al. 2018, section 3.1.
+
+    Args:
+        embedding: of the tokens.
+        decoder: a causal stack without cross-attention.
+        head: the next token at each position, or classes of the last position.
+        tie_output: whether the head's matrix is the token table.
+
+    Raises:
+        ValueError: a stack that is not causal, or a tie of matrices of different shapes.
+    """
+
+    architecture: ClassVar[str] = "decoder_only"
+
+    def __init__(self, *, embedding: Embedding, decoder: Stack, head: Head, tie_output: bool = False) -> None:
+        super().__init__(embedding=embedding, head=head, tie_output=tie_output)
+        if not decoder.causal:
+            raise ValueError("model.decoder.causal=false: a decoder must not see the future; EncoderOnly sees it")
+        self.decoder = decoder
+
+    def forward(
+        self, tokens: Int[Tensor, "batch length"], mask: Bool[Tensor, "batch length"] | None = None
+    ) -> Float[Tensor, "batch *length outputs"]:
+        """Logits.
+
+        Args:
+            tokens: token ids.
+            mask: True at real tokens; None: all are real. Padding on the right needs no mask, since no position sees
+                what follows it (a pooled head does need it, to find the last real token).
+        """
+        logits: Tensor = self.head(self._states(tokens, mask), mask)
+        return logits
+
+    def continuation(self, mask: Bool[Tensor, "batch length"] | None, *, capacity: int) -> Continuation:
+        """Starts decoding: the result, called with the prompt and then with each new token, gives the next logits.
+
+        Args:
+            mask: True at the real tokens of the prompts, which are padded on the left; None: no padding.
+            capacity: the most positions, prompt included.
+        """
+        cache = KeyValueCache(num_layers=len(self.decoder.layers), capacity=capacity)
+
+        def decode(tokens: Tensor, mask: Tensor | None, memory: Tensor | None, memory_mask: Tensor | None) -> Tensor:
+            return self._states(tokens, mask, cache)
+
+        return Continuation(decode, self.head, cache=cache, mask=mask)
+
+    def _states(self, tokens: Tensor, mask: Tensor | None, cache: KeyValueCache | None = None) -> Tensor:
+        past = 0 if cache is None else cache.length
+        positions = None
+        if mask is not None:  # real tokens are counted from 0, wherever the padding stands
+            positions = (mask.long().cumsum(1) - 1).clamp(min=0)[:, past:]
+        x = self.embedding(tokens, positions, start=past)
+        states: Tensor = self.decoder(x, mask=mask, positions=positions, cache=cache)
+        return states

@@ -1,0 +1,42 @@
+"""The encoder by itself: every position sees every other (BERT's shape)."""
+
+from typing import ClassVar
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from triptych.nn import Embedding, Head, Network, Stack
+
+
+class EncoderOnly(Network):
+    """head(encoder(embedding(tokens))). Devlin et al. 2019, section 3.
+
+    Args:
+        embedding: of the tokens.
+        encoder: a stack that is not causal.
+        head: what is predicted: classes of the pooled text, tags or masked tokens at each position.
+        tie_output: whether the head's matrix is the token table.
+
+    Raises:
+        ValueError: a causal stack, or a tie of matrices of different shapes.
+    """
+
+    architecture: ClassVar[str] = "encoder_only"
+
+    def __init__(self, *, embedding: Embedding, encoder: Stack, head: Head, tie_output: bool = False) -> None:
+        super().__init__(embedding=embedding, head=head, tie_output=tie_output)
+        if encoder.causal:
+            raise ValueError("model.encoder.causal=true: an encoder sees both sides; DecoderOnly is the causal one")
+        self.encoder = encoder
+
+    def forward(
+        self, tokens: Int[Tensor, "batch length"], mask: Bool[Tensor, "batch length"] | None = None
+    ) -> Float[Tensor, "batch *length outputs"]:
+        """Logits.
+
+        Args:
+            tokens: token ids.
+            mask: True at real tokens; None: all are real.
+        """
+        logits: Tensor = self.head(self.encoder(self.embedding(tokens), mask=mask), mask)
+        return logits

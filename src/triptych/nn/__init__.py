@@ -1,0 +1,28 @@
+"""The shared blocks. Plain PyTorch: nothing here knows Lightning, Hydra, data or tasks."""
+
+from triptych.nn.attention import MultiHeadAttention, attend
+from triptych.nn.block import Block
+from triptych.nn.cache import KeyValueCache
+from triptych.nn.embedding import Embedding
+from triptych.nn.feed_forward import FeedForward
+from triptych.nn.head import Head
+from triptych.nn.masks import Visibility
+from triptych.nn.network import Network
+from triptych.nn.position import RelativeBias, Rotary, sinusoids
+from triptych.nn.stack import Stack
+
+__all__ = [
+    "Block",
+    "Embedding",
+    "FeedForward",
+    "Head",
+    "KeyValueCache",
+    "MultiHeadAttention",
+    "Network",
+    "RelativeBias",
+    "Rotary",
+    "Stack",
+    "Visibility",
+    "attend",
+    "sinusoids",
+]

@@ -1,0 +1,128 @@
+"""Scaled dot-product and multi-head attention."""
+
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from triptych.nn.cache import LayerCache
+from triptych.nn.masks import Visibility, causal_mask
+from triptych.nn.position import Angles, Rotary
+
+
+def attend(
+    q: Float[Tensor, "batch heads queries head_dim"],
+    k: Float[Tensor, "batch kv_heads keys head_dim"],
+    v: Float[Tensor, "batch kv_heads keys head_dim"],
+    visibility: Visibility,
+    bias: Float[Tensor, "1 heads queries keys"] | None = None,
+    *,
+    dropout: float = 0.0,
+) -> Float[Tensor, "batch heads queries head_dim"]:
+    """softmax(q k^T / sqrt(head_dim) + bias + mask) v; the one place that chooses a kernel.
+
+    A query that sees nothing gets zeros. With fewer key heads than query heads, query head i reads key head
+    floor(i kv_heads / heads) (grouped-query attention, Ainslie et al. 2023). Vaswani et al. 2017, section 3.2.1.
+
+    Args:
+        q: queries.
+        k: keys.
+        v: values.
+        visibility: who may attend to whom.
+        bias: added to the scaled scores, for instance a relative position bias.
+        dropout: probability of dropping an attention weight; 0 outside of training.
+    """
+    mask, causal = visibility.mask, visibility.causal
+    if bias is not None:
+        if causal:
+            mask, causal = causal_mask(q.shape[2], k.shape[2], q.device), False
+        mask = bias.to(q.dtype) if mask is None else bias.to(q.dtype).masked_fill(~mask, float("-inf"))
+    grouped = q.shape[1] != k.shape[1]
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, enable_gqa=grouped
+    )
+
+
+class MultiHeadAttention(nn.Module):
+    """concat(head_1, ..., head_h) W_o with head_i = attend(x W_q, m W_k, m W_v); m is x itself or a memory.
+
+    Vaswani et al. 2017, section 3.2.2.
+
+    Args:
+        d_model: width of the input and the output.
+        num_heads: query heads.
+        num_kv_heads: key and value heads; None: as many as query heads.
+        head_dim: width of each head; None: d_model / num_heads.
+        bias: whether the four projections have one.
+        dropout: probability of dropping an attention weight.
+
+    Raises:
+        ValueError: heads that do not divide the width, or key heads that do not divide the query heads.
+    """
+
+    def __init__(
+        self,
+        *,
+        d_model: int,
+        num_heads: int,
+        num_kv_heads: int | None = None,
+        head_dim: int | None = None,
+        bias: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        if head_dim is None:
+            if d_model % num_heads:
+                divisors = [heads for heads in range(1, d_model + 1) if d_model % heads == 0]
+                nearest = min(divisors, key=lambda heads: abs(heads - num_heads))
+                raise ValueError(
+                    f"shape.num_heads={num_heads} does not divide shape.d_model={d_model}; nearest that does: {nearest}"
+                )
+            head_dim = d_model // num_heads
+        if num_heads % num_kv_heads:
+            raise ValueError(f"block.num_kv_heads={num_kv_heads} does not divide shape.num_heads={num_heads}")
+        self.head_dim, self.dropout = head_dim, dropout
+        self.q = nn.Linear(d_model, num_heads * head_dim, bias=bias)
+        self.k = nn.Linear(d_model, num_kv_heads * head_dim, bias=bias)
+        self.v = nn.Linear(d_model, num_kv_heads * head_dim, bias=bias)
+        self.o = nn.Linear(num_heads * head_dim, d_model, bias=bias)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch queries d_model"],
+        memory: Float[Tensor, "batch keys d_model"] | None = None,
+        *,
+        visibility: Visibility,
+        bias: Float[Tensor, "1 heads queries keys"] | None = None,
+        angles: Angles | None = None,
+        cache: LayerCache | None = None,
+    ) -> Float[Tensor, "batch queries d_model"]:
+        """Self-attention, or cross-attention when there is a memory.
+
+        Args:
+            x: the queries' side.
+            memory: the keys' side of cross-attention (the encoder's output).
+            visibility: who may attend to whom.
+            bias: added to the scores.
+            angles: of rotary positions, for queries and keys.
+            cache: keys and values of earlier positions; the new ones are added (a memory's are added once).
+        """
+        q = self._split(self.q(x))
+        if angles is not None:
+            q = Rotary.rotate(q, angles)
+        if memory is not None and cache is not None and cache.length:
+            k, v = cache.contents
+        else:
+            source = x if memory is None else memory
+            k, v = self._split(self.k(source)), self._split(self.v(source))
+            if angles is not None:
+                k = Rotary.rotate(k, angles)
+            if cache is not None:
+                cache.append(k, v)
+                k, v = cache.contents
+        heads = attend(q, k, v, visibility, bias, dropout=self.dropout if self.training else 0.0)
+        y: Tensor = self.o(heads.transpose(1, 2).flatten(2))
+        return y
+
+    def _split(self, x: Float[Tensor, "batch length width"]) -> Float[Tensor, "batch heads length head_dim"]:
+        return x.view(*x.shape[:2], -1, self.head_dim).transpose(1, 2)

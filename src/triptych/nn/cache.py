@@ -1,0 +1,72 @@
+"""Keys and values kept between decoding steps."""
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+class LayerCache:
+    """Keys and values of one attention sub-layer; the buffer is allocated at first use and then filled in place.
+
+    Args:
+        capacity: the most positions it will hold.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.length = 0
+        self._buffers: tuple[Tensor, Tensor] | None = None
+
+    def append(
+        self, keys: Float[Tensor, "batch kv_heads new head_dim"], values: Float[Tensor, "batch kv_heads new head_dim"]
+    ) -> None:
+        """Stores the keys and values of new positions behind those there.
+
+        Raises:
+            ValueError: more positions than the capacity.
+        """
+        start, end = self.length, self.length + keys.shape[2]
+        if end > self.capacity:
+            raise ValueError(f"the cache holds {self.capacity} positions, {end} were asked for")
+        if self._buffers is None:
+            shape = (*keys.shape[:2], self.capacity, keys.shape[3])
+            self._buffers = keys.new_empty(shape), values.new_empty(shape)
+        self._buffers[0][:, :, start:end] = keys
+        self._buffers[1][:, :, start:end] = values
+        self.length = end
+
+    @property
+    def contents(
+        self,
+    ) -> tuple[Float[Tensor, "batch kv_heads length head_dim"], Float[Tensor, "batch kv_heads length head_dim"]]:
+        """All keys and values stored so far."""
+        assert self._buffers is not None
+        return self._buffers[0][:, :, : self.length], self._buffers[1][:, :, : self.length]
+
+    def select(self, rows: Int[Tensor, " rows"]) -> None:
+        """Keeps the given rows of the batch, in the given order."""
+        if self._buffers is not None:
+            self._buffers = self._buffers[0][rows], self._buffers[1][rows]
+
+
+class KeyValueCache:
+    """The cache of a whole decoder: self-attention grows with each position, cross-attention is computed once.
+
+    Args:
+        num_layers: decoder layers.
+        capacity: the most positions that will be decoded, the prompt included.
+        memory_length: positions of the encoder that the decoder looks at; 0 without cross-attention.
+    """
+
+    def __init__(self, *, num_layers: int, capacity: int, memory_length: int = 0) -> None:
+        self.self_attention = [LayerCache(capacity) for _ in range(num_layers)]
+        self.cross_attention = [LayerCache(memory_length) for _ in range(num_layers)]
+
+    @property
+    def length(self) -> int:
+        """Positions decoded so far."""
+        return self.self_attention[0].length
+
+    def select(self, rows: Int[Tensor, " rows"]) -> None:
+        """Keeps the given rows of the batch, in the given order: finished sequences leave, beams are copied."""
+        for layer in (*self.self_attention, *self.cross_attention):
+            layer.select(rows)

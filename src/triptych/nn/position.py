@@ -1,0 +1,103 @@
+"""Where a token stands: sinusoids, rotary embedding, relative bias. (Learned positions are a plain table.)"""
+
+import math
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+
+def sinusoids(num_positions: int, d_model: int) -> Float[Tensor, "positions d_model"]:
+    """PE[p, 2i] = sin(p w_i), PE[p, 2i+1] = cos(p w_i) with w_i = 10000^(-2i / d_model).
+
+    Computed in float64, then rounded. Vaswani et al. 2017, section 3.5.
+
+    Args:
+        num_positions: rows of the table; positions start at 0.
+        d_model: width, even.
+
+    Raises:
+        ValueError: an odd width.
+    """
+    if d_model % 2:
+        raise ValueError(f"shape.d_model={d_model}: sinusoidal positions need an even width")
+    frequencies = 10000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
+    angles = torch.arange(num_positions, dtype=torch.float64)[:, None] * frequencies
+    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1).float()
+
+
+Angles = tuple[Float[Tensor, "#batch 1 length half"], Float[Tensor, "#batch 1 length half"]]
+"""cos and sin of the rotation of every position and frequency."""
+
+
+class Rotary(nn.Module):
+    """Rotates the pairs (i, i + D/2) of queries and keys by the angle p theta^(-2i / D).
+
+    Scores then depend on the distance of two positions alone. Su et al. 2021, section 3.4; the pairing is LLaMA's.
+
+    Args:
+        head_dim: D, even.
+        theta: base of the frequencies.
+    """
+
+    frequencies: Tensor
+
+    def __init__(self, *, head_dim: int, theta: float = 10000.0) -> None:
+        super().__init__()
+        if head_dim % 2:
+            raise ValueError(f"head_dim={head_dim}: rotary positions need an even width of each head")
+        frequencies = theta ** (-torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
+        self.register_buffer("frequencies", frequencies.float(), persistent=False)
+
+    def forward(self, positions: Int[Tensor, "#batch length"]) -> Angles:
+        """The angles of these positions; computed once for all layers."""
+        angles = positions[:, None, :, None].float() * self.frequencies
+        return angles.cos(), angles.sin()
+
+    @staticmethod
+    def rotate(
+        x: Float[Tensor, "batch heads length head_dim"], angles: Angles
+    ) -> Float[Tensor, "batch heads length head_dim"]:
+        """(a, b) -> (a cos - b sin, b cos + a sin) for the two halves a, b of each head."""
+        cos, sin = angles
+        a, b = x.float().chunk(2, dim=-1)
+        return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1).type_as(x)
+
+
+class RelativeBias(nn.Module):
+    """A learned score for each head and bucket of the distance between key and query, added before the softmax.
+
+    Near distances have a bucket each, far ones share buckets that grow logarithmically. Raffel et al. 2020 (T5),
+    section 2.1. One table serves all layers of a stack.
+
+    Args:
+        num_heads: heads of the attention.
+        causal: whether keys lie only at or before the query (then all buckets serve the past).
+        num_buckets: rows of the table.
+        max_distance: from this distance on, all share the last bucket.
+    """
+
+    def __init__(self, *, num_heads: int, causal: bool, num_buckets: int = 32, max_distance: int = 128) -> None:
+        super().__init__()
+        self.causal, self.num_buckets, self.max_distance = causal, num_buckets, max_distance
+        self.table = nn.Embedding(num_buckets, num_heads)
+
+    def buckets(self, num_queries: int, num_keys: int) -> Int[Tensor, "queries keys"]:
+        """The bucket of each pair; the queries are the last of the key positions."""
+        device = self.table.weight.device
+        queries = torch.arange(num_keys - num_queries, num_keys, device=device)[:, None]
+        distance = torch.arange(num_keys, device=device)[None] - queries
+        if self.causal:
+            size, offset, distance = self.num_buckets, torch.zeros_like(distance), (-distance).clamp(min=0)
+        else:
+            size = self.num_buckets // 2
+            offset, distance = (distance > 0) * size, distance.abs()
+        near = size // 2
+        # float32 as in the published models: the floor at bucket borders depends on it
+        far = torch.log(distance.clamp(min=1).float() / near) / math.log(self.max_distance / near) * (size - near)
+        return offset + torch.where(distance < near, distance, (near + far.long()).clamp(max=size - 1))
+
+    def forward(self, num_queries: int, num_keys: int) -> Float[Tensor, "1 heads queries keys"]:
+        """The bias of each head for the last ``num_queries`` of ``num_keys`` positions."""
+        bias: Tensor = self.table(self.buckets(num_queries, num_keys))
+        return bias.permute(2, 0, 1)[None]

@@ -1,0 +1,88 @@
+"""``triptych predict``: texts in, answers out."""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from omegaconf import DictConfig
+from rich.progress import track
+
+from triptych.assembly import restore
+from triptych.config import ConfigError
+from triptych.decoding import Sampling
+from triptych.tasks import Task
+from triptych.tasks.base import Prediction
+from triptych.tasks.generative import GenerativeTask
+
+
+def predict(config: DictConfig) -> None:
+    """Translates, classifies or continues each line of the input, by what the checkpoint was trained for.
+
+    Args:
+        config: composed by Hydra from conf/predict.yaml.
+
+    Raises:
+        ConfigError: no such checkpoint or input, or settings of the sampling that cannot be.
+    """
+    try:
+        sampling = Sampling(config.temperature, config.top_k, config.top_p, config.seed)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    if config.input != "-" and not Path(config.input).is_file():
+        raise ConfigError(f"input={config.input}: no such file")
+    _, task, _ = restore(config.checkpoint)
+    if isinstance(task, GenerativeTask):
+        task.sampling = sampling
+        task.max_new_tokens = config.max_new_tokens or task.max_new_tokens
+    texts = read_lines(config.input)
+    with output(config.output) as file:
+        starts = range(0, len(texts), config.batch_size)
+        for start in track(starts, description="predicting", console=None, disable=config.output == "-"):
+            write(file, task, texts[start : start + config.batch_size])
+
+
+def write(file: TextIO, task: Task, texts: list[str]) -> None:
+    """One line for each text: the text written, or the class and its probabilities as JSON."""
+    for prediction in task.predict(texts, batch_size=len(texts)):
+        file.write(as_line(prediction) + "\n")
+
+
+def as_line(prediction: Prediction) -> str:
+    """A prediction as one line: line breaks in a text are written as \\n."""
+    if isinstance(prediction, str):
+        return prediction.replace("\\", "\\\\").replace("\n", "\\n") if "\n" in prediction else prediction
+    return json.dumps(dataclasses.asdict(prediction), ensure_ascii=False)
+
+
+def read_lines(path: str) -> list[str]:
+    """The lines of a file or of standard input (-).
+
+    Raises:
+        ConfigError: a line that is not UTF-8.
+    """
+    content = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    lines = content.split(b"\n")
+    if lines[-1] == b"":
+        lines.pop()
+    texts = []
+    for number, line in enumerate(lines, 1):
+        try:
+            texts.append(line.decode("utf-8").removesuffix("\r"))
+        except UnicodeDecodeError:
+            raise ConfigError(f"{'standard input' if path == '-' else path}, line {number}: not UTF-8") from None
+    return texts
+
+
+@contextmanager
+def output(path: str) -> Iterator[TextIO]:
+    """The file to write to; - is standard output."""
+    if path == "-":
+        yield sys.stdout
+        return
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w", encoding="utf-8") as file:
+        yield file

@@ -1,0 +1,44 @@
+"""The comparison of runs, from their directories alone: a table on the terminal, one HTML page, ``comparison.json``."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.console import Console
+
+from triptych.report.page import render_page
+from triptych.report.records import find_runs
+from triptych.report.table import print_tables
+from triptych.report.verdicts import audit, group_runs, judge
+
+__all__ = ["compare"]
+
+
+def compare(directories: Sequence[Path], output: Path) -> None:
+    """Compare the runs at or below some directories.
+
+    Writes the page, and ``comparison.json`` beside it, and prints the table.
+
+    Args:
+        directories: run directories, or parents of them.
+        output: the page to write; its folder is made where it is missing.
+
+    Raises:
+        ValueError: in one line, no run was found, or which file is damaged, at which key, and what was expected there.
+    """
+    found = find_runs(directories, output.parent)
+    groups = group_runs(found.runs)
+    verdicts = [judge(group) for group in groups]
+    audits = [audit(group) for group in groups]
+    record = {
+        "runs": [{**run.summary, "directory": run.directory} for run in found.runs],
+        "verdicts": [asdict(verdict) for verdict in verdicts],
+        "audit": [asdict(difference) for differences in audits for difference in differences],
+    }
+    page = render_page(groups, verdicts, audits, found.unfinished)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.with_name("comparison.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    output.write_text(page, encoding="utf-8", errors="replace")
+    print_tables(groups, verdicts, audits, found.unfinished, Console())
+    print(f"{output}\n{output.with_name('comparison.json')}")

@@ -1,0 +1,102 @@
+"""The primary metric of each task, and how its values are put into words."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from triptych.report.records import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric that runs are compared by.
+
+    Attributes:
+        key: its name in ``Run.metrics``.
+        title: its name in a sentence.
+        higher_is_better: which way is up.
+        unit: ``"%"`` for shares of one, otherwise what follows the number (may be empty).
+        optimum_name: what the best reachable value is called.
+    """
+
+    key: str
+    title: str
+    higher_is_better: bool
+    unit: str
+    optimum_name: str
+
+    @property
+    def direction(self) -> str:
+        """``higher is better`` or ``lower is better``."""
+        return "higher is better" if self.higher_is_better else "lower is better"
+
+    def show(self, value: float) -> str:
+        """A value in words, such as ``97.2 %`` or ``0.812 bits/byte``."""
+        if self.unit == "%":
+            hidden = value < 1 <= round(value, 3)  # 99.96 % is not 100.0 %
+            return f"{100 * value:.{2 if hidden else 1}f} %"
+        return f"{value:.3f} {self.unit}".rstrip()
+
+    def show_difference(self, *differences: float) -> str:
+        """Differences in words, such as ``0.9 points`` or, of two, ``0.5 to 1.3 points``."""
+        scale, unit = (100, "points") if self.unit == "%" else (1, self.unit)
+        return f"{' to '.join(_short(scale * x) for x in differences)} {unit}".rstrip()
+
+    def show_gap(self, value: float, optimum: float) -> str:
+        """Where a value stands to the optimum, such as ``0.4 points below the ceiling``."""
+        relative = self.unit == "bits/byte" and optimum > 0
+        gap = value / optimum - 1 if relative else value - optimum
+        if abs(gap) < 5e-5:
+            return f"at the {self.optimum_name}"
+        size = f"{_short(100 * abs(gap))} %" if relative else self.show_difference(abs(gap))
+        return f"{size} {'above' if gap > 0 else 'below'} the {self.optimum_name}"
+
+
+def _short(number: float) -> str:
+    return f"{number:.1f}" if abs(number) >= 1 else f"{number:.2g}"
+
+
+EXACT_MATCH = Metric("test/exact_match", "exact match", True, "%", "ceiling")
+BLEU = Metric("test/bleu", "BLEU", True, "", "ceiling")
+ACCURACY = Metric("test/accuracy", "accuracy", True, "%", "ceiling")
+BITS_PER_BYTE = Metric("test/bits_per_byte", "bits per byte", False, "bits/byte", "entropy")
+CONTINUATION = Metric(
+    "test/continuation_bits_per_byte", "bits per byte of the continuation", False, "bits/byte", "entropy"
+)
+LOSS = Metric("test/loss", "loss", False, "", "minimum")
+
+_PRIMARY = {
+    "translation": (EXACT_MATCH, BLEU),
+    "classification": (ACCURACY,),
+    "tagging": (ACCURACY,),
+    "language_modeling": (BITS_PER_BYTE,),
+    "denoising": (LOSS,),
+}
+
+
+def metric_key(metric: Metric, run: Run) -> str:
+    """The key that holds the metric in this run: the full model's ``test/bits_per_byte`` is its continuation's."""
+    return BITS_PER_BYTE.key if metric is CONTINUATION and run.architecture == "full" else metric.key
+
+
+def primary_metric(runs: Sequence[Run]) -> Metric:
+    """Choose the metric that all runs of one task are compared by.
+
+    Args:
+        runs: the runs of one task on the same data.
+
+    Returns:
+        the first of the task's metrics that every run has.
+
+    Raises:
+        ValueError: in one line, a run's ``summary.json``, the key, and what was expected there.
+    """
+    task = runs[0].task
+    full_language_model = task == "language_modeling" and any(run.architecture == "full" for run in runs)
+    candidates = (CONTINUATION,) if full_language_model else _PRIMARY[task]
+    for metric in candidates:
+        if all(metric_key(metric, run) in run.metrics for run in runs):
+            return metric
+    metric = candidates[-1]
+    lacking = next(run for run in runs if metric_key(metric, run) not in run.metrics)
+    expected = " or ".join(metric_key(metric, lacking) for metric in candidates)
+    raise ValueError(f"{lacking.directory}/summary.json: key metrics has no {expected}, expected in each {task} run")

@@ -1,0 +1,263 @@
+"""Reading run directories: ``summary.json`` and the curves in ``metrics.csv``."""
+
+import csv
+import json
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+ARCHITECTURES = {"full": "full", "encoder_only": "encoder-only", "decoder_only": "decoder-only"}
+"""The name of each architecture in a summary, and in a sentence; the order is the order of every table and chart."""
+
+TASKS = ("translation", "classification", "tagging", "language_modeling", "denoising")
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One logged metric against the number of updates.
+
+    Attributes:
+        steps: the updates, ascending.
+        values: the logged values, not necessarily finite.
+    """
+
+    steps: tuple[int, ...]
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One finished run. Except for the last three, the fields are those of ``summary.json``.
+
+    Attributes:
+        metrics: values on the test set; NaN where the run has no finite value.
+        optimum: the best value reachable on that test set, where it is known.
+        summary: ``summary.json`` as it is (a number that is not finite became ``None``, as JSON has none).
+        directory: the run directory, relative to the folder of the report.
+        curves: the columns of ``metrics.csv``; empty without that file.
+    """
+
+    experiment: str
+    architecture: str
+    task: str
+    data: str
+    seed: int
+    params: int
+    non_embedding_params: int
+    train_flops: float
+    train_tokens: int
+    updates: int
+    wall_time_s: float
+    tokens_per_s: float
+    metrics: Mapping[str, float]
+    optimum: Mapping[str, float]
+    tested_weights: str
+    num_layers: Mapping[str, int]
+    weights_sha256: str
+    git_commit: str | None
+    data_sha256: str
+    tokenizer_sha256: str
+    versions: Mapping[str, str]
+    hardware: str
+    precision: str
+    tokens_per_update: float
+    command: str
+    samples: Sequence[Mapping[str, str]]
+    summary: Mapping[str, Any]
+    directory: str
+    curves: Mapping[str, Curve]
+
+
+@dataclass(frozen=True, slots=True)
+class RunSet:
+    """What was found below the directories given.
+
+    Attributes:
+        runs: the finished runs, by task, data, architecture, experiment and seed.
+        unfinished: run directories with a ``metrics.csv`` and no ``summary.json``, relative to the report.
+    """
+
+    runs: tuple[Run, ...]
+    unfinished: tuple[str, ...]
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_object_of(check: Callable[[object], bool]) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, dict) and all(map(check, value.values()))
+
+
+def _is_samples(value: object) -> bool:
+    keys = ("input", "output", "reference")
+    return isinstance(value, list) and all(isinstance(x, dict) and all(_is_text(x.get(k)) for k in keys) for x in value)
+
+
+_COUNT = ("a whole number", _is_count)
+_NUMBER = ("a finite number", _is_number)
+_TEXT = ("a text", _is_text)
+_EXPECTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "experiment": _TEXT,
+    "architecture": (f"one of {', '.join(ARCHITECTURES)}", lambda value: _is_text(value) and value in ARCHITECTURES),
+    "task": (f"one of {', '.join(TASKS)}", lambda value: value in TASKS),
+    "data": _TEXT,
+    "seed": _COUNT,
+    "params": _COUNT,
+    "non_embedding_params": _COUNT,
+    "train_flops": _NUMBER,
+    "train_tokens": _COUNT,
+    "updates": _COUNT,
+    "wall_time_s": _NUMBER,
+    "tokens_per_s": _NUMBER,
+    "metrics": ("an object of numbers", _is_object_of(lambda value: value is None or _is_number(value))),
+    "optimum": ("an object of finite numbers", _is_object_of(_is_number)),
+    "tested_weights": ("last or best", lambda value: value in ("last", "best")),
+    "num_layers": ("an object of whole numbers", _is_object_of(_is_count)),
+    "weights_sha256": _TEXT,
+    "git_commit": ("a text or null", lambda value: value is None or _is_text(value)),
+    "data_sha256": _TEXT,
+    "tokenizer_sha256": _TEXT,
+    "versions": ("an object of texts", _is_object_of(_is_text)),
+    "hardware": _TEXT,
+    "precision": _TEXT,
+    "tokens_per_update": _NUMBER,
+    "command": _TEXT,
+    "samples": ("a list of objects with the texts input, output and reference", _is_samples),
+}
+assert set(_EXPECTED) == {field.name for field in fields(Run)} - {"summary", "directory", "curves"}
+
+
+def read_summary(path: Path) -> dict[str, Any]:
+    """Read and check one ``summary.json``; NaN and infinities become ``None``.
+
+    Args:
+        path: the file.
+
+    Returns:
+        the summary, with any further keys it has.
+
+    Raises:
+        ValueError: in one line, the file, the key, and what was expected there.
+    """
+    try:
+        summary = json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda _: None)
+    except ValueError as error:
+        raise ValueError(f"{path}: damaged, expected JSON: {error}") from error
+    if not isinstance(summary, dict):
+        raise ValueError(f"{path}: expected a JSON object, found {type(summary).__name__}")
+    for key, (expected, check) in _EXPECTED.items():
+        if key not in summary:
+            raise ValueError(f"{path}: key {key} is missing, expected {expected}")
+        if not check(summary[key]):
+            raise ValueError(f"{path}: key {key} is {json.dumps(summary[key])[:60]}, expected {expected}")
+    return summary
+
+
+def read_curves(path: Path) -> dict[str, Curve]:
+    """Read a ``metrics.csv`` of Lightning's CSVLogger. Of two rows for one update (a resumed run) the later one counts.
+
+    Args:
+        path: the file.
+
+    Returns:
+        each metric's logged values; blank cells are left out.
+
+    Raises:
+        ValueError: in one line, the file, the line, the column, and what was expected there.
+    """
+    points: dict[str, dict[int, float]] = {}
+    with path.open(encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file, restkey="cells after the last column", restval="")
+        if "step" not in (reader.fieldnames or ()):
+            raise ValueError(f"{path}: column step is missing, expected the columns epoch, step and the metrics")
+        for row in reader:
+            for name, cell in row.items():
+                if not cell or name == "epoch":
+                    continue
+                try:
+                    number = float(cell)
+                    step = int(row["step"])
+                except (TypeError, ValueError):
+                    where = f"line {reader.line_num}, column {name}"
+                    raise ValueError(f"{path}: {where} is {cell!r} at step {row['step']!r}, expected numbers") from None
+                if name != "step":
+                    points.setdefault(name, {})[step] = number
+    ordered = {name: sorted(column.items()) for name, column in points.items()}
+    return {name: Curve(tuple(s for s, _ in column), tuple(v for _, v in column)) for name, column in ordered.items()}
+
+
+def read_run(directory: Path, relative_to: Path) -> Run:
+    """Read one run directory.
+
+    Args:
+        directory: the run directory, with ``summary.json`` and usually ``metrics.csv``.
+        relative_to: the folder that ``Run.directory`` is relative to.
+
+    Returns:
+        the run.
+
+    Raises:
+        ValueError: as ``read_summary`` and ``read_curves``.
+    """
+    summary = read_summary(directory / "summary.json")
+    table = directory / "metrics.csv"
+    checked = {key: summary[key] for key in _EXPECTED}
+    checked["metrics"] = {key: math.nan if value is None else value for key, value in summary["metrics"].items()}
+    return Run(
+        **checked,
+        summary=summary,
+        directory=_relative(directory, relative_to),
+        curves=read_curves(table) if table.is_file() else {},
+    )
+
+
+def find_runs(directories: Sequence[Path], relative_to: Path) -> RunSet:
+    """Read every run at or below the directories.
+
+    Args:
+        directories: run directories, or parents of them at any depth.
+        relative_to: the folder that the directories in the answer are relative to.
+
+    Returns:
+        the finished and the unfinished runs.
+
+    Raises:
+        ValueError: no run at or below one of the directories, no finished run at all, or a damaged file.
+    """
+    finished: set[Path] = set()
+    started: set[Path] = set()
+    for directory in directories:
+        found = {path.parent.resolve() for path in directory.rglob("summary.json")}
+        logged = {path.parent.resolve() for path in directory.rglob("metrics.csv")}
+        if not found | logged:
+            raise ValueError(f"{directory}: no run found, expected a directory with summary.json at or below it")
+        finished |= found
+        started |= logged
+    unfinished = {path for path in started if finished.isdisjoint((path, *path.parents))}
+    if not finished:
+        names = ", ".join(map(str, directories))
+        raise ValueError(f"{names}: no finished run found, expected summary.json ({len(unfinished)} unfinished)")
+    order = list(ARCHITECTURES)
+    runs = sorted(
+        (read_run(path, relative_to) for path in finished),
+        key=lambda run: (
+            TASKS.index(run.task), run.data, order.index(run.architecture), run.experiment, run.seed, run.directory,
+        ),
+    )  # fmt: skip
+    return RunSet(tuple(runs), tuple(sorted(_relative(path, relative_to) for path in unfinished)))
+
+
+def _relative(path: Path, start: Path) -> str:
+    return Path(os.path.relpath(path.resolve(), start.resolve())).as_posix()

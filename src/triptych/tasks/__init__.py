@@ -1,0 +1,8 @@
+"""Tasks as LightningModules: what is read, what is scored, what is predicted. The network is given to them."""
+
+from triptych.tasks.base import Task
+from triptych.tasks.classification import Classification
+from triptych.tasks.language_modeling import LanguageModeling
+from triptych.tasks.translation import Translation
+
+__all__ = ["Classification", "LanguageModeling", "Task", "Translation"]

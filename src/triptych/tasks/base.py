@@ -1,0 +1,226 @@
+"""What all tasks share: the loss, the optimizer, the clock, the metrics' bookkeeping."""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import lightning as L
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from lightning.pytorch.utilities.types import OptimizerLRScheduler
+from torch import Tensor, nn
+from torchmetrics import MeanMetric, Metric
+
+from triptych.data.batch import IGNORE, Batch, Encoded
+from triptych.data.corpus import CorpusFacts
+from triptych.data.example import Example
+from triptych.data.tokenizers import BOS, EOS, Tokenizer
+from triptych.nn import Network
+from triptych.nn.head import PoolName
+from triptych.optim import AdamW, Schedule
+
+STAGES = ("val", "test")
+
+
+@dataclass(frozen=True, slots=True)
+class ClassPrediction:
+    """The likeliest class of a text, and the probability of each."""
+
+    label: str
+    probabilities: dict[str, float]
+
+
+Prediction = str | ClassPrediction
+
+
+class Task(L.LightningModule):
+    """A task on a network that is given to it.
+
+    The loss of an update is the mean cross-entropy of all of its scored labels, over all ranks and accumulated
+    batches: the sampler counts them beforehand, so that the split changes nothing.
+
+    A task is a layout (how an example becomes tokens and labels for an architecture), metrics, and a prediction.
+
+    Args:
+        network: an ``EncoderOnly``, ``DecoderOnly`` or ``EncoderDecoder``.
+        tokenizer: of the texts.
+        corpus: what is known of the corpus (its classes, for instance).
+        optimizer: makes the optimizer of the network.
+        schedule: factor of the learning rate at each update.
+        seed: dropout at each update follows from it.
+        label_smoothing: share of each label that is spread over all outputs (Szegedy et al. 2016).
+    """
+
+    name: ClassVar[str]
+    higher_is_better: ClassVar[bool] = True
+    primary_metric: ClassVar[str]
+    refusals: ClassVar[Mapping[str, str]] = {}
+    """Why an architecture cannot do this task."""
+    pools: ClassVar[Mapping[str, PoolName]] = {"encoder_only": "none", "decoder_only": "none", "full": "none"}
+    """Which states the head of each architecture reads."""
+    predicts_tokens: ClassVar[bool] = True
+    """Whether the outputs are the vocabulary, so that the output layer may be tied to the token table."""
+
+    def __init__(
+        self,
+        *,
+        network: Network,
+        tokenizer: Tokenizer,
+        corpus: CorpusFacts,
+        optimizer: AdamW,
+        schedule: Schedule,
+        seed: int,
+        label_smoothing: float,
+    ) -> None:
+        super().__init__()
+        if not 0 <= label_smoothing < 1:
+            raise ValueError(f"task.label_smoothing={label_smoothing}: expected at least 0 and less than 1")
+        self.network, self.tokenizer, self.corpus = network, tokenizer, corpus
+        self.architecture = network.architecture
+        self.optimizer, self.schedule, self.seed, self.label_smoothing = optimizer, schedule, seed, label_smoothing
+        # float64: the sums of long evaluations must not depend on how they were cut into batches
+        self.metrics = nn.ModuleDict(
+            {stage: nn.ModuleDict({"loss": mean_metric(), **self.make_metrics()}) for stage in STAGES}
+        )
+
+    @abstractmethod
+    def encode(self, examples: Sequence[Example]) -> list[Encoded]:
+        """Lays the examples out for the architecture."""
+
+    @abstractmethod
+    def make_metrics(self) -> dict[str, Metric]:
+        """New metrics, by name, besides the loss."""
+
+    @abstractmethod
+    def update_metrics(
+        self, metrics: Mapping[str, Metric], batch: Batch, logits: Float[Tensor, "batch *length outputs"]
+    ) -> None:
+        """Takes one batch of an evaluation into the metrics."""
+
+    def derived_metrics(self, values: dict[str, float]) -> dict[str, float]:
+        """Metrics that follow from others once all batches were seen."""
+        return values
+
+    @classmethod
+    def num_outputs(cls, vocab_size: int, corpus: CorpusFacts) -> int:
+        """Outputs that the head must have."""
+        return vocab_size
+
+    @abstractmethod
+    def predict_batch(self, texts: Sequence[str]) -> Sequence[Prediction]:
+        """What the network says of each of a few texts."""
+
+    @torch.inference_mode()
+    def predict(self, texts: Sequence[str], *, batch_size: int = 64) -> list[Prediction]:
+        """What the network says of each text, in their order.
+
+        Args:
+            texts: the inputs.
+            batch_size: inputs at a time.
+        """
+        self.eval()
+        batches = [texts[i : i + batch_size] for i in range(0, len(texts), batch_size)]
+        return [prediction for batch in batches for prediction in self.predict_batch(batch)]
+
+    def forward(self, batch: Batch) -> Float[Tensor, "batch *length outputs"]:
+        """The network's logits."""
+        logits: Tensor
+        # Where each position is scored by itself, a causal stack needs no mask for padding on the right; the plain
+        # triangle has a faster kernel.
+        is_pooled = self.network.head.pool != "none"
+        mask = batch.mask if is_pooled or self.architecture == "encoder_only" else None
+        if batch.source is None:
+            logits = self.network(batch.tokens, mask)
+        else:
+            logits = self.network(batch.source, batch.tokens, batch.source_mask, mask)
+        return logits
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """The share of this batch in the loss of the update."""
+        # Dropout is a function of (seed, batch, rank) alone, so a run may go on at any step. (The hash of a tuple of
+        # integers is the same in every process.)
+        torch.manual_seed(hash((self.seed, batch_idx, self.global_rank)))
+        total = self._cross_entropy(self(batch), batch, "sum", self.label_smoothing)
+        parts = self.trainer.accumulate_grad_batches * self.trainer.world_size  # Lightning and DDP take the mean of
+        loss = total * (parts / max(batch.normalizer, 1))
+        if self.is_logged(self.trainer.global_step + 1):
+            self.log("train/loss", loss.detach(), prog_bar=True)
+        return loss
+
+    def is_logged(self, step: int) -> bool:
+        """Whether Lightning's loggers write after this many updates; on others there is no need to compute what is
+        logged."""
+        every: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]
+        return step % every == 0
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        """Metrics of a validation batch."""
+        self._evaluate(batch, "val")
+
+    def test_step(self, batch: Batch, batch_idx: int) -> None:
+        """Metrics of a test batch."""
+        self._evaluate(batch, "test")
+
+    def on_validation_epoch_end(self) -> None:
+        """Logs ``val/...``."""
+        self._log_metrics("val")
+
+    def on_test_epoch_end(self) -> None:
+        """Logs ``test/...``."""
+        self._log_metrics("test")
+
+    def configure_optimizers(self) -> OptimizerLRScheduler:
+        """The optimizer, and its schedule by updates."""
+        optimizer = self.optimizer(self.network)
+        schedule = self.schedule  # in a function: LambdaLR would put an object's attributes into the checkpoint
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: schedule(step))
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def metrics_of(self, stage: str) -> dict[str, Metric]:
+        """The metrics of a stage by name."""
+        metrics: Any = self.metrics[stage]
+        return dict(metrics.items())
+
+    def whole_text(self, texts: Sequence[str]) -> list[Any]:
+        """<bos> text <eos>, as ids."""
+        return [np.array([BOS, *ids, EOS]) for ids in self.tokenizer.encode(texts)]
+
+    def _evaluate(self, batch: Batch, stage: str) -> None:
+        logits = self(batch)
+        metrics = self.metrics_of(stage)
+        scored = (batch.labels != IGNORE).sum()
+        metrics["loss"].update(self._cross_entropy(logits, batch, "sum") / scored.clamp(min=1), scored)
+        self.update_metrics(metrics, batch, logits)
+
+    def _cross_entropy(self, logits: Tensor, batch: Batch, reduction: str, label_smoothing: float = 0.0) -> Tensor:
+        return F.cross_entropy(
+            logits.flatten(0, -2).float(),
+            batch.labels.flatten(),
+            ignore_index=IGNORE,
+            reduction=reduction,
+            label_smoothing=label_smoothing,
+        )
+
+    def _log_metrics(self, stage: str) -> None:
+        metrics = self.metrics_of(stage)
+        values = self.derived_metrics({name: float(metric.compute()) for name, metric in metrics.items()})
+        self.log_dict({f"{stage}/{name}": value for name, value in values.items()})
+        for metric in metrics.values():
+            metric.reset()
+
+
+def mean_metric() -> MeanMetric:
+    """A weighted mean in float64."""
+    metric = MeanMetric()
+    metric.set_dtype(torch.float64)
+    return metric
+
+
+def token_accuracy(metric: Metric, batch: Batch, logits: Float[Tensor, "batch length outputs"]) -> None:
+    """Adds the share of scored labels that the largest logit hits, weighted by their number."""
+    scored = batch.labels != IGNORE
+    hits = (logits.argmax(-1) == batch.labels) & scored
+    metric.update(hits.sum() / scored.sum().clamp(min=1), scored.sum())

@@ -1,0 +1,77 @@
+"""One class for a whole text."""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Float
+from torch import Tensor
+from torchmetrics import Metric
+from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
+
+from triptych.data.batch import Batch, Encoded, collate
+from triptych.data.corpus import CorpusFacts
+from triptych.data.example import Example
+from triptych.nn.head import PoolName
+from triptych.tasks.base import ClassPrediction, Task
+
+
+class Classification(Task):
+    """The class of a text: softmax(head(state)).
+
+    The state is the first position's in an encoder, the last real position's in a decoder; the decoder of the full
+    model reads the same text as its encoder (as BART does, Lewis et al. 2020, section 3.1).
+    """
+
+    name = "classification"
+    primary_metric = "accuracy"
+    predicts_tokens = False
+    pools: ClassVar[Mapping[str, PoolName]] = {"encoder_only": "first", "decoder_only": "last", "full": "last"}
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The classes."""
+        return self.corpus.labels
+
+    @classmethod
+    def num_outputs(cls, vocab_size: int, corpus: CorpusFacts) -> int:
+        """One for each class."""
+        return len(corpus.labels)
+
+    def encode(self, examples: Sequence[Example]) -> list[Encoded]:
+        """<bos> text <eos>, and the number of the class.
+
+        Raises:
+            ValueError: a label that is not one of the classes.
+        """
+        numbers = {label: i for i, label in enumerate(self.labels)}
+        encoded = []
+        for example, tokens in zip(examples, self.whole_text([e.text for e in examples]), strict=True):
+            if example.label not in numbers:
+                raise ValueError(f"label {example.label!r}: expected one of {', '.join(self.labels)}")
+            source = tokens if self.architecture == "full" else None
+            encoded.append(Encoded(tokens, np.array([numbers[example.label]]), source, example=example))
+        return encoded
+
+    def make_metrics(self) -> dict[str, Metric]:
+        """Accuracy, and the mean over the classes of their F1."""
+        return {
+            "accuracy": MulticlassAccuracy(num_classes=len(self.labels), average="micro"),
+            "macro_f1": MulticlassF1Score(num_classes=len(self.labels), average="macro"),
+        }
+
+    def update_metrics(
+        self, metrics: Mapping[str, Metric], batch: Batch, logits: Float[Tensor, "batch classes"]
+    ) -> None:
+        """Counts hits."""
+        for name in ("accuracy", "macro_f1"):
+            metrics[name].update(logits, batch.labels[:, 0])
+
+    def predict_batch(self, texts: Sequence[str]) -> list[ClassPrediction]:
+        """The likeliest class of each text, with the probability of every class."""
+        encoded = self.encode([Example(text, label=self.labels[0]) for text in texts])
+        probabilities = self(collate(encoded).to(self.device)).float().softmax(-1).tolist()
+        return [
+            ClassPrediction(self.labels[int(np.argmax(row))], dict(zip(self.labels, row, strict=True)))
+            for row in probabilities
+        ]

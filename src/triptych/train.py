@@ -1,0 +1,216 @@
+"""``triptych train``: one training run, from the configuration to the record in its directory."""
+
+import hashlib
+import json
+import logging
+import platform
+import shlex
+import subprocess
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, cast
+
+import lightning as L
+import torch
+import wandb
+from hydra.core.hydra_config import HydraConfig
+from lightning.pytorch.loggers import Logger, WandbLogger
+from omegaconf import DictConfig, OmegaConf
+
+from triptych.accounting import count_parameters, training_flops
+from triptych.assembly import check_grid, check_network, complete, make_data_module, make_task, train_tokenizer
+from triptych.config import ConfigError, build, nearest
+from triptych.data import Corpus, Splits, sha256
+from triptych.tasks import Task
+from triptych.training import CheckpointFacts, Tally
+
+log = logging.getLogger("triptych")
+
+
+def train(config: DictConfig) -> None:
+    """Trains, validates and tests; writes config.yaml, metrics.csv, tokenizer.json, checkpoints, train.log and
+    summary.json into ``run_dir``.
+
+    Args:
+        config: composed by Hydra from conf/train.yaml.
+
+    Raises:
+        ConfigError: a mistake in the configuration or in the data, before the first step.
+    """
+    run_dir = Path(config.run_dir)
+    check_before_data(config)
+    run_dir.mkdir(parents=True, exist_ok=True)
+
+    corpus: Corpus = build(config, "data")
+    log.info("reading %s", HydraConfig.get().runtime.choices["data"])
+    try:
+        splits = corpus.splits()
+        tokenizer = train_tokenizer(config, splits)
+        complete(config, tokenizer, corpus.facts)
+        task = make_task(config, tokenizer, corpus.facts)
+        data = make_data_module(config, task, splits)
+        data.train_dataloader()  # refuses a batch size that cannot be split
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    plain = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
+    (run_dir / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(plain)))
+    (run_dir / "tokenizer.json").write_text(tokenizer.to_json())
+
+    parameters, _ = count_parameters(task.network)
+    log.info(
+        "%s on %s: %s parameters, %s tokens in the vocabulary, %s updates; run directory %s",
+        task.name,
+        task.architecture,
+        f"{parameters:,}",
+        tokenizer.vocab_size,
+        config.trainer.max_steps,
+        run_dir,
+    )
+    tally = Tally()
+    loggers: list[Logger] = [build(config, f"logger.{name}") for name in config.logger]
+    callbacks = [build(config, f"callbacks.{name}") for name in config.callbacks]
+    trainer: L.Trainer = build(
+        config, "trainer", {"logger": loggers, "callbacks": [*callbacks, tally, CheckpointFacts(plain, task)]}
+    )
+    failed = True
+    try:
+        for logger in loggers:
+            if isinstance(logger, WandbLogger):
+                logger.log_hyperparams(plain)
+        started = time.perf_counter()
+        trainer.fit(task, data)
+        wall_time = time.perf_counter() - started
+        last = run_dir / "checkpoints" / "last.ckpt"
+        trainer.save_checkpoint(last)
+        metrics = test(config, trainer, task, data, run_dir)
+        record = summary(config, task, corpus, splits, trainer, tally, wall_time, metrics)
+        (run_dir / "summary.json").write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+        for name, value in metrics.items():
+            optimum = record["optimum"].get(name)
+            log.info("%s = %.4f%s", name, value, "" if optimum is None else f" (best reachable: {optimum:.4f})")
+        failed = False
+    finally:
+        wandb.finish(exit_code=int(failed))
+
+
+def check_before_data(config: DictConfig) -> None:
+    """Everything that the configuration alone can show to be wrong.
+
+    Raises:
+        ConfigError: what is wrong.
+    """
+    check_grid(config)
+    check_network(config)
+    for key in ("tokenizer", "optimizer", "scheduler"):
+        build(config, key)
+    if config.test_weights not in ("last", "best"):
+        hint = nearest(config.test_weights, ["last", "best"])
+        raise ConfigError(f"test_weights={config.test_weights}: expected last or best{hint}")
+    for key in ("size", "eval_size"):
+        if config.batch[key] < 1:
+            raise ConfigError(f"batch.{key}={config.batch[key]}: expected at least 1")
+    if config.trainer.max_steps < 1:
+        raise ConfigError(f"trainer.max_steps={config.trainer.max_steps}: expected at least 1")
+    parts = config.trainer.accumulate_grad_batches
+    if config.batch.size % parts:
+        raise ConfigError(
+            f"batch.size={config.batch.size} cannot be split into trainer.accumulate_grad_batches={parts} equal parts"
+        )
+    if (Path(config.run_dir) / "summary.json").exists():
+        raise ConfigError(f"run_dir={config.run_dir} holds a finished run; choose another run_dir")
+
+
+def test(
+    config: DictConfig, trainer: L.Trainer, task: Task, data: L.LightningDataModule, run_dir: Path
+) -> dict[str, float]:
+    """Validates and tests the last or the best weights, and returns all metrics."""
+    if config.test_weights == "best":
+        best = torch.load(run_dir / "checkpoints" / "best.ckpt", map_location=task.device, weights_only=True)
+        task.load_state_dict(best["state_dict"])
+    values = {**trainer.validate(task, data, verbose=False)[0], **trainer.test(task, data, verbose=False)[0]}
+    return {name: float(value) for name, value in values.items()}
+
+
+def summary(
+    config: DictConfig,
+    task: Task,
+    corpus: Corpus,
+    splits: Splits,
+    trainer: L.Trainer,
+    tally: Tally,
+    wall_time: float,
+    metrics: dict[str, float],
+) -> dict[str, Any]:
+    """The record of a run; the keys are documented in docs/run_directory.md."""
+    choices = HydraConfig.get().runtime.choices
+    parameters, non_embedding = count_parameters(task.network)
+    optimum = corpus.optimum(task.name, task.architecture, splits.test)
+    stacks = {
+        name: len(getattr(task.network, name).layers) for name in ("encoder", "decoder") if hasattr(task.network, name)
+    }
+    return {
+        "experiment": choices["experiment"],
+        "architecture": task.architecture,
+        "task": task.name,
+        "data": choices["data"],
+        "seed": config.seed,
+        "params": parameters,
+        "non_embedding_params": non_embedding,
+        "num_layers": stacks,
+        "train_flops": training_flops(check_network(config), tally.shapes),
+        "train_tokens": tally.tokens,
+        "tokens_per_update": tally.tokens / max(trainer.global_step, 1),
+        "updates": trainer.global_step,
+        "wall_time_s": wall_time,
+        "tokens_per_s": tally.tokens / tally.seconds if tally.seconds else 0.0,
+        "metrics": metrics,
+        "optimum": {f"test/{name}": value for name, value in optimum.items()},
+        "tested_weights": config.test_weights,
+        "samples": samples(task, splits),
+        "weights_sha256": weights_sha256(task),
+        "data_sha256": sha256(splits),
+        "tokenizer_sha256": task.tokenizer.sha256,
+        "git_commit": git_commit(),
+        "versions": {name: version(name) for name in ("triptych", "torch", "lightning", "hydra-core", "tokenizers")},
+        "hardware": f"{platform.processor() or platform.machine()}, {trainer.accelerator.__class__.__name__}",
+        "precision": str(config.trainer.precision),
+        "command": "triptych train " + shlex.join(HydraConfig.get().overrides.task),
+    }
+
+
+def samples(task: Task, splits: Splits, count: int = 8) -> list[dict[str, str]]:
+    """What the network makes of the first test examples."""
+    if task.corpus.is_stream:
+        text = splits.test[0].text[:200]
+        return [{"input": text[:50], "output": str(task.predict([text[:50]])[0]), "reference": text[50:]}]
+    examples = list(splits.test[:count])
+    if task.name == "language_modeling":
+        inputs = [e.text[: len(e.text) // 2] for e in examples]
+        references: list[str | None] = [e.text[len(e.text) // 2 :] for e in examples]
+    else:
+        inputs = [e.text for e in examples]
+        references = [e.label if task.name == "classification" else e.target for e in examples]
+    outputs = task.predict(inputs)
+    return [
+        {"input": i, "output": o if isinstance(o, str) else o.label, "reference": r or ""}
+        for i, o, r in zip(inputs, outputs, references, strict=True)
+    ]
+
+
+def weights_sha256(task: Task) -> str:
+    """Equal for bitwise equal weights."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(task.network.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def git_commit() -> str | None:
+    """The commit of the checkout that this package runs from; None outside of one."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None

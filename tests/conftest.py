@@ -1,0 +1,123 @@
+"""Set-up of all tests: run-time checks of shapes and types, seeds, threads, and small models to test with."""
+
+from collections.abc import Callable
+from typing import Any
+
+import hypothesis
+import pytest
+import torch
+from jaxtyping import install_import_hook
+from torch import Tensor, nn
+
+# Before anything of the package is imported: every call then checks its annotations, tensor shapes included.
+install_import_hook(["triptych.nn", "triptych.models", "triptych.decoding"], "beartype.beartype")
+
+from triptych.models import DecoderOnly, EncoderDecoder, EncoderOnly  # noqa: E402
+from triptych.nn import Embedding, Head, Stack  # noqa: E402
+
+Model = EncoderOnly | DecoderOnly | EncoderDecoder
+
+torch.set_num_threads(1)  # the tests themselves run in parallel
+
+
+class TorchRandom:
+    """PyTorch's generator for hypothesis, which seeds it before each example."""
+
+    def seed(self, seed: int) -> None:
+        torch.manual_seed(seed)
+
+    def getstate(self) -> Tensor:
+        return torch.get_rng_state()
+
+    def setstate(self, state: Tensor) -> None:
+        torch.set_rng_state(state)
+
+
+torch_random = TorchRandom()  # hypothesis keeps a weak reference only
+hypothesis.register_random(torch_random)
+hypothesis.settings.register_profile("small", deadline=None, max_examples=10, derandomize=True)
+hypothesis.settings.load_profile("small")
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+def _randomize(module: nn.Module) -> nn.Module:
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter += 0.3 * torch.randn_like(parameter)
+    return module.eval()
+
+
+@pytest.fixture(scope="session")
+def randomize() -> Callable[..., Any]:
+    """Adds noise to every parameter (the zeros and ones of a fresh module would hide mistakes), and ``eval()``."""
+    return _randomize
+
+
+def _build(
+    architecture: str,
+    *,
+    vocab_size: int = 11,
+    d_model: int = 16,
+    num_layers: int = 2,
+    max_length: int = 24,
+    position: str = "sinusoidal",
+    pool: str = "none",
+    num_outputs: int | None = None,
+    tie_output: bool = False,
+    **block: Any,
+) -> Model:
+    def stack(*, causal: bool, cross_attention: bool = False) -> Stack:
+        options = {"num_heads": 4, "d_ff": 24} | block
+        return Stack(
+            num_layers=num_layers,
+            d_model=d_model,
+            causal=causal,
+            cross_attention=cross_attention,
+            position=position,
+            **options,
+        )
+
+    embedding = Embedding(vocab_size=vocab_size, d_model=d_model, max_length=max_length, position=position)
+    head = Head(d_model=d_model, num_outputs=num_outputs or vocab_size, pool=pool)
+    if architecture == "encoder_only":
+        return EncoderOnly(embedding=embedding, encoder=stack(causal=False), head=head, tie_output=tie_output)
+    if architecture == "decoder_only":
+        return DecoderOnly(embedding=embedding, decoder=stack(causal=True), head=head, tie_output=tie_output)
+    return EncoderDecoder(
+        embedding=embedding,
+        encoder=stack(causal=False),
+        decoder=stack(causal=True, cross_attention=True),
+        head=head,
+        tie_output=tie_output,
+    )
+
+
+@pytest.fixture(scope="session")
+def build() -> Callable[..., Any]:
+    """Builds a small model; every argument has a default but the architecture: encoder_only, decoder_only or full."""
+    return _build
+
+
+@pytest.fixture(scope="session")
+def random_model() -> Callable[..., Any]:
+    """``build`` and ``randomize``, in float64: two ways to the same result may then be compared closely."""
+    return lambda architecture, **options: _randomize(_build(architecture, **options)).double()
+
+
+def _pad(rows: list[Tensor], *, left: bool = False) -> tuple[Tensor, Tensor]:
+    longest = max(row.shape[1] for row in rows)
+    tokens, mask = torch.randint(11, (len(rows), longest)), torch.zeros(len(rows), longest, dtype=torch.bool)
+    for i, row in enumerate(rows):
+        place = slice(longest - row.shape[1], None) if left else slice(row.shape[1])
+        tokens[i, place], mask[i, place] = row[0], True
+    return tokens, mask
+
+
+@pytest.fixture(scope="session")
+def pad() -> Callable[..., tuple[Tensor, Tensor]]:
+    """Makes one batch of sequences, padded with random tokens, and a mask that is True at the real ones."""
+    return _pad

@@ -1,0 +1,217 @@
+"""Attention against formulas in float64 and against torch.nn.MultiheadAttention."""
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from triptych.nn import MultiHeadAttention, Rotary, Visibility, attend
+from triptych.nn.cache import LayerCache
+
+
+def formula(q: Tensor, k: Tensor, v: Tensor, visible: Tensor, bias: Tensor | None) -> Tensor:
+    """softmax(q k^T / sqrt(head_dim) + bias) v over the visible keys, in float64, one query at a time."""
+    q, k, v = q.double(), k.double(), v.double()
+    group = q.shape[1] // k.shape[1]
+    result = torch.zeros_like(q)
+    for b, h, i in itertools.product(*map(range, q.shape[:3])):
+        keys = [j for j in range(k.shape[2]) if visible[b, i, j]]
+        if not keys:
+            continue
+        scores = [float(q[b, h, i] @ k[b, h // group, j]) / math.sqrt(q.shape[3]) for j in keys]
+        if bias is not None:
+            scores = [score + float(bias[0, h, i, j]) for score, j in zip(scores, keys, strict=True)]
+        weights = [math.exp(score) for score in scores]
+        for j, weight in zip(keys, weights, strict=True):
+            result[b, h, i] += weight / sum(weights) * v[b, h // group, j]
+    return result
+
+
+def visible_pairs(key_mask: Tensor | None, batch: int, queries: int, keys: int, *, causal: bool) -> Tensor:
+    """Written out: which query of which sequence may attend to which key."""
+    return torch.tensor(
+        [
+            [
+                [
+                    (key_mask is None or bool(key_mask[b, j])) and (not causal or j <= i + keys - queries)
+                    for j in range(keys)
+                ]
+                for i in range(queries)
+            ]
+            for b in range(batch)
+        ]
+    )
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("kv_heads", [4, 2, 1])
+@pytest.mark.parametrize(("queries", "keys"), [(5, 5), (2, 5), (1, 5), (1, 1)])
+def test_attend_is_the_formula(
+    causal: bool, padded: bool, biased: bool, kv_heads: int, queries: int, keys: int
+) -> None:
+    batch, heads, head_dim = 3, 4, 6
+    q = torch.randn(batch, heads, queries, head_dim)
+    k, v = torch.randn(2, batch, kv_heads, keys, head_dim)
+    bias = torch.randn(1, heads, queries, keys) if biased else None
+    key_mask = None
+    if padded:  # on the right, on the left (with causal: queries that see nothing), and everywhere
+        key_mask = torch.ones(batch, keys, dtype=torch.bool)
+        key_mask[0, keys - 2 :] = False
+        key_mask[1, :2] = False
+        key_mask[2] = False
+    visibility = Visibility.of(
+        num_queries=queries, num_keys=keys, causal=causal, key_mask=key_mask, device=torch.device("cpu")
+    )
+    expected = formula(q, k, v, visible_pairs(key_mask, batch, queries, keys, causal=causal), bias)
+    assert_close(attend(q, k, v, visibility, bias).double(), expected, atol=1e-5, rtol=1e-5)
+
+
+@given(
+    queries=st.integers(1, 6),
+    past=st.integers(0, 6),
+    causal=st.booleans(),
+    seed=st.none() | st.integers(0, 100),
+)
+def test_visibility_says_who_sees_whom(queries: int, past: int, causal: bool, seed: int | None) -> None:
+    keys, batch = past + queries, 2
+    key_mask = None
+    if seed is not None:
+        key_mask = torch.rand(batch, keys, generator=torch.Generator().manual_seed(seed)) < 0.5
+    visibility = Visibility.of(
+        num_queries=queries, num_keys=keys, causal=causal, key_mask=key_mask, device=torch.device("cpu")
+    )
+    if visibility.causal:
+        assert visibility.mask is None
+        assert queries == keys  # the kernel aligns its triangle at the first key
+        found = torch.ones(queries, keys, dtype=torch.bool).tril()
+    else:
+        found = torch.ones(1, dtype=torch.bool) if visibility.mask is None else visibility.mask[:, 0]
+    expected = visible_pairs(key_mask, batch, queries, keys, causal=causal)
+    assert torch.equal(found.expand_as(expected), expected)
+
+
+@pytest.mark.parametrize("biased", [False, True])
+def test_a_query_that_sees_nothing_gets_zeros_and_finite_gradients(biased: bool) -> None:
+    q, k, v = torch.randn(3, 2, 4, 5, 6).requires_grad_().unbind()
+    bias = torch.randn(1, 4, 5, 5, requires_grad=True) if biased else None
+    inputs = [tensor for tensor in (q, k, v, bias) if tensor is not None]
+    mask = torch.tensor([True, False])[:, None, None, None].expand(2, 1, 1, 5)
+    y = attend(q, k, v, Visibility(mask=mask), bias)
+    assert torch.equal(y[1], torch.zeros_like(y[1]))
+    assert y[0].abs().min() > 0
+    for gradient in torch.autograd.grad(y.square().sum(), inputs):
+        assert gradient.isfinite().all()
+        assert gradient.abs().sum() > 0
+
+
+def test_dropped_weights_are_zero_or_scaled_up() -> None:
+    keys = 2000
+    q, k = torch.zeros(2, 1, 1, keys, keys).unbind()
+    v = torch.eye(keys)[None, None]  # with uniform scores the result is the matrix of weights itself
+    weights = attend(q[:, :, :4], k, v, Visibility(), dropout=0.25) * keys
+    assert_close(weights.unique(), torch.tensor([0.0, 1 / 0.75]))
+    assert abs((weights == 0).double().mean() - 0.25) < 0.03  # six standard deviations
+
+
+class TestMultiHeadAttention:
+    """With weights copied into torch.nn.MultiheadAttention."""
+
+    @pytest.mark.parametrize(("cross", "causal"), [(False, False), (False, True), (True, False)])
+    @pytest.mark.parametrize("padded", [False, True])
+    def test_equals_pytorch(
+        self,
+        randomize: Callable[..., Any],
+        copy_attention: Callable[..., Any],
+        cross: bool,
+        causal: bool,
+        padded: bool,
+    ) -> None:
+        attention = randomize(MultiHeadAttention(d_model=12, num_heads=3))
+        x = torch.randn(2, 5, 12)
+        memory = torch.randn(2, 7, 12) if cross else None
+        source = x if memory is None else memory
+        key_mask = None
+        if padded:
+            key_mask = torch.ones(source.shape[:2], dtype=torch.bool)
+            key_mask[0, 2:] = False
+        visibility = Visibility.of(
+            num_queries=5, num_keys=source.shape[1], causal=causal, key_mask=key_mask, device=x.device
+        )
+        other = nn.MultiheadAttention(12, 3, batch_first=True)
+        copy_attention(attention, other)
+        expected, _ = other(
+            x,
+            source,
+            source,
+            key_padding_mask=None if key_mask is None else ~key_mask,
+            attn_mask=torch.ones(5, 5, dtype=torch.bool).triu(1) if causal else None,
+        )
+        assert_close(attention(x, memory, visibility=visibility), expected, atol=1e-5, rtol=1e-5)
+
+    def test_grouped_queries_are_repeated_key_heads(self, randomize: Callable[..., Any]) -> None:
+        grouped = randomize(MultiHeadAttention(d_model=16, num_heads=4, num_kv_heads=2, head_dim=3))
+        full = MultiHeadAttention(d_model=16, num_heads=4, head_dim=3)
+        state = grouped.state_dict()
+        for name in ("k.weight", "k.bias", "v.weight", "v.bias"):
+            first, second = state[name].split(3)
+            state[name] = torch.cat([first, first, second, second])
+        full.load_state_dict(state)
+        x = torch.randn(2, 5, 16)
+        assert_close(grouped(x, visibility=Visibility()), full(x, visibility=Visibility()))
+
+    def test_dropout_acts_in_training_only(self) -> None:
+        attention = MultiHeadAttention(d_model=12, num_heads=3, dropout=0.5)
+        same = MultiHeadAttention(d_model=12, num_heads=3)
+        same.load_state_dict(attention.state_dict())
+        x = torch.randn(2, 5, 12)
+        expected = same(x, visibility=Visibility())
+        assert not torch.allclose(attention(x, visibility=Visibility()), expected)
+        assert_close(attention.eval()(x, visibility=Visibility()), expected)
+
+    def test_projections_without_bias(self) -> None:
+        attention = MultiHeadAttention(d_model=12, num_heads=3, bias=False)
+        assert {name for name, _ in attention.named_parameters()} == {f"{x}.weight" for x in "qkvo"}
+
+    def test_heads_must_divide_the_width(self) -> None:
+        with pytest.raises(ValueError, match=r"shape\.num_heads=5 .* nearest that does: 4"):
+            MultiHeadAttention(d_model=16, num_heads=5)
+
+    def test_key_heads_must_divide_the_heads(self) -> None:
+        with pytest.raises(ValueError, match=r"block\.num_kv_heads=3 does not divide shape\.num_heads=4"):
+            MultiHeadAttention(d_model=16, num_heads=4, num_kv_heads=3)
+
+    @pytest.mark.parametrize("rotary", [False, True])
+    def test_a_cache_changes_nothing(self, randomize: Callable[..., Any], rotary: bool) -> None:
+        attention = randomize(MultiHeadAttention(d_model=12, num_heads=3, num_kv_heads=1))
+        x = torch.randn(2, 6, 12)
+        angles = Rotary(head_dim=4)(torch.arange(6)[None]) if rotary else None
+        expected = attention(x, visibility=Visibility(causal=True), angles=angles)
+        cache = LayerCache(capacity=6)
+        found = []
+        for start, end in itertools.pairwise((0, 3, 4, 6)):
+            visibility = Visibility.of(
+                num_queries=end - start, num_keys=end, causal=True, key_mask=None, device=x.device
+            )
+            now = None if angles is None else (angles[0][:, :, start:end], angles[1][:, :, start:end])
+            found.append(attention(x[:, start:end], visibility=visibility, angles=now, cache=cache))
+        assert_close(torch.cat(found, dim=1), expected)
+
+    def test_a_memory_is_projected_once(self, randomize: Callable[..., Any]) -> None:
+        attention = randomize(MultiHeadAttention(d_model=12, num_heads=3))
+        x, memory, cache = torch.randn(2, 1, 12), torch.randn(2, 4, 12), LayerCache(capacity=4)
+        expected = attention(x, memory, visibility=Visibility())
+        calls = []
+        attention.k.register_forward_hook(lambda *_: calls.append("k"))
+        attention.v.register_forward_hook(lambda *_: calls.append("v"))
+        for _ in range(3):
+            assert_close(attention(x, memory, visibility=Visibility(), cache=cache), expected)
+        assert calls == ["k", "v"]

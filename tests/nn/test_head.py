@@ -1,0 +1,56 @@
+"""Pools against plain loops."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.testing import assert_close
+
+from triptych.nn import Head
+
+masks = st.integers(1, 6).flatmap(
+    lambda length: st.lists(st.lists(st.booleans(), min_size=length, max_size=length), min_size=1, max_size=4)
+)
+
+
+def pooled(states: Tensor, mask: list[bool], pool: str) -> Tensor:
+    real = [state for state, is_real in zip(states, mask, strict=True) if is_real]
+    if pool == "mean":
+        return sum(real) / len(real)
+    return real[0] if pool == "first" else real[-1]
+
+
+@pytest.mark.parametrize("pool", ["first", "last", "mean"])
+@given(mask=masks)
+def test_pools_are_plain_loops(randomize: Callable[..., Any], pool: str, mask: list[list[bool]]) -> None:
+    head = randomize(Head(d_model=5, num_outputs=3, pool=pool, bias=True))
+    states = torch.randn(len(mask), len(mask[0]), 5)
+    logits = head(states, torch.tensor(mask))
+    assert logits.isfinite().all()
+    for row, row_mask in enumerate(mask):
+        if any(row_mask):
+            assert_close(logits[row], head.output(pooled(states[row], row_mask, pool)), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("pool", ["none", "first", "last", "mean"])
+def test_without_a_mask_every_position_is_real(randomize: Callable[..., Any], pool: str) -> None:
+    head = randomize(Head(d_model=5, num_outputs=3, pool=pool))
+    states = torch.randn(2, 4, 5)
+    assert_close(head(states), head(states, torch.ones(2, 4, dtype=torch.bool)))
+
+
+def test_without_a_pool_each_position_has_its_logits(randomize: Callable[..., Any]) -> None:
+    head = randomize(Head(d_model=5, num_outputs=3, bias=True))
+    states = torch.randn(2, 4, 5)
+    assert_close(head(states), states @ head.output.weight.T + head.output.bias)
+
+
+def test_dropout_acts_in_training_only() -> None:
+    head = Head(d_model=500, num_outputs=3, dropout=0.5)
+    states = torch.randn(2, 4, 500)
+    assert not torch.allclose(head(states), head.output(states))
+    assert_close(head.eval()(states), head.output(states))

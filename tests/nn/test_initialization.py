@@ -1,0 +1,107 @@
+"""Sizes at the start of training, as initialization.py documents them."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from triptych.nn import Embedding, Stack
+
+
+def assert_normal(weight: Tensor, std: float) -> None:
+    """Zero mean and the given standard deviation, within five standard errors."""
+    weight, count = weight.detach(), weight.numel()
+    assert abs(float(weight.mean())) < 5 * std / math.sqrt(count)
+    assert float(weight.std()) == pytest.approx(std, rel=5 / math.sqrt(2 * count))
+
+
+@pytest.mark.parametrize("cross_attention", [False, True])
+def test_linear_weights(cross_attention: bool) -> None:
+    num_layers = 3
+    stack = Stack(
+        num_layers=num_layers,
+        d_model=64,
+        num_heads=4,
+        num_kv_heads=2,
+        head_dim=24,
+        d_ff=160,
+        causal=True,
+        cross_attention=cross_attention,
+        gated=True,
+    )
+    branches = num_layers * (3 if cross_attention else 2)
+    seen = 0
+    for name, module in stack.named_modules():
+        if isinstance(module, nn.Linear):
+            ends_branch = name.endswith((".o", ".down"))
+            fan_in = {"o": 4 * 24, "down": 160}.get(name.rsplit(".", 1)[1], 64)
+            assert_normal(module.weight, fan_in**-0.5 * (branches**-0.5 if ends_branch else 1))
+            assert not module.bias.any()
+            seen += ends_branch
+        if isinstance(module, nn.LayerNorm):
+            assert torch.equal(module.weight, torch.ones(64))
+            assert not module.bias.any()
+    assert seen == branches
+
+
+def test_relative_tables_are_zero() -> None:
+    stack = Stack(num_layers=1, d_model=16, num_heads=4, d_ff=24, causal=True, position="relative")
+    assert not stack.relative_bias.table.weight.any()
+
+
+def test_embeddings() -> None:
+    embedding = Embedding(vocab_size=500, d_model=64, max_length=200, position="learned")
+    assert_normal(embedding.tokens.weight, 1 / 8)
+    assert_normal(embedding.positions, 1 / 8)
+    plain = Embedding(vocab_size=500, d_model=64, max_length=200, position="none")
+    assert_normal(plain(torch.arange(500)[None]), 1.0)
+
+
+@pytest.mark.parametrize("num_layers", [2, 12])
+@pytest.mark.parametrize("options", [{"activation": "relu"}, {"activation": "gelu", "norm": "rms"}])
+def test_the_sum_of_all_branches_has_the_size_of_one(num_layers: int, options: dict[str, str]) -> None:
+    stack = Stack(num_layers=num_layers, d_model=64, num_heads=4, d_ff=256, causal=False, **options)
+    last: list[Tensor] = []
+    stack.final_norm.register_forward_pre_hook(lambda _, inputs: last.append(inputs[0]))
+    x = torch.randn(8, 4, 64)
+    with torch.no_grad():
+        stack(x)
+    assert 0.5 < float((last[0] - x).std()) < 1.2
+
+
+@pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only", "full"])
+@pytest.mark.parametrize("norm_position", ["pre", "post"])
+@pytest.mark.parametrize("tie_output", [False, True])
+def test_first_logits_are_of_order_one(
+    build: Callable[..., Any], architecture: str, norm_position: str, tie_output: bool
+) -> None:
+    model = build(
+        architecture,
+        vocab_size=300,
+        d_model=64,
+        d_ff=128,
+        norm_position=norm_position,
+        tie_output=tie_output,
+        position="none",
+    )
+    tokens = torch.randint(300, (8, 10))
+    inputs = (tokens, tokens.flip(1)) if architecture == "full" else (tokens,)
+    with torch.no_grad():
+        assert 0.7 < float(model(*inputs).std()) < 1.4
+
+
+def test_every_parameter_gets_a_gradient_at_the_start() -> None:
+    stack = Stack(
+        num_layers=2, d_model=16, num_heads=4, d_ff=24, causal=True, cross_attention=True, position="relative"
+    )
+    x, memory = torch.randn(2, 2, 5, 16).unbind()
+    (stack(x, memory=memory) * torch.randn(16)).sum().backward()
+    for name, parameter in stack.named_parameters():
+        if not name.endswith("k.bias"):  # adds the same score to every key
+            assert parameter.grad.any(), name
+        else:
+            assert_close(parameter.grad, torch.zeros_like(parameter), atol=1e-5, rtol=0)

@@ -1,0 +1,118 @@
+"""Positions against their published formulas."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from triptych.nn import RelativeBias, Rotary, sinusoids
+
+
+class TestSinusoids:
+    def test_are_the_formula(self) -> None:
+        table = sinusoids(300, 6)
+        for p in range(300):
+            for i in range(3):
+                angle = p / 10000 ** (2 * i / 6)
+                assert float(table[p, 2 * i]) == pytest.approx(math.sin(angle), abs=1e-7)
+                assert float(table[p, 2 * i + 1]) == pytest.approx(math.cos(angle), abs=1e-7)
+
+    def test_an_odd_width_raises(self) -> None:
+        with pytest.raises(ValueError, match=r"shape\.d_model=5"):
+            sinusoids(3, 5)
+
+
+class TestRotary:
+    @given(head_dim=st.sampled_from([2, 4, 10]), start=st.integers(0, 500), theta=st.sampled_from([100.0, 10000.0]))
+    def test_is_a_complex_rotation(self, head_dim: int, start: int, theta: float) -> None:
+        x = torch.randn(2, 3, 5, head_dim)
+        positions = start + torch.arange(5)
+        y = Rotary.rotate(x, Rotary(head_dim=head_dim, theta=theta)(positions[None]))
+        a, b = x.double().split(head_dim // 2, dim=-1)
+        frequencies = torch.tensor([theta ** (-2 * i / head_dim) for i in range(head_dim // 2)], dtype=torch.float64)
+        rotated = torch.complex(a, b) * torch.exp(1j * positions[:, None].double() * frequencies)
+        # float32 angles: a relative error of 2^-23 in an angle of up to 505
+        assert_close(y.double(), torch.cat([rotated.real, rotated.imag], dim=-1), atol=2e-4, rtol=0)
+        assert_close(y.norm(dim=-1), x.norm(dim=-1))
+
+    @given(distance=st.integers(-8, 8), shift=st.integers(1, 30))
+    def test_scores_depend_on_the_distance_alone(self, distance: int, shift: int) -> None:
+        rotary, (q, k) = Rotary(head_dim=8), torch.randn(2, 1, 1, 1, 8)
+
+        def score(query: int, key: int) -> float:
+            rotated = [Rotary.rotate(x, rotary(torch.tensor([[position]]))) for x, position in ((q, query), (k, key))]
+            return float((rotated[0] * rotated[1]).sum())
+
+        assert score(10 + shift, 10 + shift + distance) == pytest.approx(score(10, 10 + distance), abs=1e-4)
+        assert score(10, 10 + distance) != pytest.approx(score(10, 10 + distance + shift), abs=1e-4)
+
+    def test_rows_may_have_their_own_positions(self) -> None:
+        rotary, x, positions = Rotary(head_dim=8), torch.randn(2, 3, 4, 8), torch.tensor([[0, 1, 2, 3], [0, 0, 0, 1]])
+        y = Rotary.rotate(x, rotary(positions))
+        for row in range(2):
+            alone = Rotary.rotate(x[row : row + 1], rotary(positions[row : row + 1]))
+            assert_close(y[row : row + 1], alone)
+
+    def test_low_precision_is_rotated_in_float32(self) -> None:
+        x, angles = torch.randn(1, 1, 4, 8).bfloat16(), Rotary(head_dim=8)(torch.arange(4)[None])
+        y = Rotary.rotate(x, angles)
+        assert y.dtype == torch.bfloat16
+        assert torch.equal(y, Rotary.rotate(x.float(), angles).bfloat16())
+
+    def test_an_odd_width_raises(self) -> None:
+        with pytest.raises(ValueError, match="head_dim=5"):
+            Rotary(head_dim=5)
+
+
+def t5_bucket(relative: int, *, causal: bool, num_buckets: int, max_distance: int) -> int:
+    """The bucket of key - query in T5. The logarithm is exact: floor(log_a(x)) is the largest k with a^k <= x."""
+    offset = 0
+    if causal:
+        size, distance = num_buckets, max(-relative, 0)
+    else:
+        size, distance = num_buckets // 2, abs(relative)
+        offset = size if relative > 0 else 0
+    near = size // 2
+    if distance < near:
+        return offset + distance
+    far = size - near
+    # the largest k with ln(distance / near) / ln(max_distance / near) far >= k, in integers
+    k = max(k for k in range(far + 1) if distance**far * near**k >= max_distance**k * near**far)
+    return offset + min(size - 1, near + k)
+
+
+class TestRelativeBias:
+    @pytest.mark.parametrize("causal", [False, True])
+    @pytest.mark.parametrize(("num_buckets", "max_distance"), [(32, 128), (8, 20), (16, 100)])
+    def test_buckets_are_those_of_t5(self, causal: bool, num_buckets: int, max_distance: int) -> None:
+        length = 2 * max_distance + 3
+        found = RelativeBias(num_heads=1, causal=causal, num_buckets=num_buckets, max_distance=max_distance).buckets(
+            length, length
+        )
+        bucket = {
+            relative: t5_bucket(relative, causal=causal, num_buckets=num_buckets, max_distance=max_distance)
+            for relative in range(-length + 1, length)
+        }
+        expected = torch.tensor([[bucket[key - query] for key in range(length)] for query in range(length)])
+        assert torch.equal(found, expected)
+        assert int(found.max()) < num_buckets
+
+    @given(queries=st.integers(1, 9), past=st.integers(0, 150), causal=st.booleans())
+    def test_with_a_cache_the_queries_are_the_last_positions(self, queries: int, past: int, causal: bool) -> None:
+        keys = past + queries
+        bias = RelativeBias(num_heads=1, causal=causal)
+        assert torch.equal(bias.buckets(queries, keys), bias.buckets(keys, keys)[past:])
+
+    def test_each_head_looks_up_its_column(self, randomize: Callable[..., Any]) -> None:
+        bias = randomize(RelativeBias(num_heads=3, causal=False))
+        found, buckets = bias(4, 6), bias.buckets(4, 6)
+        assert found.shape == (1, 3, 4, 6)
+        for head in range(3):
+            for i in range(4):
+                for j in range(6):
+                    assert found[0, head, i, j] == bias.table.weight[buckets[i, j], head]

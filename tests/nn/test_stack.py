@@ -1,0 +1,157 @@
+"""A stack against torch.nn.TransformerEncoder and torch.nn.TransformerDecoder with the same weights."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from triptych.nn import KeyValueCache, Stack
+
+D_MODEL, NUM_HEADS, D_FF, NUM_LAYERS = 16, 4, 24, 3
+
+
+@torch.no_grad()
+def to_torch(stack: Stack, copy_attention: Callable[..., Any], *, norm_position: str, activation: str) -> nn.Module:
+    """PyTorch's module with the weights of a stack."""
+    options = {
+        "dropout": 0.0,
+        "activation": activation,
+        "batch_first": True,
+        "norm_first": norm_position == "pre",
+        "dtype": torch.float64,
+    }
+    final_norm = nn.LayerNorm(D_MODEL, dtype=torch.float64) if norm_position == "pre" else None
+    if final_norm is not None:
+        final_norm.load_state_dict(stack.final_norm.state_dict())
+    if stack.has_cross_attention:
+        layer = nn.TransformerDecoderLayer(D_MODEL, NUM_HEADS, D_FF, **options)
+        other = nn.TransformerDecoder(layer, NUM_LAYERS, final_norm)
+    else:
+        layer = nn.TransformerEncoderLayer(D_MODEL, NUM_HEADS, D_FF, **options)
+        other = nn.TransformerEncoder(layer, NUM_LAYERS, final_norm, enable_nested_tensor=False)
+    for mine, theirs in zip(stack.layers, other.layers, strict=True):
+        copy_attention(mine.self_attention, theirs.self_attn)
+        residuals = [mine.self_residual, mine.feed_forward_residual]
+        if stack.has_cross_attention:
+            copy_attention(mine.cross_attention, theirs.multihead_attn)
+            residuals.insert(1, mine.cross_residual)
+        for i, residual in enumerate(residuals, start=1):
+            getattr(theirs, f"norm{i}").load_state_dict(residual.norm.state_dict())
+        theirs.linear1.load_state_dict(mine.feed_forward.up.state_dict())
+        theirs.linear2.load_state_dict(mine.feed_forward.down.state_dict())
+    return other.eval()
+
+
+def padding(batch: int, length: int) -> Tensor:
+    """True at real positions: the first row is whole, each next one is two positions shorter."""
+    return torch.arange(length) < length - 2 * torch.arange(batch)[:, None]
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("norm_position", ["pre", "post"])
+@pytest.mark.parametrize("padded", [False, True])
+class TestAgainstPyTorch:
+    def stack(self, randomize: Callable[..., Any], *, causal: bool, cross_attention: bool, **options: Any) -> Stack:
+        stack = Stack(
+            num_layers=NUM_LAYERS,
+            d_model=D_MODEL,
+            num_heads=NUM_HEADS,
+            d_ff=D_FF,
+            causal=causal,
+            cross_attention=cross_attention,
+            **options,
+        )
+        return randomize(stack).double()
+
+    @pytest.mark.parametrize("causal", [False, True])
+    def test_without_a_memory(
+        self,
+        randomize: Callable[..., Any],
+        copy_attention: Callable[..., Any],
+        causal: bool,
+        padded: bool,
+        norm_position: str,
+        activation: str,
+    ) -> None:
+        options = {"norm_position": norm_position, "activation": activation}
+        stack = self.stack(randomize, causal=causal, cross_attention=False, **options)
+        x = torch.randn(3, 7, D_MODEL, dtype=torch.float64)
+        real = padding(3, 7) if padded else torch.ones(3, 7, dtype=torch.bool)
+        future = torch.ones(7, 7, dtype=torch.bool).triu(1) if causal else None
+        expected = to_torch(stack, copy_attention, **options)(
+            x, mask=future, src_key_padding_mask=~real if padded else None
+        )
+        assert_close(stack(x, mask=real if padded else None)[real], expected[real])
+
+    def test_with_a_memory(
+        self,
+        randomize: Callable[..., Any],
+        copy_attention: Callable[..., Any],
+        padded: bool,
+        norm_position: str,
+        activation: str,
+    ) -> None:
+        options = {"norm_position": norm_position, "activation": activation}
+        stack = self.stack(randomize, causal=True, cross_attention=True, **options)
+        x = torch.randn(3, 7, D_MODEL, dtype=torch.float64)
+        memory = torch.randn(3, 5, D_MODEL, dtype=torch.float64)
+        real = padding(3, 7) if padded else torch.ones(3, 7, dtype=torch.bool)
+        memory_real = padding(3, 5)
+        expected = to_torch(stack, copy_attention, **options)(
+            x,
+            memory,
+            tgt_mask=torch.ones(7, 7, dtype=torch.bool).triu(1),
+            tgt_key_padding_mask=~real if padded else None,
+            memory_key_padding_mask=~memory_real if padded else None,
+        )
+        found = stack(x, mask=real if padded else None, memory=memory, memory_mask=memory_real if padded else None)
+        assert_close(found[real], expected[real])
+
+
+@pytest.mark.parametrize("norm", ["layer", "rms"])
+def test_only_pre_norm_has_a_final_norm(norm: str) -> None:
+    def states(norm_position: str) -> tuple[Stack, Tensor]:
+        stack = Stack(
+            num_layers=1, d_model=16, num_heads=4, d_ff=24, causal=False, norm=norm, norm_position=norm_position
+        )
+        return stack, stack(torch.randn(2, 3, 16))
+
+    pre, y = states("pre")
+    assert type(pre.final_norm) is type(pre.layers[0].self_residual.norm)
+    assert_close(y.square().mean(-1), torch.ones(2, 3), atol=1e-3, rtol=0)
+    post, _ = states("post")
+    assert not any(name.startswith("final_norm") for name, _ in post.named_parameters())
+
+
+@pytest.mark.parametrize("option", ["dropout", "attention_dropout", "feed_forward_dropout"])
+def test_each_dropout_reaches_every_layer(option: str) -> None:
+    options = {"d_model": 16, "num_heads": 4, "d_ff": 24, "causal": True, "cross_attention": True}
+    x, memory = torch.randn(2, 2, 3, 16).unbind()
+    stack = Stack(num_layers=2, **options, **{option: 0.5})
+    plain = Stack(num_layers=2, **options)
+    plain.load_state_dict(stack.state_dict())
+    expected = plain(x, memory=memory)
+    for layer in stack.layers:
+        assert_close(stack.eval()(x, memory=memory), expected)
+        layer.train()
+        assert not torch.allclose(stack(x, memory=memory), expected)
+
+
+def test_one_relative_table_serves_all_layers() -> None:
+    stack = Stack(num_layers=3, d_model=16, num_heads=4, d_ff=24, causal=True, position="relative")
+    tables = [parameter for name, parameter in stack.named_parameters() if "table" in name]
+    assert [table.shape for table in tables] == [(32, 4)]
+
+
+def test_the_cache_holds_every_layer_and_the_memory_once(randomize: Callable[..., Any]) -> None:
+    stack = randomize(Stack(num_layers=2, d_model=16, num_heads=4, d_ff=24, causal=True, cross_attention=True))
+    x, memory = torch.randn(2, 6, 16), torch.randn(2, 5, 16)
+    cache = KeyValueCache(num_layers=2, capacity=6, memory_length=5)
+    found = [stack(part, memory=memory, cache=cache) for part in x.split([1, 3, 2], dim=1)]
+    assert_close(torch.cat(found, dim=1), stack(x, memory=memory), atol=1e-5, rtol=1e-5)
+    assert cache.length == 6
+    assert [layer.length for layer in cache.self_attention] == [6, 6]
+    assert [layer.length for layer in cache.cross_attention] == [5, 5]

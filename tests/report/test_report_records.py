@@ -1,0 +1,108 @@
+"""Reading run directories."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from triptych.report.records import find_runs, read_curves, read_run
+from triptych.report.verdicts import group_runs
+
+ACCURACY = {"test/accuracy": 0.9}
+
+
+def test_finds_runs_below_a_parent_once_and_names_the_unfinished(seven_runs: Path) -> None:
+    found = find_runs([seven_runs, seven_runs / "translation_full_seed1"], seven_runs.parent)
+    assert [run.directory for run in found.runs][:2] == [
+        "runs/translation_full_seed1",
+        "runs/translation_decoder_only_seed1",
+    ]
+    assert len(found.runs) == 7
+    assert found.unfinished == ("runs/translation_killed",)
+
+
+def test_a_directory_can_be_the_run_itself(write_run, tmp_path: Path) -> None:
+    directory = write_run("full", "classification", ACCURACY)
+    (run,) = find_runs([directory], tmp_path).runs
+    assert run.directory == "runs/classification_full_seed1"
+    assert run.curves["val/accuracy"].steps == tuple(range(80, 801, 80))  # the blank cells between are left out
+    assert len(run.curves["train/loss"].values) == 80
+
+
+def test_no_run_is_an_error_that_names_the_directory(tmp_path: Path, write_run) -> None:
+    write_run("full", "classification", ACCURACY)
+    with pytest.raises(ValueError, match=r"absent: no run found, expected a directory with summary\.json"):
+        find_runs([tmp_path / "runs", tmp_path / "absent"], tmp_path)
+    (tmp_path / "killed").mkdir()
+    (tmp_path / "killed" / "metrics.csv").write_text("epoch,step\n")
+    with pytest.raises(ValueError, match=r"killed: no finished run found.*1 unfinished"):
+        find_runs([tmp_path / "killed"], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("architecture", "rnn", "one of full, encoder_only, decoder_only"),
+        ("task", ["translation"], "one of translation"),
+        ("params", "many", "a whole number"),
+        ("seed", True, "a whole number"),
+        ("train_flops", math.nan, "a finite number"),
+        ("metrics", {"test/accuracy": "high"}, "an object of numbers"),
+        ("samples", [{"input": "a"}], "a list of objects with the texts input, output and reference"),
+        ("tested_weights", "middle", "last or best"),
+    ],
+)
+def test_a_wrong_value_is_answered_with_file_key_and_expectation(
+    write_run, tmp_path: Path, key: str, value: object, expected: str
+) -> None:
+    directory = write_run("full", "classification", ACCURACY, changes={key: value})
+    with pytest.raises(ValueError, match=r"summary\.json") as error:
+        read_run(directory, tmp_path)
+    message = str(error.value)
+    assert f"{directory / 'summary.json'}: key {key} is " in message
+    assert f"expected {expected}" in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("key", ["seed", "optimum", "command", "samples"])
+def test_a_missing_key_is_named(write_run, tmp_path: Path, key: str) -> None:
+    path = write_run("full", "classification", ACCURACY) / "summary.json"
+    summary = json.loads(path.read_text())
+    del summary[key]
+    path.write_text(json.dumps(summary))
+    with pytest.raises(ValueError, match=rf"summary\.json: key {key} is missing, expected ") as error:
+        read_run(path.parent, tmp_path)
+    assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize("text", ['{"experiment": "dates', "[]", "", "\x00"])
+def test_a_damaged_summary_names_the_file(write_run, tmp_path: Path, text: str) -> None:
+    path = write_run("full", "classification", ACCURACY) / "summary.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match="expected") as error:
+        read_run(path.parent, tmp_path)
+    assert str(error.value).startswith(f"{path}: ")
+
+
+def test_a_missing_primary_metric_is_named(write_run, tmp_path: Path) -> None:
+    write_run("full", "classification", {"test/loss": 0.3})
+    found = find_runs([tmp_path], tmp_path)
+    with pytest.raises(ValueError, match=r"classification_full_seed1/summary\.json: key metrics has no test/accuracy"):
+        group_runs(found.runs)
+
+
+def test_a_damaged_curve_names_file_line_and_column(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    path.write_text("epoch,step,train/loss\n0,10,3.5\n0,20,oops\n")
+    with pytest.raises(ValueError, match=r"metrics\.csv: line 3, column train/loss is 'oops'"):
+        read_curves(path)
+
+
+def test_the_later_row_of_a_resumed_run_counts(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    path.write_text("epoch,step,train/loss\n0,10,3\n0,20,2\n0,10,5\n0,30,nan\n")
+    curve = read_curves(path)["train/loss"]
+    assert curve.steps == (10, 20, 30)
+    assert curve.values[:2] == (5.0, 2.0)
+    assert math.isnan(curve.values[2])

@@ -1,0 +1,200 @@
+"""Verdicts over seeds, and the audit."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from scipy import stats
+
+from triptych.report.records import find_runs
+from triptych.report.verdicts import Group, Verdict, audit, group_runs, judge, welch_interval
+
+CLEAR = {"full": (0.98, 0.982, 0.979, 0.983, 0.981), "decoder_only": (0.95, 0.948, 0.953, 0.951, 0.949)}
+TIE = {"full": (0.98, 0.96, 0.97, 0.99, 0.95), "decoder_only": (0.981, 0.958, 0.972, 0.988, 0.949)}
+
+
+@pytest.fixture
+def judged(write_run, tmp_path: Path):
+    """Write runs with these values of the metric, one a seed, and judge them."""
+
+    def judged(task: str, metric: str, values: dict[str, Sequence[float]], **changes: object) -> Verdict:
+        for architecture, seeds in values.items():
+            for seed, value in enumerate(seeds, start=1):
+                write_run(architecture, task, {metric: value}, seed=seed, changes=changes)
+        (group,) = group_runs(find_runs([tmp_path], tmp_path).runs)
+        return judge(group)
+
+    return judged
+
+
+def groups_of(directory: Path) -> dict[str, Group]:
+    """The groups of a directory by task."""
+    return {group.task: group for group in group_runs(find_runs([directory], directory).runs)}
+
+
+@pytest.mark.parametrize("values", [(0.981, 0.972), (1.0, 0.0)])
+def test_one_seed_never_gives_a_winner(judged, values: tuple[float, float]) -> None:
+    verdict = judged("translation", "test/exact_match", {"full": values[:1], "decoder_only": values[1:]})
+    assert verdict.winner is None
+    assert verdict.text.endswith("one seed each: not distinguishable without more seeds.")
+
+
+def test_one_seed_verdict_in_words(judged) -> None:
+    verdict = judged("translation", "test/exact_match", {"full": (0.981,), "decoder_only": (0.972,)})
+    assert verdict.text == (
+        "full 98.1 % vs decoder-only 97.2 %, one seed each: not distinguishable without more seeds."
+    )
+
+
+def test_many_seeds_against_one_give_no_winner(judged) -> None:
+    verdict = judged("translation", "test/exact_match", {"full": CLEAR["full"], "decoder_only": (0.1,)})
+    assert verdict.winner is None
+    assert "full 98.1 % (mean of 5 seeds) vs decoder-only 10.0 % (1 seed)" in verdict.text
+
+
+def test_a_clear_difference_over_five_seeds_names_the_winner(judged) -> None:
+    verdict = judged("translation", "test/exact_match", CLEAR)
+    assert verdict.winner == "full"
+    interval = stats.ttest_ind(CLEAR["full"], CLEAR["decoder_only"], equal_var=False).confidence_interval(0.95)
+    assert f"95 % interval {100 * interval.low:.1f} to {100 * interval.high:.1f} points" in verdict.text
+
+
+def test_a_tie_over_five_seeds_does_not(judged) -> None:
+    verdict = judged("translation", "test/exact_match", TIE)
+    assert verdict.winner is None
+    assert "no winner is distinguishable" in verdict.text
+
+
+def test_lower_is_better_where_it_is(judged) -> None:
+    values = {"decoder_only": (0.80, 0.81, 0.82), "encoder_only": (0.90, 0.91, 0.92)}
+    verdict = judged("language_modeling", "test/bits_per_byte", values)
+    assert verdict.winner == "decoder_only"
+    assert "0.1 bits/byte ahead of encoder-only (95 % interval 0.077 to 0.12 bits/byte)" in verdict.text
+
+
+def test_a_winner_of_three_must_beat_both(judged) -> None:
+    values = {"full": TIE["full"], "encoder_only": TIE["decoder_only"], "decoder_only": (0.5, 0.51, 0.52, 0.5, 0.49)}
+    assert judged("classification", "test/accuracy", values).winner is None
+
+
+def test_no_spread_gives_no_winner(judged) -> None:
+    verdict = judged("translation", "test/exact_match", {"full": (1.0, 1.0, 1.0), "decoder_only": (0.9, 0.9, 0.9)})
+    assert verdict.winner is None
+    assert "no spread over seeds" in verdict.text
+
+
+def test_a_diverged_run_gives_no_winner(judged) -> None:
+    values = CLEAR | {"decoder_only": (*CLEAR["decoder_only"][:4], math.nan)}
+    verdict = judged("translation", "test/exact_match", values)
+    assert verdict.winner is None
+    assert "no finite test/exact_match from runs/translation_decoder_only_seed5" in verdict.text
+
+
+def test_denoising_is_not_comparable(judged) -> None:
+    values = {"full": (1.0, 1.1, 1.2), "decoder_only": (3.0, 3.1, 3.2)}
+    verdict = judged("denoising", "test/loss", values)
+    assert verdict.winner is None
+    assert verdict.text.startswith("Not comparable")
+
+
+def test_different_configurations_are_not_seeds(write_run, tmp_path: Path) -> None:
+    for architecture, values in CLEAR.items():
+        for seed, value in enumerate(values, start=1):
+            changes = {"params": 10**6 if seed == 3 else 10**5}
+            write_run(architecture, "translation", {"test/exact_match": value}, seed=seed, changes=changes)
+    verdict = judge(groups_of(tmp_path)["translation"])
+    assert verdict.winner is None
+    assert "not one configuration with different seeds" in verdict.text
+
+
+def test_different_data_are_not_compared(write_run, tmp_path: Path) -> None:
+    for architecture, values in CLEAR.items():
+        for seed, value in enumerate(values, start=1):
+            changes = {"data_sha256": architecture}
+            write_run(architecture, "translation", {"test/exact_match": value}, seed=seed, changes=changes)
+    verdict = judge(groups_of(tmp_path)["translation"])
+    assert verdict.winner is None
+    assert "data_sha256 differs" in verdict.text
+
+
+def test_translation_falls_back_to_bleu(judged) -> None:
+    assert judged("translation", "test/bleu", {"full": (31.0,), "decoder_only": (30.0,)}).metric == "test/bleu"
+
+
+def test_the_decoder_is_compared_with_the_full_model_on_the_continuation(seven_runs: Path) -> None:
+    group = groups_of(seven_runs)["language_modeling"]
+    assert [group.value(run) for run in group.runs] == [0.642, 0.634]
+    assert [group.optimum(run) for run in group.runs] == [0.611, 0.611]
+    verdict = judge(group)
+    assert verdict.metric == "test/continuation_bits_per_byte"
+    assert "Scored on the same bytes" in verdict.text
+
+
+def test_a_decoder_without_the_continuation_is_refused_beside_a_full_model(write_run, tmp_path: Path) -> None:
+    for architecture in ("full", "decoder_only"):
+        write_run(architecture, "language_modeling", {"test/bits_per_byte": 0.8})
+    with pytest.raises(ValueError, match=r"decoder_only_seed1/summary\.json.*no test/continuation_bits_per_byte"):
+        groups_of(tmp_path)
+
+
+seeds = st.lists(st.floats(0, 1).map(lambda x: round(x, 6)), min_size=2, max_size=8)
+
+
+@given(seeds, seeds)
+def test_the_interval_excludes_zero_exactly_where_scipy_rejects(first: list[float], second: list[float]) -> None:
+    assume(len(set(first)) > 1 and len(set(second)) > 1)
+    low, high = welch_interval(first, second)
+    p_value = stats.ttest_ind(first, second, equal_var=False).pvalue
+    assume(abs(p_value - 0.05) > 1e-9)
+    assert (low > 0 or high < 0) == (p_value < 0.05)
+
+
+def test_the_interval_is_scipys() -> None:
+    for values in (CLEAR, TIE):
+        expected = stats.ttest_ind(*values.values(), equal_var=False).confidence_interval(0.95)
+        assert welch_interval(*values.values()) == pytest.approx((expected.low, expected.high), rel=1e-9)
+
+
+def test_the_audit_marks_a_different_tokenizer(seven_runs: Path) -> None:
+    groups = groups_of(seven_runs)
+    assert "tokenizer_sha256" not in {found.field for found in audit(groups["translation"])}
+    (found,) = [found for found in audit(groups["language_modeling"]) if found.field == "tokenizer_sha256"]
+    assert found.values == {
+        "language_modeling_full_seed1": "a" * 64,
+        "language_modeling_decoder_only_seed1": "b" * 64,
+    }
+    assert "tokenizers differ" in found.text
+
+
+@pytest.mark.parametrize(
+    ("field", "same", "other"),
+    [
+        ("params", 100_000, 103_000),
+        ("train_flops", 1e12, 1.03e12),
+        ("tokens_per_update", 2304.0, 4608.0),
+        ("updates", 800, 801),
+        ("precision", "32-true", "bf16-mixed"),
+        ("hardware", "CPU", "GPU"),
+        ("git_commit", "0123", None),
+        ("versions", {"torch": "2.13.0"}, {"torch": "2.12.0"}),
+        ("tested_weights", "last", "best"),
+        ("data_sha256", "d", "e"),
+    ],
+)
+def test_the_audit_marks_each_field(write_run, tmp_path: Path, field: str, same: object, other: object) -> None:
+    level = {"params": 1, "train_flops": 1.0}
+    for architecture, value in (("full", same), ("encoder_only", same), ("decoder_only", other)):
+        write_run(architecture, "classification", {"test/accuracy": 0.9}, changes=level | {field: value})
+    (found,) = audit(groups_of(tmp_path)["classification"])
+    assert found.field == field
+    assert list(found.values.values()) == [same, same, other]
+
+
+def test_params_and_flops_within_two_percent_count_as_equal(write_run, tmp_path: Path) -> None:
+    for architecture, params in (("full", 100_000), ("decoder_only", 101_900)):
+        changes = {"params": params, "train_flops": 1e6 * params}
+        write_run(architecture, "translation", {"test/exact_match": 0.9}, changes=changes)
+    assert audit(groups_of(tmp_path)["translation"]) == []

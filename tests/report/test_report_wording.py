@@ -1,0 +1,40 @@
+"""Numbers in words."""
+
+import pytest
+
+from triptych.report.metrics import BITS_PER_BYTE, EXACT_MATCH, LOSS, Metric
+from triptych.report.wording import amount, duration
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "optimum", "text"),
+    [
+        (EXACT_MATCH, 0.989, 0.993, "0.4 points below the ceiling"),
+        (EXACT_MATCH, 0.5, 0.993, "49.3 points below the ceiling"),
+        (EXACT_MATCH, 0.993, 0.993, "at the ceiling"),
+        (EXACT_MATCH, 0.995, 0.993, "0.2 points above the ceiling"),
+        (BITS_PER_BYTE, 0.8198, 0.81, "1.2 % above the entropy"),
+        (BITS_PER_BYTE, 0.80595, 0.81, "0.5 % below the entropy"),
+        (LOSS, 0.75, 0.5, "0.25 above the minimum"),
+    ],
+)
+def test_distance_to_the_optimum(metric: Metric, value: float, optimum: float, text: str) -> None:
+    assert metric.show_gap(value, optimum) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.972, "97.2 %"), (1.0, "100.0 %"), (0.9996, "99.96 %")])
+def test_a_share_is_not_rounded_up_to_all(value: float, text: str) -> None:
+    assert EXACT_MATCH.show(value) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0, "0"), (999, "999"), (999_600, "1 M"), (412_160, "412 k"), (3.1e12, "3.1 T"), (12.34, "12.3")],
+)
+def test_amount(number: float, text: str) -> None:
+    assert amount(number) == text
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(42.4, "42 s"), (185, "3 min 05 s"), (7800, "2 h 10 min")])
+def test_duration(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
