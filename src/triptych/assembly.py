@@ -180,7 +180,7 @@ def restore(path: str | Path) -> tuple[DictConfig, Task, Mapping[str, Any]]:
         raise ConfigError(f"checkpoint={path}: not a checkpoint of Triptych ({type(error).__name__})") from None
     config = OmegaConf.create(facts["config"])
     tokenizer = Tokenizer.from_json(facts["tokenizer"])
-    corpus = CorpusFacts(tuple(facts["labels"]), tuple(facts["tag_labels"]), facts["is_stream"])
+    corpus = CorpusFacts.from_plain(facts["corpus"])
     task = make_task(config, tokenizer, corpus)
     task.load_state_dict(checkpoint["state_dict"])
     return config, task.eval(), checkpoint

@@ -46,6 +46,9 @@ def main() -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # the reader of our output has left, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     return 0
 
 
@@ -69,34 +72,38 @@ def run_hydra(command: str, arguments: list[str]) -> None:
     """A sub-command whose arguments are Hydra's."""
     import hydra
     from hydra.core.config_store import ConfigStore
-    from hydra.core.plugins import Plugins
 
-    from triptych.launch import LocalLauncher, explain
+    from triptych.launch import explain
 
     store = ConfigStore.instance()
     store.store(name="train_schema", node=TrainConfig)
     store.store(name="evaluate_schema", node=EvaluateConfig)
     store.store(name="predict_schema", node=PredictConfig)
-    Plugins.instance().register(LocalLauncher)
     wants_traceback = os.environ.get("HYDRA_FULL_ERROR") == "1" and "TRIPTYCH_SHORT_ERRORS" not in os.environ
     if not wants_traceback:
         # Hydra then raises its composition errors instead of printing them, so that the answer can be ours. The second
         # variable tells the processes of a sweep that the first was not the user's.
         os.environ["HYDRA_FULL_ERROR"] = os.environ["TRIPTYCH_SHORT_ERRORS"] = "1"
     sys.argv = [f"triptych {command}", *arguments]
+    failures: list[Exception] = []
     main = hydra.main(version_base="1.3", config_path="pkg://triptych.conf", config_name=command)
     try:
-        main(task_function(command))()
+        main(task_function(command, failures))()
     except Exception as error:
-        message = explain(error, command)
+        failures.append(error)
+    for failure in failures:
+        message = explain(failure, command)
         if wants_traceback or message is None:
-            raise
-        raise ConfigError(message) from None
+            raise failure
+        raise ConfigError(message)
 
 
-def task_function(command: str) -> "Callable[[DictConfig], None]":
-    """The function of a sub-command. Imported when it is called: torch and Lightning take seconds to import, and
-    neither --help nor a mistake in an override should wait for them."""
+def task_function(command: str, failures: list[Exception]) -> "Callable[[DictConfig], None]":
+    """The function of a sub-command.
+
+    It imports when it is called: torch and Lightning take seconds to import, and neither --help nor a mistake in an
+    override should wait for them. What it raises goes into ``failures``, since Hydra would print a line of its own.
+    """
 
     def run(config: "DictConfig") -> None:
         os.environ.setdefault("WANDB_SILENT", "true")  # its summary would bury ours
@@ -109,6 +116,9 @@ def task_function(command: str) -> "Callable[[DictConfig], None]":
             "evaluate": triptych.evaluate.evaluate,
             "predict": triptych.predict.predict,
         }
-        functions[command](config)
+        try:
+            functions[command](config)
+        except Exception as error:
+            failures.append(error)
 
     return run

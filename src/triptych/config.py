@@ -197,9 +197,32 @@ def build(config: DictConfig, key: str, given: Mapping[str, object] | None = Non
         given: arguments that do not stand in the configuration.
 
     Raises:
-        ConfigError: an unknown setting, a missing one, or a value of the wrong type.
+        ConfigError: an unknown setting, a missing one, or a value that does not fit.
     """
-    given = given or {}
+    arguments = {**check(config, key, tuple(given or ())), **(given or {})}
+    for name, value in arguments.items():
+        if isinstance(value, DictConfig):
+            arguments[name] = build(config, f"{key}.{name}")
+    try:
+        return target_of(config, key)(**arguments)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def check(config: DictConfig, key: str, given: Sequence[str] = ()) -> dict[str, object]:
+    """Compares a node with the signature of what ``key._target_`` names, without calling it.
+
+    Args:
+        config: the whole configuration.
+        key: of the node.
+        given: names of arguments that do not stand in the configuration.
+
+    Returns:
+        The arguments in the node; those that are to be built are still nodes.
+
+    Raises:
+        ConfigError: an unknown setting, a missing one, or a value that does not fit.
+    """
     target = target_of(config, key)
     node = OmegaConf.select(config, key)
     parameters = inspect.signature(target).parameters
@@ -209,27 +232,51 @@ def build(config: DictConfig, key: str, given: Mapping[str, object] | None = Non
         hints = {}
     takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
     settings = [n for n, p in parameters.items() if n not in given and p.kind is not inspect.Parameter.VAR_KEYWORD]
-    arguments: dict[str, object] = dict(given)
+    arguments: dict[str, object] = {}
     for name in node:
         if name == "_target_":
             continue
         if name not in settings and not takes_any:
             raise ConfigError(f"{key}.{name}: {target.__name__} has no such setting{nearest(name, settings)}")
+        if OmegaConf.is_missing(node, name):
+            raise ConfigError(f"{key}.{name} is missing: give {key}.{name}=...")
         value = node[name]
         if isinstance(value, DictConfig) and "_target_" in value:
-            arguments[name] = build(config, f"{key}.{name}")
-            continue
-        if isinstance(value, DictConfig | ListConfig):
-            value = OmegaConf.to_container(value, resolve=True)
-        check_type(f"{key}.{name}", value, hints.get(name, Any))
+            check(config, f"{key}.{name}")
+        else:
+            if isinstance(value, DictConfig | ListConfig):
+                value = OmegaConf.to_container(value, resolve=True)
+            check_type(f"{key}.{name}", value, hints.get(name, Any))
         arguments[name] = value
     for name in settings:
         if name not in arguments and parameters[name].default is inspect.Parameter.empty:
             raise ConfigError(f"{key}.{name} is missing: {target.__name__} needs it")
-    try:
-        return target(**arguments)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
+    return arguments
+
+
+def check_keys(config: DictConfig, schema: type) -> None:
+    """Refuses what ``+key=value`` adds to a typed node, and sizes and probabilities that cannot be.
+
+    Args:
+        config: a node.
+        schema: the dataclass that types it.
+
+    Raises:
+        ConfigError: a key that the dataclass does not have, or a value out of bounds.
+    """
+    prefix = config._get_full_key("")
+    names = [field.name for field in dataclasses.fields(schema)]
+    for name in map(str, config):
+        key = f"{prefix}.{name}".lstrip(".")
+        if name not in names:
+            raise ConfigError(f"{key}: there is no such key{nearest(name, names)}")
+        value: Any = None if OmegaConf.is_missing(config, name) else config[name]
+        if isinstance(value, DictConfig) and (typed := OmegaConf.get_type(value)) is not dict and typed is not None:
+            check_keys(value, typed)
+        elif schema is Shape and value is not None and value < 1:
+            raise ConfigError(f"{key}={value}: expected at least 1")
+        elif "dropout" in name and not 0 <= value < 1:
+            raise ConfigError(f"{key}={value}: expected at least 0 and less than 1")
 
 
 def check_type(key: str, value: object, hint: Any) -> None:

@@ -7,6 +7,8 @@ import platform
 import shlex
 import subprocess
 import time
+import warnings
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
@@ -20,8 +22,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from triptych.accounting import count_parameters, training_flops
 from triptych.assembly import check_grid, check_network, complete, make_data_module, make_task, train_tokenizer
-from triptych.config import ConfigError, build, nearest
-from triptych.data import Corpus, Splits, sha256
+from triptych.config import ConfigError, TrainConfig, build, check, check_keys, nearest
+from triptych.data import Corpus, Example, Splits, sha256
 from triptych.tasks import Task
 from triptych.training import CheckpointFacts, Tally
 
@@ -40,6 +42,10 @@ def train(config: DictConfig) -> None:
     """
     run_dir = Path(config.run_dir)
     check_before_data(config)
+    # of the libraries, about what is as it should be
+    warnings.filterwarnings("ignore", message="Experiment logs directory")
+    warnings.filterwarnings("ignore", message=".*LeafSpec.*")
+    warnings.filterwarnings("ignore", message=".*does not have many workers")
     run_dir.mkdir(parents=True, exist_ok=True)
 
     corpus: Corpus = build(config, "data")
@@ -100,10 +106,16 @@ def check_before_data(config: DictConfig) -> None:
     Raises:
         ConfigError: what is wrong.
     """
+    check_keys(config, TrainConfig)
     check_grid(config)
     check_network(config)
+    check(config, "data")
+    check(config, "trainer")
     for key in ("tokenizer", "optimizer", "scheduler"):
         build(config, key)
+    for group in ("logger", "callbacks"):
+        for name in config[group]:
+            check(config, f"{group}.{name}")
     if config.test_weights not in ("last", "best"):
         hint = nearest(config.test_weights, ["last", "best"])
         raise ConfigError(f"test_weights={config.test_weights}: expected last or best{hint}")
@@ -190,7 +202,13 @@ def samples(task: Task, splits: Splits, count: int = 8) -> list[dict[str, str]]:
         references: list[str | None] = [e.text[len(e.text) // 2 :] for e in examples]
     else:
         inputs = [e.text for e in examples]
-        references = [e.label if task.name == "classification" else e.target for e in examples]
+        answers: dict[str, Callable[[Example], str | None]] = {
+            "translation": lambda e: e.target,
+            "classification": lambda e: e.label,
+            "tagging": lambda e: " ".join(e.tags or ()),
+            "denoising": lambda e: e.text,
+        }
+        references = [answers[task.name](e) for e in examples]
     outputs = task.predict(inputs)
     return [
         {"input": i, "output": o if isinstance(o, str) else o.label, "reference": r or ""}

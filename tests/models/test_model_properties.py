@@ -67,10 +67,22 @@ class TestWhoSeesWhom:
         for logits in (encoder, lambda source: full(source, target)):
             assert (logits(tokens) != logits(other_token(tokens, place))).any(-1).all()
 
-    def test_order_matters_where_there_are_positions(self, random_model: Callable[..., Any], position: str) -> None:
-        encoder, tokens = random_model("encoder_only", position=position), torch.randint(VOCAB, (2, 7))
-        same = torch.allclose(encoder(tokens.flip(1)).flip(1), encoder(tokens), **TOLERANCE)
-        assert same == (position == "none")
+    def test_the_order_of_what_is_seen_matters_where_there_are_positions(
+        self, random_model: Callable[..., Any], position: str
+    ) -> None:
+        # one layer: with a second, even a causal model without positions knows the order from who saw whom
+        encoder, decoder = (
+            random_model(name, position=position, num_layers=1) for name in ("encoder_only", "decoder_only")
+        )
+        tokens = torch.arange(7)[None]
+        earlier_swapped, later_swapped = tokens[:, [1, 0, 2, 3, 4, 5, 6]], tokens[:, [0, 1, 2, 3, 4, 6, 5]]
+        for model, swapped, place in (
+            (encoder, earlier_swapped, 6),
+            (encoder, later_swapped, 0),
+            (decoder, earlier_swapped, 6),
+        ):
+            same = torch.allclose(model(swapped)[:, place], model(tokens)[:, place], **TOLERANCE)
+            assert same == (position == "none")
 
 
 @every_position

@@ -189,11 +189,26 @@ class TestMultiHeadAttention:
         with pytest.raises(ValueError, match=r"block\.num_kv_heads=3 does not divide shape\.num_heads=4"):
             MultiHeadAttention(d_model=16, num_heads=4, num_kv_heads=3)
 
+    def test_rotary_positions_turn_queries_and_keys_alike(self, randomize: Callable[..., Any]) -> None:
+        attention, rotary = randomize(MultiHeadAttention(d_model=12, num_heads=3)), Rotary(head_dim=4)
+        x, positions = torch.randn(2, 6, 12), torch.tensor([0, 1, 2, 5, 6, 9])
+        angles = rotary(positions)
+        q, k, v = (
+            projection(x).unflatten(-1, (3, 4)).transpose(1, 2)
+            for projection in (attention.q, attention.k, attention.v)
+        )
+        heads = attend(Rotary.rotate(q, angles), Rotary.rotate(k, angles), v, Visibility())
+        expected = attention.o(heads.transpose(1, 2).reshape(2, 6, 12))
+        found = attention(x, visibility=Visibility(), angles=angles)
+        assert_close(found, expected)
+        assert_close(attention(x, visibility=Visibility(), angles=rotary(positions + 7)), found, atol=1e-5, rtol=1e-5)
+        assert not torch.allclose(attention(x, visibility=Visibility()), found)
+
     @pytest.mark.parametrize("rotary", [False, True])
     def test_a_cache_changes_nothing(self, randomize: Callable[..., Any], rotary: bool) -> None:
         attention = randomize(MultiHeadAttention(d_model=12, num_heads=3, num_kv_heads=1))
         x = torch.randn(2, 6, 12)
-        angles = Rotary(head_dim=4)(torch.arange(6)[None]) if rotary else None
+        angles = Rotary(head_dim=4)(torch.arange(6)) if rotary else None
         expected = attention(x, visibility=Visibility(causal=True), angles=angles)
         cache = LayerCache(capacity=6)
         found = []
@@ -201,7 +216,7 @@ class TestMultiHeadAttention:
             visibility = Visibility.of(
                 num_queries=end - start, num_keys=end, causal=True, key_mask=None, device=x.device
             )
-            now = None if angles is None else (angles[0][:, :, start:end], angles[1][:, :, start:end])
+            now = None if angles is None else (angles[0][start:end], angles[1][start:end])
             found.append(attention(x[:, start:end], visibility=visibility, angles=now, cache=cache))
         assert_close(torch.cat(found, dim=1), expected)
 

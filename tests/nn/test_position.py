@@ -32,7 +32,7 @@ class TestRotary:
     def test_is_a_complex_rotation(self, head_dim: int, start: int, theta: float) -> None:
         x = torch.randn(2, 3, 5, head_dim)
         positions = start + torch.arange(5)
-        y = Rotary.rotate(x, Rotary(head_dim=head_dim, theta=theta)(positions[None]))
+        y = Rotary.rotate(x, Rotary(head_dim=head_dim, theta=theta)(positions))
         a, b = x.double().split(head_dim // 2, dim=-1)
         frequencies = torch.tensor([theta ** (-2 * i / head_dim) for i in range(head_dim // 2)], dtype=torch.float64)
         rotated = torch.complex(a, b) * torch.exp(1j * positions[:, None].double() * frequencies)
@@ -45,21 +45,14 @@ class TestRotary:
         rotary, (q, k) = Rotary(head_dim=8), torch.randn(2, 1, 1, 1, 8)
 
         def score(query: int, key: int) -> float:
-            rotated = [Rotary.rotate(x, rotary(torch.tensor([[position]]))) for x, position in ((q, query), (k, key))]
+            rotated = [Rotary.rotate(x, rotary(torch.tensor([position]))) for x, position in ((q, query), (k, key))]
             return float((rotated[0] * rotated[1]).sum())
 
         assert score(10 + shift, 10 + shift + distance) == pytest.approx(score(10, 10 + distance), abs=1e-4)
         assert score(10, 10 + distance) != pytest.approx(score(10, 10 + distance + shift), abs=1e-4)
 
-    def test_rows_may_have_their_own_positions(self) -> None:
-        rotary, x, positions = Rotary(head_dim=8), torch.randn(2, 3, 4, 8), torch.tensor([[0, 1, 2, 3], [0, 0, 0, 1]])
-        y = Rotary.rotate(x, rotary(positions))
-        for row in range(2):
-            alone = Rotary.rotate(x[row : row + 1], rotary(positions[row : row + 1]))
-            assert_close(y[row : row + 1], alone)
-
     def test_low_precision_is_rotated_in_float32(self) -> None:
-        x, angles = torch.randn(1, 1, 4, 8).bfloat16(), Rotary(head_dim=8)(torch.arange(4)[None])
+        x, angles = torch.randn(1, 1, 4, 8).bfloat16(), Rotary(head_dim=8)(torch.arange(4))
         y = Rotary.rotate(x, angles)
         assert y.dtype == torch.bfloat16
         assert torch.equal(y, Rotary.rotate(x.float(), angles).bfloat16())

@@ -1,9 +1,9 @@
 """What every source of data offers."""
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
 
 from triptych.data.example import Example, Splits
 
@@ -16,11 +16,23 @@ class CorpusFacts:
         labels: the classes of classification.
         tag_labels: the classes of tagging.
         is_stream: whether the texts are long and are read in windows, not line by line.
+        words_are_characters: whether the words that are tagged are single characters.
     """
 
     labels: tuple[str, ...] = ()
     tag_labels: tuple[str, ...] = ()
     is_stream: bool = False
+    words_are_characters: bool = False
+
+    def as_plain(self) -> dict[str, Any]:
+        """Plain containers, for a checkpoint."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> "CorpusFacts":
+        """What ``as_plain`` gave."""
+        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in plain.items()}
+        return cls(**values)
 
 
 class Corpus(Protocol):

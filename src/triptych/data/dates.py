@@ -59,7 +59,7 @@ class Dates:
         facts: both, as every corpus gives them.
     """
 
-    tasks: tuple[str, ...] = ("translation", "classification", "language_modeling", "tagging")
+    tasks: tuple[str, ...] = ("translation", "classification", "language_modeling", "tagging", "denoising")
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Dates:
 
         self.labels = list(languages)
         self.tag_labels = list(FIELDS)
-        self.facts = CorpusFacts(labels=tuple(self.labels), tag_labels=FIELDS)
+        self.facts = CorpusFacts(labels=tuple(self.labels), tag_labels=FIELDS, words_are_characters=True)
         self._sizes = sizes
         self._seed = seed
         first, last = datetime.date(first_year, 1, 1), datetime.date(last_year, 12, 31)
@@ -165,7 +165,7 @@ class Dates:
         texts = [example.text for example in examples]
         if task == "language_modeling":
             return self._language_modeling_optimum(architecture, texts)
-        if task not in self.tasks:
+        if task not in ("classification", "translation", "tagging"):
             return {}
         sources = self._sources(texts)
         if task == "classification":

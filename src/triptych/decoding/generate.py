@@ -1,13 +1,14 @@
 """Autoregressive decoding: each chosen token is the next input."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 
+@runtime_checkable
 class NextToken(Protocol):
     """What decoding needs of a model (``triptych.models.Continuation`` is one)."""
 
@@ -26,7 +27,7 @@ class Sampling:
 
     Attributes:
         temperature: 0 is greedy (the likeliest token), 1 samples from the model's own distribution.
-        top_k: keep the k likeliest tokens; 0: all (Fan et al. 2018).
+        top_k: keep the k likeliest tokens (and those as likely as the last of them); 0: all (Fan et al. 2018).
         top_p: keep the smallest set of likeliest tokens whose probabilities reach p; 1: all (Holtzman et al. 2020).
         seed: of the draws.
     """

@@ -1,6 +1,8 @@
 """Mistakes in overrides, answered with the key, the value, what was expected and the nearest valid choice."""
 
 import re
+from importlib.resources import files
+from pathlib import Path
 
 from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
@@ -26,8 +28,7 @@ def explain(error: BaseException, command: str) -> str | None:
     cause = error.__cause__
     details = str(cause) if isinstance(cause, OmegaConfBaseException) else message
     if match := re.search(r"Could not find '([^']+)'", message):
-        group, _, choice = match[1].rpartition("/")
-        return missing_choice(message, group, choice)
+        return missing_choice(match[1])
     if match := re.search(r"Could not override '([^']+)'", message) or re.search(r"full_key: (\S+)", details):
         key = match[1]
         if "is not in struct" in details or "not in '" in details:
@@ -36,11 +37,19 @@ def explain(error: BaseException, command: str) -> str | None:
     return message.splitlines()[0] if "\n" not in message.strip() else " ".join(message.split("\n")[:2])
 
 
-def missing_choice(message: str, group: str, choice: str) -> str:
-    """A group has no such choice: names the nearest, and those that there are."""
-    available = re.findall(r"^\t(\S+)$", message, flags=re.MULTILINE)
-    listed = f"; expected one of {', '.join(available)}" if available else ""
-    return f"{group}={choice}: there is no such choice{nearest(choice, available)}{listed}"
+def missing_choice(path: str) -> str:
+    """A group has no such choice: names the nearest, and those that there are.
+
+    Args:
+        path: group and choice, for instance "model/ful"; a choice may have parts of its own, as experiments do.
+    """
+    group, _, choice = path.partition("/")
+    folder = Path(str(files("triptych.conf"))) / group
+    choices = sorted(file.relative_to(folder).with_suffix("").as_posix() for file in folder.rglob("*.yaml"))
+    choices = [choice for choice in choices if not choice.startswith("parts/")]
+    if not choices:
+        return f"{group}: there is no such group"
+    return f"{group}={choice}: there is no such choice{nearest(choice, choices)}; expected one of {', '.join(choices)}"
 
 
 def nearest_key(key: str, command: str) -> str:

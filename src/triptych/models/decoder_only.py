@@ -25,6 +25,8 @@ class DecoderOnly(Network):
     architecture: ClassVar[str] = "decoder_only"
 
     def __init__(self, *, embedding: Embedding, decoder: Stack, head: Head, tie_output: bool = False) -> None:
+        if decoder.has_cross_attention:
+            raise ValueError("model.decoder.cross_attention=true: no memory to look at; EncoderDecoder has one")
         super().__init__(embedding=embedding, head=head, tie_output=tie_output)
         if not decoder.causal:
             raise ValueError("model.decoder.causal=false: a decoder must not see the future; EncoderOnly sees it")
@@ -63,5 +65,5 @@ class DecoderOnly(Network):
         if mask is not None:  # real tokens are counted from 0, wherever the padding stands
             positions = (mask.long().cumsum(1) - 1).clamp(min=0)[:, past:]
         x = self.embedding(tokens, positions, start=past)
-        states: Tensor = self.decoder(x, mask=mask, positions=positions, cache=cache)
+        states: Tensor = self.decoder(x, mask=mask, cache=cache)
         return states

@@ -31,6 +31,8 @@ class EncoderDecoder(Network):
         super().__init__(embedding=embedding, head=head, tie_output=tie_output)
         if encoder.causal:
             raise ValueError("model.encoder.causal=true: an encoder sees both sides")
+        if encoder.has_cross_attention:
+            raise ValueError("model.encoder.cross_attention=true: there is no memory to look at")
         if not decoder.causal:
             raise ValueError("model.decoder.causal=false: a decoder must not see the future")
         if not decoder.has_cross_attention:

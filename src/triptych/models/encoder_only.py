@@ -24,6 +24,8 @@ class EncoderOnly(Network):
     architecture: ClassVar[str] = "encoder_only"
 
     def __init__(self, *, embedding: Embedding, encoder: Stack, head: Head, tie_output: bool = False) -> None:
+        if encoder.has_cross_attention:
+            raise ValueError("model.encoder.cross_attention=true: there is no memory to look at")
         super().__init__(embedding=embedding, head=head, tie_output=tie_output)
         if encoder.causal:
             raise ValueError("model.encoder.causal=true: an encoder sees both sides; DecoderOnly is the causal one")

@@ -26,7 +26,7 @@ def sinusoids(num_positions: int, d_model: int) -> Float[Tensor, "positions d_mo
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1).float()
 
 
-Angles = tuple[Float[Tensor, "#batch 1 length half"], Float[Tensor, "#batch 1 length half"]]
+Angles = tuple[Float[Tensor, "length half"], Float[Tensor, "length half"]]
 """cos and sin of the rotation of every position and frequency."""
 
 
@@ -38,20 +38,21 @@ class Rotary(nn.Module):
     Args:
         head_dim: D, even.
         theta: base of the frequencies.
-    """
 
-    frequencies: Tensor
+    Raises:
+        ValueError: an odd width.
+    """
 
     def __init__(self, *, head_dim: int, theta: float = 10000.0) -> None:
         super().__init__()
         if head_dim % 2:
             raise ValueError(f"head_dim={head_dim}: rotary positions need an even width of each head")
-        frequencies = theta ** (-torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
-        self.register_buffer("frequencies", frequencies.float(), persistent=False)
+        self.head_dim, self.theta = head_dim, theta
 
-    def forward(self, positions: Int[Tensor, "#batch length"]) -> Angles:
-        """The angles of these positions; computed once for all layers."""
-        angles = positions[:, None, :, None].float() * self.frequencies
+    def forward(self, positions: Int[Tensor, " length"]) -> Angles:
+        """The angles of these positions, in float32 whatever the network's type; computed once for all layers."""
+        exponents = -torch.arange(0, self.head_dim, 2, device=positions.device) / self.head_dim
+        angles = positions[:, None].float() * self.theta**exponents
         return angles.cos(), angles.sin()
 
     @staticmethod
@@ -60,7 +61,7 @@ class Rotary(nn.Module):
     ) -> Float[Tensor, "batch heads length head_dim"]:
         """(a, b) -> (a cos - b sin, b cos + a sin) for the two halves a, b of each head."""
         cos, sin = angles
-        a, b = x.float().chunk(2, dim=-1)
+        a, b = x.chunk(2, dim=-1)
         return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1).type_as(x)
 
 

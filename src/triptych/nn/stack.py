@@ -3,7 +3,7 @@
 from typing import Literal
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from triptych.nn.block import Block, NormName, NormPosition, make_norm
@@ -94,7 +94,6 @@ class Stack(nn.Module):
         x: Float[Tensor, "batch length d_model"],
         *,
         mask: Bool[Tensor, "batch keys"] | None = None,
-        positions: Int[Tensor, "#batch length"] | None = None,
         memory: Float[Tensor, "batch source d_model"] | None = None,
         memory_mask: Bool[Tensor, "batch source"] | None = None,
         cache: KeyValueCache | None = None,
@@ -104,7 +103,6 @@ class Stack(nn.Module):
         Args:
             x: embedded tokens; with a cache, the new ones only.
             mask: True at real tokens, cached ones included; None: all are real.
-            positions: of the tokens in x; None: counted from the cache's length.
             memory: what cross-attention looks at.
             memory_mask: True at real positions of the memory; None: all are real.
             cache: earlier keys and values; the new ones are added.
@@ -116,11 +114,8 @@ class Stack(nn.Module):
         )
         memory_visibility = Visibility(mask=None if memory_mask is None else memory_mask[:, None, None, :])
         bias = None if self.relative_bias is None else self.relative_bias(length, past + length)
-        angles = None
-        if self.rotary is not None:
-            if positions is None:
-                positions = torch.arange(past, past + length, device=x.device)[None]
-            angles = self.rotary(positions)
+        # Rotary scores depend on distances alone, and padding on the left keeps them: no need to know what is real.
+        angles = None if self.rotary is None else self.rotary(torch.arange(past, past + length, device=x.device))
         for i, layer in enumerate(self.layers):
             x = layer(
                 x,

@@ -2,7 +2,9 @@
 
 from triptych.tasks.base import Task
 from triptych.tasks.classification import Classification
+from triptych.tasks.denoising import Denoising
 from triptych.tasks.language_modeling import LanguageModeling
+from triptych.tasks.tagging import Tagging
 from triptych.tasks.translation import Translation
 
-__all__ = ["Classification", "LanguageModeling", "Task", "Translation"]
+__all__ = ["Classification", "Denoising", "LanguageModeling", "Tagging", "Task", "Translation"]

@@ -206,7 +206,8 @@ class Task(L.LightningModule):
 
     def _log_metrics(self, stage: str) -> None:
         metrics = self.metrics_of(stage)
-        values = self.derived_metrics({name: float(metric.compute()) for name, metric in metrics.items()})
+        measured = {name: metric for name, metric in metrics.items() if metric.update_called}
+        values = self.derived_metrics({name: float(metric.compute()) for name, metric in measured.items()})
         self.log_dict({f"{stage}/{name}": value for name, value in values.items()})
         for metric in metrics.values():
             metric.reset()

@@ -78,9 +78,7 @@ class CheckpointFacts(L.Callback):
         self._facts = {
             "config": config,
             "tokenizer": task.tokenizer.to_json(),
-            "labels": list(task.corpus.labels),
-            "tag_labels": list(task.corpus.tag_labels),
-            "is_stream": task.corpus.is_stream,
+            "corpus": task.corpus.as_plain(),
         }
 
     def on_save_checkpoint(

@@ -1,0 +1,26 @@
+"""The progress bar."""
+
+import lightning as L
+from lightning.pytorch.callbacks import RichProgressBar
+
+
+class Progress(RichProgressBar):
+    """Lightning's bar, counted in updates instead of epochs.
+
+    Args:
+        refresh_rate: batches between two refreshes.
+    """
+
+    def __init__(self, *, refresh_rate: int = 20) -> None:
+        super().__init__(refresh_rate=refresh_rate, leave=True)
+
+    def _get_train_description(self, current_epoch: int) -> str:
+        return "Training".ljust(len(self.validation_description))
+
+    def get_metrics(
+        self, trainer: L.Trainer, pl_module: L.LightningModule
+    ) -> dict[str, int | str | float | dict[str, float]]:
+        """The metrics beside the bar, without the logger's version."""
+        metrics = super().get_metrics(trainer, pl_module)
+        metrics.pop("v_num", None)
+        return metrics

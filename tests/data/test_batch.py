@@ -1,0 +1,85 @@
+"""Rows of unequal length side by side."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from triptych.data import IGNORE, Encoded, EncodedList, Example, collate, pad
+from triptych.data.tokenizers import PAD
+
+rows = st.lists(st.lists(st.integers(6, 99), max_size=7), min_size=1, max_size=5)
+
+
+def encoded(tokens: list[int], labels: list[int], source: list[int] | None = None, **options: Any) -> Encoded:
+    return Encoded(np.array(tokens), np.array(labels), None if source is None else np.array(source), **options)
+
+
+PAIRS = [
+    encoded([1, 7, 8], [IGNORE, 8, 2], [1, 9, 2], example=Example("a")),
+    encoded([1, 7], [7, 2], [1, 9, 9, 9, 2], prefix=1),
+]
+
+
+@pytest.mark.parametrize("left", [False, True])
+@given(rows=rows, value=st.sampled_from([PAD, IGNORE]))
+def test_pad(rows: list[list[int]], value: int, left: bool) -> None:
+    matrix, mask = pad(rows, value, left=left)
+    longest = max(map(len, rows))
+    for row, padded, real in zip(rows, matrix.tolist(), mask.tolist(), strict=True):
+        fill, no = [value] * (longest - len(row)), [False] * (longest - len(row))
+        assert padded == (fill + row if left else row + fill)
+        assert real == (no + [True] * len(row) if left else [True] * len(row) + no)
+    assert (matrix.dtype, mask.dtype) == (torch.int64, torch.bool)
+
+
+def test_collate() -> None:
+    batch = collate(PAIRS)
+    assert batch.tokens.tolist() == [[1, 7, 8], [1, 7, PAD]]
+    assert batch.mask.tolist() == [[True, True, True], [True, True, False]]
+    assert batch.labels.tolist() == [[IGNORE, 8, 2], [7, 2, IGNORE]]
+    assert batch.source is not None
+    assert batch.source_mask is not None
+    assert batch.source.tolist() == [[1, 9, 2, PAD, PAD], [1, 9, 9, 9, 2]]
+    assert batch.source_mask.tolist() == [[True, True, True, False, False], [True] * 5]
+    assert batch.prefix.tolist() == [0, 1]
+    assert batch.examples == [Example("a"), None]
+
+
+def test_a_batch_counts() -> None:
+    batch = collate(PAIRS)
+    assert batch.num_real == 3 + 3 + 2 + 5
+    assert batch.num_slots == 2 * 3 + 2 * 5
+    assert batch.normalizer == 2 + 2
+    assert collate(PAIRS, normalizer=17).normalizer == 17
+
+
+def test_without_a_source() -> None:
+    """And with one label for the whole text."""
+    batch = collate([encoded([1, 7, 8, 2], [3]), encoded([1, 2], [0])])
+    assert batch.source is batch.source_mask is None
+    assert batch.labels.tolist() == [[3], [0]]
+    assert (batch.num_real, batch.num_slots, batch.normalizer) == (6, 8, 2)
+
+
+def test_an_encoded_list_knows_its_sizes() -> None:
+    items = EncodedList(PAIRS)
+    assert items.sizes.tolist() == [6, 7]
+    assert items.num_scored.tolist() == [2, 2]
+    assert items[1] is PAIRS[1]
+
+
+@pytest.mark.parametrize("with_source", [True, False])
+def test_to_moves_every_tensor(with_source: bool) -> None:
+    batch = collate(PAIRS if with_source else [encoded([1, 2], [3])])
+    moved = batch.to(torch.device("meta"))
+    assert moved.source is not None if with_source else moved.source is None
+    for name in ("tokens", "mask", "labels", "prefix", *(("source", "source_mask") if with_source else ())):
+        before, after = getattr(batch, name), getattr(moved, name)
+        assert after.is_meta
+        assert (after.shape, after.dtype) == (before.shape, before.dtype)
+    for name in ("normalizer", "examples", "num_real", "num_slots"):
+        assert getattr(moved, name) == getattr(batch, name)

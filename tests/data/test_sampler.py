@@ -1,0 +1,132 @@
+"""Which examples make up which update: properties of the order, for any split and any division of the work."""
+
+from collections import Counter
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from triptych.data.sampler import MicroBatch, TrainingSampler, evaluation_batches
+
+
+@st.composite
+def settings(draw: Any) -> dict[str, Any]:
+    """Any sampler: the split may be smaller than an update, and epochs end in the middle of updates."""
+    num_examples = draw(st.integers(1, 60))
+    accumulate, world_size = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    generator = np.random.default_rng(draw(st.integers(0, 100)))
+    return {
+        "sizes": generator.integers(1, 30, num_examples),
+        "num_scored": generator.integers(0, 9, num_examples),
+        "batch_size": accumulate * world_size * draw(st.integers(1, 4)),
+        "accumulate": accumulate,
+        "world_size": world_size,
+        "seed": draw(st.integers(0, 5)),
+        "pool_size": draw(st.integers(1, 6)),
+    }
+
+
+def updates_of(sampler: TrainingSampler, numbers: Any) -> list[list[int]]:
+    return [sampler.update(k).tolist() for k in numbers]
+
+
+def micro_batches(count: int, **options: Any) -> list[MicroBatch]:
+    return list(islice(TrainingSampler(**options), count))
+
+
+@given(options=settings(), numbers=st.lists(st.integers(0, 40), min_size=1))
+def test_an_update_is_a_function_of_seed_and_number(options: dict[str, Any], numbers: list[int]) -> None:
+    """In whatever order they are asked for."""
+    in_order = updates_of(TrainingSampler(**options), range(41))
+    assert updates_of(TrainingSampler(**options), numbers) == [in_order[k] for k in numbers]
+
+
+def test_another_seed_gives_another_order() -> None:
+    sizes = np.ones(100, dtype=int)
+    first, second = (
+        updates_of(TrainingSampler(sizes=sizes, num_scored=sizes, batch_size=10, accumulate=1, seed=seed), range(10))
+        for seed in (0, 1)
+    )
+    assert first != second
+
+
+@given(options=settings(), num_pools=st.integers(1, 5))
+def test_each_example_comes_once_an_epoch(options: dict[str, Any], num_pools: int) -> None:
+    """After any whole number of pools, no example was seen more than once more often than another."""
+    num_updates = num_pools * options["pool_size"]
+    seen = Counter(i for update in updates_of(TrainingSampler(**options), range(num_updates)) for i in update)
+    whole, rest = divmod(num_updates * options["batch_size"], len(options["sizes"]))
+    assert Counter(seen[i] - whole for i in range(len(options["sizes"]))) == Counter(
+        {0: len(options["sizes"]) - rest, 1: rest}
+    )
+
+
+def test_epochs_differ() -> None:
+    sizes = np.ones(20, dtype=int)
+    sampler = TrainingSampler(sizes=sizes, num_scored=sizes, batch_size=20, accumulate=1, seed=0, pool_size=1)
+    first, second = updates_of(sampler, range(2))
+    assert sorted(first) == sorted(second) == list(range(20))
+    assert first != second
+
+
+@given(options=settings(), start=st.integers(0, 20))
+def test_goes_on_from_any_start(options: dict[str, Any], start: int) -> None:
+    whole = micro_batches(start + 10, **options)
+    for later, expected in zip(micro_batches(10, **options, start=start), whole[start:], strict=True):
+        assert later.indices.tolist() == expected.indices.tolist()
+        assert later.normalizer == expected.normalizer
+
+
+@given(options=settings())
+def test_ranks_and_accumulated_parts_partition_the_update(options: dict[str, Any]) -> None:
+    accumulate, world_size = options["accumulate"], options["world_size"]
+    ranks = [micro_batches(4 * accumulate, **options, rank=rank) for rank in range(world_size)]
+    for k in range(4):
+        update = TrainingSampler(**options).update(k)
+        parts = [part for rank in ranks for part in rank[k * accumulate : (k + 1) * accumulate]]
+        assert {len(part.indices) for part in parts} == {options["batch_size"] // (accumulate * world_size)}
+        assert sorted(i for part in parts for i in part.indices) == sorted(update)
+        assert {part.normalizer for part in parts} == {sum(options["num_scored"][i] for i in update)}
+
+
+def test_like_sizes_meet() -> None:
+    """Padding is a fraction of what it would be in arrival order."""
+    sizes = np.random.default_rng(0).integers(1, 100, 3000)
+    sampler = TrainingSampler(sizes=sizes, num_scored=sizes, batch_size=20, accumulate=1, seed=0)
+
+    def padding(updates: list[list[int]]) -> int:
+        return sum(int((sizes[update].max() - sizes[update]).sum()) for update in updates)
+
+    arrival = np.random.default_rng(1).permutation(3000).reshape(-1, 20).tolist()
+    assert padding(updates_of(sampler, range(150))) < padding(arrival) / 10
+    longest = [sizes[update].max() for update in updates_of(sampler, range(50))]
+    assert longest != sorted(longest)  # but short updates do not all come first
+
+
+@pytest.mark.parametrize(("accumulate", "world_size", "multiple"), [(3, 1, 3), (1, 4, 4), (2, 3, 6)])
+def test_refuses_an_update_that_cannot_be_split(accumulate: int, world_size: int, multiple: int) -> None:
+    ones = np.ones(5, dtype=int)
+    with pytest.raises(ValueError, match=rf"batch\.size=10 cannot .* expected a multiple of {multiple}"):
+        TrainingSampler(
+            sizes=ones, num_scored=ones, batch_size=10, accumulate=accumulate, world_size=world_size, seed=0
+        )
+
+
+def test_refuses_an_empty_split() -> None:
+    nothing = np.array([], dtype=int)
+    with pytest.raises(ValueError, match="the training split is empty"):
+        TrainingSampler(sizes=nothing, num_scored=nothing, batch_size=1, accumulate=1, seed=0)
+
+
+@given(sizes=st.lists(st.integers(1, 50), max_size=60), batch_size=st.integers(1, 9), world_size=st.integers(1, 4))
+def test_an_evaluation_sees_each_example_once(sizes: list[int], batch_size: int, world_size: int) -> None:
+    ranks = [evaluation_batches(np.array(sizes), batch_size, rank, world_size) for rank in range(world_size)]
+    num_batches = sum(map(len, ranks))
+    batches = [ranks[k % world_size][k // world_size].tolist() for k in range(num_batches)]  # dealt in turn
+    order = [i for batch in batches for i in batch]
+    assert sorted(order) == list(range(len(sizes)))
+    assert [sizes[i] for i in order] == sorted(sizes)  # like sizes together
+    assert [len(batch) for batch in batches[:-1]] == [batch_size] * len(batches[:-1])

@@ -1,0 +1,128 @@
+"""Text to ids and back."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from triptych.data import BytePairs, Bytes, Characters, Tokenizer
+from triptych.data.tokenizers import BOS, EOS, MASK, PAD, SEP, SPECIAL_TOKENS, UNK
+
+CORPUS = [
+    "the cat sat on the mat\n",
+    "  the <eos> of\tthe\r\nline\x85",
+    "\ufeff5 März 1998: naïve café, 日本語 👩‍👩‍👧 <pad><unk>",
+] * 5
+
+KINDS: dict[str, Callable[[], Tokenizer]] = {
+    "bytes": lambda: Bytes().train(CORPUS),
+    "characters": lambda: Characters().train(CORPUS),
+    "bpe": lambda: BytePairs(vocab_size=300).train(CORPUS),
+}
+TOKENIZERS = {name: make() for name, make in KINDS.items()}
+
+any_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+seen_text = st.text(sorted(set("".join(CORPUS))), max_size=30)
+every_kind = pytest.mark.parametrize("tokenizer", TOKENIZERS.values(), ids=TOKENIZERS.keys())
+byte_level = pytest.mark.parametrize("tokenizer", [TOKENIZERS["bytes"], TOKENIZERS["bpe"]], ids=["bytes", "bpe"])
+
+
+class TestRoundTrip:
+    @byte_level
+    @given(texts=st.lists(any_text, max_size=5))
+    @example(texts=["\r\n \x85\u2028\ufeff\x00", "", "  two  spaces ", "e\u0301 é"])
+    def test_of_any_text(self, tokenizer: Tokenizer, texts: list[str]) -> None:
+        assert [tokenizer.decode(ids) for ids in tokenizer.encode(texts)] == texts
+
+    @given(text=seen_text)
+    def test_of_seen_characters(self, text: str) -> None:
+        (ids,) = TOKENIZERS["characters"].encode([text])
+        assert len(ids) == len(text)
+        assert TOKENIZERS["characters"].decode(ids) == text
+
+    @given(text=any_text)
+    def test_an_unseen_character_becomes_unk(self, text: str) -> None:
+        (ids,) = TOKENIZERS["characters"].encode([text])
+        seen = set("".join(CORPUS))
+        assert [i == UNK for i in ids] == [character not in seen for character in text]
+        assert TOKENIZERS["characters"].decode(ids) == "".join(c for c in text if c in seen)
+
+    @given(text=any_text)
+    def test_bytes_are_the_bytes(self, text: str) -> None:
+        """One token a byte, equal for equal bytes and different for different ones."""
+        (ids,) = TOKENIZERS["bytes"].encode([text])
+        content = text.encode()
+        assert len(ids) == len(content)
+        assert len(set(zip(ids, content, strict=True))) == len(set(ids)) == len(set(content))
+
+
+@every_kind
+class TestSpecialTokens:
+    def test_come_first(self, tokenizer: Tokenizer) -> None:
+        assert list(range(6)) == [PAD, BOS, EOS, SEP, UNK, MASK]
+        vocabulary = tokenizer._backend.get_vocab()
+        assert [vocabulary[token] for token in SPECIAL_TOKENS] == list(range(6))
+        assert sorted(vocabulary.values()) == list(range(tokenizer.vocab_size))
+
+    @pytest.mark.parametrize("special", SPECIAL_TOKENS)
+    def test_text_never_becomes_one(self, tokenizer: Tokenizer, special: str) -> None:
+        """Even where every character was seen in training."""
+        tokenizer = (
+            Characters().train([*CORPUS, *SPECIAL_TOKENS]) if tokenizer is TOKENIZERS["characters"] else tokenizer
+        )
+        for text in (special, f"a {special}", special * 2):
+            (ids,) = tokenizer.encode([text])
+            assert min(ids) >= len(SPECIAL_TOKENS)
+            assert tokenizer.decode(ids) == text
+
+    @given(text=seen_text, specials=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 40)), max_size=5))
+    def test_are_left_out_of_decoded_text(
+        self, tokenizer: Tokenizer, text: str, specials: list[tuple[int, int]]
+    ) -> None:
+        (ids,) = tokenizer.encode([text])
+        for special, place in specials:
+            ids.insert(place, special)
+        assert tokenizer.decode(ids) == text
+
+
+@every_kind
+class TestAnyKind:
+    @given(text=seen_text)
+    def test_num_bytes_sums_to_the_length_in_utf8(self, tokenizer: Tokenizer, text: str) -> None:
+        (ids,) = tokenizer.encode([text])
+        sizes = tokenizer.num_bytes()
+        assert sizes[ids].sum() == len(text.encode())
+        assert (sizes[: len(SPECIAL_TOKENS)] == 0).all()
+        assert (sizes[len(SPECIAL_TOKENS) :] > 0).all()
+
+    def test_json_round_trip(self, tokenizer: Tokenizer) -> None:
+        again = Tokenizer.from_json(tokenizer.to_json())
+        texts = [*CORPUS, "unseen: Ω", "<eos>"]
+        assert again.encode(texts) == tokenizer.encode(texts)
+        assert again.sha256 == tokenizer.sha256
+
+    def test_training_is_a_function_of_the_texts(self, tokenizer: Tokenizer) -> None:
+        kind = next(name for name, other in TOKENIZERS.items() if other is tokenizer)
+        assert KINDS[kind]().sha256 == tokenizer.sha256
+
+
+def test_the_hash_tells_tokenizers_apart() -> None:
+    hashes = {tokenizer.sha256 for tokenizer in TOKENIZERS.values()} | {Characters().train(["abc"]).sha256}
+    assert len(hashes) == 4
+
+
+class TestBytePairs:
+    @pytest.mark.parametrize("vocab_size", [262, 263, 280])
+    def test_has_the_size_asked_for(self, vocab_size: int) -> None:
+        assert BytePairs(vocab_size=vocab_size).train(CORPUS).vocab_size == vocab_size
+
+    def test_merges_what_is_frequent(self) -> None:
+        """The pairs of "aaab" * n: "aa" first, then what is left to merge within the word."""
+        tokenizer = BytePairs(vocab_size=263).train(["aaaa"])
+        assert tokenizer.encode(["aaaa", "b"]) == [[262, 262], TOKENIZERS["bpe"].encode(["b"])[0]]
+
+    @pytest.mark.parametrize("vocab_size", [0, 100, 261])
+    def test_refuses_less_than_the_bytes(self, vocab_size: int) -> None:
+        with pytest.raises(ValueError, match=rf"tokenizer\.vocab_size={vocab_size}: expected at least 262"):
+            BytePairs(vocab_size=vocab_size)

@@ -1,0 +1,91 @@
+"""A long text in windows: every token is scored once, and both architectures score the same ones."""
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from triptych.data import IGNORE, Encoded, Windows
+from triptych.data.tokenizers import BOS
+from triptych.tasks import LanguageModeling
+
+
+def encode_window(architecture: str, window: Any) -> Encoded:
+    """The layout of a window depends on nothing of the task but its architecture."""
+    return LanguageModeling.encode_window(cast(LanguageModeling, SimpleNamespace(architecture=architecture)), window)
+
+
+def windows_of(num_tokens: int, *, length: int, stride: int, architecture: str = "decoder_only") -> Windows:
+    """Of the tokens 100, 101, ...: each token names its place."""
+    return Windows(
+        100 + np.arange(num_tokens),
+        length=length,
+        stride=stride,
+        encode=lambda window: encode_window(architecture, window),
+    )
+
+
+def items(windows: Windows) -> list[Encoded]:
+    return [windows[i] for i in range(len(windows.sizes))]
+
+
+def scored(item: Encoded) -> list[int]:
+    """The scored labels after the prefix."""
+    return [int(label) for label in item.labels[item.prefix :] if label != IGNORE]
+
+
+texts = {"num_tokens": st.integers(2, 60), "length": st.integers(1, 20)}
+
+
+@given(**texts)
+def test_each_token_but_the_first_is_scored_once(num_tokens: int, length: int) -> None:
+    windows = items(windows_of(num_tokens, length=length, stride=length))
+    counts = Counter(int(label) for window in windows for label in window.labels)
+    assert counts == Counter(range(101, 100 + num_tokens))
+    assert [len(window.tokens) for window in windows[:-1]] == [length] * (len(windows) - 1)
+    for window in windows:
+        assert (window.labels == window.tokens + 1).all()  # each label is the next token
+
+
+@given(**texts)
+def test_stride_one_has_all_windows(num_tokens: int, length: int) -> None:
+    windows = items(windows_of(num_tokens, length=length, stride=1))
+    assert [window.tokens[0] for window in windows] == [100 + i for i in range(max(num_tokens - length, 1))]
+    assert {len(window.tokens) for window in windows} == {min(length, num_tokens - 1)}
+    assert windows[-1].labels[-1] == 100 + num_tokens - 1
+
+
+@pytest.mark.parametrize("architecture", ["full", "decoder_only"])
+@given(**texts, stride=st.integers(1, 20))
+def test_sizes_are_those_of_the_windows(architecture: str, num_tokens: int, length: int, stride: int) -> None:
+    windows = windows_of(num_tokens, length=length, stride=min(stride, length), architecture=architecture)
+    assert windows.sizes.tolist() == [window.size for window in items(windows)]
+    assert windows.num_scored.tolist() == [window.num_scored for window in items(windows)]
+
+
+@pytest.mark.parametrize("architecture", ["full", "decoder_only"])
+def test_a_text_shorter_than_the_window(architecture: str) -> None:
+    (window,) = items(windows_of(5, length=100, stride=100, architecture=architecture))
+    assert window.size == (4 if architecture == "decoder_only" else 5)
+    assert scored(window) == [102, 103, 104]
+
+
+@given(num_tokens=st.integers(2, 20))
+def test_both_architectures_score_the_same_continuation(num_tokens: int) -> None:
+    ids = 100 + np.arange(num_tokens)
+    full, decoder = encode_window("full", ids), encode_window("decoder_only", ids)
+    assert scored(full) == scored(decoder) == ids[num_tokens // 2 :].tolist()
+    assert full.source is not None
+    assert full.source.tolist() == ids[: num_tokens // 2].tolist()
+    assert full.tokens.tolist() == [BOS, *ids[num_tokens // 2 : -1]]
+    assert decoder.tokens.tolist() == ids[:-1].tolist()
+
+
+@pytest.mark.parametrize("num_tokens", [0, 1])
+def test_refuses_a_text_without_a_next_token(num_tokens: int) -> None:
+    with pytest.raises(ValueError, match=f"a split of {num_tokens} tokens"):
+        windows_of(num_tokens, length=4, stride=4)

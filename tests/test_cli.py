@@ -1,0 +1,296 @@
+"""The commands as a user runs them: real processes, real files."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+
+import triptych
+
+TINY = [
+    "data.num_train=400",
+    "data.num_validation=60",
+    "data.num_test=60",
+    "data.languages=[de,en,ja]",
+    "shape.d_model=16",
+    "shape.num_heads=2",
+    "shape.num_layers=1",
+    "shape.d_ff=32",
+    "batch.size=20",
+    "batch.eval_size=32",
+    "trainer.max_steps=6",
+    "trainer.val_check_interval=3",
+    "trainer.log_every_n_steps=2",
+    "callbacks.progress.refresh_rate=0",
+]
+
+
+def run(*arguments: str, cwd: Path, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {k: v for k, v in os.environ.items() if k not in ("HYDRA_FULL_ERROR", "TRIPTYCH_SHORT_ERRORS")}
+    return subprocess.run(
+        [sys.executable, "-m", "triptych", *arguments],
+        cwd=cwd,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**environment, "OMP_NUM_THREADS": "1", "COLUMNS": "200"},
+    )
+
+
+def train(cwd: Path, *overrides: str) -> Path:
+    finished = run("train", *TINY, *overrides, "run_dir=run", cwd=cwd)
+    assert finished.returncode == 0, finished.stderr
+    return cwd / "run"
+
+
+@pytest.fixture(scope="module")
+def translation(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(tmp_path_factory.mktemp("translation"), "experiment=dates/translation_full")
+
+
+@pytest.fixture(scope="module")
+def classification(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(
+        tmp_path_factory.mktemp("classification"), "experiment=dates/classification_encoder_only", "logger=csv"
+    )
+
+
+@pytest.fixture(scope="module")
+def shakespeare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("shakespeare")
+    text = "".join(f"Line {i} of a text that is long enough,\nsaid {i * i}.\n" for i in range(300))
+    (folder / "my.txt").write_text(text)
+    overrides = [o for o in TINY if not o.startswith("data.")]
+    finished = run(
+        "train", "experiment=shakespeare/decoder_only", f"data.dir={folder}", "data.file=my.txt", *overrides,
+        "shape.max_length=16", "logger=csv", "run_dir=run", cwd=folder,
+    )  # fmt: skip
+    assert finished.returncode == 0, finished.stderr
+    return folder / "run"
+
+
+class TestRunDirectory:
+    def test_holds_what_it_should(self, translation: Path) -> None:
+        for name in ("config.yaml", "metrics.csv", "summary.json", "tokenizer.json", "train.log"):
+            assert (translation / name).stat().st_size > 0, name
+        assert {p.name for p in (translation / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
+
+    def test_the_record(self, translation: Path) -> None:
+        record = json.loads((translation / "summary.json").read_text())
+        assert record.keys() >= {
+            "experiment", "architecture", "task", "data", "seed", "params", "non_embedding_params", "train_flops",
+            "train_tokens", "updates", "wall_time_s", "tokens_per_s", "metrics", "weights_sha256", "git_commit",
+            "data_sha256", "tokenizer_sha256", "versions",
+        }  # fmt: skip
+        assert (record["experiment"], record["architecture"], record["task"]) == (
+            "dates/translation_full", "full", "translation",
+        )  # fmt: skip
+        assert record["updates"] == 6
+        assert record["num_layers"] == {"encoder": 1, "decoder": 1}
+        assert 0 < record["optimum"]["test/exact_match"] <= 1
+        network = triptych.load(translation).network
+        assert record["params"] == sum(p.numel() for p in network.parameters())
+
+    def test_the_series(self, translation: Path) -> None:
+        with open(translation / "metrics.csv") as file:
+            rows = list(csv.DictReader(file))
+        logged = {name: [float(row[name]) for row in rows if row[name]] for name in rows[0]}
+        for name in ("train/loss", "lr", "train/gradient_norm", "train/tokens_per_s", "train/real_tokens"):
+            assert len(logged[name]) == 3, name
+        assert len(logged["val/loss"]) == 3  # at steps 3 and 6, and once more with the final weights
+        assert all(0 < share <= 1 for share in logged["train/real_tokens"])
+
+    def test_the_wandb_file_is_complete(self, translation: Path) -> None:
+        (file,) = translation.glob("wandb/offline-run-*/*.wandb")
+        command = [str(Path(sys.executable).parent / "wandb"), "leet", "inspect", "--json", str(file)]
+        inspected = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        records = [json.loads(line) for line in inspected.splitlines()]
+        kinds = {record["type"] for record in records}
+        names = {name for record in records if record["type"] == "history" for name in record["history"]["item"]}
+        assert {"run", "history", "exit"} <= kinds
+        assert {"train/loss", "val/loss", "test/exact_match"} <= names
+
+    def test_a_finished_run_is_not_overwritten(self, translation: Path) -> None:
+        before = (translation / "summary.json").read_bytes()
+        again = run("train", *TINY, "experiment=dates/translation_full", "run_dir=run", cwd=translation.parent)
+        assert again.returncode == 1
+        assert "run_dir=run holds a finished run" in again.stderr
+        assert (translation / "summary.json").read_bytes() == before
+
+    def test_checkpoints_are_data(self, translation: Path) -> None:
+        checkpoint = torch.load(translation / "checkpoints" / "last.ckpt", weights_only=True)
+        assert checkpoint["triptych"]["config"]["seed"] == 1
+        assert checkpoint["global_step"] == 6
+
+
+@pytest.mark.parametrize("name", ["translation", "classification", "shakespeare"])
+def test_evaluate_prints_what_training_printed(name: str, request: pytest.FixtureRequest) -> None:
+    directory: Path = request.getfixturevalue(name)
+    finished = run("evaluate", "checkpoint=run", cwd=directory.parent)
+    assert finished.returncode == 0, finished.stderr
+    metrics = json.loads((directory / "summary.json").read_text())["metrics"]
+    printed = dict(line.strip("│ ").split("│") for line in finished.stdout.splitlines() if line.startswith("│"))
+    assert {k.strip(): float(v) for k, v in printed.items()} == {k: float(f"{v:.6g}") for k, v in metrics.items()}
+
+
+def test_same_seed_same_weights(classification: Path, tmp_path: Path) -> None:
+    again = train(tmp_path, "experiment=dates/classification_encoder_only", "logger=csv")
+    other = [json.loads((d / "summary.json").read_text())["weights_sha256"] for d in (classification, again)]
+    assert other[0] == other[1]
+
+
+class TestPredict:
+    TEXTS = ("3. März 1999", "March 3, 1999", "1999年3月3日", "", "3.3.1999 <eos> 3")
+
+    def test_translates_in_order_and_in_batches(self, translation: Path) -> None:
+        folder = translation.parent
+        (folder / "in.txt").write_text("\n".join(self.TEXTS) + "\n")
+        arguments = ("checkpoint=run", "input=in.txt", "output=out/out.txt", "batch_size=2")
+        finished = run("predict", *arguments, cwd=folder)
+        assert finished.returncode == 0, finished.stderr
+        lines = (folder / "out" / "out.txt").read_text().split("\n")[:-1]
+        assert lines == triptych.load(translation).predict(self.TEXTS)
+        piped = run("predict", "checkpoint=run", cwd=folder, stdin="\n".join(self.TEXTS) + "\n")
+        assert piped.stdout.split("\n")[:-1] == lines
+
+    def test_classifies_with_probabilities(self, classification: Path) -> None:
+        finished = run("predict", "checkpoint=run", cwd=classification.parent, stdin="3. März 1999\n1999年3月3日\n")
+        answers = [json.loads(line) for line in finished.stdout.splitlines()]
+        assert len(answers) == 2
+        for answer in answers:
+            assert set(answer["probabilities"]) == {"de", "en", "ja"}
+            assert sum(answer["probabilities"].values()) == pytest.approx(1)
+            assert answer["label"] == max(answer["probabilities"], key=answer["probabilities"].get)
+
+    def test_continues_text(self, shakespeare: Path) -> None:
+        arguments = ("checkpoint=run", "max_new_tokens=5", "temperature=1", "seed=3")
+        outputs = [run("predict", *arguments, cwd=shakespeare.parent, stdin="Line 3\n").stdout for _ in range(2)]
+        assert outputs[0] == outputs[1]
+        assert 0 < len(outputs[0].rstrip("\n").replace("\\n", "\n")) <= 5
+
+
+class TestSweep:
+    @pytest.fixture(scope="class")
+    def sweep(self, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+        folder = tmp_path_factory.mktemp("sweep")
+        return folder, self.launch(folder)
+
+    def launch(self, folder: Path) -> subprocess.CompletedProcess[str]:
+        # the middle job fails: five heads do not divide the width
+        return run("train", "-m", *TINY, "experiment=dates/classification_decoder_only", "shape.num_heads=1,5,2",
+                   "run_dir=sweep", cwd=folder)  # fmt: skip
+
+    def test_one_failure_takes_no_other_along(self, sweep: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+        folder, finished = sweep
+        assert finished.returncode == 1
+        assert "1 of 3 jobs failed" in finished.stderr
+        assert "shape.num_heads=5" in finished.stderr.splitlines()[-1]
+        records = [json.loads(file.read_text()) for file in folder.glob("sweep/*/summary.json")]
+        assert len(records) == 2
+        assert len({record["weights_sha256"] for record in records}) == 2
+
+    def test_each_job_is_a_wandb_run_of_its_own(self, sweep: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+        files = [p.name for p in sweep[0].glob("sweep/*/wandb/offline-run-*/*.wandb")]
+        assert len(files) == len(set(files)) == 2
+
+    def test_the_same_command_runs_only_what_is_not_done(
+        self, sweep: tuple[Path, subprocess.CompletedProcess[str]]
+    ) -> None:
+        folder, _ = sweep
+        before = {file: file.stat().st_mtime_ns for file in folder.glob("sweep/*/summary.json")}
+        again = self.launch(folder)
+        assert again.stdout.count("done already") == 2
+        assert {file: file.stat().st_mtime_ns for file in folder.glob("sweep/*/summary.json")} == before
+
+    def test_compare_reads_a_sweep(self, sweep: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+        folder, _ = sweep
+        finished = run("compare", "sweep", "--output", "page/report.html", cwd=folder)
+        assert finished.returncode == 0, finished.stderr
+        comparison = json.loads((folder / "page" / "comparison.json").read_text())
+        assert len(comparison["runs"]) == 2
+        assert comparison.keys() == {"runs", "verdicts", "audit"}
+        assert "<html" in (folder / "page" / "report.html").read_text()
+
+
+MISTAKES = [
+    (["trian"], ["trian", "did you mean train?"]),
+    (["train", "experiment=dates/translation_ful"], ["dates/translation_ful", "did you mean dates/translation_full?"]),
+    (["train", "model=ful"], ["model=ful", "did you mean full?"]),
+    (["train", "shape.d_modl=64"], ["shape.d_modl", "did you mean shape.d_model?"]),
+    (["train", "+shap=1"], ["shap", "did you mean shape?"]),
+    (["train", "+shape.foo=1"], ["shape.foo"]),
+    (["train", "shape.num_layers=abc"], ["shape.num_layers", "abc", "Integer"]),
+    (["train", "shape.num_heads=0"], ["shape.num_heads=0", "at least 1"]),
+    (["train", "shape.num_heads=5"], ["shape.num_heads=5", "shape.d_model=128", "4"]),
+    (["train", "block.position=rotery"], ["position=rotery", "did you mean rotary?"]),
+    (["train", "optimizer.lr=nan"], ["optimizer.lr=nan", "finite"]),
+    (["train", "trainer.max_step=5"], ["trainer.max_step", "did you mean trainer.max_steps?"]),
+    (["train", "model=encoder_only"], ["task=translation", "model=encoder_only", "model=full"]),
+    (["train", "data.languages=[eng]"], ["data.languages", "eng", "'en'"]),
+    (["train", "experiment=shakespeare/decoder_only", "data.dir=/nowhere"], ["data.dir=/nowhere", "input.txt"]),
+    (["train", "batch.size=10", "trainer.accumulate_grad_batches=3"], ["batch.size=10", "accumulate_grad_batches=3"]),
+    (["train", "shape.vocab_size=50", "data.num_train=50"], ["shape.vocab_size=50", "tokenizer"]),
+    (["train", "shape.max_length=8", "data.num_train=50"], ["shape.max_length=8", "expected at least"]),
+    (["evaluate", "checkpoint=nowhere"], ["checkpoint=nowhere", "no such file"]),
+    (["evaluate"], ["checkpoint"]),
+    (["predict", "checkpoint=nowhere", "temperature=-1"], ["temperature=-1"]),
+    (["compare", "nowhere"], ["nowhere"]),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), MISTAKES, ids=[" ".join(arguments) for arguments, _ in MISTAKES])
+def test_a_mistake_is_answered_in_two_lines_at_most(arguments: list[str], words: list[str], tmp_path: Path) -> None:
+    overrides = ["run_dir=run"] if arguments[0] == "train" else []
+    finished = run(*arguments, *overrides, cwd=tmp_path)
+    assert finished.returncode == 1
+    lines = [line for line in finished.stderr.splitlines() if "reading" not in line]
+    assert len(lines) <= 2, finished.stderr
+    assert "Traceback" not in finished.stderr
+    for word in words:
+        assert word in " ".join(lines)
+
+
+def test_a_file_that_is_no_checkpoint_is_refused(tmp_path: Path, harmless_payload: Callable[[Path], Path]) -> None:
+    for content in (b"", b"hello", b"PK\x03\x04 not a zip"):
+        (tmp_path / "bad.ckpt").write_bytes(content)
+        finished = run("evaluate", "checkpoint=bad.ckpt", cwd=tmp_path)
+        assert finished.returncode == 1
+        assert "bad.ckpt: not a checkpoint" in finished.stderr
+    marker = harmless_payload(tmp_path / "evil.ckpt")
+    assert run("evaluate", "checkpoint=evil.ckpt", cwd=tmp_path).returncode == 1
+    assert not marker.exists()
+
+
+@pytest.fixture
+def harmless_payload() -> Callable[[Path], Path]:
+    """Writes a pickle that would make a file if it were ever executed."""
+
+    class Payload:
+        def __init__(self, marker: Path) -> None:
+            self.marker = marker
+
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return os.mkdir, (str(self.marker),)
+
+    def write(path: Path) -> Path:
+        marker = path.parent / "executed"
+        torch.save({"triptych": Payload(marker), "state_dict": {}}, path)
+        return marker
+
+    return write
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["evaluate", "--help"], ["predict", "--help"]])
+def test_help(arguments: Sequence[str], tmp_path: Path) -> None:
+    finished = run(*arguments, cwd=tmp_path)
+    assert finished.returncode == 0
+    assert "triptych" in finished.stdout
+    assert "checkpoint=" in finished.stdout or "experiment=" in finished.stdout
