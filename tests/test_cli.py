@@ -177,17 +177,19 @@ class TestPredict:
         assert 0 < len(outputs[0].rstrip("\n").replace("\\n", "\n")) <= 5
 
 
+def launch(folder: Path) -> subprocess.CompletedProcess[str]:
+    # the middle job fails: five heads do not divide the width
+    overrides = ["experiment=dates/classification_decoder_only", "shape.num_heads=1,5,2", "run_dir=sweep"]
+    return run("train", "-m", *TINY, *overrides, cwd=folder)
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    folder = tmp_path_factory.mktemp("sweep")
+    return folder, launch(folder)
+
+
 class TestSweep:
-    @pytest.fixture(scope="class")
-    def sweep(self, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
-        folder = tmp_path_factory.mktemp("sweep")
-        return folder, self.launch(folder)
-
-    def launch(self, folder: Path) -> subprocess.CompletedProcess[str]:
-        # the middle job fails: five heads do not divide the width
-        return run("train", "-m", *TINY, "experiment=dates/classification_decoder_only", "shape.num_heads=1,5,2",
-                   "run_dir=sweep", cwd=folder)  # fmt: skip
-
     def test_one_failure_takes_no_other_along(self, sweep: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
         folder, finished = sweep
         assert finished.returncode == 1
@@ -206,7 +208,7 @@ class TestSweep:
     ) -> None:
         folder, _ = sweep
         before = {file: file.stat().st_mtime_ns for file in folder.glob("sweep/*/summary.json")}
-        again = self.launch(folder)
+        again = launch(folder)
         assert again.stdout.count("done already") == 2
         assert {file: file.stat().st_mtime_ns for file in folder.glob("sweep/*/summary.json")} == before
 

@@ -37,6 +37,7 @@ class AdamW:
         beta2: decay of the mean of their squares.
         eps: added to the root of the latter.
         weight_decay: of the matrices (see ``decay_groups``).
+        fused: one kernel for all parameters; not with float16, which scales its gradients.
     """
 
     lr: float
@@ -44,6 +45,7 @@ class AdamW:
     beta2: float
     eps: float
     weight_decay: float
+    fused: bool = True
 
     def __post_init__(self) -> None:
         if not self.lr > 0:
@@ -57,7 +59,7 @@ class AdamW:
     def __call__(self, module: nn.Module) -> torch.optim.Optimizer:
         """The optimizer of a module's parameters."""
         groups = decay_groups(module, self.weight_decay)
-        return torch.optim.AdamW(groups, lr=self.lr, betas=(self.beta1, self.beta2), eps=self.eps, fused=True)
+        return torch.optim.AdamW(groups, lr=self.lr, betas=(self.beta1, self.beta2), eps=self.eps, fused=self.fused)
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,6 +124,8 @@ def check_before_data(config: DictConfig) -> None:
             raise ConfigError(f"batch.{key}={config.batch[key]}: expected at least 1")
     if config.trainer.max_steps < 1:
         raise ConfigError(f"trainer.max_steps={config.trainer.max_steps}: expected at least 1")
+    if config.trainer.precision == "16-mixed" and config.optimizer.fused:
+        raise ConfigError("trainer.precision=16-mixed scales gradients: expected optimizer.fused=false, or bf16-mixed")
     parts = config.trainer.accumulate_grad_batches
     if config.batch.size % parts:
         raise ConfigError(
@@ -185,7 +187,7 @@ def summary(
         "tokenizer_sha256": task.tokenizer.sha256,
         "git_commit": git_commit(),
         "versions": {name: version(name) for name in ("triptych", "torch", "lightning", "hydra-core", "tokenizers")},
-        "hardware": f"{platform.processor() or platform.machine()}, {trainer.accelerator.__class__.__name__}",
+        "hardware": hardware(task.device),
         "precision": str(config.trainer.precision),
         "command": "triptych train " + shlex.join(HydraConfig.get().overrides.task),
     }
@@ -223,6 +225,18 @@ def weights_sha256(task: Task) -> str:
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
+
+
+def hardware(device: torch.device) -> str:
+    """The name of the GPU, or of the CPU with its number of threads."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    except OSError:
+        names = []
+    return f"{names[0] if names else platform.machine()}, {torch.get_num_threads()} threads"
 
 
 def git_commit() -> str | None:

@@ -179,6 +179,19 @@ class Task(L.LightningModule):
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: schedule(step))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clips the norm of the gradient of the update, and logs what it was. (Lightning's own refuses fused optimizers
+        under autocast, though only float16 scales its gradients.)"""
+        limit = float("inf") if gradient_clip_val is None else gradient_clip_val
+        norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), limit)
+        if self.is_logged(self.trainer.global_step + 1):
+            self.log("train/gradient_norm", norm)
+
     def metrics_of(self, stage: str) -> dict[str, Metric]:
         """The metrics of a stage by name."""
         metrics: Any = self.metrics[stage]

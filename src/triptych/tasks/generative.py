@@ -54,6 +54,12 @@ class GenerativeTask(Task):
         self.max_new_tokens = max_new_tokens
         self.sampling = Sampling()
 
+    @property
+    def room(self) -> int | None:
+        """The positions that the network has a vector for; None: no limit."""
+        embedding = self.network.embedding
+        return embedding.max_length if embedding.positions is not None else None
+
     def decode(self, given: Sequence[Sequence[int]]) -> list[str]:
         """What the network writes after what it is given: the source of the full model, the prompt of a decoder.
 
@@ -61,8 +67,7 @@ class GenerativeTask(Task):
             given: token ids.
         """
         network: Any = self.network  # of one of the two architectures that write
-        embedding = network.embedding
-        room = embedding.max_length if embedding.positions is not None else None
+        room = self.room
         if self.architecture == "full":
             source, source_mask = (tensor.to(self.device) for tensor in pad(given))
             prompt = torch.full((len(given), 1), BOS, device=self.device)

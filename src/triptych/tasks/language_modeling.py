@@ -99,6 +99,11 @@ class LanguageModeling(GenerativeTask):
         return derived
 
     def predict_batch(self, texts: Sequence[str]) -> list[str]:
-        """A continuation of each text."""
+        """A continuation of each text. What of a text does not fit into the table of positions, together with the new
+        tokens, is forgotten from its beginning; half of the table is always the text's."""
         begins_anywhere = self.corpus.is_stream  # windows have no <bos>
-        return self.decode([ids if ids and begins_anywhere else [BOS, *ids] for ids in self.tokenizer.encode(texts)])
+        prompts = [ids if ids and begins_anywhere else [BOS, *ids] for ids in self.tokenizer.encode(texts)]
+        if self.room is None or self.architecture == "full":
+            return self.decode(prompts)
+        kept = max(self.room - self.max_new_tokens, self.room // 2)
+        return self.decode([prompt[-kept:] for prompt in prompts])

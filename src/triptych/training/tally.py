@@ -4,8 +4,6 @@ import time
 from collections import Counter
 
 import lightning as L
-import torch
-from torch.optim import Optimizer
 
 from triptych.accounting import BatchShape, shape_of
 from triptych.data import Batch
@@ -13,7 +11,7 @@ from triptych.tasks import Task
 
 
 class Tally(L.Callback):
-    """Logs the learning rate, the norm of the gradient, tokens per second and the share of real tokens, and keeps the
+    """Logs the learning rate, tokens per second and the share of real tokens, and keeps the
     sums for the record of the run.
 
     Attributes:
@@ -35,13 +33,6 @@ class Tally(L.Callback):
     ) -> None:
         """Starts the clock."""
         self._batch_started = time.perf_counter()
-
-    def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: Optimizer) -> None:
-        """Measures the gradient, before it is clipped."""
-        assert isinstance(pl_module, Task)
-        if pl_module.is_logged(trainer.global_step + 1):
-            gradients = [p.grad for p in pl_module.parameters() if p.grad is not None]
-            pl_module.log("train/gradient_norm", torch.nn.utils.get_total_norm(gradients))
 
     def on_train_batch_end(
         self,
