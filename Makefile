@@ -4,10 +4,14 @@
 
 PYTHON ?= python3
 
+GRID = dates/translation_full,dates/translation_decoder_only,dates/classification_encoder_only,$\
+dates/classification_decoder_only,dates/classification_full,dates/language_modeling_decoder_only,$\
+dates/language_modeling_full
+
 .PHONY: demo test check clean
 
 demo: .venv/installed
-	.venv/bin/triptych train -m 'experiment=glob(dates/*)' run_dir=outputs/demo
+	.venv/bin/triptych train -m experiment=$(GRID) run_dir=outputs/demo
 	.venv/bin/triptych compare outputs/demo --output outputs/demo/report.html
 
 test: .venv/installed
