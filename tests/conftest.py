@@ -1,5 +1,6 @@
 """Set-up of all tests: run-time checks of shapes and types, seeds, threads, and small models to test with."""
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -121,3 +122,11 @@ def _pad(rows: list[Tensor], *, left: bool = False) -> tuple[Tensor, Tensor]:
 def pad() -> Callable[..., tuple[Tensor, Tensor]]:
     """Makes one batch of sequences, padded with random tokens, and a mask that is True at the real ones."""
     return _pad
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """In CI a skipped test is a failure: everything that the tests need is installed there."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if os.environ.get("TRIPTYCH_CI") and reporter is not None and reporter.stats.get("skipped"):
+        reporter.write_line("skipped tests are not accepted in CI", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

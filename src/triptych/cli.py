@@ -1,6 +1,7 @@
 """The console command ``triptych``."""
 
 import argparse
+import logging
 import os
 import sys
 from collections.abc import Callable
@@ -106,11 +107,12 @@ def task_function(command: str, failures: list[Exception]) -> "Callable[[DictCon
     """
 
     def run(config: "DictConfig") -> None:
-        os.environ.setdefault("WANDB_SILENT", "true")  # its summary would bury ours
         import triptych.evaluate
         import triptych.predict
         import triptych.train
 
+        # Its advice is about what is settled here. (It sets its own level when it is imported.)
+        logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
         functions = {
             "train": triptych.train.train,
             "evaluate": triptych.evaluate.evaluate,

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import os
 import platform
 import shlex
 import subprocess
@@ -73,6 +74,7 @@ def train(config: DictConfig) -> None:
         config.trainer.max_steps,
         run_dir,
     )
+    os.environ.setdefault("WANDB_SILENT", "true")  # its summary would bury ours
     tally = Tally()
     loggers: list[Logger] = [build(config, f"logger.{name}") for name in config.logger]
     callbacks = [build(config, f"callbacks.{name}") for name in config.callbacks]
@@ -83,6 +85,7 @@ def train(config: DictConfig) -> None:
     try:
         for logger in loggers:
             if isinstance(logger, WandbLogger):
+                logger._wandb_init.pop("anonymous", None)  # Lightning always passes it, W&B warns of it
                 logger.log_hyperparams(plain)
         started = time.perf_counter()
         trainer.fit(task, data)
