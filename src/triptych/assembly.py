@@ -1,6 +1,6 @@
 """From a configuration, or a checkpoint, to a task with its network and its data."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -9,7 +9,17 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from triptych.config import ConfigError, build, nearest, target_of
-from triptych.data import Corpus, CorpusFacts, DataModule, EncodedList, EncodedSet, Splits, Tokenizer, Windows
+from triptych.data import (
+    Corpus,
+    CorpusFacts,
+    DataModule,
+    EncodedList,
+    EncodedSet,
+    Example,
+    Splits,
+    Tokenizer,
+    Windows,
+)
 from triptych.nn import Network
 from triptych.tasks import LanguageModeling, Task
 
@@ -94,27 +104,21 @@ def check_network(config: DictConfig) -> Network:
     return network
 
 
-def encode_splits(config: DictConfig, task: Task, splits: Splits) -> tuple[EncodedSet, EncodedSet, EncodedSet]:
-    """The three splits as the network will see them: line by line, or windows of a long text.
+def encode_split(config: DictConfig, task: Task, examples: Sequence[Example], name: str) -> EncodedSet:
+    """A split as the network will see it: line by line, or windows of a long text.
 
     Raises:
         ConfigError: an example that is longer than the table of positions.
     """
-    parts = {"train": splits.train, "validation": splits.validation, "test": splits.test}
-    encoded: list[EncodedSet] = []
-    for name, examples in parts.items():
-        if not task.corpus.is_stream:
-            lines = EncodedList(task.encode(examples))
-            check_lengths(config, lines, name)
-            split: EncodedSet = lines
-        else:
-            assert isinstance(task, LanguageModeling)
-            (ids,) = task.tokenizer.encode([examples[0].text])
-            length = config.shape.max_length
-            stride = 1 if name == "train" else length  # training sees every window, evaluation every token once
-            split = Windows(np.array(ids), length=length, stride=stride, encode=task.encode_window)
-        encoded.append(split)
-    return encoded[0], encoded[1], encoded[2]
+    if not task.corpus.is_stream:
+        lines = EncodedList(task.encode(examples))
+        check_lengths(config, lines, name)
+        return lines
+    assert isinstance(task, LanguageModeling)
+    (ids,) = task.tokenizer.encode([examples[0].text])
+    length = config.shape.max_length
+    stride = 1 if name == "training" else length  # training sees every window, evaluation every token once
+    return Windows(np.array(ids), length=length, stride=stride, encode=task.encode_window)
 
 
 def check_lengths(config: DictConfig, split: EncodedList, name: str) -> None:
@@ -135,13 +139,19 @@ def check_lengths(config: DictConfig, split: EncodedList, name: str) -> None:
         )
 
 
-def make_data_module(config: DictConfig, task: Task, splits: Splits) -> DataModule:
-    """The loaders of the three splits."""
-    train, validation, test = encode_splits(config, task, splits)
+def make_data_module(config: DictConfig, task: Task, splits: Splits, *, training: bool = True) -> DataModule:
+    """The loaders of the splits.
+
+    Args:
+        config: the complete configuration.
+        task: lays the examples out.
+        splits: the examples.
+        training: whether the training split is needed.
+    """
     return DataModule(
-        train=train,
-        validation=validation,
-        test=test,
+        train=encode_split(config, task, splits.train, "training") if training else None,
+        validation=encode_split(config, task, splits.validation, "validation"),
+        test=encode_split(config, task, splits.test, "test"),
         batch_size=config.batch.size,
         accumulate=config.trainer.accumulate_grad_batches,
         eval_batch_size=config.batch.eval_size,

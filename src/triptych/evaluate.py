@@ -8,9 +8,9 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.table import Table
 
-from triptych.assembly import check_corpus, checkpoint_file, encode_splits, restore
+from triptych.assembly import check_corpus, checkpoint_file, make_data_module, restore
 from triptych.config import ConfigError, build, target_of
-from triptych.data import Corpus, DataModule
+from triptych.data import Corpus
 from triptych.tasks import Task
 
 
@@ -46,19 +46,9 @@ def evaluation(config: DictConfig, task: Task) -> dict[str, float]:
     """
     corpus: Corpus = build(config, "data")
     try:
-        train, validation, test = encode_splits(config, task, corpus.splits())
+        data = make_data_module(config, task, corpus.splits(), training=False)
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    data = DataModule(
-        train=train,
-        validation=validation,
-        test=test,
-        batch_size=config.batch.size,
-        accumulate=1,
-        eval_batch_size=config.batch.eval_size,
-        num_workers=config.batch.num_workers,
-        seed=config.seed,
-    )
     settings = cast(dict[str, Any], OmegaConf.to_container(config.trainer, resolve=True))
     with tempfile.TemporaryDirectory() as directory:
         trainer = L.Trainer(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from triptych.data import PlainText
 
-KEPT = "one\r\ntwo\x85three\u2028\ufeff\n\nend  "
+KEPT = "\ufeffone\r\ntwo\x85three\u2028\ufeff\n\nend  "
 
 
 def write(folder: Path, content: bytes) -> dict[str, Any]:

@@ -56,8 +56,9 @@ def test_another_seed_gives_another_order() -> None:
 @given(options=settings(), num_pools=st.integers(1, 5))
 def test_each_example_comes_once_an_epoch(options: dict[str, Any], num_pools: int) -> None:
     """After any whole number of pools, no example was seen more than once more often than another."""
-    num_updates = num_pools * options["pool_size"]
-    seen = Counter(i for update in updates_of(TrainingSampler(**options), range(num_updates)) for i in update)
+    sampler = TrainingSampler(**options)
+    num_updates = num_pools * sampler.pool_size
+    seen = Counter(i for update in updates_of(sampler, range(num_updates)) for i in update)
     whole, rest = divmod(num_updates * options["batch_size"], len(options["sizes"]))
     assert Counter(seen[i] - whole for i in range(len(options["sizes"]))) == Counter(
         {0: len(options["sizes"]) - rest, 1: rest}

@@ -36,10 +36,16 @@ class TestRoundTrip:
         assert [tokenizer.decode(ids) for ids in tokenizer.encode(texts)] == texts
 
     @given(text=seen_text)
+    @example(text="\n\n\r\n\x85\x85")
     def test_of_seen_characters(self, text: str) -> None:
         (ids,) = TOKENIZERS["characters"].encode([text])
         assert len(ids) == len(text)
         assert TOKENIZERS["characters"].decode(ids) == text
+
+    def test_characters_are_numbered_in_their_order(self) -> None:
+        seen = "".join(sorted(set("".join(CORPUS))))
+        numbers = range(len(SPECIAL_TOKENS), len(SPECIAL_TOKENS) + len(seen))
+        assert TOKENIZERS["characters"].encode([seen]) == [list(numbers)]
 
     @given(text=any_text)
     def test_an_unseen_character_becomes_unk(self, text: str) -> None:

@@ -42,7 +42,7 @@ class DataModule(L.LightningDataModule):
     """The three encoded splits as loaders.
 
     Args:
-        train: encoded training split.
+        train: encoded training split; None: there will be no training.
         validation: encoded validation split.
         test: encoded test split.
         batch_size: examples of an update, over all ranks and accumulated batches.
@@ -58,7 +58,7 @@ class DataModule(L.LightningDataModule):
     def __init__(
         self,
         *,
-        train: EncodedSet,
+        train: EncodedSet | None,
         validation: EncodedSet,
         test: EncodedSet,
         batch_size: int,
@@ -69,7 +69,7 @@ class DataModule(L.LightningDataModule):
     ) -> None:
         super().__init__()
         for name, split in (("train", train), ("validation", validation), ("test", test)):
-            if len(split.sizes) == 0:
+            if split is not None and len(split.sizes) == 0:
                 raise ValueError(f"the {name} split is empty")
         self.train, self.validation, self.test = train, validation, test
         self.batch_size, self.accumulate, self.eval_batch_size = batch_size, accumulate, eval_batch_size
@@ -77,6 +77,7 @@ class DataModule(L.LightningDataModule):
 
     def train_dataloader(self) -> DataLoader[Batch]:
         """Endless: steps are the clock, not epochs."""
+        assert self.train is not None
         rank, world_size = self._place()
         sampler = TrainingSampler(
             sizes=self.train.sizes,
