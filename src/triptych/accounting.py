@@ -1,6 +1,5 @@
 """What a network has and costs: parameters and floating-point operations."""
 
-from collections import Counter
 from collections.abc import Mapping
 
 import torch
@@ -40,7 +39,7 @@ def training_flops(network: Network, shapes: Mapping[BatchShape, int]) -> int:
         shapes: how many batches of each shape there were.
     """
     total = 0
-    for (rows, length, source_length), count in Counter(shapes).items():
+    for (rows, length, source_length), count in shapes.items():
         tokens = torch.empty((rows, length), dtype=torch.long, device="meta")
         mask = torch.empty((rows, length), dtype=torch.bool, device="meta")
         with FlopCounterMode(display=False) as counter:

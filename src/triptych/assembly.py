@@ -21,7 +21,7 @@ from triptych.data import (
     Windows,
 )
 from triptych.nn import Network
-from triptych.tasks import LanguageModeling, Task
+from triptych.tasks import LanguageModeling, Setup, Task
 
 
 def check_grid(config: DictConfig) -> None:
@@ -80,15 +80,15 @@ def complete(config: DictConfig, tokenizer: Tokenizer, corpus: CorpusFacts) -> N
 def make_task(config: DictConfig, tokenizer: Tokenizer, corpus: CorpusFacts) -> Task:
     """The task on a new network; the weights are a function of the seed."""
     torch.manual_seed(config.seed)
-    given = {
-        "network": build(config, "model"),
-        "tokenizer": tokenizer,
-        "corpus": corpus,
-        "optimizer": build(config, "optimizer"),
-        "schedule": build(config, "scheduler"),
-        "seed": config.seed,
-    }
-    return cast(Task, build(config, "task", given))
+    setup = Setup(
+        network=build(config, "model"),
+        tokenizer=tokenizer,
+        corpus=corpus,
+        optimizer=build(config, "optimizer"),
+        schedule=build(config, "scheduler"),
+        seed=config.seed,
+    )
+    return cast(Task, build(config, "task", {"setup": setup}))
 
 
 def check_network(config: DictConfig) -> Network:

@@ -114,6 +114,9 @@ def check_before_data(config: DictConfig) -> None:
     check_network(config)
     check(config, "data")
     check(config, "trainer")
+    check(config, "task", given=("setup",))
+    if config.trainer.gradient_clip_algorithm not in (None, "norm"):
+        raise ConfigError("trainer.gradient_clip_algorithm: gradients are clipped by their norm; expected norm")
     for key in ("tokenizer", "optimizer", "scheduler"):
         build(config, key)
     for group in ("logger", "callbacks"):

@@ -192,7 +192,8 @@ def test_labels_keep_the_order() -> None:
     dates = corpus(languages=["zh", "de", "en"])
     assert dates.labels == ["zh", "de", "en"]
     assert dates.tag_labels == ["day", "month", "year", "weekday", "other"]
-    assert dates.facts == CorpusFacts(labels=("zh", "de", "en"), tag_labels=tuple(dates.tag_labels))
+    expected = CorpusFacts(labels=("zh", "de", "en"), tag_labels=tuple(dates.tag_labels), words_are_characters=True)
+    assert dates.facts == expected
 
 
 def test_splits_deal_all_dates_once() -> None:
@@ -338,7 +339,8 @@ def test_what_has_no_optimum() -> None:
     assert dates.optimum("parsing", "full", test) == {}
     assert dates.population_optimum("parsing") == {}
     assert dates.optimum("language_modeling", "encoder_only", test) == {}
-    for task in dates.tasks:
+    assert dates.optimum("denoising", "full", test) == {}
+    for task in set(dates.tasks) - {"denoising"}:
         with pytest.raises(ValueError, match=r".+"):
             dates.optimum(task, "decoder_only", [Example("yesterday")])
     with pytest.raises(ValueError, match=r".+"):

@@ -1,8 +1,9 @@
 """Encoded examples, and the batches that they are collated into."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol, Self
+from copy import copy
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -76,11 +77,10 @@ class EncodedList:
         return self.items[index]
 
 
-@dataclass(frozen=True, slots=True)
 class Batch:
-    """Encoded examples side by side, padded on the right.
+    """Encoded examples side by side, padded on the right. (No dataclass: Lightning would assign to its fields.)
 
-    Attributes:
+    Args:
         tokens: what the only stack, or the decoder of the full model, reads.
         mask: True at real tokens.
         labels: what it should answer; IGNORE where nothing is scored.
@@ -93,31 +93,30 @@ class Batch:
         num_real: real tokens of ``tokens`` and ``source``.
     """
 
-    tokens: Int[Tensor, "batch length"]
-    mask: Bool[Tensor, "batch length"]
-    labels: Int[Tensor, "batch labels"]
-    source: Int[Tensor, "batch source"] | None
-    source_mask: Bool[Tensor, "batch source"] | None
-    prefix: Int[Tensor, " batch"]
-    normalizer: int
-    examples: Sequence[Example | None]
-    num_real: int
+    def __init__(
+        self,
+        *,
+        tokens: Int[Tensor, "batch length"],
+        mask: Bool[Tensor, "batch length"],
+        labels: Int[Tensor, "batch labels"],
+        source: Int[Tensor, "batch source"] | None,
+        source_mask: Bool[Tensor, "batch source"] | None,
+        prefix: Int[Tensor, " batch"],
+        normalizer: int,
+        examples: Sequence[Example | None],
+        num_real: int,
+    ) -> None:
+        self.tokens, self.mask, self.labels = tokens, mask, labels
+        self.source, self.source_mask, self.prefix = source, source_mask, prefix
+        self.normalizer, self.examples, self.num_real = normalizer, examples, num_real
 
-    def to(self, device: torch.device, non_blocking: bool = False) -> Self:
+    def to(self, device: torch.device, non_blocking: bool = False) -> "Batch":
         """The same batch on another device."""
-
-        def move(tensor: Tensor) -> Tensor:
-            return tensor.to(device, non_blocking=non_blocking)
-
-        return replace(
-            self,
-            tokens=move(self.tokens),
-            mask=move(self.mask),
-            labels=move(self.labels),
-            source=None if self.source is None else move(self.source),
-            source_mask=None if self.source_mask is None else move(self.source_mask),
-            prefix=move(self.prefix),
-        )
+        moved = copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, Tensor):
+                setattr(moved, name, value.to(device, non_blocking=non_blocking))
+        return moved
 
     @property
     def num_slots(self) -> int:

@@ -65,7 +65,9 @@ class TrainingSampler:
             )
         self.sizes, self.num_scored = sizes, num_scored
         self.batch_size, self.accumulate, self.seed = batch_size, accumulate, seed
-        self.rank, self.world_size, self.pool_size, self.start = rank, world_size, pool_size, start
+        self.rank, self.world_size, self.start = rank, world_size, start
+        # A pool of several epochs would sort the copies of an example into one update.
+        self.pool_size = max(1, min(pool_size, len(sizes) // batch_size))
         self._permutation = lru_cache(maxsize=2)(self._permutation_of)
         self._pool = lru_cache(maxsize=1)(self._pool_of)
 

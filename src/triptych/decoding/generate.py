@@ -1,5 +1,6 @@
 """Autoregressive decoding: each chosen token is the next input."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -71,7 +72,7 @@ def generate(
     prompt: Int[Tensor, "batch length"],
     *,
     end: int,
-    max_new_tokens: int,
+    max_new_tokens: int | Sequence[int],
     sampling: Sampling,
 ) -> list[list[int]]:
     """New tokens for each row, up to and without the end token. Finished rows leave the batch.
@@ -80,18 +81,20 @@ def generate(
         next_token: the model.
         prompt: the tokens it starts from.
         end: token that ends a sequence.
-        max_new_tokens: the most tokens to add to a sequence.
+        max_new_tokens: the most tokens to add to a sequence, or to each.
         sampling: how each token is chosen.
     """
     generator = torch.Generator(prompt.device).manual_seed(sampling.seed)
+    limits = [max_new_tokens] * len(prompt) if isinstance(max_new_tokens, int) else max_new_tokens
     outputs: list[list[int]] = [[] for _ in range(len(prompt))]
     rows = list(range(len(prompt)))
     tokens = prompt
-    for _ in range(max_new_tokens):
+    for _ in range(max(limits)):
         chosen = sampling.choose(next_token(tokens), generator)
         going_on = [i for i, token in enumerate(chosen.tolist()) if token != end]
         for i in going_on:
             outputs[rows[i]].append(int(chosen[i]))
+        going_on = [i for i in going_on if len(outputs[rows[i]]) < limits[rows[i]]]
         if not going_on:
             break
         if len(going_on) < len(rows):

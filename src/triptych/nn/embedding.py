@@ -67,7 +67,7 @@ class Embedding(nn.Module):
         """
         x = self.scale * self.tokens(tokens)
         if self.positions is not None:
-            end = start + tokens.shape[1]
+            end = (start if positions is None else 0) + tokens.shape[1]
             if end > self.max_length:
                 raise ValueError(
                     f"{end} positions, but shape.max_length={self.max_length} (block.position={self.position}); "

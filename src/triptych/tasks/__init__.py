@@ -1,10 +1,10 @@
 """Tasks as LightningModules: what is read, what is scored, what is predicted. The network is given to them."""
 
-from triptych.tasks.base import Task
+from triptych.tasks.base import Setup, Task
 from triptych.tasks.classification import Classification
 from triptych.tasks.denoising import Denoising
 from triptych.tasks.language_modeling import LanguageModeling
 from triptych.tasks.tagging import Tagging
 from triptych.tasks.translation import Translation
 
-__all__ = ["Classification", "Denoising", "LanguageModeling", "Tagging", "Task", "Translation"]
+__all__ = ["Classification", "Denoising", "LanguageModeling", "Setup", "Tagging", "Task", "Translation"]

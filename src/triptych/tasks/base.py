@@ -36,6 +36,27 @@ class ClassPrediction:
 Prediction = str | ClassPrediction
 
 
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What every task is given.
+
+    Attributes:
+        network: an ``EncoderOnly``, ``DecoderOnly`` or ``EncoderDecoder``.
+        tokenizer: of the texts.
+        corpus: what is known of the corpus (its classes, for instance).
+        optimizer: makes the optimizer of the network.
+        schedule: factor of the learning rate at each update.
+        seed: dropout at each update follows from it.
+    """
+
+    network: Network
+    tokenizer: Tokenizer
+    corpus: CorpusFacts
+    optimizer: AdamW
+    schedule: Schedule
+    seed: int
+
+
 class Task(L.LightningModule):
     """A task on a network that is given to it.
 
@@ -45,12 +66,7 @@ class Task(L.LightningModule):
     A task is a layout (how an example becomes tokens and labels for an architecture), metrics, and a prediction.
 
     Args:
-        network: an ``EncoderOnly``, ``DecoderOnly`` or ``EncoderDecoder``.
-        tokenizer: of the texts.
-        corpus: what is known of the corpus (its classes, for instance).
-        optimizer: makes the optimizer of the network.
-        schedule: factor of the learning rate at each update.
-        seed: dropout at each update follows from it.
+        setup: network, tokenizer, optimizer and so on.
         label_smoothing: share of each label that is spread over all outputs (Szegedy et al. 2016).
     """
 
@@ -64,23 +80,14 @@ class Task(L.LightningModule):
     predicts_tokens: ClassVar[bool] = True
     """Whether the outputs are the vocabulary, so that the output layer may be tied to the token table."""
 
-    def __init__(
-        self,
-        *,
-        network: Network,
-        tokenizer: Tokenizer,
-        corpus: CorpusFacts,
-        optimizer: AdamW,
-        schedule: Schedule,
-        seed: int,
-        label_smoothing: float,
-    ) -> None:
+    def __init__(self, setup: Setup, *, label_smoothing: float) -> None:
         super().__init__()
         if not 0 <= label_smoothing < 1:
             raise ValueError(f"task.label_smoothing={label_smoothing}: expected at least 0 and less than 1")
-        self.network, self.tokenizer, self.corpus = network, tokenizer, corpus
-        self.architecture = network.architecture
-        self.optimizer, self.schedule, self.seed, self.label_smoothing = optimizer, schedule, seed, label_smoothing
+        self.network, self.tokenizer, self.corpus = setup.network, setup.tokenizer, setup.corpus
+        self.optimizer, self.schedule, self.seed = setup.optimizer, setup.schedule, setup.seed
+        self.architecture = setup.network.architecture
+        self.label_smoothing = label_smoothing
         # float64: the sums of long evaluations must not depend on how they were cut into batches
         self.metrics = nn.ModuleDict(
             {stage: nn.ModuleDict({"loss": mean_metric(), **self.make_metrics()}) for stage in STAGES}
@@ -187,7 +194,7 @@ class Task(L.LightningModule):
     ) -> None:
         """Clips the norm of the gradient of the update, and logs what it was. (Lightning's own refuses fused optimizers
         under autocast, though only float16 scales its gradients.)"""
-        limit = float("inf") if gradient_clip_val is None else gradient_clip_val
+        limit = gradient_clip_val or float("inf")  # 0: no limit, as in Lightning
         norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), limit)
         if self.is_logged(self.trainer.global_step + 1):
             self.log("train/gradient_norm", norm)
@@ -205,12 +212,12 @@ class Task(L.LightningModule):
         logits = self(batch)
         metrics = self.metrics_of(stage)
         scored = (batch.labels != IGNORE).sum()
-        metrics["loss"].update(self._cross_entropy(logits, batch, "sum") / scored.clamp(min=1), scored)
+        metrics["loss"].update(self._cross_entropy(logits, batch, "sum").double() / scored.clamp(min=1), scored)
         self.update_metrics(metrics, batch, logits)
 
     def _cross_entropy(self, logits: Tensor, batch: Batch, reduction: str, label_smoothing: float = 0.0) -> Tensor:
         return F.cross_entropy(
-            logits.flatten(0, -2).float(),
+            logits.flatten(0, -2).to(torch.promote_types(logits.dtype, torch.float32)),
             batch.labels.flatten(),
             ignore_index=IGNORE,
             reduction=reduction,
@@ -237,4 +244,4 @@ def token_accuracy(metric: Metric, batch: Batch, logits: Float[Tensor, "batch le
     """Adds the share of scored labels that the largest logit hits, weighted by their number."""
     scored = batch.labels != IGNORE
     hits = (logits.argmax(-1) == batch.labels) & scored
-    metric.update(hits.sum() / scored.sum().clamp(min=1), scored.sum())
+    metric.update(hits.sum().double() / scored.sum().clamp(min=1), scored.sum())

@@ -8,12 +8,9 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from triptych.data.batch import IGNORE, Batch, Encoded, collate
-from triptych.data.corpus import CorpusFacts
 from triptych.data.example import Example
-from triptych.data.tokenizers import BOS, EOS, MASK, SPECIAL_TOKENS, Tokenizer
-from triptych.nn import Network
-from triptych.optim import AdamW, Schedule
-from triptych.tasks.base import mean_metric, token_accuracy
+from triptych.data.tokenizers import BOS, EOS, MASK, SPECIAL_TOKENS
+from triptych.tasks.base import Setup, mean_metric, token_accuracy
 from triptych.tasks.generative import GenerativeTask
 
 
@@ -29,12 +26,7 @@ class Denoising(GenerativeTask):
     What is hidden in an example is a function of the seed and of the example's number.
 
     Args:
-        network: its head has one output for each token.
-        tokenizer: of the texts.
-        corpus: what is known of the corpus.
-        optimizer: makes the optimizer.
-        schedule: factor of the learning rate.
-        seed: of dropout, and of what is hidden.
+        setup: see ``Task``; what is hidden follows from its seed too.
         label_smoothing: share of each label that is spread over the vocabulary.
         max_new_tokens: the most tokens that are decoded.
         mask_share: share of the tokens that is hidden.
@@ -44,29 +36,8 @@ class Denoising(GenerativeTask):
     primary_metric = "loss"
     higher_is_better = False
 
-    def __init__(
-        self,
-        *,
-        network: Network,
-        tokenizer: Tokenizer,
-        corpus: CorpusFacts,
-        optimizer: AdamW,
-        schedule: Schedule,
-        seed: int,
-        label_smoothing: float,
-        max_new_tokens: int,
-        mask_share: float,
-    ) -> None:
-        super().__init__(
-            network=network,
-            tokenizer=tokenizer,
-            corpus=corpus,
-            optimizer=optimizer,
-            schedule=schedule,
-            seed=seed,
-            label_smoothing=label_smoothing,
-            max_new_tokens=max_new_tokens,
-        )
+    def __init__(self, setup: Setup, *, label_smoothing: float, max_new_tokens: int, mask_share: float) -> None:
+        super().__init__(setup, label_smoothing=label_smoothing, max_new_tokens=max_new_tokens)
         if not 0 < mask_share < 1:
             raise ValueError(f"task.mask_share={mask_share}: expected more than 0 and less than 1")
         self.mask_share = mask_share

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -36,6 +37,11 @@ class LanguageModeling(GenerativeTask):
         "encoder_only": "an encoder sees the token that it should predict; "
         "use model=decoder_only or model=full (a prefix model)"
     }
+
+    @cached_property
+    def token_bytes(self) -> Int[Tensor, " vocab"]:
+        """How many bytes of text each token stands for."""
+        return torch.from_numpy(self.tokenizer.num_bytes())
 
     def encode(self, examples: Sequence[Example]) -> list[Encoded]:
         """Lines, each by itself. The two parts are tokenised apart for both architectures: the tokens are the same."""
@@ -75,8 +81,7 @@ class LanguageModeling(GenerativeTask):
         nats = F.cross_entropy(
             logits.transpose(1, 2).float(), batch.labels, ignore_index=IGNORE, reduction="none"
         ).double()
-        sizes = torch.from_numpy(self.tokenizer.num_bytes()).to(self.device)
-        sizes = torch.where(batch.labels == IGNORE, 0, sizes[batch.labels.clamp(min=0)])
+        sizes = torch.where(batch.labels == IGNORE, 0, self.token_bytes.to(self.device)[batch.labels.clamp(min=0)])
         places = torch.arange(batch.labels.shape[1], device=self.device)
         continuation = places >= batch.prefix[:, None]
         metrics["nats"].update(nats.sum())

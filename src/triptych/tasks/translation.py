@@ -3,10 +3,12 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import torch
 from jaxtyping import Float
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
 from torch import Tensor
 from torchmetrics import Metric
-from torchmetrics.text import CHRFScore, SacreBLEUScore
 
 from triptych.data.batch import IGNORE, Batch, Encoded
 from triptych.data.example import Example
@@ -30,7 +32,13 @@ class Translation(GenerativeTask):
     }
 
     def encode(self, examples: Sequence[Example]) -> list[Encoded]:
-        """Source and target, laid out for the architecture."""
+        """Source and target, laid out for the architecture.
+
+        Raises:
+            ValueError: an example without a target.
+        """
+        if missing := [example.text for example in examples if example.target is None]:
+            raise ValueError(f"no target: {missing[0]!r}")
         sources = self._given([example.text for example in examples])
         targets = self.tokenizer.encode([example.target or "" for example in examples])
         encoded = []
@@ -48,8 +56,8 @@ class Translation(GenerativeTask):
         return {
             "token_accuracy": mean_metric(),
             "exact_match": mean_metric(),
-            "bleu": SacreBLEUScore(tokenize="13a"),
-            "chrf": CHRFScore(n_word_order=0),
+            "bleu": CorpusScore(BLEU()),
+            "chrf": CorpusScore(CHRF()),
         }
 
     def update_metrics(
@@ -68,11 +76,7 @@ class Translation(GenerativeTask):
         hit = [output == reference for output, reference in zip(outputs, references, strict=True)]
         metrics["exact_match"].update(sum(hit) / len(hit), len(hit))
         for name in ("bleu", "chrf"):
-            metrics[name].update(outputs, [[reference] for reference in references])
-
-    def derived_metrics(self, values: dict[str, float]) -> dict[str, float]:
-        """BLEU and chrF in points of 100, where something was decoded."""
-        return {name: 100 * value if name in ("bleu", "chrf") else value for name, value in values.items()}
+            metrics[name].update(outputs, references)
 
     def predict_batch(self, texts: Sequence[str]) -> list[str]:
         """The translation of each text."""
@@ -81,3 +85,29 @@ class Translation(GenerativeTask):
     def _given(self, texts: Sequence[str]) -> list[list[int]]:
         end = EOS if self.architecture == "full" else SEP
         return [[BOS, *ids, end] for ids in self.tokenizer.encode(texts)]
+
+
+class CorpusScore(Metric):
+    """A score of sacrebleu over a whole corpus, in points of 100. Its statistics are sums: batches change nothing.
+
+    Args:
+        score: a metric of sacrebleu.
+    """
+
+    statistics: Tensor
+
+    def __init__(self, score: BLEU | CHRF) -> None:
+        super().__init__()
+        self._score = score
+        zeros = torch.tensor(score._extract_corpus_statistics([""], [[""]])[0], dtype=torch.int64) * 0
+        self.add_state("statistics", default=zeros, dist_reduce_fx="sum")
+
+    def update(self, outputs: Sequence[str], references: Sequence[str]) -> None:
+        """Counts the n-grams of these texts."""
+        rows = self._score._extract_corpus_statistics(outputs, [references])
+        self.statistics += torch.tensor(rows, device=self.device).sum(0)
+
+    def compute(self) -> float:
+        """The score."""
+        score: float = self._score._compute_score_from_stats(self.statistics.tolist()).score
+        return score

@@ -4,6 +4,7 @@ import time
 from collections import Counter
 
 import lightning as L
+from torch.optim import Optimizer
 
 from triptych.accounting import BatchShape, shape_of
 from triptych.data import Batch
@@ -34,6 +35,12 @@ class Tally(L.Callback):
         """Starts the clock."""
         self._batch_started = time.perf_counter()
 
+    def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: Optimizer) -> None:
+        """Logs the learning rate of this update."""
+        assert isinstance(pl_module, Task)
+        if pl_module.is_logged(trainer.global_step + 1):
+            pl_module.log("lr", optimizer.param_groups[0]["lr"])
+
     def on_train_batch_end(
         self,
         trainer: L.Trainer,
@@ -48,11 +55,11 @@ class Tally(L.Callback):
         self._slots += batch.num_slots
         self.shapes[shape_of(batch)] += 1
         assert isinstance(pl_module, Task)
-        if pl_module.is_logged(trainer.global_step):
+        ends_update = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
+        if ends_update and pl_module.is_logged(trainer.global_step):
             now = (self.tokens, self._slots, self.seconds)
             tokens, slots, seconds = (new - old for new, old in zip(now, self._logged, strict=True))
             self._logged = now
-            pl_module.log("lr", trainer.optimizers[0].param_groups[0]["lr"])
             pl_module.log("train/tokens_per_s", tokens / seconds if seconds else 0.0, prog_bar=True)
             pl_module.log("train/real_tokens", tokens / slots if slots else 0.0)
 
