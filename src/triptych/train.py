@@ -164,13 +164,14 @@ def summary(
 ) -> dict[str, Any]:
     """The record of a run; the keys are documented in docs/run_directory.md."""
     choices = HydraConfig.get().runtime.choices
+    cell = f"{choices['data']}/{choices['task']}_{choices['model']}"
     parameters, non_embedding = count_parameters(task.network)
     optimum = corpus.optimum(task.name, task.architecture, splits.test)
     stacks = {
         name: len(getattr(task.network, name).layers) for name in ("encoder", "decoder") if hasattr(task.network, name)
     }
     return {
-        "experiment": choices["experiment"],
+        "experiment": choices["experiment"] or cell,
         "architecture": task.architecture,
         "task": task.name,
         "data": choices["data"],

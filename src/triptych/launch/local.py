@@ -60,7 +60,8 @@ class LocalLauncher(Launcher):
     def _directory(self, overrides: list[str]) -> Path:
         """PARENT/EXPERIMENT-HASH; the hash is that of the configuration without run_dir, logger and Hydra's own."""
         config = self._context.config_loader.load_sweep_config(self._config, overrides)
-        experiment = str(config.hydra.runtime.choices.get("experiment"))
+        choices = config.hydra.runtime.choices
+        experiment = choices["experiment"] or f"{choices['data']}/{choices['task']}_{choices['model']}"
         parents = [override.removeprefix("run_dir=") for override in overrides if override.startswith("run_dir=")]
         parent = parents[-1] if parents else f"outputs/sweeps/{experiment}"
         content = OmegaConf.to_container(config, resolve=False)
