@@ -161,6 +161,14 @@ class TestPredict:
         piped = run("predict", "checkpoint=run", cwd=folder, stdin="\n".join(self.TEXTS) + "\n")
         assert piped.stdout.split("\n")[:-1] == lines
 
+    def test_a_line_that_is_too_long_is_named_before_anything_is_written(self, translation: Path) -> None:
+        folder = translation.parent
+        (folder / "long.txt").write_text("3. März 1999\n" + "3. März 1999 " * 20 + "\n")
+        finished = run("predict", "checkpoint=run", "input=long.txt", "output=long.out", cwd=folder)
+        assert finished.returncode == 1
+        assert "long.txt, line 2: 260 tokens; the network reads at most 126" in finished.stderr
+        assert not (folder / "long.out").exists()
+
     def test_classifies_with_probabilities(self, classification: Path) -> None:
         finished = run("predict", "checkpoint=run", cwd=classification.parent, stdin="3. März 1999\n1999年3月3日\n")
         answers = [json.loads(line) for line in finished.stdout.splitlines()]
@@ -174,6 +182,8 @@ class TestPredict:
         arguments = ("checkpoint=run", "max_new_tokens=5", "temperature=1", "seed=3")
         outputs = [run("predict", *arguments, cwd=shakespeare.parent, stdin="Line 3\n").stdout for _ in range(2)]
         assert outputs[0] == outputs[1]
+        lines = run("predict", *arguments, "batch_size=2", cwd=shakespeare.parent, stdin="Line 3\n" * 8).stdout
+        assert len(set(lines.splitlines())) > 2  # the batches do not repeat each other's draws
         assert 0 < len(outputs[0].rstrip("\n").replace("\\n", "\n")) <= 5
 
 
@@ -241,6 +251,20 @@ MISTAKES = [
     (["train", "batch.size=10", "trainer.accumulate_grad_batches=3"], ["batch.size=10", "accumulate_grad_batches=3"]),
     (["train", "shape.vocab_size=50", "data.num_train=50"], ["shape.vocab_size=50", "tokenizer"]),
     (["train", "shape.max_length=8", "data.num_train=50"], ["shape.max_length=8", "expected at least"]),
+    (["train", "block.position=rope"], ["block.position=rope", "rotary"]),
+    (["train", "model.decoder.num_layers=0"], ["num_layers=0", "at least 1"]),
+    (["train", "model.encoder.d_model=32"], ["d_model=32", "d_model=128"]),
+    (["train", "d_model=64"], ["d_model", "did you mean shape.d_model?"]),
+    (["train", "optimizer.learning_rate=1"], ["optimizer.learning_rate", "optimizer.lr"]),
+    (["train", "seed=-1"], ["seed=-1"]),
+    (["train", "seed=1,2"], ["-m"]),
+    (["train", "callbacks=[default,emaa]"], ["emaa", "did you mean ema?"]),
+    (["train", "callbacks=[default,", "ema]"], ["without blanks"]),
+    (["train", "dates/translation_full"], ["did you mean experiment=dates/translation_full?"]),
+    (["train", "--lr", "0.1"], ["--lr", "lr=..."]),
+    (["train", "test_weights=best", "trainer.max_steps=3"], ["test_weights=best", "trainer.val_check_interval"]),
+    (["predict", "checkpoint=nowhere", "batch_size=0"], ["batch_size=0"]),
+    (["predict"], ["checkpoint=RUN"]),
     (["evaluate", "checkpoint=nowhere"], ["checkpoint=nowhere", "no such file"]),
     (["evaluate"], ["checkpoint"]),
     (["predict", "checkpoint=nowhere", "temperature=-1"], ["temperature=-1"]),

@@ -109,7 +109,7 @@ def test_one_stack_can_be_overridden() -> None:
     [
         (["task=translation", "model=encoder_only"], "task=translation on model=encoder_only: .*use model=full"),
         (["task=language_modeling", "model=encoder_only"], "task=language_modeling on model=encoder_only"),
-        (["task=classification", "data=plain_text"], "task=classification: PlainText serves language_modeling"),
+        (["task=classification", "data=plain_text"], "task=classification: data=PlainText serves language_modeling"),
     ],
 )
 def test_refused_cells_say_why(overrides: list[str], message: str) -> None:

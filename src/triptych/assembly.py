@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+import lightning as L
 import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
@@ -44,7 +45,9 @@ def check_corpus(task: str, corpus: type[Corpus]) -> None:
         ConfigError: such a corpus.
     """
     if task not in corpus.tasks:
-        raise ConfigError(f"task={task}: {corpus.__name__} serves {', '.join(corpus.tasks)}")
+        raise ConfigError(
+            f"task={task}: data={corpus.__name__} serves {', '.join(corpus.tasks)}; choose another of them"
+        )
 
 
 def train_tokenizer(config: DictConfig, splits: Splits) -> Tokenizer:
@@ -160,6 +163,12 @@ def make_data_module(config: DictConfig, task: Task, splits: Splits, *, training
     )
 
 
+def measure(trainer: L.Trainer, task: Task, data: DataModule) -> dict[str, float]:
+    """The metrics of a task on the validation and the test split."""
+    values = {**trainer.validate(task, data, verbose=False)[0], **trainer.test(task, data, verbose=False)[0]}
+    return {name: float(value) for name, value in values.items()}
+
+
 def checkpoint_file(path: str | Path) -> Path:
     """The checkpoint itself, or the newest one of a run directory.
 
@@ -168,7 +177,10 @@ def checkpoint_file(path: str | Path) -> Path:
     """
     path = Path(path)
     if path.is_dir():
+        runs = sorted(str(file.parents[1]) for file in path.glob("*/checkpoints/last.ckpt"))
         path = path / "checkpoints" / "last.ckpt"
+        if runs and not path.is_file():
+            raise ConfigError(f"checkpoint={path.parents[1]}: holds {len(runs)} runs; choose one: {', '.join(runs)}")
     if not path.is_file():
         siblings = sorted(str(p) for p in path.parent.glob("*.ckpt")) if path.parent.is_dir() else []
         raise ConfigError(f"checkpoint={path}: no such file{nearest(str(path), siblings)}")

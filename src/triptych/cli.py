@@ -4,6 +4,7 @@ import argparse
 import logging
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,6 +77,7 @@ def run_hydra(command: str, arguments: list[str]) -> None:
 
     from triptych.launch import explain
 
+    check_arguments(arguments, command)
     store = ConfigStore.instance()
     store.store(name="train_schema", node=TrainConfig)
     store.store(name="evaluate_schema", node=EvaluateConfig)
@@ -99,6 +101,28 @@ def run_hydra(command: str, arguments: list[str]) -> None:
         raise ConfigError(message)
 
 
+def check_arguments(arguments: list[str], command: str) -> None:
+    """Refuses what is neither key=value nor an option of Hydra's, for which Hydra would print its grammar.
+
+    Raises:
+        ConfigError: such an argument.
+    """
+    takes_value = {"--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd"}
+    takes_value |= {"--cfg", "-c", "--info", "-i", "--experimental-rerun"}
+    known = {"--help", "-h", "--hydra-help", "--version", "--resolve", "--run", "-r", "--multirun", "-m", *takes_value}
+    known |= {"--shell-completion", "-sc"}
+    for previous, argument in zip(["", *arguments], arguments, strict=False):
+        name, equals, _ = argument.partition("=")
+        if argument.startswith("-"):
+            if name not in known:
+                raise ConfigError(f"{argument}: options are written key=value, such as {name.lstrip('-')}=...")
+        elif previous.count("[") > previous.count("]"):
+            raise ConfigError(f"{previous} {argument}: write a list without blanks, or in quotes: 'key=[a,b]'")
+        elif not equals and not argument.startswith("~") and previous not in takes_value:
+            hint = "experiment" if command == "train" else "checkpoint"
+            raise ConfigError(f"{argument}: expected key=value; did you mean {hint}={argument}?")
+
+
 def task_function(command: str, failures: list[Exception]) -> "Callable[[DictConfig], None]":
     """The function of a sub-command.
 
@@ -107,11 +131,18 @@ def task_function(command: str, failures: list[Exception]) -> "Callable[[DictCon
     """
 
     def run(config: "DictConfig") -> None:
+        from omegaconf import OmegaConf
+
+        if command != "train" and OmegaConf.is_missing(config, "checkpoint"):
+            failures.append(ConfigError("checkpoint is missing: give checkpoint=RUN, a run directory or a file"))
+            return
         import triptych.evaluate
         import triptych.predict
         import triptych.train
 
-        # Its advice is about what is settled here. (It sets its own level when it is imported.)
+        # Advice of the libraries about what is settled here. (Lightning sets its level when it is imported.)
+        for message in ("Experiment logs directory", ".*LeafSpec.*", ".*does not have many workers"):
+            warnings.filterwarnings("ignore", message=message)
         logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
         functions = {
             "train": triptych.train.train,

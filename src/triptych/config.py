@@ -67,15 +67,17 @@ class Block:
         feed_forward_dropout: of the hidden units of the feed-forward sub-layers.
     """
 
-    norm: str = "layer"
+    norm: str = field(default="layer", metadata={"choices": ("layer", "rms")})
     norm_eps: float = 1e-5
-    norm_position: str = "pre"
-    activation: str = "gelu"
+    norm_position: str = field(default="pre", metadata={"choices": ("pre", "post")})
+    activation: str = field(default="gelu", metadata={"choices": ("relu", "gelu", "gelu_tanh", "silu")})
     gated: bool = False
     bias: bool = True
     num_kv_heads: int | None = None
     head_dim: int | None = None
-    position: str = "sinusoidal"
+    position: str = field(
+        default="sinusoidal", metadata={"choices": ("none", "learned", "sinusoidal", "rotary", "relative")}
+    )
     tie_output: bool = True
     dropout: float = 0.1
     attention_dropout: float = 0.0
@@ -115,7 +117,7 @@ class TrainConfig:
     callbacks: dict[str, Any] = MISSING
     seed: int = 1
     run_dir: str = MISSING
-    test_weights: str = "last"
+    test_weights: str = field(default="last", metadata={"choices": ("last", "best")})
 
 
 @dataclass
@@ -265,7 +267,8 @@ def check_keys(config: DictConfig, schema: type) -> None:
         ConfigError: a key that the dataclass does not have, or a value out of bounds.
     """
     prefix = config._get_full_key("")
-    names = [field.name for field in dataclasses.fields(schema)]
+    fields = {field.name: field for field in dataclasses.fields(schema)}
+    names = list(fields)
     for name in map(str, config):
         key = f"{prefix}.{name}".lstrip(".")
         if name not in names:
@@ -273,6 +276,8 @@ def check_keys(config: DictConfig, schema: type) -> None:
         value: Any = None if OmegaConf.is_missing(config, name) else config[name]
         if isinstance(value, DictConfig) and (typed := OmegaConf.get_type(value)) is not dict and typed is not None:
             check_keys(value, typed)
+        elif (choices := fields[name].metadata.get("choices")) and value not in choices:
+            raise ConfigError(f"{key}={value}: expected one of {', '.join(choices)}{nearest(str(value), choices)}")
         elif schema is Shape and value is not None and value < 1:
             raise ConfigError(f"{key}={value}: expected at least 1")
         elif "dropout" in name and not 0 <= value < 1:

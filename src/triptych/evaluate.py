@@ -8,7 +8,7 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.table import Table
 
-from triptych.assembly import check_corpus, checkpoint_file, make_data_module, restore
+from triptych.assembly import check_corpus, checkpoint_file, make_data_module, measure, restore
 from triptych.config import ConfigError, build, target_of
 from triptych.data import Corpus
 from triptych.tasks import Task
@@ -62,5 +62,4 @@ def evaluation(config: DictConfig, task: Task) -> dict[str, float]:
             enable_model_summary=False,
             default_root_dir=directory,
         )
-        values = {**trainer.validate(task, data, verbose=False)[0], **trainer.test(task, data, verbose=False)[0]}
-    return {name: float(value) for name, value in values.items()}
+        return measure(trainer, task, data)

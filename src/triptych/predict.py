@@ -32,6 +32,9 @@ def predict(config: DictConfig) -> None:
         sampling = Sampling(config.temperature, config.top_k, config.top_p, config.seed)
     except ValueError as error:
         raise ConfigError(str(error)) from None
+    for key in ("batch_size", "max_new_tokens"):
+        if config[key] is not None and config[key] < 1:
+            raise ConfigError(f"{key}={config[key]}: expected at least 1")
     if config.input != "-" and not Path(config.input).is_file():
         raise ConfigError(f"input={config.input}: no such file")
     _, task, _ = restore(config.checkpoint)
@@ -39,22 +42,38 @@ def predict(config: DictConfig) -> None:
         task.sampling = sampling
         task.max_new_tokens = config.max_new_tokens or task.max_new_tokens
     texts = read_lines(config.input)
+    check_lengths(task, texts, config.input)
     with output(config.output) as file:
-        starts = range(0, len(texts), config.batch_size)
-        for start in track(starts, description="predicting", console=None, disable=config.output == "-"):
-            write(file, task, texts[start : start + config.batch_size])
+        predictions = task.predictions(texts, batch_size=config.batch_size)
+        for prediction in track(predictions, "predicting", total=len(texts), disable=config.output == "-"):
+            file.write(as_line(prediction) + "\n")
 
 
-def write(file: TextIO, task: Task, texts: list[str]) -> None:
-    """One line for each text: the text written, or the class and its probabilities as JSON."""
-    for prediction in task.predict(texts, batch_size=len(texts)):
-        file.write(as_line(prediction) + "\n")
+def check_lengths(task: Task, texts: list[str], source: str) -> None:
+    """Refuses a line that the network has no positions for. (A language model forgets its beginning instead.)
+
+    Raises:
+        ConfigError: such a line.
+    """
+    if task.room is None or (task.name == "language_modeling" and task.architecture == "decoder_only"):
+        return
+    for number, ids in enumerate(task.tokenizer.encode(texts), 1):
+        if len(ids) + 2 > task.room:
+            raise ConfigError(
+                f"{name_of(source)}, line {number}: {len(ids)} tokens; the network reads at most {task.room - 2} "
+                "(shape.max_length of its training, less two)"
+            )
+
+
+def name_of(source: str) -> str:
+    """The file, or standard input."""
+    return "standard input" if source == "-" else source
 
 
 def as_line(prediction: Prediction) -> str:
     """A prediction as one line: line breaks in a text are written as \\n."""
     if isinstance(prediction, str):
-        return prediction.replace("\\", "\\\\").replace("\n", "\\n") if "\n" in prediction else prediction
+        return prediction.replace("\n", "\\n")
     return json.dumps(dataclasses.asdict(prediction), ensure_ascii=False)
 
 
@@ -73,7 +92,7 @@ def read_lines(path: str) -> list[str]:
         try:
             texts.append(line.decode("utf-8").removesuffix("\r"))
         except UnicodeDecodeError:
-            raise ConfigError(f"{'standard input' if path == '-' else path}, line {number}: not UTF-8") from None
+            raise ConfigError(f"{name_of(path)}, line {number}: not UTF-8") from None
     return texts
 
 

@@ -6,9 +6,9 @@ import logging
 import os
 import platform
 import shlex
+import shutil
 import subprocess
 import time
-import warnings
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -22,9 +22,9 @@ from lightning.pytorch.loggers import Logger, WandbLogger
 from omegaconf import DictConfig, OmegaConf
 
 from triptych.accounting import count_parameters, training_flops
-from triptych.assembly import check_grid, check_network, complete, make_data_module, make_task, train_tokenizer
-from triptych.config import ConfigError, TrainConfig, build, check, check_keys, nearest
-from triptych.data import Corpus, Example, Splits, sha256
+from triptych.assembly import check_grid, check_network, complete, make_data_module, make_task, measure, train_tokenizer
+from triptych.config import ConfigError, TrainConfig, build, check, check_keys
+from triptych.data import Corpus, DataModule, Example, Splits, sha256
 from triptych.tasks import Task
 from triptych.training import CheckpointFacts, Tally
 
@@ -43,10 +43,9 @@ def train(config: DictConfig) -> None:
     """
     run_dir = Path(config.run_dir)
     check_before_data(config)
-    # of the libraries, about what is as it should be
-    warnings.filterwarnings("ignore", message="Experiment logs directory")
-    warnings.filterwarnings("ignore", message=".*LeafSpec.*")
-    warnings.filterwarnings("ignore", message=".*does not have many workers")
+    if (run_dir / "checkpoints").exists():
+        log.warning("%s holds a run that was not finished; it starts over", run_dir)
+        shutil.rmtree(run_dir / "checkpoints")
     run_dir.mkdir(parents=True, exist_ok=True)
 
     corpus: Corpus = build(config, "data")
@@ -88,7 +87,11 @@ def train(config: DictConfig) -> None:
                 logger._wandb_init.pop("anonymous", None)  # Lightning always passes it, W&B warns of it
                 logger.log_hyperparams(plain)
         started = time.perf_counter()
-        trainer.fit(task, data)
+        try:
+            trainer.fit(task, data)
+        except SystemExit:  # Lightning's answer to Ctrl-C
+            log.warning("interrupted at update %s; %s keeps its checkpoints", trainer.global_step, run_dir)
+            raise KeyboardInterrupt from None
         wall_time = time.perf_counter() - started
         last = run_dir / "checkpoints" / "last.ckpt"
         trainer.save_checkpoint(last)
@@ -97,7 +100,7 @@ def train(config: DictConfig) -> None:
         (run_dir / "summary.json").write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n")
         for name, value in metrics.items():
             optimum = record["optimum"].get(name)
-            log.info("%s = %.4f%s", name, value, "" if optimum is None else f" (best reachable: {optimum:.4f})")
+            log.info("%s = %.4f%s", name, value, "" if optimum is None else f" (best possible guesser: {optimum:.4f})")
         failed = False
     finally:
         wandb.finish(exit_code=int(failed))
@@ -122,9 +125,26 @@ def check_before_data(config: DictConfig) -> None:
     for group in ("logger", "callbacks"):
         for name in config[group]:
             check(config, f"{group}.{name}")
-    if config.test_weights not in ("last", "best"):
-        hint = nearest(config.test_weights, ["last", "best"])
-        raise ConfigError(f"test_weights={config.test_weights}: expected last or best{hint}")
+    if config.seed < 0:
+        raise ConfigError(f"seed={config.seed}: expected 0 or more")
+    if config.trainer.accelerator in ("gpu", "cuda") and not torch.cuda.is_available():
+        raise ConfigError(
+            f"trainer.accelerator={config.trainer.accelerator}: no GPU is seen here; expected cpu or auto"
+        )
+    if config.scheduler.warmup_steps >= config.trainer.max_steps:
+        log.warning(
+            "scheduler.warmup_steps=%s, but trainer.max_steps=%s: the learning rate never reaches its peak",
+            config.scheduler.warmup_steps,
+            config.trainer.max_steps,
+        )
+    if config.test_weights == "best" and "best" not in config.callbacks:
+        raise ConfigError("test_weights=best: needs callbacks.best; use callbacks=[default,...]")
+    batches = config.trainer.max_steps * config.trainer.accumulate_grad_batches
+    if config.test_weights == "best" and config.trainer.val_check_interval > batches:
+        raise ConfigError(
+            f"test_weights=best: trainer.val_check_interval={config.trainer.val_check_interval} is beyond the "
+            f"{batches} batches of the training, so nothing is validated"
+        )
     for key in ("size", "eval_size"):
         if config.batch[key] < 1:
             raise ConfigError(f"batch.{key}={config.batch[key]}: expected at least 1")
@@ -141,15 +161,12 @@ def check_before_data(config: DictConfig) -> None:
         raise ConfigError(f"run_dir={config.run_dir} holds a finished run; choose another run_dir")
 
 
-def test(
-    config: DictConfig, trainer: L.Trainer, task: Task, data: L.LightningDataModule, run_dir: Path
-) -> dict[str, float]:
+def test(config: DictConfig, trainer: L.Trainer, task: Task, data: DataModule, run_dir: Path) -> dict[str, float]:
     """Validates and tests the last or the best weights, and returns all metrics."""
     if config.test_weights == "best":
         best = torch.load(run_dir / "checkpoints" / "best.ckpt", map_location=task.device, weights_only=True)
         task.load_state_dict(best["state_dict"])
-    values = {**trainer.validate(task, data, verbose=False)[0], **trainer.test(task, data, verbose=False)[0]}
-    return {name: float(value) for name, value in values.items()}
+    return measure(trainer, task, data)
 
 
 def summary(
@@ -248,8 +265,10 @@ def hardware(device: torch.device) -> str:
 
 def git_commit() -> str | None:
     """The commit of the checkout that this package runs from; None outside of one."""
-    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    git = ["git", "-C", str(Path(__file__).parent)]
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        # an installed copy may stand inside of another project's checkout
+        subprocess.run([*git, "ls-files", "--error-unmatch", Path(__file__).name], capture_output=True, check=True)
+        return subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return None

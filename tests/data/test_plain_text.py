@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from triptych.data import PlainText
 
-KEPT = "\ufeffone\r\ntwo\x85three\u2028\ufeff\n\nend  "
+KEPT = 3 * "\ufeffone\r\ntwo\x85three\u2028\ufeff\n\nend  "
 
 
 def write(folder: Path, content: bytes) -> dict[str, Any]:
@@ -23,7 +23,9 @@ def parts(**options: Any) -> list[str]:
 
 
 @given(
-    text=st.text(st.characters(exclude_categories=["Cs"])), validation=st.floats(0.01, 0.5), test=st.floats(0.01, 0.49)
+    text=st.text(st.characters(exclude_categories=["Cs"]), min_size=30),
+    validation=st.floats(0.1, 0.4),
+    test=st.floats(0.1, 0.4),
 )
 def test_the_parts_are_the_file(
     tmp_path_factory: pytest.TempPathFactory, text: str, validation: float, test: float
@@ -38,6 +40,12 @@ def test_the_parts_are_the_file(
 
 def test_lines_and_spaces_are_kept(tmp_path: Path) -> None:
     assert "".join(parts(**write(tmp_path, KEPT.encode()))) == KEPT
+
+
+@pytest.mark.parametrize("size", [0, 2, 10])
+def test_a_file_too_short_for_three_splits_is_named(tmp_path: Path, size: int) -> None:
+    with pytest.raises(ValueError, match=rf"text\.txt: {size} characters are too few"):
+        parts(**write(tmp_path, b"x" * size))
 
 
 def test_shares(tmp_path: Path) -> None:

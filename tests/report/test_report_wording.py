@@ -12,9 +12,9 @@ from triptych.report.wording import amount, duration
         (EXACT_MATCH, 0.989, 0.993, "0.4 points below the ceiling"),
         (EXACT_MATCH, 0.5, 0.993, "49.3 points below the ceiling"),
         (EXACT_MATCH, 0.993, 0.993, "at the ceiling"),
-        (EXACT_MATCH, 0.995, 0.993, "0.2 points above the ceiling"),
+        (EXACT_MATCH, 0.995, 0.993, "at the ceiling"),
         (BITS_PER_BYTE, 0.8198, 0.81, "1.2 % above the entropy"),
-        (BITS_PER_BYTE, 0.80595, 0.81, "0.5 % below the entropy"),
+        (BITS_PER_BYTE, 0.80595, 0.81, "at the entropy"),
         (LOSS, 0.75, 0.5, "0.25 above the minimum"),
     ],
 )

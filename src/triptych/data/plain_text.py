@@ -42,6 +42,8 @@ class PlainText:
             raise ValueError(f"{self.path}, line {line}: not UTF-8 (byte {error.start}: {error.reason})") from None
         end = len(text) - round(len(text) * self.test)
         middle = end - round(len(text) * self.validation)
+        if min(middle, end - middle, len(text) - end) < 2:
+            raise ValueError(f"{self.path}: {len(text)} characters are too few for three splits")
         train, validation, test = text[:middle], text[middle:end], text[end:]
         return Splits([Example(train)], [Example(validation)], [Example(test)])
 

@@ -46,6 +46,10 @@ class Sampling:
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p={self.top_p}: expected more than 0 and at most 1 (all tokens)")
 
+    def generator(self, device: torch.device) -> torch.Generator:
+        """A new source of draws."""
+        return torch.Generator(device).manual_seed(self.seed)
+
     def distribution(self, logits: Float[Tensor, "batch vocab"]) -> Float[Tensor, "batch vocab"]:
         """The probabilities that are sampled from; needs a temperature above 0."""
         logits = logits / self.temperature
@@ -74,6 +78,7 @@ def generate(
     end: int,
     max_new_tokens: int | Sequence[int],
     sampling: Sampling,
+    generator: torch.Generator | None = None,
 ) -> list[list[int]]:
     """New tokens for each row, up to and without the end token. Finished rows leave the batch.
 
@@ -83,8 +88,9 @@ def generate(
         end: token that ends a sequence.
         max_new_tokens: the most tokens to add to a sequence, or to each.
         sampling: how each token is chosen.
+        generator: of the draws; None: a new one with the sampling's seed.
     """
-    generator = torch.Generator(prompt.device).manual_seed(sampling.seed)
+    generator = generator or sampling.generator(prompt.device)
     limits = [max_new_tokens] * len(prompt) if isinstance(max_new_tokens, int) else max_new_tokens
     outputs: list[list[int]] = [[] for _ in range(len(prompt))]
     rows = list(range(len(prompt)))

@@ -1,6 +1,7 @@
 """Mistakes in overrides, answered with the key, the value, what was expected and the nearest valid choice."""
 
 import re
+from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 
@@ -27,13 +28,17 @@ def explain(error: BaseException, command: str) -> str | None:
     message = str(error)
     cause = error.__cause__
     details = str(cause) if isinstance(cause, OmegaConfBaseException) else message
-    if match := re.search(r"Could not find '([^']+)'", message):
+    if match := re.search(r"Could not (?:find|load) '([^']+)'", message):
         return missing_choice(match[1])
     if match := re.search(r"Could not override '([^']+)'", message) or re.search(r"full_key: (\S+)", details):
         key = match[1]
         if "is not in struct" in details or "not in '" in details:
             return f"{key}: there is no such key{nearest_key(key, command)}"
         return f"{key}: {details.splitlines()[0]}"
+    if "Ambiguous value for argument" in message:
+        return f"{message.splitlines()[0]} Several values make a sweep, which needs -m."
+    if message.startswith(("no viable alternative", "mismatched input", "extraneous input", "token recognition")):
+        return f"{message.splitlines()[0]} (an override is key=value without blanks; lists in quotes: 'key=[a,b]')"
     return message.splitlines()[0] if "\n" not in message.strip() else " ".join(message.split("\n")[:2])
 
 
@@ -53,19 +58,28 @@ def missing_choice(path: str) -> str:
 
 
 def nearest_key(key: str, command: str) -> str:
-    """The nearest valid key on the level where this one leaves the default configuration."""
-    if not GlobalHydra.instance().is_initialized():
-        with initialize_config_module("triptych.conf", version_base="1.3"):
-            config: object = compose(command)
-    else:
+    """What the user may have meant: a key that ends in the same name, a similar key, or the keys beside it."""
+    if GlobalHydra.instance().is_initialized():
         config = compose(command)
-    path: list[str] = []
-    for part in key.split("."):
-        if not isinstance(config, DictConfig) or part not in config:
-            break
-        path.append(part)
-        config = config._get_node(part)
-    if not isinstance(config, DictConfig):
-        return ""
-    hint = nearest(key.split(".")[len(path)], [str(name) for name in config])
-    return hint.replace("did you mean ", "did you mean " + "".join(f"{part}." for part in path)) if hint else ""
+    else:
+        with initialize_config_module("triptych.conf", version_base="1.3"):
+            config = compose(command)
+    keys = list(all_keys(config))
+    leaf = key.rpartition(".")[2]
+    same_name = [other for other in keys if other.rpartition(".")[2] == leaf]
+    if same_name:
+        return f"; did you mean {same_name[0]}?"
+    if hint := nearest(key, keys):
+        return hint
+    parent = key.rpartition(".")[0]
+    beside = [other for other in keys if other.rpartition(".")[0] == parent]
+    return f"; expected one of {', '.join(beside)}" if beside else ""
+
+
+def all_keys(config: DictConfig, prefix: str = "") -> Iterator[str]:
+    """Every key of a configuration, the nodes within before their own."""
+    for name in map(str, config):
+        yield prefix + name
+        value = config._get_node(name)
+        if isinstance(value, DictConfig) and not value._is_none() and not value._is_missing():
+            yield from all_keys(value, f"{prefix}{name}.")

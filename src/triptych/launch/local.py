@@ -51,7 +51,7 @@ class LocalLauncher(Launcher):
                 command = [sys.executable, "-m", "triptych", "train", *others, f"run_dir={directory}"]
                 status = subprocess.run(command, check=False).returncode
             if status:
-                failed.append(f"{' '.join(others)} (exit status {status}, {directory / 'train.log'})")
+                failed.append(f"{' '.join(others)} (exit status {status}, {directory})")
             results.append(JobReturn(overrides=overrides, status=JobStatus.COMPLETED, _return_value=status))
         if failed:
             raise ConfigError(f"{len(failed)} of {len(jobs)} jobs failed: " + "; ".join(failed))

@@ -27,7 +27,7 @@ class DecoderOnly(Network):
     def __init__(self, *, embedding: Embedding, decoder: Stack, head: Head, tie_output: bool = False) -> None:
         if decoder.has_cross_attention:
             raise ValueError("model.decoder.cross_attention=true: no memory to look at; EncoderDecoder has one")
-        super().__init__(embedding=embedding, head=head, tie_output=tie_output)
+        super().__init__(embedding=embedding, stacks=(decoder,), head=head, tie_output=tie_output)
         if not decoder.causal:
             raise ValueError("model.decoder.causal=false: a decoder must not see the future; EncoderOnly sees it")
         self.decoder = decoder

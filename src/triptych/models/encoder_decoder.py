@@ -28,7 +28,7 @@ class EncoderDecoder(Network):
     def __init__(
         self, *, embedding: Embedding, encoder: Stack, decoder: Stack, head: Head, tie_output: bool = False
     ) -> None:
-        super().__init__(embedding=embedding, head=head, tie_output=tie_output)
+        super().__init__(embedding=embedding, stacks=(encoder, decoder), head=head, tie_output=tie_output)
         if encoder.causal:
             raise ValueError("model.encoder.causal=true: an encoder sees both sides")
         if encoder.has_cross_attention:

@@ -26,7 +26,7 @@ class EncoderOnly(Network):
     def __init__(self, *, embedding: Embedding, encoder: Stack, head: Head, tie_output: bool = False) -> None:
         if encoder.has_cross_attention:
             raise ValueError("model.encoder.cross_attention=true: there is no memory to look at")
-        super().__init__(embedding=embedding, head=head, tie_output=tie_output)
+        super().__init__(embedding=embedding, stacks=(encoder,), head=head, tie_output=tie_output)
         if encoder.causal:
             raise ValueError("model.encoder.causal=true: an encoder sees both sides; DecoderOnly is the causal one")
         self.encoder = encoder

@@ -1,11 +1,13 @@
 """What the three architectures have in common."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from torch import nn
 
 from triptych.nn.embedding import Embedding
 from triptych.nn.head import Head
+from triptych.nn.stack import Stack
 
 
 class Network(nn.Module):
@@ -13,17 +15,23 @@ class Network(nn.Module):
 
     Args:
         embedding: of the tokens.
+        stacks: between the two.
         head: of the last states.
         tie_output: whether the head's matrix is the token table.
 
     Raises:
-        ValueError: a tie, but the head's outputs are not the vocabulary.
+        ValueError: parts of different widths, or a tie, but the head's outputs are not the vocabulary.
     """
 
     architecture: ClassVar[str]
 
-    def __init__(self, *, embedding: Embedding, head: Head, tie_output: bool) -> None:
+    def __init__(self, *, embedding: Embedding, stacks: Sequence[Stack], head: Head, tie_output: bool) -> None:
         super().__init__()
+        width = embedding.tokens.embedding_dim
+        if others := {head.output.in_features, *(stack.d_model for stack in stacks)} - {width}:
+            raise ValueError(
+                f"d_model={others.pop()} beside d_model={width}: embedding, stacks and head share one width"
+            )
         self.embedding, self.head = embedding, head
         if not tie_output:
             return

@@ -63,6 +63,9 @@ class Stack(nn.Module):
         feed_forward_dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        if num_layers < 1:
+            raise ValueError(f"num_layers={num_layers}: expected at least 1")
+        self.d_model = d_model
         self.causal, self.has_cross_attention = causal, cross_attention
         self.layers = nn.ModuleList(
             Block(

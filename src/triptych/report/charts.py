@@ -11,7 +11,7 @@ from triptych.report.records import ARCHITECTURES, Curve, Run
 from triptych.report.verdicts import Group
 
 _MAX_POINTS = 400
-_LOG_TICKS = [float(f"{digit}e{power}") for power in range(-6, 4) for digit in (1, 2, 5)]
+_LOG_TICKS = [10.0**power for power in range(-6, 4)]
 _SYMBOLS = {"full": "circle", "encoder_only": "square", "decoder_only": "diamond"}
 
 Figure = dict[str, Any]
@@ -70,9 +70,14 @@ def result_chart(group: Group) -> Figure:
         font = {"color": "var(--optimum)"}
         at = {"x": scale * best, "y": 1, "yref": "paper", "xanchor": inwards, "yanchor": "bottom"}
         notes.append(at | {"text": label, "showarrow": False, "font": font})
-    # The optimum draws nothing of its own that the axis would stretch to: an invisible dot does.
+    # Invisible dots stretch the axis: to the optimum, which draws nothing itself, and to at least two points or 5 %,
+    # so that a small difference does not look like a gulf.
+    shown = [x for trace in traces for x in trace["x"]] + [scale * best for best in optima]
+    if shown:
+        missing = max((2.0 if percent else 0.05 * max(shown)) - (max(shown) - min(shown)), 0.0) / 2
+        shown = [min(shown) - missing, max(shown) + missing]
     traces.append(
-        {"type": "scatter", "mode": "markers", "x": [scale * best for best in optima], "y": [0] * len(optima)}
+        {"type": "scatter", "mode": "markers", "x": [_rounded(x) for x in shown], "y": [0] * len(shown)}
         | {"marker": {"opacity": 0}, "hoverinfo": "skip"}
     )
     names = [f"<b>{ARCHITECTURES[name]}</b>" for name in runs]

@@ -45,7 +45,8 @@ class Metric:
         """Where a value stands to the optimum, such as ``0.4 points below the ceiling``."""
         relative = self.unit == "bits/byte" and optimum > 0
         gap = value / optimum - 1 if relative else value - optimum
-        if abs(gap) < 5e-5:
+        # The optimum is what the best guesser scores in expectation: a model may be a little luckier.
+        if abs(gap) < 5e-5 or (gap > 0) == self.higher_is_better:
             return f"at the {self.optimum_name}"
         size = f"{_short(100 * abs(gap))} %" if relative else self.show_difference(abs(gap))
         return f"{size} {'above' if gap > 0 else 'below'} the {self.optimum_name}"

@@ -1,7 +1,7 @@
 """What all tasks share: the loss, the optimizer, the clock, the metrics' bookkeeping."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -71,8 +71,6 @@ class Task(L.LightningModule):
     """
 
     name: ClassVar[str]
-    higher_is_better: ClassVar[bool] = True
-    primary_metric: ClassVar[str]
     refusals: ClassVar[Mapping[str, str]] = {}
     """Why an architecture cannot do this task."""
     pools: ClassVar[Mapping[str, PoolName]] = {"encoder_only": "none", "decoder_only": "none", "full": "none"}
@@ -88,6 +86,7 @@ class Task(L.LightningModule):
         self.optimizer, self.schedule, self.seed = setup.optimizer, setup.schedule, setup.seed
         self.architecture = setup.network.architecture
         self.label_smoothing = label_smoothing
+        self._losses: list[Tensor] = []  # since the last logging
         # float64: the sums of long evaluations must not depend on how they were cut into batches
         self.metrics = nn.ModuleDict(
             {stage: nn.ModuleDict({"loss": mean_metric(), **self.make_metrics()}) for stage in STAGES}
@@ -120,17 +119,38 @@ class Task(L.LightningModule):
     def predict_batch(self, texts: Sequence[str]) -> Sequence[Prediction]:
         """What the network says of each of a few texts."""
 
-    @torch.inference_mode()
-    def predict(self, texts: Sequence[str], *, batch_size: int = 64) -> list[Prediction]:
-        """What the network says of each text, in their order.
+    @property
+    def room(self) -> int | None:
+        """The positions that the network has a vector for; None: no limit."""
+        embedding = self.network.embedding
+        return embedding.max_length if embedding.positions is not None else None
+
+    def predictions(self, texts: Sequence[str], *, batch_size: int = 64) -> Iterator[Prediction]:
+        """What the network says of each text, in their order, as it comes.
 
         Args:
             texts: the inputs.
             batch_size: inputs at a time.
         """
         self.eval()
-        batches = [texts[i : i + batch_size] for i in range(0, len(texts), batch_size)]
-        return [prediction for batch in batches for prediction in self.predict_batch(batch)]
+        for start in range(0, len(texts), batch_size):
+            with torch.inference_mode():
+                batch = self.predict_batch(texts[start : start + batch_size])
+            yield from batch
+
+    def predict(self, texts: Sequence[str], *, batch_size: int = 64) -> list[Prediction]:
+        """What the network says of each text, in their order.
+
+        Args:
+            texts: the inputs.
+            batch_size: inputs at a time.
+
+        Raises:
+            TypeError: one text instead of a list of texts.
+        """
+        if isinstance(texts, str):
+            raise TypeError("predict takes a list of texts, not one text: predict([text])")
+        return list(self.predictions(texts, batch_size=batch_size))
 
     def forward(self, batch: Batch) -> Float[Tensor, "batch *length outputs"]:
         """The network's logits."""
@@ -153,8 +173,10 @@ class Task(L.LightningModule):
         total = self._cross_entropy(self(batch), batch, "sum", self.label_smoothing)
         parts = self.trainer.accumulate_grad_batches * self.trainer.world_size  # Lightning and DDP take the mean of
         loss = total * (parts / max(batch.normalizer, 1))
-        if self.is_logged(self.trainer.global_step + 1):
-            self.log("train/loss", loss.detach(), prog_bar=True)
+        self._losses.append(loss.detach())
+        if self.is_logged(self.trainer.global_step + 1) and (batch_idx + 1) % self.trainer.accumulate_grad_batches == 0:
+            self.log("train/loss", torch.stack(self._losses).mean(), prog_bar=True)
+            self._losses.clear()
         return loss
 
     def is_logged(self, step: int) -> bool:

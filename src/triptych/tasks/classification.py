@@ -24,7 +24,6 @@ class Classification(Task):
     """
 
     name = "classification"
-    primary_metric = "accuracy"
     predicts_tokens = False
     pools: ClassVar[Mapping[str, PoolName]] = {"encoder_only": "first", "decoder_only": "last", "full": "last"}
 

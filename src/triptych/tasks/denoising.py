@@ -33,8 +33,6 @@ class Denoising(GenerativeTask):
     """
 
     name = "denoising"
-    primary_metric = "loss"
-    higher_is_better = False
 
     def __init__(self, setup: Setup, *, label_smoothing: float, max_new_tokens: int, mask_share: float) -> None:
         super().__init__(setup, label_smoothing=label_smoothing, max_new_tokens=max_new_tokens)
@@ -51,13 +49,7 @@ class Denoising(GenerativeTask):
             random = np.random.default_rng((self.seed, number))
             if self.architecture == "encoder_only":
                 tokens, labels = self._masked(np.array(ids, dtype=np.int64), random)
-                ends = np.array([BOS]), np.array([EOS])
-                unscored = np.array([IGNORE])
-                item = Encoded(
-                    np.concatenate((ends[0], tokens, ends[1])),
-                    np.concatenate((unscored, labels, unscored)),
-                    example=example,
-                )
+                item = Encoded(np.array([BOS, *tokens, EOS]), np.array([IGNORE, *labels, IGNORE]), example=example)
             else:
                 source = np.array([BOS, *self._infilled(ids, random), EOS]) if self.architecture == "full" else None
                 item = Encoded(np.array([BOS, *ids]), np.array([*ids, EOS]), source, example=example)

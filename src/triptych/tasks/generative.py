@@ -1,6 +1,6 @@
 """What the tasks that write text share."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -8,7 +8,7 @@ import torch
 from triptych.data.batch import pad
 from triptych.data.tokenizers import BOS, EOS
 from triptych.decoding import Sampling, generate
-from triptych.tasks.base import Setup, Task
+from triptych.tasks.base import Prediction, Setup, Task
 
 
 class GenerativeTask(Task):
@@ -26,12 +26,12 @@ class GenerativeTask(Task):
             raise ValueError(f"task.max_new_tokens={max_new_tokens}: expected at least 1")
         self.max_new_tokens = max_new_tokens
         self.sampling = Sampling()
+        self._generator: torch.Generator | None = None
 
-    @property
-    def room(self) -> int | None:
-        """The positions that the network has a vector for; None: no limit."""
-        embedding = self.network.embedding
-        return embedding.max_length if embedding.positions is not None else None
+    def predictions(self, texts: Sequence[str], *, batch_size: int = 64) -> Iterator[Prediction]:
+        """See ``Task``; the draws of all texts come from one generator."""
+        self._generator = self.sampling.generator(self.device)
+        yield from super().predictions(texts, batch_size=batch_size)
 
     def decode(self, given: Sequence[Sequence[int]]) -> list[str]:
         """What the network writes after what it is given: the source of the full model, the prompt of a decoder.
@@ -54,5 +54,7 @@ class GenerativeTask(Task):
         else:
             prompt, mask = (tensor.to(self.device) for tensor in pad(given, left=True))
             next_token = network.continuation(None if mask.all() else mask, capacity=capacity)
-        outputs = generate(next_token, prompt, end=EOS, max_new_tokens=limits, sampling=self.sampling)
+        outputs = generate(
+            next_token, prompt, end=EOS, max_new_tokens=limits, sampling=self.sampling, generator=self._generator
+        )
         return [self.tokenizer.decode(ids) for ids in outputs]

@@ -31,8 +31,6 @@ class LanguageModeling(GenerativeTask):
     """
 
     name = "language_modeling"
-    primary_metric = "bits_per_byte"
-    higher_is_better = False
     refusals = {  # noqa: RUF012 - a constant of the class
         "encoder_only": "an encoder sees the token that it should predict; "
         "use model=decoder_only or model=full (a prefix model)"

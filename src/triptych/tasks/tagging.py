@@ -23,7 +23,6 @@ class Tagging(Task):
     """
 
     name = "tagging"
-    primary_metric = "accuracy"
     predicts_tokens = False
 
     @classmethod

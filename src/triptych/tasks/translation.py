@@ -25,7 +25,6 @@ class Translation(GenerativeTask):
     """
 
     name = "translation"
-    primary_metric = "exact_match"
     refusals = {  # noqa: RUF012 - a constant of the class
         "encoder_only": "an encoder sees its whole text at once and cannot write one token after the other; "
         "use model=full or model=decoder_only, or task=classification"
