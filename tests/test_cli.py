@@ -3,8 +3,10 @@
 import csv
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -145,6 +147,30 @@ def test_same_seed_same_weights(classification: Path, tmp_path: Path) -> None:
     again = train(tmp_path, "experiment=dates/classification_encoder_only", "logger=csv")
     other = [json.loads((d / "summary.json").read_text())["weights_sha256"] for d in (classification, again)]
     assert other[0] == other[1]
+
+
+def test_ctrl_c_says_what_is_kept(tmp_path: Path) -> None:
+    overrides = ["experiment=dates/classification_encoder_only", "logger=csv", "run_dir=run"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "triptych", "train", *TINY, *overrides, "trainer.max_steps=1000000"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # as from a terminal
+    )
+    checkpoint = tmp_path / "run" / "checkpoints" / "last.ckpt"
+    deadline = time.monotonic() + 120
+    while not checkpoint.exists():
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted at update" in stderr
+    assert "Traceback" not in stderr
+    assert not (tmp_path / "run" / "summary.json").exists()
 
 
 class TestPredict:
