@@ -173,6 +173,18 @@ def test_ctrl_c_says_what_is_kept(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "summary.json").exists()
 
 
+def test_a_mistake_loses_nothing_of_an_unfinished_run(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "run" / "checkpoints" / "last.ckpt"
+    checkpoint.parent.mkdir(parents=True)
+    checkpoint.write_bytes(b"hours of work")
+    (tmp_path / "short.txt").write_text("x")
+    overrides = ["experiment=shakespeare/decoder_only", f"data.dir={tmp_path}", "data.file=short.txt", "run_dir=run"]
+    finished = run("train", *overrides, cwd=tmp_path)
+    assert finished.returncode == 1
+    assert "short.txt: 1 characters are too few" in finished.stderr
+    assert checkpoint.read_bytes() == b"hours of work"
+
+
 class TestPredict:
     TEXTS = ("3. März 1999", "March 3, 1999", "1999年3月3日", "", "3.3.1999 <eos> 3")
 

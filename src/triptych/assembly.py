@@ -1,8 +1,8 @@
 """From a configuration, or a checkpoint, to a task with its network and its data."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import lightning as L
 import numpy as np
@@ -187,8 +187,8 @@ def checkpoint_file(path: str | Path) -> Path:
     return path
 
 
-def restore(path: str | Path) -> tuple[DictConfig, Task, Mapping[str, Any]]:
-    """The configuration, the task with its weights, and the raw checkpoint.
+def restore(path: str | Path) -> tuple[DictConfig, Task]:
+    """The configuration, and the task with its weights.
 
     Raises:
         ConfigError: a file that is not a checkpoint of Triptych.
@@ -205,7 +205,7 @@ def restore(path: str | Path) -> tuple[DictConfig, Task, Mapping[str, Any]]:
     corpus = CorpusFacts.from_plain(facts["corpus"])
     task = make_task(config, tokenizer, corpus)
     task.load_state_dict(checkpoint["state_dict"])
-    return config, task.eval(), checkpoint
+    return config, task.eval()
 
 
 def load(checkpoint: str | Path) -> Task:

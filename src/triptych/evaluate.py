@@ -23,7 +23,7 @@ def evaluate(config: DictConfig) -> None:
     Raises:
         ConfigError: no such checkpoint, or a corpus that cannot serve its task.
     """
-    trained, task, _ = restore(config.checkpoint)
+    trained, task = restore(config.checkpoint)
     if config.data is not None:
         trained.data = config.data
     check_corpus(task.name, target_of(trained, "data"))

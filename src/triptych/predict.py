@@ -37,7 +37,7 @@ def predict(config: DictConfig) -> None:
             raise ConfigError(f"{key}={config[key]}: expected at least 1")
     if config.input != "-" and not Path(config.input).is_file():
         raise ConfigError(f"input={config.input}: no such file")
-    _, task, _ = restore(config.checkpoint)
+    _, task = restore(config.checkpoint)
     if isinstance(task, GenerativeTask):
         task.sampling = sampling
         task.max_new_tokens = config.max_new_tokens or task.max_new_tokens

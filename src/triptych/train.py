@@ -43,9 +43,6 @@ def train(config: DictConfig) -> None:
     """
     run_dir = Path(config.run_dir)
     check_before_data(config)
-    if (run_dir / "checkpoints").exists():
-        log.warning("%s holds a run that was not finished; it starts over", run_dir)
-        shutil.rmtree(run_dir / "checkpoints")
     run_dir.mkdir(parents=True, exist_ok=True)
 
     corpus: Corpus = build(config, "data")
@@ -59,6 +56,9 @@ def train(config: DictConfig) -> None:
         data.train_dataloader()  # refuses a batch size that cannot be split
     except ValueError as error:
         raise ConfigError(str(error)) from None
+    if (run_dir / "checkpoints").exists():  # only now that nothing of the user's can be wrong any more
+        log.warning("%s holds a run that was not finished; it starts over", run_dir)
+        shutil.rmtree(run_dir / "checkpoints")
     plain = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
     (run_dir / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(plain)))
     (run_dir / "tokenizer.json").write_text(tokenizer.to_json())

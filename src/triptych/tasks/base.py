@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import lightning as L
-import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -17,7 +16,7 @@ from torchmetrics import MeanMetric, Metric
 from triptych.data.batch import IGNORE, Batch, Encoded
 from triptych.data.corpus import CorpusFacts
 from triptych.data.example import Example
-from triptych.data.tokenizers import BOS, EOS, Tokenizer
+from triptych.data.tokenizers import Tokenizer
 from triptych.nn import Network
 from triptych.nn.head import PoolName
 from triptych.optim import AdamW, Schedule
@@ -225,10 +224,6 @@ class Task(L.LightningModule):
         """The metrics of a stage by name."""
         metrics: Any = self.metrics[stage]
         return dict(metrics.items())
-
-    def whole_text(self, texts: Sequence[str]) -> list[Any]:
-        """<bos> text <eos>, as ids."""
-        return [np.array([BOS, *ids, EOS]) for ids in self.tokenizer.encode(texts)]
 
     def _evaluate(self, batch: Batch, stage: str) -> None:
         logits = self(batch)

@@ -12,6 +12,7 @@ from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 from triptych.data.batch import Batch, Encoded, collate
 from triptych.data.corpus import CorpusFacts
 from triptych.data.example import Example
+from triptych.data.tokenizers import BOS, EOS
 from triptych.nn.head import PoolName
 from triptych.tasks.base import ClassPrediction, Task
 
@@ -45,7 +46,8 @@ class Classification(Task):
         """
         numbers = {label: i for i, label in enumerate(self.labels)}
         encoded = []
-        for example, tokens in zip(examples, self.whole_text([e.text for e in examples]), strict=True):
+        for example, ids in zip(examples, self.tokenizer.encode([e.text for e in examples]), strict=True):
+            tokens = np.array([BOS, *ids, EOS])
             if example.label not in numbers:
                 raise ValueError(f"label {example.label!r}: expected one of {', '.join(self.labels)}")
             source = tokens if self.architecture == "full" else None

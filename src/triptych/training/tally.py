@@ -12,8 +12,7 @@ from triptych.tasks import Task
 
 
 class Tally(L.Callback):
-    """Logs the learning rate, tokens per second and the share of real tokens, and keeps the
-    sums for the record of the run.
+    """Logs the learning rate, tokens per second and the share of real tokens, and keeps the sums for the record.
 
     Attributes:
         tokens: real tokens that this process has trained on.
