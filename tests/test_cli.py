@@ -1,6 +1,7 @@
 """The commands as a user runs them: real processes, real files."""
 
 import csv
+import gzip
 import json
 import os
 import signal
@@ -72,7 +73,7 @@ def shakespeare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "my.txt").write_text(text)
     overrides = [o for o in TINY if not o.startswith("data.")]
     finished = run(
-        "train", "experiment=shakespeare/decoder_only", f"data.dir={folder}", "data.file=my.txt", *overrides,
+        "train", "experiment=shakespeare/decoder_only", f"data.dir={folder}", "data.train=my.txt", *overrides,
         "shape.max_length=16", "logger=csv", "run_dir=run", cwd=folder,
     )  # fmt: skip
     assert finished.returncode == 0, finished.stderr
@@ -178,7 +179,7 @@ def test_a_mistake_loses_nothing_of_an_unfinished_run(tmp_path: Path) -> None:
     checkpoint.parent.mkdir(parents=True)
     checkpoint.write_bytes(b"hours of work")
     (tmp_path / "short.txt").write_text("x")
-    overrides = ["experiment=shakespeare/decoder_only", f"data.dir={tmp_path}", "data.file=short.txt", "run_dir=run"]
+    overrides = ["experiment=shakespeare/decoder_only", f"data.dir={tmp_path}", "data.train=short.txt", "run_dir=run"]
     finished = run("train", *overrides, cwd=tmp_path)
     assert finished.returncode == 1
     assert "short.txt: 1 characters are too few" in finished.stderr
@@ -285,10 +286,10 @@ MISTAKES = [
     (["train", "trainer.max_step=5"], ["trainer.max_step", "did you mean trainer.max_steps?"]),
     (["train", "model=encoder_only"], ["task=translation", "model=encoder_only", "model=full"]),
     (["train", "data.languages=[eng]"], ["data.languages", "eng", "'en'"]),
-    (["train", "experiment=shakespeare/decoder_only", "data.dir=/nowhere"], ["data.dir=/nowhere", "input.txt"]),
+    (["train", "experiment=shakespeare/decoder_only", "data.dir=/nowhere"], ["data.dir=/nowhere", "no such folder"]),
     (["train", "batch.size=10", "trainer.accumulate_grad_batches=3"], ["batch.size=10", "accumulate_grad_batches=3"]),
     (["train", "shape.vocab_size=50", "data.num_train=50"], ["shape.vocab_size=50", "tokenizer"]),
-    (["train", "shape.max_length=8", "data.num_train=50"], ["shape.max_length=8", "expected at least"]),
+    (["train", "shape.max_length=8", "data.num_train=50"], ["shape.max_length=8", "batch.too_long"]),
     (["train", "block.position=rope"], ["block.position=rope", "rotary"]),
     (["train", "model.decoder.num_layers=0"], ["num_layers=0", "at least 1"]),
     (["train", "model.encoder.d_model=32"], ["d_model=32", "d_model=128"]),
@@ -358,3 +359,95 @@ def test_help(arguments: Sequence[str], tmp_path: Path) -> None:
     assert finished.returncode == 0
     assert "triptych" in finished.stdout
     assert "checkpoint=" in finished.stdout or "experiment=" in finished.stdout
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("text")
+    words = ["ein\x85s", "", "zwei\u2028", *(f"number {i}" for i in range(17))]
+    (folder / "a.en").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(words).encode())
+    (folder / "a.de").write_text("\n".join(words) + "\n")
+    (folder / "short.de").write_text("\n".join(words[:-1]) + "\n")
+    rows = [(f"{'long ' * 40 if i == 3 else ''}text {i}", i % 2) for i in range(20)]
+    (folder / "a.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in [("text", "label"), *rows]))
+    with gzip.open(folder / "b.csv.gz", "wt", newline="") as file:
+        csv.writer(file).writerows([("label", "text"), (0, 'one "quoted"'), (1, "two\nlines"), (1, "x" * 200)])
+    (folder / "new.csv").write_text("label,text\n0,fine\n2,surprise\n")
+    return folder
+
+
+class TestRealText:
+    """Files as people have them, from the command line to the scores."""
+
+    SMALL = ("shape=tiny", "tokenizer=bytes", "logger=csv", "batch.size=4", "trainer.max_steps=3", "run_dir=run")
+    PAIRS = ("task=translation", "data=parallel_text", "data.train=[a.en,a.de]", "data.test=0.2", "data.validation=0.2")
+    TABLE = (
+        "task=classification",
+        "data=labelled_text",
+        "data.train=a.tsv",
+        "data.test=b.csv.gz",
+        "data.validation=0.2",
+    )
+
+    def train(self, model: str, *overrides: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+        return run("train", f"model={model}", *self.SMALL, *overrides, "data.dir=.", cwd=cwd)
+
+    @pytest.mark.parametrize("model", ["full", "decoder_only"])
+    def test_pairs(self, folder: Path, model: str) -> None:
+        finished = self.train(model, *self.PAIRS, f"run_dir={model}", "task.num_beams=2", cwd=folder)
+        assert finished.returncode == 0, finished.stderr
+        summary = json.loads((folder / model / "summary.json").read_text())
+        assert summary["signatures"]["bleu"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
+        assert summary["signatures"]["bleu"] in finished.stderr
+        assert summary["too_long"] == {"policy": "error", "train": 0, "validation": 0, "test": 0}
+        evaluated = run("evaluate", f"checkpoint={model}", "num_beams=1", cwd=folder)
+        assert "tok:13a" in evaluated.stdout, evaluated.stderr
+        best = ("num_beams=4", "num_return_sequences=3", "length_penalty=0", "max_new_tokens=8")
+        predicted = run("predict", f"checkpoint={model}", *best, cwd=folder, stdin="ein\x85s\n\n")
+        answers = [json.loads(line) for line in predicted.stdout.split("\n")[:-1]]
+        assert [len(answer) for answer in answers] == [3, 3], predicted.stderr
+        for answer in answers:
+            scores = [candidate["score"] for candidate in answer]
+            assert scores == sorted(scores, reverse=True)
+
+    def test_table(self, folder: Path) -> None:
+        """What is too long is counted and printed, and no test example is dropped."""
+        finished = self.train("encoder_only", *self.TABLE, "batch.too_long=drop", "run_dir=drop", cwd=folder)
+        assert finished.returncode == 0, finished.stderr
+        assert "more than shape.max_length=128 tokens and are dropped" in finished.stderr
+        assert "1 of 3 test examples have more than shape.max_length=128 tokens and are truncated" in finished.stderr
+        summary = json.loads((folder / "drop" / "summary.json").read_text())
+        assert summary["too_long"] == {"policy": "drop", "train": 1, "validation": 0, "test": 1}
+        matrix = summary["confusion_matrix"]
+        assert matrix["labels"] == ["0", "1"]
+        assert [sum(row) for row in matrix["counts"]] == [1, 2]
+        predicted = run("predict", "checkpoint=drop", cwd=folder, stdin="x" * 200 + "\n")
+        assert "1 of 1 lines are truncated" in predicted.stderr
+        assert json.loads(predicted.stdout)["label"] in ("0", "1")
+        refused = run("predict", "checkpoint=drop", "num_beams=2", cwd=folder, stdin="x\n")
+        assert refused.returncode == 1
+        assert "num_beams=2: classification writes no text" in refused.stderr
+
+    @pytest.mark.parametrize(
+        ("model", "overrides", "words"),
+        [
+            ("full", (*PAIRS, "data.train=[a.en,short.de]"), ["a.en, line 20", "short.de", "20 and 19 lines"]),
+            ("full", (*PAIRS, "data.train=[a.en,a.dee]"), ["a.dee", "did you mean a.de?"]),
+            ("full", (*PAIRS, "task.bleu_tokenizer=31a"), ["task.bleu_tokenizer=31a", "13a"]),
+            ("full", (*PAIRS, "task.num_beams=0"), ["num_beams=0"]),
+            ("encoder_only", (*TABLE, "data.test=new.csv", "batch.too_long=drop"), ["new.csv, line 3", "'2'", "0, 1"]),
+            ("encoder_only", TABLE, ["a.tsv, line 5", "tokens", "batch.too_long"]),
+            ("encoder_only", (*TABLE, "data.label=stars"), ["a.tsv, line 2", "data.label=stars", "text, label"]),
+        ],
+        ids=lambda value: "" if isinstance(value, tuple) else None,
+    )
+    def test_refused_before_the_first_step(
+        self, folder: Path, model: str, overrides: tuple[str, ...], words: list[str]
+    ) -> None:
+        finished = self.train(model, *overrides, "run_dir=refused", cwd=folder)
+        assert finished.returncode == 1
+        assert "Traceback" not in finished.stderr
+        assert finished.stderr.splitlines()[-1].startswith("error: ")
+        for word in words:
+            assert word in finished.stderr.splitlines()[-1]
+        assert not (folder / "refused" / "checkpoints").exists()

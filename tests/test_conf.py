@@ -56,7 +56,16 @@ def test_experiment_header(experiment: str) -> None:
 def test_names_that_scripts_rely_on() -> None:
     assert options("model") >= {"full", "encoder_only", "decoder_only"}
     assert options("task") >= {"translation", "classification", "tagging", "language_modeling", "denoising"}
-    assert options("data") >= {"dates", "plain_text"}
+    assert options("data") >= {
+        "dates",
+        "plain_text",
+        "parallel_text",
+        "labelled_text",
+        "multi30k",
+        "sst2",
+        "imdb",
+        "wikitext2",
+    }
     assert {e.removeprefix("dates/") for e in EXPERIMENTS if e.startswith("dates/")} >= {
         "translation_full",
         "translation_decoder_only",

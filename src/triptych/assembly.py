@@ -1,6 +1,8 @@
 """From a configuration, or a checkpoint, to a task with its network and its data."""
 
+import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -23,6 +25,9 @@ from triptych.data import (
 )
 from triptych.nn import Network
 from triptych.tasks import LanguageModeling, Setup, Task
+from triptych.tasks.generative import GenerativeTask
+
+log = logging.getLogger("triptych")
 
 
 def check_grid(config: DictConfig) -> None:
@@ -90,6 +95,8 @@ def make_task(config: DictConfig, tokenizer: Tokenizer, corpus: CorpusFacts) -> 
         optimizer=build(config, "optimizer"),
         schedule=build(config, "scheduler"),
         seed=config.seed,
+        max_length=config.shape.max_length,
+        truncates=config.batch.too_long != "error",
     )
     return cast(Task, build(config, "task", {"setup": setup}))
 
@@ -111,35 +118,29 @@ def encode_split(config: DictConfig, task: Task, examples: Sequence[Example], na
     """A split as the network will see it: line by line, or windows of a long text.
 
     Raises:
-        ConfigError: an example that is longer than the table of positions.
+        ValueError: an example that is too long, where batch.too_long=error.
     """
     if not task.corpus.is_stream:
-        lines = EncodedList(task.encode(examples))
-        check_lengths(config, lines, name)
-        return lines
+        lines = task.encode(examples)
+        is_dropped = config.batch.too_long == "drop" and name == "train"
+        kept = [item for item in lines if item.longest <= task.max_length] if is_dropped else task.fit(lines)
+        too_long = sum(item.longest > task.max_length for item in lines)
+        if too_long:
+            log.warning(
+                "%s of %s %s examples have more than shape.max_length=%s tokens and are %s",
+                f"{too_long:,}",
+                f"{len(lines):,}",
+                name,
+                task.max_length,
+                "dropped" if is_dropped else "truncated",
+            )
+        return EncodedList(kept, too_long=too_long)
     assert isinstance(task, LanguageModeling)
     (ids,) = task.tokenizer.encode([examples[0].text])
-    length = config.shape.max_length
-    stride = 1 if name == "training" else length  # training sees every window, evaluation every token once
-    return Windows(np.array(ids), length=length, stride=stride, encode=task.encode_window)
-
-
-def check_lengths(config: DictConfig, split: EncodedList, name: str) -> None:
-    """Refuses examples that the table of positions cannot hold.
-
-    Raises:
-        ConfigError: such an example.
-    """
-    if config.block.position not in ("learned", "sinusoidal"):
-        return
-    longest = max(
-        (max(len(item.tokens), 0 if item.source is None else len(item.source)) for item in split.items), default=0
-    )
-    if longest > config.shape.max_length:
-        raise ConfigError(
-            f"shape.max_length={config.shape.max_length}, but the longest {name} example has {longest} tokens; "
-            f"expected at least {longest}"
-        )
+    if name == "train":  # training sees every window, evaluation scores every token once
+        return Windows(np.array(ids), length=task.max_length, stride=1, encode=task.encode_window)
+    stride = config.batch.eval_stride or task.max_length
+    return Windows(np.array(ids), length=task.max_length, stride=stride, encode=task.encode_window, scores_once=True)
 
 
 def make_data_module(config: DictConfig, task: Task, splits: Splits, *, training: bool = True) -> DataModule:
@@ -152,7 +153,7 @@ def make_data_module(config: DictConfig, task: Task, splits: Splits, *, training
         training: whether the training split is needed.
     """
     return DataModule(
-        train=encode_split(config, task, splits.train, "training") if training else None,
+        train=encode_split(config, task, splits.train, "train") if training else None,
         validation=encode_split(config, task, splits.validation, "validation"),
         test=encode_split(config, task, splits.test, "test"),
         batch_size=config.batch.size,
@@ -161,6 +162,29 @@ def make_data_module(config: DictConfig, task: Task, splits: Splits, *, training
         num_workers=config.batch.num_workers,
         seed=config.seed,
     )
+
+
+def set_search(task: Task, config: DictConfig, keys: Sequence[str]) -> None:
+    """Changes the beam search of a task to what the configuration gives.
+
+    Args:
+        task: with its weights.
+        config: of ``evaluate`` or ``predict``.
+        keys: settings of ``BeamSearch``; those that are None stay as they are.
+
+    Raises:
+        ConfigError: a setting that cannot be, or a task that writes no text.
+    """
+    given = {key: config[key] for key in keys if config[key] is not None}
+    if not given:
+        return
+    if not isinstance(task, GenerativeTask):
+        key, value = next(iter(given.items()))
+        raise ConfigError(f"{key}={value}: {task.name} writes no text")
+    try:
+        task.search = replace(task.search, **given)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 def measure(trainer: L.Trainer, task: Task, data: DataModule) -> dict[str, float]:

@@ -36,7 +36,8 @@ class Shape:
         num_heads: heads of each attention.
         d_ff: width of the feed-forward sub-layers.
         vocab_size: tokens; None: as many as the tokenizer has.
-        max_length: positions of the learned or sinusoidal table; the window of a long text.
+        max_length: the most tokens that a stack reads at once: positions of the learned or sinusoidal table, length of
+            the windows of a long text.
     """
 
     d_model: int = 128
@@ -91,12 +92,18 @@ class BatchConfig:
     Attributes:
         size: examples of an update, over all ranks and accumulated batches.
         eval_size: examples of a batch in validation and test; changes no metric.
+        eval_stride: tokens from one window of a long text to the next in validation and test: what a window shares with
+            the one before is its context and is not scored again; None: shape.max_length, no overlap.
         num_workers: processes that collate ahead of time; 0: none.
+        too_long: what happens to an example of more than shape.max_length tokens: error (it is refused), truncate, or
+            drop (from the training split; validation and test keep every example, and truncate).
     """
 
     size: int = 128
     eval_size: int = 256
+    eval_stride: int | None = None
     num_workers: int = 0
+    too_long: str = field(default="error", metadata={"choices": ("error", "truncate", "drop")})
 
 
 @dataclass
@@ -128,11 +135,17 @@ class EvaluateConfig:
         checkpoint: file, or run directory (its newest checkpoint).
         data: another corpus than the one of the training; None: the same.
         eval_size: examples of a batch; changes no metric.
+        num_beams: of the beam search; None: as in the training's configuration, also for the next two.
+        length_penalty: see ``triptych.decoding.BeamSearch``.
+        early_stopping: see ``triptych.decoding.BeamSearch``.
     """
 
     checkpoint: str = MISSING
     data: dict[str, Any] | None = None
     eval_size: int = 256
+    num_beams: int | None = None
+    length_penalty: float | None = None
+    early_stopping: Any = None
 
 
 @dataclass
@@ -145,6 +158,11 @@ class PredictConfig:
         output: file to write; - is standard output.
         batch_size: inputs at a time.
         max_new_tokens: the most tokens to write for an input; None: as in the training's configuration.
+        num_beams: of the beam search; None: as in the training's configuration, also for the next two.
+        length_penalty: see ``triptych.decoding.BeamSearch``.
+        early_stopping: see ``triptych.decoding.BeamSearch``.
+        num_return_sequences: how many of the best answers to write for an input, with their scores; None: the best
+            alone, without.
         temperature: 0: the likeliest token each time; above: sampling.
         top_k: sample from the k likeliest tokens; 0: from all.
         top_p: sample from the likeliest tokens that together have this probability.
@@ -156,6 +174,10 @@ class PredictConfig:
     output: str = "-"
     batch_size: int = 64
     max_new_tokens: int | None = None
+    num_beams: int | None = None
+    length_penalty: float | None = None
+    early_stopping: Any = None
+    num_return_sequences: int | None = None
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0

@@ -5,12 +5,11 @@ from typing import Any, cast
 
 import lightning as L
 from omegaconf import DictConfig, OmegaConf
-from rich.console import Console
-from rich.table import Table
 
-from triptych.assembly import check_corpus, checkpoint_file, make_data_module, measure, restore
+from triptych.assembly import check_corpus, checkpoint_file, make_data_module, measure, restore, set_search
 from triptych.config import ConfigError, build, target_of
 from triptych.data import Corpus
+from triptych.results import show_metrics
 from triptych.tasks import Task
 
 
@@ -28,13 +27,8 @@ def evaluate(config: DictConfig) -> None:
         trained.data = config.data
     check_corpus(task.name, target_of(trained, "data"))
     trained.batch.eval_size = config.eval_size
-    metrics = evaluation(trained, task)
-    table = Table(title=str(checkpoint_file(config.checkpoint)))
-    table.add_column("metric")
-    table.add_column("value", justify="right")
-    for name, value in metrics.items():
-        table.add_row(name, f"{value:.6g}")
-    Console().print(table)
+    set_search(task, config, ("num_beams", "length_penalty", "early_stopping"))
+    show_metrics(str(checkpoint_file(config.checkpoint)), evaluation(trained, task), task)
 
 
 def evaluation(config: DictConfig, task: Task) -> dict[str, float]:

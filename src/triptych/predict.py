@@ -1,22 +1,26 @@
 """``triptych predict``: texts in, answers out."""
 
-import dataclasses
 import json
+import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TextIO
 
 from omegaconf import DictConfig
 from rich.progress import track
 
-from triptych.assembly import restore
+from triptych.assembly import restore, set_search
 from triptych.config import ConfigError
+from triptych.data.files import decoded, lines_of, read_lines
 from triptych.decoding import Sampling
 from triptych.tasks import Task
 from triptych.tasks.base import Prediction
 from triptych.tasks.generative import GenerativeTask
+
+log = logging.getLogger("triptych")
 
 
 def predict(config: DictConfig) -> None:
@@ -38,10 +42,18 @@ def predict(config: DictConfig) -> None:
     if config.input != "-" and not Path(config.input).is_file():
         raise ConfigError(f"input={config.input}: no such file")
     _, task = restore(config.checkpoint)
+    set_search(task, config, ("num_beams", "length_penalty", "early_stopping", "num_return_sequences"))
     if isinstance(task, GenerativeTask):
-        task.sampling = sampling
+        task.sampling, task.ranks = sampling, config.num_return_sequences is not None
         task.max_new_tokens = config.max_new_tokens or task.max_new_tokens
-    texts = read_lines(config.input)
+        if sampling.temperature and (task.search.num_beams > 1 or task.ranks):
+            raise ConfigError(
+                f"temperature={config.temperature} samples, and beam search does not: expected num_beams=1 "
+                "and no num_return_sequences"
+            )
+    elif sampling.temperature:
+        raise ConfigError(f"temperature={config.temperature}: {task.name} writes no text; expected 0")
+    texts = read_texts(config.input)
     check_lengths(task, texts, config.input)
     with output(config.output) as file:
         predictions = task.predictions(texts, batch_size=config.batch_size)
@@ -50,19 +62,23 @@ def predict(config: DictConfig) -> None:
 
 
 def check_lengths(task: Task, texts: list[str], source: str) -> None:
-    """Refuses a line that the network has no positions for. (A language model forgets its beginning instead.)
+    """Refuses, or counts, the lines that are longer than what the network reads at once. (A language model forgets
+    their beginning instead.)
 
     Raises:
-        ConfigError: such a line.
+        ConfigError: such a line, for a model that was trained with batch.too_long=error.
     """
-    if task.room is None or (task.name == "language_modeling" and task.architecture == "decoder_only"):
+    if task.name == "language_modeling" and task.architecture == "decoder_only":
         return
-    for number, ids in enumerate(task.tokenizer.encode(texts), 1):
-        if len(ids) + 2 > task.room:
-            raise ConfigError(
-                f"{name_of(source)}, line {number}: {len(ids)} tokens; the network reads at most {task.room - 2} "
-                "(shape.max_length of its training, less two)"
-            )
+    lengths = [len(ids) + 2 for ids in task.tokenizer.encode(texts)]
+    too_long = [number for number, length in enumerate(lengths, 1) if length > task.max_length]
+    if too_long and not (task.truncates and task.answers_a_part):
+        raise ConfigError(
+            f"{name_of(source)}, line {too_long[0]}: {lengths[too_long[0] - 1] - 2} tokens; the network reads at most "
+            f"{task.max_length - 2} (shape.max_length of its training, less two)"
+        )
+    if too_long:
+        log.warning("%s of %s lines are truncated, the first is line %s", len(too_long), len(texts), too_long[0])
 
 
 def name_of(source: str) -> str:
@@ -74,26 +90,20 @@ def as_line(prediction: Prediction) -> str:
     """A prediction as one line: line breaks in a text are written as \\n."""
     if isinstance(prediction, str):
         return prediction.replace("\n", "\\n")
-    return json.dumps(dataclasses.asdict(prediction), ensure_ascii=False)
+    plain = [asdict(p) for p in prediction] if isinstance(prediction, list) else asdict(prediction)
+    return json.dumps(plain, ensure_ascii=False)
 
 
-def read_lines(path: str) -> list[str]:
+def read_texts(path: str) -> list[str]:
     """The lines of a file or of standard input (-).
 
     Raises:
-        ConfigError: a line that is not UTF-8.
+        ConfigError: bytes that are not UTF-8.
     """
-    content = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-    lines = content.split(b"\n")
-    if lines[-1] == b"":
-        lines.pop()
-    texts = []
-    for number, line in enumerate(lines, 1):
-        try:
-            texts.append(line.decode("utf-8").removesuffix("\r"))
-        except UnicodeDecodeError:
-            raise ConfigError(f"{name_of(path)}, line {number}: not UTF-8") from None
-    return texts
+    try:
+        return lines_of(decoded(sys.stdin.buffer.read(), "standard input")) if path == "-" else read_lines(Path(path))
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 @contextmanager
@@ -103,5 +113,5 @@ def output(path: str) -> Iterator[TextIO]:
         yield sys.stdout
         return
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "w", encoding="utf-8") as file:
+    with open(path, "w", encoding="utf-8", newline="\n") as file:
         yield file

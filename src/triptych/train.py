@@ -25,7 +25,9 @@ from triptych.accounting import count_parameters, training_flops
 from triptych.assembly import check_grid, check_network, complete, make_data_module, make_task, measure, train_tokenizer
 from triptych.config import ConfigError, TrainConfig, build, check, check_keys
 from triptych.data import Corpus, DataModule, Example, Splits, sha256
+from triptych.results import show_confusion, signature
 from triptych.tasks import Task
+from triptych.tasks.base import ClassPrediction
 from triptych.training import CheckpointFacts, Tally
 
 log = logging.getLogger("triptych")
@@ -49,6 +51,16 @@ def train(config: DictConfig) -> None:
     log.info("reading %s", HydraConfig.get().runtime.choices["data"])
     try:
         splits = corpus.splits()
+        counts = [
+            sum(len(e.text) for e in split) if corpus.facts.is_stream else len(split)
+            for split in (splits.train, splits.validation, splits.test)
+        ]
+        log.info(
+            "%s %s to train, %s to validate, %s to test",
+            f"{counts[0]:,}",
+            "characters" if corpus.facts.is_stream else "examples",
+            *(f"{count:,}" for count in counts[1:]),
+        )
         tokenizer = train_tokenizer(config, splits)
         complete(config, tokenizer, corpus.facts)
         task = make_task(config, tokenizer, corpus.facts)
@@ -96,11 +108,13 @@ def train(config: DictConfig) -> None:
         last = run_dir / "checkpoints" / "last.ckpt"
         trainer.save_checkpoint(last)
         metrics = test(config, trainer, task, data, run_dir)
-        record = summary(config, task, corpus, splits, trainer, tally, wall_time, metrics)
+        record = summary(config, task, corpus, splits, data, trainer, tally, wall_time, metrics)
         (run_dir / "summary.json").write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n")
         for name, value in metrics.items():
             optimum = record["optimum"].get(name)
-            log.info("%s = %.4f%s", name, value, "" if optimum is None else f" (best possible guesser: {optimum:.4f})")
+            best = "" if optimum is None else f" (best possible guesser: {optimum:.4f})"
+            log.info("%s = %.4f%s %s", name, value, best, signature(task, name))
+        show_confusion(task)
         failed = False
     finally:
         wandb.finish(exit_code=int(failed))
@@ -148,6 +162,10 @@ def check_before_data(config: DictConfig) -> None:
     for key in ("size", "eval_size"):
         if config.batch[key] < 1:
             raise ConfigError(f"batch.{key}={config.batch[key]}: expected at least 1")
+    if (stride := config.batch.eval_stride) is not None and not 1 <= stride <= config.shape.max_length:
+        raise ConfigError(
+            f"batch.eval_stride={stride}: windows must meet; expected 1 to shape.max_length={config.shape.max_length}"
+        )
     if config.trainer.max_steps < 1:
         raise ConfigError(f"trainer.max_steps={config.trainer.max_steps}: expected at least 1")
     if config.trainer.precision == "16-mixed" and config.optimizer.fused:
@@ -174,6 +192,7 @@ def summary(
     task: Task,
     corpus: Corpus,
     splits: Splits,
+    data: DataModule,
     trainer: L.Trainer,
     tally: Tally,
     wall_time: float,
@@ -204,6 +223,9 @@ def summary(
         "tokens_per_s": tally.tokens / tally.seconds if tally.seconds else 0.0,
         "metrics": metrics,
         "optimum": {f"test/{name}": value for name, value in optimum.items()},
+        "signatures": task.signatures,
+        "confusion_matrix": confusion_matrix(task),
+        "too_long": {"policy": config.batch.too_long, **data.too_long},
         "tested_weights": config.test_weights,
         "samples": samples(task, splits),
         "weights_sha256": weights_sha256(task),
@@ -215,6 +237,12 @@ def summary(
         "precision": str(config.trainer.precision),
         "command": "triptych train " + shlex.join(HydraConfig.get().overrides.task),
     }
+
+
+def confusion_matrix(task: Task) -> dict[str, Any] | None:
+    """Of the test split: a row for each true class, a column for each predicted one."""
+    counts = task.matrices.get("test/confusion_matrix")
+    return None if counts is None else {"labels": list(task.corpus.labels), "counts": counts}
 
 
 def samples(task: Task, splits: Splits, count: int = 8) -> list[dict[str, str]]:
@@ -237,7 +265,7 @@ def samples(task: Task, splits: Splits, count: int = 8) -> list[dict[str, str]]:
         references = [answers[task.name](e) for e in examples]
     outputs = task.predict(inputs)
     return [
-        {"input": i, "output": o if isinstance(o, str) else o.label, "reference": r or ""}
+        {"input": i, "output": o.label if isinstance(o, ClassPrediction) else str(o), "reference": r or ""}
         for i, o, r in zip(inputs, outputs, references, strict=True)
     ]
 

@@ -1,10 +1,12 @@
 """Text to ids and back."""
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tokenizers import models, pre_tokenizers, trainers
 
 from triptych.data import BytePairs, Bytes, Characters, Tokenizer
 from triptych.data.tokenizers import BOS, EOS, MASK, PAD, SEP, SPECIAL_TOKENS, UNK
@@ -116,6 +118,96 @@ class TestAnyKind:
 def test_the_hash_tells_tokenizers_apart() -> None:
     hashes = {tokenizer.sha256 for tokenizer in TOKENIZERS.values()} | {Characters().train(["abc"]).sha256}
     assert len(hashes) == 4
+
+
+LINES = ["a bé\n\n  a\r\n日本 é\t\n \n ab  b\x0b\x1cΩ", "of the \n of the \n", "\u3000\u3000日\x85\xa0"] * 5
+
+
+def across_words() -> Tokenizer:
+    """Byte pairs that are merged across white space: a token may hold several words."""
+    backend = BytePairs(vocab_size=262).train([])._backend
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=360,
+        special_tokens=SPECIAL_TOKENS,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    backend.model = models.BPE()
+    backend.train_from_iterator(LINES, trainer)
+    return Tokenizer(backend)
+
+
+COUNTED = {
+    "bytes": Bytes().train(LINES),
+    "characters": Characters().train(LINES),
+    "bpe": BytePairs(vocab_size=300).train(LINES),
+    "bpe across words": across_words(),
+}
+BLANKS = [character for character in map(chr, range(0x110000)) if character.isspace()]
+CUT_BLANKS = [character for character in BLANKS if not character.isascii()]  # a byte-level tokenizer may cut them
+ascii_blanks = st.sampled_from([character for character in BLANKS if character.isascii()])
+lines = st.lists(
+    st.one_of(
+        st.sampled_from(["a", "b", "é", "日", "Ω", " ", "\n", "\r\n", "of the \n"]),
+        ascii_blanks,
+        st.characters(exclude_categories=["Cs"], exclude_characters=CUT_BLANKS),
+    ),
+    max_size=40,
+).map("".join)
+
+
+def count_words(tokenizer: Tokenizer, ids: list[int]) -> int:
+    """Of ids that begin a text, token by token from the tables."""
+    words, ends_in_space = tokenizer.num_words(), tokenizer.ends_in_space()
+    return sum(int(words[int(ends_in_space[last]), i]) for last, i in pairwise([BOS, *ids]))
+
+
+@pytest.mark.parametrize("kind", COUNTED)
+class TestCounts:
+    @settings(max_examples=200)
+    @given(text=lines)
+    @example(text="a b\n")
+    def test_sum_to_those_of_the_text(self, kind: str, text: str) -> None:
+        tokenizer = COUNTED[kind]
+        (ids,) = tokenizer.encode([text])
+        if kind == "characters":  # one that was never seen is no blank
+            text = "".join(character if character in "".join(LINES) else "?" for character in text)
+        assert tokenizer.num_characters()[ids].sum() == len(text)
+        assert count_words(tokenizer, ids) == len(text.split()) + text.count("\n")
+        assert count_words(tokenizer, [*ids, EOS]) == len(text.split()) + text.count("\n") + 1
+
+    @settings(max_examples=50)
+    @given(first=lines, second=lines)
+    def test_a_line_after_the_end_of_another(self, kind: str, first: str, second: str) -> None:
+        tokenizer = COUNTED[kind]
+        one, other = tokenizer.encode([first, second])
+        both = count_words(tokenizer, [*one, EOS, *other])
+        assert both == count_words(tokenizer, one) + 1 + count_words(tokenizer, other)
+
+    def test_special_tokens_are_no_text(self, kind: str) -> None:
+        tokenizer = COUNTED[kind]
+        silent = [PAD, BOS, SEP, MASK]
+        assert not tokenizer.num_words()[:, silent].any()
+        assert tokenizer.num_characters()[: len(SPECIAL_TOKENS)].tolist() == [0, 0, 0, 0, 1, 0]  # unk is a character
+        assert tokenizer.num_words()[:, [EOS, UNK]].tolist() == [[1, 0], [1, 1]]
+
+
+class TestBlanksBeyondASCII:
+    """str.isspace decides, where a token holds the whole of the blank."""
+
+    @pytest.mark.parametrize("blank", CUT_BLANKS)
+    def test_separate_words_where_they_are_one_token(self, blank: str) -> None:
+        text = f"a{blank}b"
+        for tokenizer in (Characters().train([text]), BytePairs(vocab_size=266).train([blank] * 9)):
+            (ids,) = tokenizer.encode([text])
+            assert len(ids) == 3
+            assert count_words(tokenizer, ids) == 2
+
+    @pytest.mark.parametrize("blank", CUT_BLANKS)
+    def test_are_part_of_a_word_where_they_are_cut(self, blank: str) -> None:
+        (ids,) = COUNTED["bytes"].encode([f"a{blank}b"])
+        assert count_words(COUNTED["bytes"], ids) == 1
 
 
 class TestBytePairs:

@@ -19,13 +19,16 @@ def encode_window(architecture: str, window: Any) -> Encoded:
     return LanguageModeling.encode_window(cast(LanguageModeling, SimpleNamespace(architecture=architecture)), window)
 
 
-def windows_of(num_tokens: int, *, length: int, stride: int, architecture: str = "decoder_only") -> Windows:
+def windows_of(
+    num_tokens: int, *, length: int, stride: int, architecture: str = "decoder_only", scores_once: bool = False
+) -> Windows:
     """Of the tokens 100, 101, ...: each token names its place."""
     return Windows(
         100 + np.arange(num_tokens),
         length=length,
         stride=stride,
         encode=lambda window: encode_window(architecture, window),
+        scores_once=scores_once,
     )
 
 
@@ -59,10 +62,36 @@ def test_stride_one_has_all_windows(num_tokens: int, length: int) -> None:
     assert windows[-1].labels[-1] == 100 + num_tokens - 1
 
 
+@given(**texts, stride=st.integers(1, 20))
+def test_overlapping_windows_score_each_token_once(num_tokens: int, length: int, stride: int) -> None:
+    """With at least length - stride tokens of context, but for the beginning of the text."""
+    stride = min(stride, length)
+    windows = items(windows_of(num_tokens, length=length, stride=stride, scores_once=True))
+    places = [(i, int(label)) for i, window in enumerate(windows) for label in window.labels if label != IGNORE]
+    assert sorted(label for _, label in places) == list(range(101, 100 + num_tokens))
+    for i, label in places:
+        assert windows[i].tokens[0] <= label - 1 - min(length - stride, label - 101)
+
+
+@given(num_tokens=st.integers(2, 60), half=st.integers(1, 10), stride=st.integers(1, 10))
+def test_overlapping_continuations_are_the_same_tokens(num_tokens: int, half: int, stride: int) -> None:
+    options = {"length": 2 * half - 1, "stride": min(stride, half), "scores_once": True}
+    full, decoder = (
+        [label for item in items(windows_of(num_tokens, architecture=name, **options)) for label in scored(item)]
+        for name in ("full", "decoder_only")
+    )
+    assert full == decoder
+    assert len(set(full)) == len(full)
+
+
+@pytest.mark.parametrize("scores_once", [False, True])
 @pytest.mark.parametrize("architecture", ["full", "decoder_only"])
 @given(**texts, stride=st.integers(1, 20))
-def test_sizes_are_those_of_the_windows(architecture: str, num_tokens: int, length: int, stride: int) -> None:
-    windows = windows_of(num_tokens, length=length, stride=min(stride, length), architecture=architecture)
+def test_sizes_are_those_of_the_windows(
+    architecture: str, scores_once: bool, num_tokens: int, length: int, stride: int
+) -> None:
+    options = {"length": length, "stride": min(stride, length), "scores_once": scores_once}
+    windows = windows_of(num_tokens, architecture=architecture, **options)
     assert windows.sizes.tolist() == [window.size for window in items(windows)]
     assert windows.num_scored.tolist() == [window.num_scored for window in items(windows)]
 

@@ -119,7 +119,10 @@ def write_run(tmp_path: Path) -> WriteRun:
     ) -> Path:
         directory = tmp_path / "runs" / f"{task}_{architecture}_seed{seed}"
         directory.mkdir(parents=True)
-        summary = summary_of(architecture, task, metrics, optimum or {}, seed) | (changes or {})
+        if optimum is None:  # a translation that is scored by exact match alone is of dates
+            is_dates = "test/exact_match" in metrics and "test/bleu" not in metrics
+            optimum = {"test/exact_match": 0.993} if is_dates else {}
+        summary = summary_of(architecture, task, metrics, optimum, seed) | (changes or {})
         (directory / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
         key = list(metrics)[-1]
         write_curves(directory / "metrics.csv", key.replace("test/", "val/"), metrics[key], seed)

@@ -92,6 +92,13 @@ def test_a_missing_primary_metric_is_named(write_run, tmp_path: Path) -> None:
         group_runs(found.runs)
 
 
+def test_translation_is_compared_by_bleu_where_no_ceiling_is_known(write_run, tmp_path: Path) -> None:
+    write_run("full", "translation", {"test/exact_match": 0.04, "test/bleu": 33.26})
+    (group,) = group_runs(find_runs([tmp_path], tmp_path).runs)
+    assert group.metric.key == "test/bleu"
+    assert group.metric.show(33.26) == "33.3"
+
+
 def test_a_damaged_curve_names_file_line_and_column(tmp_path: Path) -> None:
     path = tmp_path / "metrics.csv"
     path.write_text("epoch,step,train/loss\n0,10,3.5\n0,20,oops\n")

@@ -3,6 +3,7 @@
 import math
 import random
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import pairwise
@@ -15,6 +16,7 @@ import pytest
 import sacrebleu
 import torch
 from lightning.pytorch.loggers.logger import DummyLogger
+from sacrebleu.metrics.bleu import BLEU
 from torch import Tensor, nn
 from torch.testing import assert_close
 from torch.utils.data import DataLoader
@@ -34,6 +36,7 @@ from triptych.data import (
 )
 from triptych.data.prefix import prefix_length
 from triptych.data.tokenizers import BOS, EOS, MASK, SEP, SPECIAL_TOKENS
+from triptych.decoding import BeamSearch
 from triptych.optim import AdamW, Linear
 from triptych.tasks import Classification, Denoising, LanguageModeling, Setup, Tagging, Task, Translation
 from triptych.tasks.base import ClassPrediction
@@ -114,6 +117,10 @@ def make_task(
     label_smoothing: float = 0.0,
     seed: int = 0,
     max_new_tokens: int = 30,
+    num_beams: int = 1,
+    bleu_tokenizer: str = "13a",
+    max_length: int = 40,
+    truncates: bool = False,
     **model: Any,
 ) -> Task:
     cls: Any = TASKS[name]
@@ -123,11 +130,19 @@ def make_task(
         vocab_size=tokenizer.vocab_size,
         num_outputs=cls.num_outputs(tokenizer.vocab_size, corpus),
         pool=cls.pools[architecture],
-        **({"d_model": 32, "num_layers": 1, "d_ff": 64, "max_length": 40} | model),
+        max_length=max_length,
+        **({"d_model": 32, "num_layers": 1, "d_ff": 64} | model),
     )
     options: dict[str, Any] = {} if name in ("classification", "tagging") else {"max_new_tokens": max_new_tokens}
     if name == "denoising":
         options["mask_share"] = 0.4
+    if name == "translation":
+        options |= {
+            "num_beams": num_beams,
+            "length_penalty": 1.0,
+            "early_stopping": False,
+            "bleu_tokenizer": bleu_tokenizer,
+        }
     setup = Setup(
         network=network,
         tokenizer=tokenizer,
@@ -135,6 +150,8 @@ def make_task(
         optimizer=AdamW(lr=1e-2, beta1=0.9, beta2=0.98, eps=1e-9, weight_decay=0.01),
         schedule=Linear(warmup_steps=2, max_steps=10, min_factor=0.0),
         seed=seed,
+        max_length=max_length,
+        truncates=truncates,
     )
     task: Task = cls(setup, label_smoothing=label_smoothing, **options)
     return task
@@ -461,7 +478,7 @@ class TestLoss:
 def plain_metrics(task: Task) -> dict[str, float]:
     """Of ``EXAMPLES``, each by itself: the definitions, in loops over float64."""
     nats, hits, bytes_, exact, pairs = [], [], [], [], []
-    continuation_nats, continuation_bytes = 0.0, 0
+    continuation_nats, continuation_bytes, characters, words = 0.0, 0, 0, 0
     with torch.no_grad():
         for example, item in zip(EXAMPLES, task.encode(EXAMPLES), strict=True):
             right = []
@@ -477,7 +494,10 @@ def plain_metrics(task: Task) -> dict[str, float]:
             exact.append(all(right))
             scored = example.text[prefix_length(example.text) :]
             continuation_bytes += len(scored.encode())
-            bytes_.append(len((scored if task.architecture == "full" else example.text).encode()))
+            read = scored if task.architecture == "full" else example.text
+            bytes_.append(len(read.encode()))
+            characters += len(read)
+            words += len(read.split()) + 1  # the end of the line is one
     loss, accuracy = sum(nats) / len(nats), sum(hits) / len(hits)
     if task.name == "translation":
         return {"loss": loss, "token_accuracy": accuracy, "exact_match": sum(exact) / len(exact)}
@@ -496,8 +516,10 @@ def plain_metrics(task: Task) -> dict[str, float]:
         "perplexity": math.exp(loss),
         "token_accuracy": accuracy,
         "bits_per_byte": sum(nats) / math.log(2) / sum(bytes_),
+        "nats_per_character": sum(nats) / characters,
     }
     if task.architecture == "decoder_only":
+        values["word_perplexity"] = math.exp(sum(nats) / words)
         values["continuation_bits_per_byte"] = continuation_nats / math.log(2) / continuation_bytes
     return values
 
@@ -542,6 +564,33 @@ class TestMetrics:
         references = [example.target or "" for example in EXAMPLES]
         expected = sacrebleu.corpus_chrf(task.predict(TEXTS), [references]).score
         assert metrics["test/chrf"] == pytest.approx(expected, rel=1e-6)
+
+    @cells([cell for cell in CELLS if cell[0] == "classification"])
+    def test_confusion_matrix(self, trained: Callable[..., Task], name: str, architecture: str) -> None:
+        """A row for each true class, a column for each predicted one."""
+        task = trained(name, architecture)
+        make_trainer().test(task, make_data(task, eval_batch_size=7), verbose=False)
+        predicted = [prediction.label for prediction in task.predict(TEXTS)]  # type: ignore[union-attr]
+        expected = Counter(zip([example.label for example in EXAMPLES], predicted, strict=True))
+        counts = task.matrices["test/confusion_matrix"]
+        assert counts == [[expected[true, guess] for guess in FACTS.labels] for true in FACTS.labels]
+
+    @cells([cell for cell in CELLS if cell[0] == "translation"])
+    def test_beam_search(self, build: Build, trained: Callable[..., Task], name: str, architecture: str) -> None:
+        """The scores are those of what ``predict`` says, tokenised as asked for, with sacrebleu's own signature."""
+        task: Any = make_task(build, name, architecture, num_beams=4, bleu_tokenizer="char")
+        task.load_state_dict(trained(name, architecture).state_dict())
+        metrics = make_trainer().test(task, make_data(task, eval_batch_size=7), verbose=False)[0]
+        references = [example.target or "" for example in EXAMPLES]
+        bleu = BLEU(tokenize="char")
+        assert metrics["test/bleu"] == pytest.approx(bleu.corpus_score(task.predict(TEXTS), [references]).score)
+        assert task.signatures["bleu"] == str(bleu.get_signature())
+        task.ranks, task.search = True, BeamSearch(num_beams=4, num_return_sequences=3)
+        for candidates in task.predict(TEXTS):
+            assert len(candidates) == 3
+            assert 0 > candidates[0].score >= candidates[1].score >= candidates[2].score
+        task.search = BeamSearch(num_beams=4)
+        assert [c[0].text for c in task.predict(TEXTS[:8])] == references[:8]  # it knows them by heart
 
     @cells()
     def test_the_primary_metric_is_logged(self, trained: Callable[..., Task], name: str, architecture: str) -> None:
@@ -605,8 +654,60 @@ class TestPredictions:
             task.predict(["s" * 38])
 
     def test_an_unknown_class_is_refused(self, build: Build) -> None:
-        with pytest.raises(ValueError, match="label 'three': expected one of zero, one, two"):
-            make_task(build, "classification", "full").encode([Example("a", label="three")])
+        task = make_task(build, "classification", "full")
+        with pytest.raises(ValueError, match=r"text\.tsv, line 7: label 'three'; expected one of zero, one"):
+            task.encode([Example("a", label="three", place=(Path("text.tsv"), 7))])
+
+
+class TestTooLong:
+    """Texts of more tokens than the network reads at once."""
+
+    @staticmethod
+    def example(text: str) -> Example:
+        return Example(text, " ".join(text), "one", tuple(text), ("even",) * len(text))
+
+    @cells()
+    def test_is_refused_or_truncated(self, build: Build, name: str, architecture: str) -> None:
+        short, long = (self.example(text) for text in ("ab", "abcdabcdabcd"))
+        task = make_task(build, name, architecture, max_length=8, max_new_tokens=3, truncates=True)
+        items = task.encode([short, long])
+        fitted = task.fit(items)
+        assert fitted[0] is items[0]
+        assert items[1].longest > 8
+        assert fitted[1].longest == 8
+        if name != "classification":
+            assert len(fitted[1].labels) == len(fitted[1].tokens)
+        assert fitted[1].num_scored > 0
+        assert all(torch.isfinite(logits_of(task, item)).all() for item in fitted)
+        if task.answers_a_part:
+            assert len(task.predict([short.text, long.text])) == 2
+        task.truncates = False
+        with pytest.raises(ValueError, match=r"'abcdabcdabcd': \d+ tokens, but shape\.max_length=8; raise it"):
+            task.fit(items)
+
+    @pytest.mark.parametrize("architecture", ARCHITECTURES)
+    def test_classification_reads_the_beginning(self, build: Build, architecture: str) -> None:
+        task = make_task(build, "classification", architecture, max_length=8, truncates=True)
+        (item,) = task.fit(task.encode([self.example("abcdabcdabcd")]))
+        assert item.tokens.tolist() == [BOS, *CHARACTERS.encode(["abcdab"])[0], EOS]
+        long, cut = task.predict(["abcdabcdabcd", "abcdab"])
+        assert long == cut
+
+    @pytest.mark.parametrize("architecture", ["full", "decoder_only"])
+    def test_translation_of_a_source_that_is_cut(self, build: Build, architecture: str) -> None:
+        """A decoder alone keeps room for the target; what predict reads is what the test read."""
+        a, b = (CHARACTERS.encode([text])[0] for text in ("abcdabcdabcd", "st"))
+        kept = [BOS, *a[:6], EOS] if architecture == "full" else [BOS, *a[:3], SEP]
+        task: Any = make_task(build, "translation", architecture, max_length=8, max_new_tokens=3, truncates=True)
+        (item,) = task.fit(task.encode([Example("abcdabcdabcd", target="st")]))
+        assert (item.source if architecture == "full" else item.tokens[: len(kept)]).tolist() == kept
+        assert [label for label in item.labels.tolist() if label != IGNORE] == [*b, EOS]
+        seen: list[list[int]] = []
+        task.decode = lambda ids: seen.extend(ids) or [""] * len(ids)
+        task.predict(["abcdabcdabcd"])
+        loader = DataLoader([collate([item])], batch_size=None, collate_fn=lambda batch: batch)
+        make_trainer().test(task, loader, verbose=False)
+        assert seen == [kept, kept]
 
 
 class TestSeed:

@@ -4,7 +4,9 @@ from triptych.data.batch import IGNORE, Batch, Encoded, EncodedList, EncodedSet,
 from triptych.data.corpus import Corpus, CorpusFacts, sha256
 from triptych.data.dates import Dates
 from triptych.data.example import Example, Splits
+from triptych.data.labelled_text import LabelledText
 from triptych.data.loading import DataModule
+from triptych.data.parallel_text import ParallelText
 from triptych.data.plain_text import PlainText
 from triptych.data.tokenizers import BytePairs, Bytes, Characters, Tokenizer, TrainableTokenizer
 from triptych.data.windows import Windows
@@ -23,6 +25,8 @@ __all__ = [
     "EncodedList",
     "EncodedSet",
     "Example",
+    "LabelledText",
+    "ParallelText",
     "PlainText",
     "Splits",
     "Tokenizer",

@@ -41,6 +41,11 @@ class Encoded:
         return len(self.tokens) + (0 if self.source is None else len(self.source))
 
     @property
+    def longest(self) -> int:
+        """Tokens of the longer side."""
+        return max(len(self.tokens), 0 if self.source is None else len(self.source))
+
+    @property
     def num_scored(self) -> int:
         """Labels that count."""
         return int((self.labels != IGNORE).sum())
@@ -59,16 +64,26 @@ class EncodedSet(Protocol):
         """Scored labels of each example."""
         ...
 
+    @property
+    def too_long(self) -> int:
+        """Examples that had to be truncated or dropped."""
+        ...
+
     def __getitem__(self, index: int) -> Encoded:
         """One example."""
         ...
 
 
 class EncodedList:
-    """A split whose examples are all in memory."""
+    """A split whose examples are all in memory.
 
-    def __init__(self, items: Sequence[Encoded]) -> None:
-        self.items = items
+    Args:
+        items: the examples.
+        too_long: how many of the split had to be truncated or dropped.
+    """
+
+    def __init__(self, items: Sequence[Encoded], *, too_long: int = 0) -> None:
+        self.items, self.too_long = items, too_long
         self.sizes: Int[np.ndarray, " examples"] = np.array([item.size for item in items])
         self.num_scored: Int[np.ndarray, " examples"] = np.array([item.num_scored for item in items])
 

@@ -1,7 +1,8 @@
 """What a corpus hands over: examples in three splits."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +15,7 @@ class Example:
         label: the class of the whole text (classification).
         tags: one tag for each word of ``words`` (tagging).
         words: the text cut into the units that are tagged (tagging).
+        place: the file and the line that it was read from; None: it was made.
     """
 
     text: str
@@ -21,6 +23,12 @@ class Example:
     label: str | None = None
     words: tuple[str, ...] | None = None
     tags: tuple[str, ...] | None = None
+    place: tuple[Path, int] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def where(self) -> str:
+        """The beginning of a message about it."""
+        return repr(self.text[:60]) if self.place is None else f"{self.place[0]}, line {self.place[1]}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,12 @@ class DataModule(L.LightningDataModule):
         self.batch_size, self.accumulate, self.eval_batch_size = batch_size, accumulate, eval_batch_size
         self.num_workers, self.seed = num_workers, seed
 
+    @property
+    def too_long(self) -> dict[str, int]:
+        """By split: how many examples had more tokens than fit, and were truncated or dropped."""
+        splits = {"train": self.train, "validation": self.validation, "test": self.test}
+        return {name: split.too_long for name, split in splits.items() if split is not None}
+
     def train_dataloader(self) -> DataLoader[Batch]:
         """Endless: steps are the clock, not epochs."""
         assert self.train is not None

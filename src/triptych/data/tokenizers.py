@@ -6,11 +6,17 @@ from typing import Protocol
 
 import numpy as np
 import tokenizers
-from jaxtyping import Int
-from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
+from jaxtyping import Bool, Int
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
 PAD, BOS, EOS, SEP, UNK, MASK = range(6)
 SPECIAL_TOKENS = ["<pad>", "<bos>", "<eos>", "<sep>", "<unk>", "<mask>"]
+
+# Byte-level tokenizers write each byte as one character: those that are visible in Latin-1 as these, the others, in
+# their order, as the characters from 256 on.
+ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
+_VISIBLE = [ord(character) for character in ALPHABET if ord(character) < 256]
+BYTE_OF = dict(zip(ALPHABET, _VISIBLE + sorted(set(range(256)) - set(_VISIBLE)), strict=True))
 
 
 class Tokenizer:
@@ -57,12 +63,50 @@ class Tokenizer:
 
     def num_bytes(self) -> Int[np.ndarray, " vocab"]:
         """How many UTF-8 bytes of text each token stands for; special tokens stand for none."""
-        byte_level = isinstance(self._backend.decoder, decoders.ByteLevel)  # there, one character stands for one byte
-        sizes = np.zeros(self.vocab_size, dtype=np.int64)
+        return np.array([len(content) for content in self._contents()])
+
+    def num_characters(self) -> Int[np.ndarray, " vocab"]:
+        """How many characters (code points) of text begin in each token: one that is cut into several tokens counts
+        where its first byte is. <unk> stands for one character, other special tokens stand for none."""
+        counts = np.array([sum(byte & 0xC0 != 0x80 for byte in content) for content in self._contents()])
+        counts[UNK] = 1
+        return counts
+
+    def num_words(self) -> Int[np.ndarray, "2 vocab"]:
+        """How many words begin in each token.
+
+        Words are separated by white space (``str.split``), and each end of a line is a word too, "\\n" in a text and
+        <eos> after one: ``len(text.split()) + text.count("\\n")``. <unk> is part of a word, and so is a blank of
+        several bytes, such as U+00A0, where a byte-level tokenizer cuts it apart.
+
+        Returns:
+            row 0: after a token that does not end in white space, so that what this one begins with goes on with a
+            word; row 1: after one that does, or at the start of a text (see ``ends_in_space``).
+        """
+        texts = self._texts()
+        after_space = np.array([len(text.split()) + text.count("\n") for text in texts])
+        goes_on = np.array([text[:1].strip() != "" for text in texts])
+        return np.stack([after_space - goes_on, after_space])
+
+    def ends_in_space(self) -> Bool[np.ndarray, " vocab"]:
+        """Whether what follows each token begins a word: it ends in white space, or is <bos> or <eos>."""
+        return np.array([text[-1:].isspace() for text in self._texts()])
+
+    def _contents(self) -> list[bytes]:
+        """The bytes of text that each token stands for."""
+        byte_level = isinstance(self._backend.decoder, decoders.ByteLevel)
+        contents = [b""] * self.vocab_size
         for token, i in self._backend.get_vocab().items():
             if i >= len(SPECIAL_TOKENS):
-                sizes[i] = len(token) if byte_level else len(token.encode())
-        return sizes
+                contents[i] = bytes(BYTE_OF[character] for character in token) if byte_level else token.encode()
+        return contents
+
+    def _texts(self) -> list[str]:
+        """What each token is where words are counted: <bos> white space, <eos> the end of a line, <unk> and parts of
+        characters something else than white space."""
+        texts = [content.decode(errors="replace") for content in self._contents()]
+        texts[BOS], texts[EOS], texts[UNK] = " ", "\n", "\ufffd"
+        return texts
 
 
 class TrainableTokenizer(Protocol):
@@ -85,7 +129,7 @@ class Bytes:
 
     def train(self, texts: Iterable[str]) -> Tokenizer:
         """The tokenizer; it does not depend on the texts."""
-        alphabet = [*SPECIAL_TOKENS, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+        alphabet = [*SPECIAL_TOKENS, *ALPHABET]
         backend = _byte_level(models.BPE(vocab={token: i for i, token in enumerate(alphabet)}, merges=[]))
         backend.add_special_tokens(SPECIAL_TOKENS)
         return Tokenizer(backend)
@@ -110,20 +154,23 @@ class BytePairs:
 
     Args:
         vocab_size: number of tokens, bytes and special ones included (at least 262).
+        lowercase: whether texts are read, and hence written, in lower case.
 
     Raises:
         ValueError: a vocabulary smaller than the bytes and the special tokens.
     """
 
-    def __init__(self, *, vocab_size: int) -> None:
+    def __init__(self, *, vocab_size: int, lowercase: bool = False) -> None:
         smallest = 256 + len(SPECIAL_TOKENS)
         if vocab_size < smallest:
             raise ValueError(f"tokenizer.vocab_size={vocab_size}: expected at least {smallest} (bytes, special tokens)")
-        self.vocab_size = vocab_size
+        self.vocab_size, self.lowercase = vocab_size, lowercase
 
     def train(self, texts: Iterable[str]) -> Tokenizer:
         """The tokenizer with the merges learned from these texts."""
         backend = _byte_level(models.BPE())
+        if self.lowercase:
+            backend.normalizer = normalizers.Lowercase()
         trainer = trainers.BpeTrainer(
             vocab_size=self.vocab_size,
             special_tokens=SPECIAL_TOKENS,

@@ -1,5 +1,6 @@
-"""Text from a next-token function: greedy and sampled."""
+"""Text from a next-token function: greedy, sampled and by beam search."""
 
-from triptych.decoding.generate import Sampling, generate
+from triptych.decoding.beam import BeamSearch, Hypothesis, beam_search
+from triptych.decoding.generate import NextToken, Sampling, generate
 
-__all__ = ["Sampling", "generate"]
+__all__ = ["BeamSearch", "Hypothesis", "NextToken", "Sampling", "beam_search", "generate"]

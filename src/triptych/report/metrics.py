@@ -16,6 +16,7 @@ class Metric:
         higher_is_better: which way is up.
         unit: ``"%"`` for shares of one, otherwise what follows the number (may be empty).
         optimum_name: what the best reachable value is called.
+        digits: behind the point, of a value that is no share.
     """
 
     key: str
@@ -23,6 +24,7 @@ class Metric:
     higher_is_better: bool
     unit: str
     optimum_name: str
+    digits: int = 3
 
     @property
     def direction(self) -> str:
@@ -34,7 +36,7 @@ class Metric:
         if self.unit == "%":
             hidden = value < 1 <= round(value, 3)  # 99.96 % is not 100.0 %
             return f"{100 * value:.{2 if hidden else 1}f} %"
-        return f"{value:.3f} {self.unit}".rstrip()
+        return f"{value:.{self.digits}f} {self.unit}".rstrip()
 
     def show_difference(self, *differences: float) -> str:
         """Differences in words, such as ``0.9 points`` or, of two, ``0.5 to 1.3 points``."""
@@ -57,7 +59,7 @@ def _short(number: float) -> str:
 
 
 EXACT_MATCH = Metric("test/exact_match", "exact match", True, "%", "ceiling")
-BLEU = Metric("test/bleu", "BLEU", True, "", "ceiling")
+BLEU = Metric("test/bleu", "BLEU", True, "", "ceiling", digits=1)
 ACCURACY = Metric("test/accuracy", "accuracy", True, "%", "ceiling")
 BITS_PER_BYTE = Metric("test/bits_per_byte", "bits per byte", False, "bits/byte", "entropy")
 CONTINUATION = Metric(
@@ -66,11 +68,11 @@ CONTINUATION = Metric(
 LOSS = Metric("test/loss", "loss", False, "", "minimum")
 
 _PRIMARY = {
-    "translation": (EXACT_MATCH, BLEU),
-    "classification": (ACCURACY,),
-    "tagging": (ACCURACY,),
-    "language_modeling": (BITS_PER_BYTE,),
-    "denoising": (LOSS,),
+    "translation": BLEU,
+    "classification": ACCURACY,
+    "tagging": ACCURACY,
+    "language_modeling": BITS_PER_BYTE,
+    "denoising": LOSS,
 }
 
 
@@ -86,18 +88,19 @@ def primary_metric(runs: Sequence[Run]) -> Metric:
         runs: the runs of one task on the same data.
 
     Returns:
-        the first of the task's metrics that every run has.
+        the metric of the task: of translation BLEU, or exact match where its best value is known.
 
     Raises:
         ValueError: in one line, a run's ``summary.json``, the key, and what was expected there.
     """
     task = runs[0].task
-    full_language_model = task == "language_modeling" and any(run.architecture == "full" for run in runs)
-    candidates = (CONTINUATION,) if full_language_model else _PRIMARY[task]
-    for metric in candidates:
-        if all(metric_key(metric, run) in run.metrics for run in runs):
-            return metric
-    metric = candidates[-1]
-    lacking = next(run for run in runs if metric_key(metric, run) not in run.metrics)
-    expected = " or ".join(metric_key(metric, lacking) for metric in candidates)
-    raise ValueError(f"{lacking.directory}/summary.json: key metrics has no {expected}, expected in each {task} run")
+    if task == "translation" and all(EXACT_MATCH.key in run.optimum for run in runs):
+        metric = EXACT_MATCH
+    elif task == "language_modeling" and any(run.architecture == "full" for run in runs):
+        metric = CONTINUATION
+    else:
+        metric = _PRIMARY[task]
+    for run in runs:
+        if (key := metric_key(metric, run)) not in run.metrics:
+            raise ValueError(f"{run.directory}/summary.json: key metrics has no {key}, expected in each {task} run")
+    return metric

@@ -2,13 +2,14 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import lightning as L
+import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 from torchmetrics import MeanMetric, Metric
@@ -32,7 +33,15 @@ class ClassPrediction:
     probabilities: dict[str, float]
 
 
-Prediction = str | ClassPrediction
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One of several answers, and the score by which they are ranked (see ``triptych.decoding.BeamSearch``)."""
+
+    text: str
+    score: float
+
+
+Prediction = str | ClassPrediction | list[Candidate]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +55,8 @@ class Setup:
         optimizer: makes the optimizer of the network.
         schedule: factor of the learning rate at each update.
         seed: dropout at each update follows from it.
+        max_length: the most tokens that the network reads at once.
+        truncates: whether longer texts are cut to it; else they are refused.
     """
 
     network: Network
@@ -54,6 +65,8 @@ class Setup:
     optimizer: AdamW
     schedule: Schedule
     seed: int
+    max_length: int
+    truncates: bool = False
 
 
 class Task(L.LightningModule):
@@ -63,6 +76,9 @@ class Task(L.LightningModule):
     batches: the sampler counts them beforehand, so that the split changes nothing.
 
     A task is a layout (how an example becomes tokens and labels for an architecture), metrics, and a prediction.
+
+    Attributes:
+        matrices: metrics that are no single number, of the last evaluation: ``test/confusion_matrix``, for instance.
 
     Args:
         setup: network, tokenizer, optimizer and so on.
@@ -77,14 +93,19 @@ class Task(L.LightningModule):
     predicts_tokens: ClassVar[bool] = True
     """Whether the outputs are the vocabulary, so that the output layer may be tied to the token table."""
 
+    answers_a_part: ClassVar[bool] = False
+    """Whether the beginning of a text that is too long may be answered in its place."""
+
     def __init__(self, setup: Setup, *, label_smoothing: float) -> None:
         super().__init__()
         if not 0 <= label_smoothing < 1:
             raise ValueError(f"task.label_smoothing={label_smoothing}: expected at least 0 and less than 1")
         self.network, self.tokenizer, self.corpus = setup.network, setup.tokenizer, setup.corpus
         self.optimizer, self.schedule, self.seed = setup.optimizer, setup.schedule, setup.seed
+        self.max_length, self.truncates = setup.max_length, setup.truncates
         self.architecture = setup.network.architecture
         self.label_smoothing = label_smoothing
+        self.matrices: dict[str, list[list[int]]] = {}
         self._losses: list[Tensor] = []  # since the last logging
         # float64: the sums of long evaluations must not depend on how they were cut into batches
         self.metrics = nn.ModuleDict(
@@ -94,6 +115,32 @@ class Task(L.LightningModule):
     @abstractmethod
     def encode(self, examples: Sequence[Example]) -> list[Encoded]:
         """Lays the examples out for the architecture."""
+
+    def truncate(self, item: Encoded) -> Encoded:
+        """The first ``max_length`` tokens of each side; what ends a text that is read as a whole stays its end."""
+        source = None if item.source is None else self._cut(item.source)
+        if len(item.labels) == len(item.tokens):  # each position has its own label
+            kept = slice(self.max_length)
+            return replace(item, tokens=item.tokens[kept], labels=item.labels[kept], source=source)
+        return replace(item, tokens=self._cut(item.tokens), source=source)
+
+    def fit(self, items: Sequence[Encoded]) -> list[Encoded]:
+        """These examples, those that are too long truncated.
+
+        Raises:
+            ValueError: an example is too long, and texts are not truncated.
+        """
+        too_long = [item for item in items if item.longest > self.max_length]
+        if too_long and not self.truncates:
+            where = "" if too_long[0].example is None else f"{too_long[0].example.where}: "
+            raise ValueError(
+                f"{where}{too_long[0].longest} tokens, but shape.max_length={self.max_length}; raise it, "
+                "or choose batch.too_long=truncate or drop"
+            )
+        return [self.truncate(item) if item.longest > self.max_length else item for item in items]
+
+    def _cut(self, tokens: Int[np.ndarray, " length"]) -> Int[np.ndarray, " cut"]:
+        return tokens if len(tokens) <= self.max_length else np.append(tokens[: self.max_length - 1], tokens[-1])
 
     @abstractmethod
     def make_metrics(self) -> dict[str, Metric]:
@@ -117,6 +164,11 @@ class Task(L.LightningModule):
     @abstractmethod
     def predict_batch(self, texts: Sequence[str]) -> Sequence[Prediction]:
         """What the network says of each of a few texts."""
+
+    @property
+    def signatures(self) -> dict[str, str]:
+        """By metric: how it is computed, where that has a standard form."""
+        return {}
 
     @property
     def room(self) -> int | None:
@@ -244,7 +296,9 @@ class Task(L.LightningModule):
     def _log_metrics(self, stage: str) -> None:
         metrics = self.metrics_of(stage)
         measured = {name: metric for name, metric in metrics.items() if metric.update_called}
-        values = self.derived_metrics({name: float(metric.compute()) for name, metric in measured.items()})
+        results = {name: torch.as_tensor(metric.compute()) for name, metric in measured.items()}
+        self.matrices |= {f"{stage}/{name}": result.tolist() for name, result in results.items() if result.ndim == 2}
+        values = self.derived_metrics({name: float(result) for name, result in results.items() if result.ndim == 0})
         self.log_dict({f"{stage}/{name}": value for name, value in values.items()})
         for metric in metrics.values():
             metric.reset()

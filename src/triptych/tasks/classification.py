@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 from torchmetrics import Metric
-from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
+from torchmetrics.classification import MulticlassAccuracy, MulticlassConfusionMatrix, MulticlassF1Score
 
 from triptych.data.batch import Batch, Encoded, collate
 from triptych.data.corpus import CorpusFacts
@@ -26,6 +26,7 @@ class Classification(Task):
 
     name = "classification"
     predicts_tokens = False
+    answers_a_part = True
     pools: ClassVar[Mapping[str, PoolName]] = {"encoder_only": "first", "decoder_only": "last", "full": "last"}
 
     @property
@@ -49,28 +50,29 @@ class Classification(Task):
         for example, ids in zip(examples, self.tokenizer.encode([e.text for e in examples]), strict=True):
             tokens = np.array([BOS, *ids, EOS])
             if example.label not in numbers:
-                raise ValueError(f"label {example.label!r}: expected one of {', '.join(self.labels)}")
+                raise ValueError(f"{example.where}: label {example.label!r}; expected one of {', '.join(self.labels)}")
             source = tokens if self.architecture == "full" else None
             encoded.append(Encoded(tokens, np.array([numbers[example.label]]), source, example=example))
         return encoded
 
     def make_metrics(self) -> dict[str, Metric]:
-        """Accuracy, and the mean over the classes of their F1."""
+        """Accuracy, the mean over the classes of their F1, and how often each class was taken for each other."""
         return {
             "accuracy": MulticlassAccuracy(num_classes=len(self.labels), average="micro"),
             "macro_f1": MulticlassF1Score(num_classes=len(self.labels), average="macro"),
+            "confusion_matrix": MulticlassConfusionMatrix(num_classes=len(self.labels)),
         }
 
     def update_metrics(
         self, metrics: Mapping[str, Metric], batch: Batch, logits: Float[Tensor, "batch classes"]
     ) -> None:
         """Counts hits."""
-        for name in ("accuracy", "macro_f1"):
+        for name in ("accuracy", "macro_f1", "confusion_matrix"):
             metrics[name].update(logits, batch.labels[:, 0])
 
     def predict_batch(self, texts: Sequence[str]) -> list[ClassPrediction]:
         """The likeliest class of each text, with the probability of every class."""
-        encoded = self.encode([Example(text, label=self.labels[0]) for text in texts])
+        encoded = self.fit(self.encode([Example(text, label=self.labels[0]) for text in texts]))
         probabilities = self(collate(encoded).to(self.device)).float().softmax(-1).tolist()
         return [
             ClassPrediction(self.labels[int(np.argmax(row))], dict(zip(self.labels, row, strict=True)))

@@ -10,7 +10,7 @@ from torchmetrics import Metric
 from triptych.data.batch import IGNORE, Batch, Encoded, collate
 from triptych.data.example import Example
 from triptych.data.tokenizers import BOS, EOS, MASK, SPECIAL_TOKENS
-from triptych.tasks.base import Setup, mean_metric, token_accuracy
+from triptych.tasks.base import Prediction, Setup, mean_metric, token_accuracy
 from triptych.tasks.generative import GenerativeTask
 
 
@@ -66,16 +66,16 @@ class Denoising(GenerativeTask):
         """Counts hits."""
         token_accuracy(metrics["token_accuracy"], batch, logits)
 
-    def predict_batch(self, texts: Sequence[str]) -> list[str]:
+    def predict_batch(self, texts: Sequence[str]) -> Sequence[Prediction]:
         """Each text with its <mask> filled in; a decoder-only model goes on instead."""
         hidden = SPECIAL_TOKENS[MASK]
         parts = [self.tokenizer.encode(text.split(hidden)) for text in texts]
         ids = [[*pieces[0], *(i for piece in pieces[1:] for i in (MASK, *piece))] for pieces in parts]
         if self.architecture == "decoder_only":
-            return self.decode([[BOS, *row] for row in ids])
+            return self.answer([[BOS, *row] for row in ids])
         whole = [[BOS, *row, EOS] for row in ids]
         if self.architecture == "full":
-            return self.decode(whole)
+            return self.answer(whole)
         batch = collate([Encoded(np.array(row), np.array(row)) for row in whole]).to(self.device)
         filled = batch.tokens.where(batch.tokens != MASK, self(batch).argmax(-1))
         return [self.tokenizer.decode(row.tolist()) for row in filled]

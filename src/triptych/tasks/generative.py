@@ -4,15 +4,22 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from triptych.data.batch import pad
 from triptych.data.tokenizers import BOS, EOS
-from triptych.decoding import Sampling, generate
-from triptych.tasks.base import Prediction, Setup, Task
+from triptych.decoding import BeamSearch, Sampling, beam_search, generate
+from triptych.decoding.generate import NextToken
+from triptych.tasks.base import Candidate, Prediction, Setup, Task
 
 
 class GenerativeTask(Task):
-    """A task whose answers are texts, decoded token by token.
+    """A task whose answers are texts, decoded token by token: by beam search, or sampled, or greedily.
+
+    Attributes:
+        sampling: how a token is chosen where there is one beam.
+        search: the beams.
+        ranks: whether an answer is the list of the best candidates with their scores, instead of the best text.
 
     Args:
         setup: see ``Task``.
@@ -25,7 +32,7 @@ class GenerativeTask(Task):
         if max_new_tokens < 1:
             raise ValueError(f"task.max_new_tokens={max_new_tokens}: expected at least 1")
         self.max_new_tokens = max_new_tokens
-        self.sampling = Sampling()
+        self.sampling, self.search, self.ranks = Sampling(), BeamSearch(), False
         self._generator: torch.Generator | None = None
 
     def predictions(self, texts: Sequence[str], *, batch_size: int = 64) -> Iterator[Prediction]:
@@ -33,12 +40,46 @@ class GenerativeTask(Task):
         self._generator = self.sampling.generator(self.device)
         yield from super().predictions(texts, batch_size=batch_size)
 
+    @property
+    def prompt_length(self) -> int:
+        """The most tokens that are given: a decoder by itself needs room for its answer."""
+        reserved = 0 if self.architecture == "full" else min(self.max_new_tokens, self.max_length // 2)
+        return self.max_length - reserved
+
+    def answer(self, given: Sequence[Sequence[int]]) -> Sequence[Prediction]:
+        """What ``predict`` says: the best text, or the candidates.
+
+        Args:
+            given: token ids, for instance the source text.
+        """
+        return self.candidates(given) if self.ranks else self.decode(given)
+
     def decode(self, given: Sequence[Sequence[int]]) -> list[str]:
         """What the network writes after what it is given: the source of the full model, the prompt of a decoder.
 
         Args:
             given: token ids.
         """
+        if self.search.num_beams > 1:
+            return [candidates[0].text for candidates in self.candidates(given)]
+        next_token, prompt, limits = self._start(given)
+        outputs = generate(
+            next_token, prompt, end=EOS, max_new_tokens=limits, sampling=self.sampling, generator=self._generator
+        )
+        return [self.tokenizer.decode(ids) for ids in outputs]
+
+    def candidates(self, given: Sequence[Sequence[int]]) -> list[list[Candidate]]:
+        """The best answers to what is given, by beam search, best first.
+
+        Args:
+            given: token ids.
+        """
+        next_token, prompt, limits = self._start(given)
+        found = beam_search(next_token, prompt, end=EOS, max_new_tokens=limits, search=self.search)
+        return [[Candidate(self.tokenizer.decode(h.tokens), h.score) for h in hypotheses] for hypotheses in found]
+
+    def _start(self, given: Sequence[Sequence[int]]) -> tuple[NextToken, Tensor, list[int]]:
+        """The network before its first new token, the prompts, and the most tokens that each may get."""
         network: Any = self.network  # of one of the two architectures that write
         lengths = [1 if self.architecture == "full" else len(ids) for ids in given]
         limits = [
@@ -50,11 +91,6 @@ class GenerativeTask(Task):
         if self.architecture == "full":
             source, source_mask = (tensor.to(self.device) for tensor in pad(given))
             prompt = torch.full((len(given), 1), BOS, device=self.device)
-            next_token = network.continuation(source, source_mask, capacity=capacity)
-        else:
-            prompt, mask = (tensor.to(self.device) for tensor in pad(given, left=True))
-            next_token = network.continuation(None if mask.all() else mask, capacity=capacity)
-        outputs = generate(
-            next_token, prompt, end=EOS, max_new_tokens=limits, sampling=self.sampling, generator=self._generator
-        )
-        return [self.tokenizer.decode(ids) for ids in outputs]
+            return network.continuation(source, source_mask, capacity=capacity), prompt, limits
+        prompt, mask = (tensor.to(self.device) for tensor in pad(given, left=True))
+        return network.continuation(None if mask.all() else mask, capacity=capacity), prompt, limits

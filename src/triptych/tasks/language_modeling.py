@@ -7,15 +7,15 @@ from functools import cached_property
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torchmetrics import Metric, SumMetric
 
 from triptych.data.batch import IGNORE, Batch, Encoded
 from triptych.data.example import Example
 from triptych.data.prefix import prefix_length
-from triptych.data.tokenizers import BOS, EOS
-from triptych.tasks.base import mean_metric, token_accuracy
+from triptych.data.tokenizers import BOS, EOS, PAD
+from triptych.tasks.base import Prediction, mean_metric, token_accuracy
 from triptych.tasks.generative import GenerativeTask
 
 
@@ -28,6 +28,20 @@ class LanguageModeling(GenerativeTask):
     compared on the same tokens.
 
     A long text is read in windows; there, the prefix is the first half of the window.
+
+    Scores, all from N, the sum of the nats of the scored tokens, the ends of lines (<eos>) included:
+
+    - ``perplexity``: exp(N / tokens). It depends on the tokenizer; the next do not, but for unknown characters and for
+      white space beyond ASCII (see ``Tokenizer.num_words``).
+    - ``bits_per_byte``: N / (ln 2 * bytes of UTF-8).
+    - ``nats_per_character``: N / characters (code points; one counts where its first byte is scored). An end of line
+      counts where it is a "\\n" of the text; <eos> is neither a byte nor a character.
+    - ``word_perplexity``: exp(N / words), where words are separated by white space and each end of a line, <eos> or
+      "\\n", is a word too, as is the custom with Penn Treebank and WikiText; one counts where its first byte is scored.
+      Of the decoder-only model alone: whether a word begins is told by the token before, and of a window's continuation
+      that is the source's last, not the <bos> that the decoder of the full model reads.
+
+    The first token of a long text is read and never scored: its bytes, characters and words are not counted.
     """
 
     name = "language_modeling"
@@ -40,6 +54,21 @@ class LanguageModeling(GenerativeTask):
     def token_bytes(self) -> Int[Tensor, " vocab"]:
         """How many bytes of text each token stands for."""
         return torch.from_numpy(self.tokenizer.num_bytes())
+
+    @cached_property
+    def token_characters(self) -> Int[Tensor, " vocab"]:
+        """How many characters of text begin in each token."""
+        return torch.from_numpy(self.tokenizer.num_characters())
+
+    @cached_property
+    def token_words(self) -> Int[Tensor, "2 vocab"]:
+        """How many words begin in each token, after one that does not end in white space and after one that does."""
+        return torch.from_numpy(self.tokenizer.num_words())
+
+    @cached_property
+    def ends_in_space(self) -> Bool[Tensor, " vocab"]:
+        """Whether what follows the token begins a word."""
+        return torch.from_numpy(self.tokenizer.ends_in_space())
 
     def encode(self, examples: Sequence[Example]) -> list[Encoded]:
         """Lines, each by itself. The two parts are tokenised apart for both architectures: the tokens are the same."""
@@ -67,28 +96,32 @@ class LanguageModeling(GenerativeTask):
         return Encoded(ids[:-1], ids[1:], prefix=half - 1)
 
     def make_metrics(self) -> dict[str, Metric]:
-        """Sums of nats and bytes, of all scored tokens and of the continuations."""
-        names = ("nats", "bytes", "continuation_nats", "continuation_bytes")
+        """Sums of nats and of what they are divided by, of all scored tokens and of the continuations."""
+        names = ("nats", "bytes", "characters", "words", "continuation_nats", "continuation_bytes")
         return {"token_accuracy": mean_metric(), **{name: SumMetric().set_dtype(torch.float64) for name in names}}
 
     def update_metrics(
         self, metrics: Mapping[str, Metric], batch: Batch, logits: Float[Tensor, "batch length vocab"]
     ) -> None:
-        """Adds the negative log-likelihoods and the bytes of the scored tokens."""
+        """Adds the negative log-likelihoods of the scored tokens, and what these stand for."""
         token_accuracy(metrics["token_accuracy"], batch, logits)
+        labels = batch.labels.clamp(min=PAD)  # what is not scored becomes <pad>, which stands for nothing
         nats = F.cross_entropy(
             logits.transpose(1, 2).float(), batch.labels, ignore_index=IGNORE, reduction="none"
         ).double()
-        sizes = torch.where(batch.labels == IGNORE, 0, self.token_bytes.to(self.device)[batch.labels.clamp(min=0)])
+        sizes = self.token_bytes.to(self.device)[labels]
         places = torch.arange(batch.labels.shape[1], device=self.device)
         continuation = places >= batch.prefix[:, None]
         metrics["nats"].update(nats.sum())
         metrics["bytes"].update(sizes.sum())
+        metrics["characters"].update(self.token_characters.to(self.device)[labels].sum())
+        after_space = self.ends_in_space.to(self.device)[batch.tokens].long()
+        metrics["words"].update(self.token_words.to(self.device)[after_space, labels].sum())
         metrics["continuation_nats"].update(nats[continuation].sum())
         metrics["continuation_bytes"].update(sizes[continuation].sum())
 
     def derived_metrics(self, values: dict[str, float]) -> dict[str, float]:
-        """Perplexity a token, and bits a byte."""
+        """The scores that the class describes; the perplexity a word of a text without words is infinite."""
         bits = values["nats"] / math.log(2)
         continuation_bits = values["continuation_nats"] / math.log(2)
         derived = {
@@ -96,17 +129,20 @@ class LanguageModeling(GenerativeTask):
             "perplexity": math.exp(values["loss"]),
             "token_accuracy": values["token_accuracy"],
             "bits_per_byte": bits / values["bytes"],
+            "nats_per_character": values["nats"] / values["characters"],
         }
         if self.architecture == "decoder_only":
+            nats = torch.tensor(values["nats"], dtype=torch.float64)  # unlike math's, its exp and / may be infinite
+            derived["word_perplexity"] = float((nats / values["words"]).exp())
             derived["continuation_bits_per_byte"] = continuation_bits / values["continuation_bytes"]
         return derived
 
-    def predict_batch(self, texts: Sequence[str]) -> list[str]:
+    def predict_batch(self, texts: Sequence[str]) -> Sequence[Prediction]:
         """A continuation of each text. What of a text does not fit into the table of positions, together with the new
         tokens, is forgotten from its beginning; half of the table is always the text's."""
         begins_anywhere = self.corpus.is_stream  # windows have no <bos>
         prompts = [ids if ids and begins_anywhere else [BOS, *ids] for ids in self.tokenizer.encode(texts)]
         if self.room is None or self.architecture == "full":
-            return self.decode(prompts)
+            return self.answer(prompts)
         kept = max(self.room - self.max_new_tokens, self.room // 2)
-        return self.decode([prompt[-kept:] for prompt in prompts])
+        return self.answer([prompt[-kept:] for prompt in prompts])

@@ -41,9 +41,9 @@ class Tagging(Task):
         for example in examples:
             words, tags = example.words or (), example.tags or ()
             if unknown := sorted(set(tags) - set(numbers)):
-                raise ValueError(f"tag {unknown[0]!r}: expected one of {', '.join(numbers)}")
+                raise ValueError(f"{example.where}: tag {unknown[0]!r}; expected one of {', '.join(numbers)}")
             if len(words) != len(tags):
-                raise ValueError(f"{len(words)} words, but {len(tags)} tags: {example.text!r}")
+                raise ValueError(f"{example.where}: {len(words)} words, but {len(tags)} tags")
             pieces = self.tokenizer.encode(words)
             tokens = np.array([BOS, *(i for piece in pieces for i in piece), EOS])
             labels = np.full(len(tokens), IGNORE)

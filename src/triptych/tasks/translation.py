@@ -1,10 +1,12 @@
 """Source text to target text."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from torch import Tensor
@@ -13,7 +15,8 @@ from torchmetrics import Metric
 from triptych.data.batch import IGNORE, Batch, Encoded
 from triptych.data.example import Example
 from triptych.data.tokenizers import BOS, EOS, SEP
-from triptych.tasks.base import mean_metric, token_accuracy
+from triptych.decoding import BeamSearch
+from triptych.tasks.base import Prediction, Setup, mean_metric, token_accuracy
 from triptych.tasks.generative import GenerativeTask
 
 
@@ -22,13 +25,48 @@ class Translation(GenerativeTask):
 
     The full model reads <bos> source <eos> with its encoder and <bos> target with its decoder. The decoder-only model
     reads <bos> source <sep> target as one text, and is scored on the target alone.
+
+    Args:
+        setup: see ``Task``.
+        label_smoothing: share of each label that is spread over the vocabulary.
+        max_new_tokens: the most tokens that are decoded.
+        num_beams: of the beam search at the test; 1 decodes greedily.
+        length_penalty: see ``triptych.decoding.BeamSearch``.
+        early_stopping: see ``triptych.decoding.BeamSearch``.
+        bleu_tokenizer: sacrebleu's tokenizer for BLEU: 13a for natural text, none for text that is already tokenised,
+            and sacrebleu's others.
     """
 
     name = "translation"
+    answers_a_part = True
     refusals = {  # noqa: RUF012 - a constant of the class
         "encoder_only": "an encoder sees its whole text at once and cannot write one token after the other; "
         "use model=full or model=decoder_only, or task=classification"
     }
+
+    def __init__(
+        self,
+        setup: Setup,
+        *,
+        label_smoothing: float,
+        max_new_tokens: int,
+        num_beams: int,
+        length_penalty: float,
+        early_stopping: bool | Literal["never"],
+        bleu_tokenizer: str,
+    ) -> None:
+        if bleu_tokenizer not in BLEU.TOKENIZERS:
+            raise ValueError(f"task.bleu_tokenizer={bleu_tokenizer}: expected one of {', '.join(BLEU.TOKENIZERS)}")
+        self._scores: dict[str, BLEU | CHRF] = {"bleu": BLEU(tokenize=bleu_tokenizer), "chrf": CHRF()}
+        super().__init__(setup, label_smoothing=label_smoothing, max_new_tokens=max_new_tokens)
+        self.search = BeamSearch(num_beams, length_penalty, early_stopping)
+
+    @property
+    def signatures(self) -> dict[str, str]:
+        """By metric: what sacrebleu says of how it is computed (Post 2018)."""
+        for score in self._scores.values():
+            score.num_refs = 1
+        return {name: str(score.get_signature()) for name, score in self._scores.items()}
 
     def encode(self, examples: Sequence[Example]) -> list[Encoded]:
         """Source and target, laid out for the architecture.
@@ -36,8 +74,8 @@ class Translation(GenerativeTask):
         Raises:
             ValueError: an example without a target.
         """
-        if missing := [example.text for example in examples if example.target is None]:
-            raise ValueError(f"no target: {missing[0]!r}")
+        if missing := [example for example in examples if example.target is None]:
+            raise ValueError(f"{missing[0].where}: there is no target")
         sources = self._given([example.text for example in examples])
         targets = self.tokenizer.encode([example.target or "" for example in examples])
         encoded = []
@@ -50,13 +88,24 @@ class Translation(GenerativeTask):
                 encoded.append(Encoded(np.array(source + target), np.array(unscored + labels), example=example))
         return encoded
 
+    def truncate(self, item: Encoded) -> Encoded:
+        """See ``Task``; a decoder by itself keeps room for the target, and the separator."""
+        if self.architecture == "full":
+            return super().truncate(item)
+        given = _given_length(item.labels)
+        source = item.tokens[:given]
+        if given > self.prompt_length:
+            source = np.append(source[: self.prompt_length - 1], SEP)
+        tokens = np.append(source, item.tokens[given:])
+        labels = np.append(np.full(len(source) - 1, IGNORE), item.labels[given - 1 :])
+        return replace(item, tokens=tokens[: self.max_length], labels=labels[: self.max_length])
+
     def make_metrics(self) -> dict[str, Metric]:
-        """Exact match; BLEU (sacrebleu's 13a tokens) and chrF of what is decoded, at the test only."""
+        """Exact match; sacrebleu's BLEU and chrF of what is decoded, at the test only."""
         return {
             "token_accuracy": mean_metric(),
             "exact_match": mean_metric(),
-            "bleu": CorpusScore(BLEU()),
-            "chrf": CorpusScore(CHRF()),
+            **{name: CorpusScore(score) for name, score in self._scores.items()},
         }
 
     def update_metrics(
@@ -70,20 +119,36 @@ class Translation(GenerativeTask):
             hits = ((logits.argmax(-1) == batch.labels) | (batch.labels == IGNORE)).all(1)
             metrics["exact_match"].update(hits.double().mean(), len(hits))
             return
-        outputs = self.predict_batch([example.text for example in examples])
+        outputs = self.decode([self._fit(ids) for ids in self._given_of(batch)])
         references = [example.target or "" for example in examples]
         hit = [output == reference for output, reference in zip(outputs, references, strict=True)]
         metrics["exact_match"].update(sum(hit) / len(hit), len(hit))
         for name in ("bleu", "chrf"):
             metrics[name].update(outputs, references)
 
-    def predict_batch(self, texts: Sequence[str]) -> list[str]:
+    def predict_batch(self, texts: Sequence[str]) -> Sequence[Prediction]:
         """The translation of each text."""
-        return self.decode(self._given(texts))
+        return self.answer([self._fit(ids) for ids in self._given(texts)])
 
     def _given(self, texts: Sequence[str]) -> list[list[int]]:
         end = EOS if self.architecture == "full" else SEP
         return [[BOS, *ids, end] for ids in self.tokenizer.encode(texts)]
+
+    def _given_of(self, batch: Batch) -> list[list[int]]:
+        if batch.source is not None and batch.source_mask is not None:
+            return [row[mask].tolist() for row, mask in zip(batch.source, batch.source_mask, strict=True)]
+        lengths = [_given_length(row) for row in batch.labels.cpu().numpy()]
+        return [row[:length] for row, length in zip(batch.tokens.tolist(), lengths, strict=True)]
+
+    def _fit(self, given: list[int]) -> list[int]:
+        if self.truncates and len(given) > self.prompt_length:
+            return [*given[: self.prompt_length - 1], given[-1]]
+        return given
+
+
+def _given_length(labels: Int[np.ndarray, " length"]) -> int:
+    """Tokens of the source and the separator, whose last has the first scored label."""
+    return int((labels != IGNORE).argmax()) + 1
 
 
 class CorpusScore(Metric):

@@ -1,0 +1,74 @@
+"""Sentence pairs in two files, as translation data come."""
+
+from collections.abc import Sequence
+
+from triptych.data.corpus import CorpusFacts
+from triptych.data.example import Example, Splits
+from triptych.data.files import check_shares, find, make_splits, read_lines
+
+
+class ParallelText:
+    """Pairs of files in which line i of the one translates line i of the other. An empty line is an empty text.
+
+    Args:
+        dir: folder of the files.
+        train: names of the source file and of the target file, plain or .gz.
+        validation: names of two files, or a share of the training pairs.
+        test: names of two files, or a share of the training pairs.
+        split_seed: of the draws of the shares.
+
+    Raises:
+        ValueError: no such file, not two names, or shares that leave nothing to train on.
+    """
+
+    tasks = ("translation", "language_modeling")
+    facts = CorpusFacts()
+
+    def __init__(
+        self,
+        *,
+        dir: str,
+        train: list[str],
+        validation: list[str] | float,
+        test: list[str] | float,
+        split_seed: int,
+    ) -> None:
+        check_shares(validation=validation, test=test)
+        for name, files in (("train", train), ("validation", validation), ("test", test)):
+            if isinstance(files, int | float):
+                continue
+            if len(files) != 2:
+                raise ValueError(f"data.{name}={files}: expected two files, [SOURCE,TARGET]")
+            for file in files:
+                find(dir, f"data.{name}", file)
+        self.dir, self.train, self.validation, self.test = dir, train, validation, test
+        self.split_seed = split_seed
+
+    def splits(self) -> Splits:
+        """The pairs.
+
+        Raises:
+            ValueError: files of unequal length, or that are empty or not UTF-8.
+        """
+        return make_splits(self._read, self.train, self.validation, self.test, self.split_seed)
+
+    def optimum(self, task: str, architecture: str, examples: object) -> dict[str, float]:
+        """The best reachable values: not known of real text."""
+        return {}
+
+    def _read(self, files: Sequence[str]) -> list[Example]:
+        paths = [find(self.dir, "data", file) for file in files]
+        sources, targets = (read_lines(path) for path in paths)
+        if len(sources) != len(targets):
+            longer, shorter = paths if len(sources) > len(targets) else paths[::-1]
+            fewer, more = sorted((len(sources), len(targets)))
+            raise ValueError(
+                f"{longer}, line {fewer + 1}: no such line in {shorter} ({more:,} and {fewer:,} lines); "
+                "expected files whose lines belong together"
+            )
+        if not sources:
+            raise ValueError(f"{paths[0]}: no lines")
+        return [
+            Example(source, target=target, place=(paths[0], line))
+            for line, (source, target) in enumerate(zip(sources, targets, strict=True), 1)
+        ]

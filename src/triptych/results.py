@@ -1,0 +1,47 @@
+"""The metrics of one model, for the terminal."""
+
+from collections.abc import Mapping
+
+from rich.console import Console
+from rich.table import Table
+
+from triptych.tasks import Task
+
+MOST_CLASSES = 20
+"""A larger confusion matrix is no table that one can read; summary.json has it."""
+
+
+def show_metrics(title: str, metrics: Mapping[str, float], task: Task) -> None:
+    """Prints a row for each metric, and the confusion matrix of the test split.
+
+    Args:
+        title: of the table.
+        metrics: by name, ``test/bleu`` for instance.
+        task: it knows how they are computed.
+    """
+    table = Table("metric", title=title, title_justify="left")
+    table.add_column("value", justify="right")
+    if task.signatures:
+        table.add_column("computed as", overflow="fold")
+    for name, value in metrics.items():
+        table.add_row(name, f"{value:.6g}", *([signature(task, name)] if task.signatures else []))
+    Console().print(table)
+    show_confusion(task)
+
+
+def signature(task: Task, metric: str) -> str:
+    """How a metric is computed, where that has a standard form: sacrebleu's signature of ``test/bleu``."""
+    return task.signatures.get(metric.partition("/")[2], "")
+
+
+def show_confusion(task: Task) -> None:
+    """Prints how often each class of the test split was taken for each class, if the task has classes."""
+    counts, labels = task.matrices.get("test/confusion_matrix"), task.corpus.labels
+    if counts is None or len(labels) > MOST_CLASSES:
+        return
+    table = Table("true class", title="test/confusion_matrix", title_justify="left")
+    for label in labels:
+        table.add_column(f"as {label}", justify="right")
+    for label, row in zip(labels, counts, strict=True):
+        table.add_row(label, *map(str, row))
+    Console().print(table)

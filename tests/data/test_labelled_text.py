@@ -1,0 +1,390 @@
+"""Texts with a class each, in tables."""
+
+import csv
+import gzip
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from triptych.data import LabelledText
+
+SEPARATORS = "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"  # of str.splitlines, but for the line feed
+HARD = ["", f"all of{SEPARATORS}them", "\rlone", "mid\ufeffdle", ' 5" "x" ""', "'a', \\t \\", "\x00", "null", "NaN"]
+FORMATS = ["tsv", "csv", "jsonl"]
+
+any_text = st.text(
+    st.sampled_from('\n\r,"\t \ufeff' + SEPARATORS) | st.characters(exclude_categories=["Cs"]), max_size=8
+)
+one_line = any_text.map(lambda text: text.translate(dict.fromkeys(map(ord, "\n\t"), "_"))).filter(
+    lambda text: not text.endswith("\r")  # which would be half of a Windows line end
+)
+
+
+def write(path: Path, content: str | bytes) -> None:
+    data = content.encode() if isinstance(content, str) else content
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+
+
+def corpus(folder: Path, train: str, **options: Any) -> LabelledText:
+    given = {"validation": train, "test": train, "text": "text", "label": "label", "columns": None, "split_seed": 1}
+    return LabelledText(**{"dir": str(folder), "train": train, **given, **options})
+
+
+def read(folder: Path, name: str, content: str | bytes, **options: Any) -> list[tuple[str, str | None]]:
+    write(folder / name, content)
+    return [(e.text, e.label) for e in corpus(folder, name, **options).splits().train]
+
+
+def table(kind: str, rows: list[tuple[str, str]]) -> str:
+    """The simplest file with these rows."""
+    if kind == "jsonl":
+        return "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in rows)
+    out = io.StringIO(newline="")
+    csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_ALL).writerows([("text", "label"), *rows])
+    return out.getvalue() if kind == "csv" else "".join(f"{t}\t{label}\n" for t, label in [("text", "label"), *rows])
+
+
+def tables(fields: st.SearchStrategy[str]) -> st.SearchStrategy[list[tuple[str, str, str]]]:
+    return st.lists(st.tuples(fields, fields.filter(bool), fields), min_size=1, max_size=5)
+
+
+def hard(text: str = "") -> list[tuple[str, str, str]]:
+    return [(text + field, "a label", field) for field in HARD]
+
+
+orders = st.permutations(["text", "label", "more"])
+endings = st.sampled_from(["\n", "\r\n"])
+suffixes = st.sampled_from(["", ".gz"])
+
+
+class TestAnyTable:
+    """Written by somebody else's code."""
+
+    @settings(max_examples=100)
+    @given(
+        rows=tables(one_line), order=orders, end=endings, suffix=suffixes,
+        bom=st.booleans(), final=st.booleans(), header=st.booleans(),
+    )  # fmt: skip
+    @example(rows=hard(), order=["text", "label", "more"], end="\r\n", suffix="", bom=True, final=False, header=True)
+    @example(rows=hard(), order=["more", "text", "label"], end="\n", suffix=".gz", bom=False, final=True, header=False)
+    def test_of_tabs(
+        self, tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str, str]], order: list[str], end: str,
+        suffix: str, bom: bool, final: bool, header: bool,
+    ) -> None:  # fmt: skip
+        folder, name = tmp_path_factory.getbasetemp(), f"table.tsv{suffix}"
+        named = [dict(zip(("text", "label", "more"), row, strict=True)) for row in rows]
+        lines = ["\t".join(order)] * header + ["\t".join(row[column] for column in order) for row in named]
+        content = end.join(lines) + end * final
+        write(folder / name, content.encode("utf-8-sig" if bom or content.startswith("\ufeff") else "utf-8"))
+        data = corpus(folder, name, columns=None if header else order)
+        assert [(e.text, e.label) for e in data.splits().train] == [row[:2] for row in rows]
+        assert [e.place for e in data.splits().test] == [(folder / name, i + 1 + header) for i in range(len(rows))]
+
+    @settings(max_examples=100)
+    @given(
+        rows=tables(any_text), order=orders, suffix=suffixes, bom=st.booleans(), header=st.booleans(),
+        style=st.sampled_from([("\r\n", csv.QUOTE_MINIMAL), ("\r\n", csv.QUOTE_ALL), ("\n", csv.QUOTE_ALL)]),
+    )  # fmt: skip
+    @example(
+        rows=hard('1,\n\n"2"'), order=["text", "more", "label"], suffix="", bom=True, header=True,
+        style=("\r\n", csv.QUOTE_MINIMAL),
+    )  # fmt: skip
+    def test_of_commas(
+        self, tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str, str]], order: list[str],
+        suffix: str, bom: bool, header: bool, style: tuple[str, int],
+    ) -> None:  # fmt: skip
+        """Windows line ends become line feeds within quotes, too."""
+        folder, name = tmp_path_factory.getbasetemp(), f"table.csv{suffix}"
+        out = io.StringIO(newline="")
+        writer = csv.writer(out, lineterminator=style[0], quoting=style[1])
+        if header:
+            writer.writerow(order)
+        places = []
+        for row in rows:
+            places.append((folder / name, out.getvalue().count("\n") + 1))
+            named = dict(zip(("text", "label", "more"), row, strict=True))
+            writer.writerow([named[column] for column in order])
+        content = out.getvalue()
+        write(folder / name, content.encode("utf-8-sig" if bom or content.startswith("\ufeff") else "utf-8"))
+        data = corpus(folder, name, columns=None if header else order)
+        read = [(e.text, e.label) for e in data.splits().train]
+        assert read == [tuple(field.replace("\r\n", "\n") for field in row[:2]) for row in rows]
+        assert [e.place for e in data.splits().test] == places
+
+    @settings(max_examples=100)
+    @given(
+        rows=tables(any_text), order=orders, end=endings, suffix=suffixes, bom=st.booleans(), final=st.booleans(),
+        escaped=st.booleans(),
+    )  # fmt: skip
+    @example(
+        rows=hard("\r\n\t\U0001f469"), order=["text", "more", "label"], end="\r\n", suffix="", bom=True, final=False,
+        escaped=False,
+    )  # fmt: skip
+    def test_of_json(
+        self, tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str, str]], order: list[str], end: str,
+        suffix: str, bom: bool, final: bool, escaped: bool,
+    ) -> None:  # fmt: skip
+        folder, name = tmp_path_factory.getbasetemp(), f"table.jsonl{suffix}"
+        named = [dict(zip(("text", "label", "more"), row, strict=True)) for row in rows]
+        lines = [json.dumps({column: row[column] for column in order}, ensure_ascii=escaped) for row in named]
+        write(folder / name, (end.join(lines) + end * final).encode("utf-8-sig" if bom else "utf-8"))
+        examples = corpus(folder, name).splits().train
+        assert [(e.text, e.label) for e in examples] == [row[:2] for row in rows]
+        assert [e.place for e in examples] == [(folder / name, i + 1) for i in range(len(rows))]
+
+
+class TestTsv:
+    @pytest.mark.parametrize("field", ['"', '"quoted"', 'in"side', '"open', "a,b", "\\t\\n", "'", '""'])
+    def test_fields_are_kept_as_they_stand(self, tmp_path: Path, field: str) -> None:
+        assert read(tmp_path, "x.tsv", f"text\tlabel\n{field}\t{field}\n") == [(field, field)]
+
+
+class TestCsv:
+    @pytest.mark.parametrize(
+        ("field", "text"),
+        [
+            ('"a,b"', "a,b"),
+            ('"a\r\nb\n\nc"', "a\nb\n\nc"),
+            ('"say ""hi"""', 'say "hi"'),
+            ('5" disk', '5" disk'),
+            ('"\rlone\r"', "\rlone\r"),
+            ('""', ""),
+            ("", ""),
+            (" a ", " a "),
+            ("a\tb'c\\n", "a\tb'c\\n"),
+            pytest.param("x" * 131072, "x" * 131072, id="long"),
+        ],
+    )
+    def test_fields(self, tmp_path: Path, field: str, text: str) -> None:
+        assert read(tmp_path, "x.csv", f"text,label\n{field},a\n") == [(text, "a")]
+
+    @pytest.mark.parametrize(
+        ("row", "message"),
+        [
+            ('"open,a\nmore,b\n', "not CSV"),
+            ('"a"b,c\n', "not CSV"),
+            ("a\rb,c\n", "not CSV"),
+            pytest.param("x" * 131073 + ",a\n", r"not CSV \(field larger than field limit \(131072\)\)", id="too long"),
+            ("a\n", "1 fields; expected 2, text, label"),
+            ("a,b,c\n", "3 fields; expected 2, text, label"),
+            ("a,b,\n", "3 fields; expected 2, text, label"),
+            ("\na,b\n", "0 fields; expected 2, text, label"),
+            (" \na,b\n", "1 fields; expected 2, text, label"),
+            ('a,""\n', r"the label \(label\) is empty"),
+        ],
+    )
+    @pytest.mark.parametrize("end", ["\n", "\r\n"])
+    def test_a_bad_row_is_named_by_its_first_line(self, tmp_path: Path, row: str, message: str, end: str) -> None:
+        """Which is counted in lines of the file, of which the rows before have several."""
+        content = f'text,label\n"one\n\u2028\x85\x0btwo\rthree\n",a\n"4 ""\n",b\n{row}'.replace("\n", end)
+        with pytest.raises(ValueError, match=rf"/x\.csv, line 7: {message}"):
+            read(tmp_path, "x.csv", content)
+
+
+class TestJson:
+    @pytest.mark.parametrize(
+        ("label", "name"),
+        [
+            (1, "1"),
+            (-7, "-7"),
+            (0, "0"),
+            (1.5, "1.5"),
+            (2.0, "2.0"),
+            pytest.param(10**400, f"{10**400}", id="huge"),
+            (True, "True"),
+            (False, "False"),
+            ("x", "x"),
+        ],
+    )
+    def test_labels(self, tmp_path: Path, label: object, name: str) -> None:
+        assert read(tmp_path, "x.jsonl", json.dumps({"text": "a", "label": label})) == [("a", name)]
+
+    @pytest.mark.parametrize("more", [None, [1, {"a": None}], {"text": 1}, float("nan"), "x"])
+    def test_other_columns_are_ignored(self, tmp_path: Path, more: object) -> None:
+        assert read(tmp_path, "x.jsonl", json.dumps({"more": more, "text": "a", "label": "b"})) == [("a", "b")]
+
+    @pytest.mark.parametrize(
+        ("line", "message"),
+        [
+            ('{"text": "a", "label": }', "not JSON"),
+            ('{"text": "a", "label": "b"', "not JSON"),
+            ('{"text": "a", "label": "b"} {}', "not JSON"),
+            ("{'text': 'a', 'label': 'b'}", "not JSON"),
+            ('{"text": "a\tb", "label": "b"}', "not JSON"),
+            ('{"text": "a", "label": 1, "text": "b"}', r"not JSON \(text twice in an object\)"),
+            ('{"text": "a", "label": ' + "1" * 5000 + "}", "not JSON"),
+            ('{"text": ' + "[" * 100_000, "not JSON"),
+            ('\ufeff{"text": "a", "label": "b"}', "not JSON"),
+            ("", "not JSON"),
+            (" \t ", "not JSON"),
+            ("[1, 2]", "expected a JSON object"),
+            ('"text"', "expected a JSON object"),
+            ("null", "expected a JSON object"),
+            ('{"text": null, "label": "b"}', "text is null; expected a text"),
+            ('{"text": 5, "label": "b"}', "text is 5; expected a text"),
+            ('{"text": ["a"], "label": "b"}', r'text is \["a"\]; expected a text'),
+            ('{"text": "a", "label": null}', "label is null; expected a label"),
+            ('{"text": "a", "label": NaN}', "label is NaN; expected a label"),
+            ('{"text": "a", "label": -1e999}', "label is -Infinity; expected a label"),
+            ('{"text": "a", "label": ["b"]}', r'label is \["b"\]; expected a label'),
+            ('{"text": "a", "label": {}}', r"label is \{\}; expected a label"),
+            ('{"text": "a", "label": ""}', r"the label \(label\) is empty"),
+            ('{"text": "a", "Label": "b"}', r"no column label \(data\.label=label\); there are text, Label"),
+            ('{"label": "b"}', r"no column text \(data\.text=text\); there are label"),
+            (r'{"text": "\ud83d", "label": "b"}', r"text is \"\\ud83d\"; expected a text"),
+            (r'{"text": "a", "label": "b\udc00"}', r"label is \"b\\udc00\"; expected a label"),
+        ],
+    )
+    def test_a_bad_row_is_named_by_its_line(self, tmp_path: Path, line: str, message: str) -> None:
+        content = '{"text": "\u2028\x85", "label": "a"}\r\n{"text": "", "label": "b"}\r\n' + line + "\r\n"
+        with pytest.raises(ValueError, match=rf"/x\.jsonl, line 3: {message}"):
+            read(tmp_path, "x.jsonl", content)
+
+
+class TestColumns:
+    @pytest.mark.parametrize("kind", FORMATS)
+    def test_have_the_names_that_are_given(self, tmp_path: Path, kind: str) -> None:
+        content = table(kind, [("a", "b"), ("c", "d")])
+        assert read(tmp_path, f"x.{kind}", content, text="label", label="text") == [("b", "a"), ("d", "c")]
+
+    @pytest.mark.parametrize("kind", ["tsv", "csv"])
+    def test_may_be_named_by_the_configuration(self, tmp_path: Path, kind: str) -> None:
+        """The first line is then an example."""
+        content = table(kind, [("a", "b")])
+        assert read(tmp_path, f"x.{kind}", content, columns=["text", "label"]) == [("text", "label"), ("a", "b")]
+
+    @pytest.mark.parametrize("kind", FORMATS)
+    def test_that_are_missing_are_named_with_those_that_exist(self, tmp_path: Path, kind: str) -> None:
+        content, line = table(kind, [("a", "b")]), 1 if kind == "jsonl" else 2
+        message = rf"/x\.{kind}, line {line}: no column sentence \(data\.text=sentence\); there are text, label$"
+        with pytest.raises(ValueError, match=message):
+            read(tmp_path, f"x.{kind}", content, text="sentence")
+
+    @pytest.mark.parametrize(("kind", "separator"), [("tsv", "\t"), ("csv", ",")])
+    def test_are_all_needed_in_each_row(self, tmp_path: Path, kind: str, separator: str) -> None:
+        content = f"a{separator}b\n\na{separator}b\n"
+        for columns, message in [
+            (["text", "label"], rf"line 2: {int(kind == 'tsv')} fields; expected 2, text, label \(data\.columns\)"),
+            (["text", "label", "more"], r"line 1: 2 fields; expected 3, text, label, more \(data\.columns\)"),
+            (["text"], r"line 1: 2 fields; expected 1, text \(data\.columns\)"),
+            (None, r"line 2: \d fields; expected 2, a, b \(line 1\)"),
+        ]:
+            with pytest.raises(ValueError, match=rf"/x\.{kind}, {message}$"):
+                read(tmp_path, f"x.{kind}", content, columns=columns)
+
+    @pytest.mark.parametrize(("kind", "separator"), [("tsv", "\t"), ("csv", ",")])
+    def test_with_the_same_name_are_refused(self, tmp_path: Path, kind: str, separator: str) -> None:
+        names = ["text", "label", "text"]
+        row = separator.join(["a", "b", "c"]) + "\n"
+        with pytest.raises(ValueError, match=rf"/x\.{kind}, line 1: the columns text, label, text; expected different"):
+            read(tmp_path, f"x.{kind}", separator.join(names) + "\n" + row)
+        with pytest.raises(ValueError, match=r"^data\.columns=\['text', 'label', 'text'\]: expected different names"):
+            read(tmp_path, f"x.{kind}", row, columns=names)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [(f"x.{kind}", content) for kind in FORMATS for content in ("", "\ufeff")]
+    + [("x.tsv", "text\tlabel\n"), ("x.csv", "text,label"), ("x.csv", "\ufeffother,names\r\n")],
+)
+def test_a_table_without_rows_is_refused(tmp_path: Path, name: str, content: str) -> None:
+    with pytest.raises(ValueError, match=rf"/{re.escape(name)}: no rows"):
+        read(tmp_path, name, content)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [("", "1 fields; expected 2, text, label"), ("a", "1 fields; expected 2"), ("a\tb\tc", "3 fields; expected 2"),
+     ("a\tb\t", "3 fields"), ("a\t", r"the label \(label\) is empty")],
+)  # fmt: skip
+def test_a_bad_row_of_tabs_is_named_by_its_line(tmp_path: Path, row: str, message: str) -> None:
+    with pytest.raises(ValueError, match=rf"/x\.tsv, line 3: {message}"):
+        read(tmp_path, "x.tsv", f"text\tlabel\r\n\u2028\x85\r\x0b\ta\r\n{row}\r\n")
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_what_is_not_utf8_is_named_by_file_and_line(tmp_path: Path, kind: str, suffix: str) -> None:
+    content = table(kind, [("a", "b")]).encode() + b'{"text": "\xe4"}\n'
+    name, line = f"x.{kind}{suffix}", 2 if kind == "jsonl" else 3
+    with pytest.raises(ValueError, match=rf"/{re.escape(name)}, line {line}: not UTF-8"):
+        read(tmp_path, name, content)
+
+
+def test_a_damaged_gz_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x.csv.gz").write_bytes(gzip.compress(b"text,label\na,b\n")[:-1])
+    with pytest.raises(ValueError, match=r"/x\.csv\.gz: not a whole gzip file"):
+        corpus(tmp_path, "x.csv.gz").splits()
+
+
+@pytest.mark.parametrize(
+    ("labels", "order"),
+    [
+        (["b", "a", "B", "b"], ["B", "a", "b"]),
+        (["10", "9", "-1", "0"], ["-1", "0", "9", "10"]),
+        (["10", "9", "x"], ["10", "9", "x"]),
+        (["10.0", "2.5", "9"], ["2.5", "9", "10.0"]),
+        (["1", "001", "+1", "01", " 1", "1 ", "0001", "0"], ["0", " 1", "+1", "0001", "001", "01", "1", "1 "]),
+        (["nan", "1", "inf", "0", "nano"], ["0", "1", "inf", "nan", "nano"]),
+    ],
+)
+def test_the_classes_are_in_order(tmp_path: Path, labels: list[str], order: list[str]) -> None:
+    """As numbers, if they are; where these are equal, as texts."""
+    write(tmp_path / "x.tsv", table("tsv", [("a", label) for label in labels]))
+    assert corpus(tmp_path, "x.tsv").facts.labels == tuple(order)
+
+
+def test_the_classes_are_those_of_training(tmp_path: Path) -> None:
+    """It is the task that refuses others: it knows the classes of a trained model."""
+    write(tmp_path / "x.tsv", table("tsv", [("a", "2"), ("b", "1")]))
+    write(tmp_path / "y.csv", table("csv", [("c", "3")]))
+    write(tmp_path / "z.jsonl.gz", table("jsonl", [("d", "0")]))
+    data = corpus(tmp_path, "x.tsv", validation="y.csv", test="z.jsonl.gz")
+    assert data.facts.labels == ("1", "2")
+    assert [(e.text, e.label) for e in (*data.splits().validation, *data.splits().test)] == [("c", "3"), ("d", "0")]
+    assert data.splits().test[0].where == f"{tmp_path / 'z.jsonl.gz'}, line 1"
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_shares_keep_text_and_label_together(tmp_path: Path, kind: str) -> None:
+    rows = [(f"text {i:02}", str(i)) for i in range(50)]
+    write(tmp_path / f"x.{kind}", table(kind, rows))
+    data = corpus(tmp_path, f"x.{kind}", validation=0.2, test=0.3)
+    parts = [data.splits().train, data.splits().validation, data.splits().test]
+    assert [len(part) for part in parts] == [25, 10, 15]
+    assert sorted((e.text, e.label) for part in parts for e in part) == rows
+    assert data.facts.labels == tuple(e.label for e in parts[0])
+    assert data.splits() == corpus(tmp_path, f"x.{kind}", validation=0.2, test=0.3).splits()
+    assert data.splits() != corpus(tmp_path, f"x.{kind}", validation=0.2, test=0.3, split_seed=2).splits()
+
+
+@pytest.mark.parametrize("key", ["train", "validation", "test"])
+def test_names_of_files_are_checked_at_once(tmp_path: Path, key: str) -> None:
+    for name in ("x.tsv", "x.txt", "x.tsv.zip", "x.TSV", "tsv"):
+        write(tmp_path / name, table("tsv", [("a", "b")]))
+    given = {"train": "x.tsv", "validation": "x.tsv", "test": "x.tsv"}
+    for name in ("x.txt", "x.tsv.zip", "x.TSV", "tsv"):
+        with pytest.raises(ValueError, match=rf"^data\.{key}={name}: expected a name that ends in \.tsv, \.csv, \.jso"):
+            corpus(tmp_path, **{**given, key: name})
+    with pytest.raises(ValueError, match=rf"^data\.{key}=y\.tsv: no such file .*did you mean x\.tsv"):
+        corpus(tmp_path, **{**given, key: "y.tsv"})
+
+
+def test_refuses_shares_that_leave_nothing(tmp_path: Path) -> None:
+    write(tmp_path / "x.tsv", table("tsv", [("a", "b")]))
+    with pytest.raises(ValueError, match=r"data\.validation=0\.5 and data\.test=0\.5"):
+        corpus(tmp_path, "x.tsv", validation=0.5, test=0.5)
+
+
+def test_serves_classification_and_language_models(tmp_path: Path) -> None:
+    write(tmp_path / "x.tsv", table("tsv", [("a", "b")]))
+    data = corpus(tmp_path, "x.tsv")
+    assert data.tasks == ("classification", "language_modeling")
+    assert not data.facts.is_stream
+    assert data.optimum("classification", "full", []) == {}

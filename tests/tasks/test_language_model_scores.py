@@ -1,0 +1,200 @@
+"""The scores of a language model, against the text itself and log-softmax in float64."""
+
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import lightning as L
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+from triptych.data import Batch, BytePairs, Bytes, Characters, CorpusFacts, Encoded, Example, Tokenizer, collate
+from triptych.data.prefix import prefix_length
+from triptych.data.windows import Windows
+from triptych.optim import AdamW, Linear
+from triptych.tasks import LanguageModeling, Setup
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*treespec, LeafSpec"),  # of torch, about Lightning
+    pytest.mark.filterwarnings("ignore:.*does not have many workers"),
+]
+
+Build = Callable[..., Any]
+
+TEXT = "\tOne of the  lines \n \n= é Öl 日本 =\r\n\n and of the other, no end of the " + "of the\n" * 3
+LINES = ["of the line", " é  日本\t", "", "a", "two\nin one \n", "other of the lines"]
+SEEN = [TEXT, *LINES, "\x1f"]
+TOKENIZERS: dict[str, Tokenizer] = {
+    "bytes": Bytes().train(SEEN),
+    "characters": Characters().train(SEEN),
+    "bpe": BytePairs(vocab_size=290).train(SEEN),
+}
+ARCHITECTURES = ("decoder_only", "full")
+every_tokenizer = pytest.mark.parametrize("tokenizer", TOKENIZERS.values(), ids=TOKENIZERS.keys())
+every_architecture = pytest.mark.parametrize("architecture", ARCHITECTURES)
+
+
+def num_words(text: str) -> int:
+    """As Penn Treebank and WikiText count: each end of a line is a word too."""
+    return len(text.split()) + text.count("\n")
+
+
+@cache
+def make_task(build: Build, architecture: str, tokenizer: Tokenizer, *, is_stream: bool) -> LanguageModeling:
+    torch.manual_seed(0)
+    setup = Setup(
+        network=build(architecture, vocab_size=tokenizer.vocab_size, max_length=64),
+        tokenizer=tokenizer,
+        corpus=CorpusFacts(is_stream=is_stream),
+        optimizer=AdamW(lr=1e-2, beta1=0.9, beta2=0.98, eps=1e-9, weight_decay=0.01),
+        schedule=Linear(warmup_steps=2, max_steps=10, min_factor=0.0),
+        seed=0,
+        max_length=64,
+    )
+    return LanguageModeling(setup, label_smoothing=0.0, max_new_tokens=5).eval()
+
+
+def windows(task: LanguageModeling, text: str, length: int) -> list[Encoded]:
+    """As an evaluation reads a long text."""
+    (ids,) = task.tokenizer.encode([text])
+    split = Windows(np.array(ids), length=length, stride=length, encode=task.encode_window)
+    return [split[i] for i in range(len(split.sizes))]
+
+
+def batches(items: list[Encoded], size: int) -> list[Batch]:
+    return [collate(items[i : i + size]) for i in range(0, len(items), size)]
+
+
+def nats_of(task: LanguageModeling, items: list[Encoded]) -> float:
+    """The negative log-likelihood of all labels, each row by itself."""
+    total = 0.0
+    with torch.no_grad():
+        for item in items:
+            inputs = [torch.from_numpy(ids)[None] for ids in (item.source, item.tokens) if ids is not None]
+            log_probs = task.network(*inputs)[0].double().log_softmax(-1)
+            total -= sum(float(row[label]) for row, label in zip(log_probs, item.labels, strict=True))
+    return total
+
+
+def validate(task: LanguageModeling, items: list[Encoded], batch_size: int) -> dict[str, float]:
+    trainer = L.Trainer(
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        use_distributed_sampler=False,
+    )
+    loader: DataLoader[Any] = DataLoader(batches(items, batch_size), batch_size=None)  # type: ignore[arg-type]
+    return dict(trainer.validate(task, loader, verbose=False)[0])
+
+
+def sums(task: LanguageModeling, items: list[Encoded], batch_size: int = 64) -> dict[str, float]:
+    """What the metrics add up, whatever the network says."""
+    metrics = task.make_metrics()
+    for batch in batches(items, batch_size):
+        task.update_metrics(metrics, batch, torch.zeros(*batch.labels.shape, task.tokenizer.vocab_size))
+    return {name: float(metric.compute()) for name, metric in metrics.items() if name != "token_accuracy"}
+
+
+class TestLines:
+    @every_tokenizer
+    @pytest.mark.parametrize("batch_size", [1, 4, 64])
+    def test_of_the_decoder_only_model(self, build: Build, tokenizer: Tokenizer, batch_size: int) -> None:
+        """The end of each line is a word, and no character."""
+        task = make_task(build, "decoder_only", tokenizer, is_stream=False)
+        items = task.encode([Example(line) for line in LINES])
+        nats = nats_of(task, items)
+        metrics = validate(task, items, batch_size)
+        words = sum(num_words(line) + 1 for line in LINES)
+        assert metrics["val/word_perplexity"] == pytest.approx(math.exp(nats / words), rel=1e-5)
+        assert metrics["val/nats_per_character"] == pytest.approx(nats / len("".join(LINES)), rel=1e-6)
+
+    @every_tokenizer
+    @pytest.mark.parametrize("batch_size", [1, 4, 64])
+    def test_of_the_full_model(self, build: Build, tokenizer: Tokenizer, batch_size: int) -> None:
+        """The characters of the continuations; whether these begin with a word, their decoder does not read."""
+        task = make_task(build, "full", tokenizer, is_stream=False)
+        items = task.encode([Example(line) for line in LINES])
+        metrics = validate(task, items, batch_size)
+        characters = sum(len(line) - prefix_length(line) for line in LINES)
+        assert metrics["val/nats_per_character"] == pytest.approx(nats_of(task, items) / characters, rel=1e-6)
+        assert "val/word_perplexity" not in metrics
+
+    def test_an_unknown_character_is_one(self, build: Build) -> None:
+        task = make_task(build, "decoder_only", TOKENIZERS["characters"], is_stream=False)
+        counts = sums(task, task.encode([Example("ŵŵ of ŵ")]))
+        assert (counts["characters"], counts["words"], counts["bytes"]) == (7, 3 + 1, 4)
+
+
+class TestStream:
+    @every_tokenizer
+    @pytest.mark.parametrize("length", [1, 3, 16, 64])
+    def test_of_the_decoder_only_model(self, build: Build, tokenizer: Tokenizer, length: int) -> None:
+        """All but the first token is scored: the tab that the text begins with, neither a word nor a part of one."""
+        task = make_task(build, "decoder_only", tokenizer, is_stream=True)
+        items = windows(task, TEXT, length)
+        assert tokenizer.decode(items[0].tokens[:1].tolist()) == "\t"
+        nats = nats_of(task, items)
+        metrics = validate(task, items, 4)
+        assert metrics["val/word_perplexity"] == pytest.approx(math.exp(nats / num_words(TEXT)), rel=1e-5)
+        assert metrics["val/nats_per_character"] == pytest.approx(nats / (len(TEXT) - 1), rel=1e-6)
+
+    @settings(max_examples=100)
+    @given(
+        text=st.lists(st.sampled_from([*TEXT, "of the\n", " \n", "\r\n"]), min_size=1, max_size=60).map("".join),
+        length=st.integers(1, 20),
+        batch_size=st.integers(1, 5),
+    )
+    @every_tokenizer
+    def test_counts_do_not_depend_on_tokenizer_window_and_batch(
+        self, build: Build, tokenizer: Tokenizer, text: str, length: int, batch_size: int
+    ) -> None:
+        text = "\x1f" + text  # a blank that is a token by itself, which is not scored
+        task = make_task(build, "decoder_only", tokenizer, is_stream=True)
+        counts = sums(task, windows(task, text, length), batch_size)
+        assert counts["words"] == num_words(text)
+        assert counts["characters"] == len(text) - 1
+        assert counts["bytes"] == len(text.encode()) - 1
+
+    @every_tokenizer
+    def test_of_the_full_model(self, build: Build, tokenizer: Tokenizer) -> None:
+        """Characters that begin in the second halves of the windows."""
+        task = make_task(build, "full", tokenizer, is_stream=True)
+        items = windows(task, TEXT, 15)
+        metrics = validate(task, items, 4)
+        (ids,) = tokenizer.encode([TEXT])
+        characters = 0
+        for i, item in enumerate(items):
+            assert item.source is not None
+            start = 15 * i + len(item.source)
+            end = start + len(item.labels)  # a character that was only begun is one of decode's, too
+            characters += len(tokenizer.decode(ids[:end])) - len(tokenizer.decode(ids[:start]))
+        assert metrics["val/nats_per_character"] == pytest.approx(nats_of(task, items) / characters, rel=1e-6)
+        assert "val/word_perplexity" not in metrics
+
+
+@pytest.mark.parametrize("text", ["a" * 5, "\t" * 5 + "x" * 3000], ids=["no word", "a word of many letters"])
+def test_a_text_without_words_has_no_finite_perplexity_a_word(build: Build, text: str) -> None:
+    """That it begins with a word is not scored."""
+    task = make_task(build, "decoder_only", TOKENIZERS["bytes"], is_stream=True)
+    counts = sums(task, windows(task, text, 64))
+    assert counts["words"] == text.startswith("\t")
+    scores = task.derived_metrics({"loss": math.log(262), "token_accuracy": 0.0, **counts})
+    assert scores["word_perplexity"] == math.inf
+    assert math.isfinite(scores["nats_per_character"])
+
+
+@every_architecture
+@every_tokenizer
+def test_padding_and_what_is_ignored_stand_for_nothing(build: Build, architecture: str, tokenizer: Tokenizer) -> None:
+    task = make_task(build, architecture, tokenizer, is_stream=False)
+    items = task.encode([Example(line) for line in LINES])
+    alone = [sums(task, [item]) for item in items]
+    for name in ("nats", "bytes", "characters", "words"):
+        assert sums(task, items)[name] == pytest.approx(sum(counts[name] for counts in alone), rel=1e-12)
