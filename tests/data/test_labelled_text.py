@@ -197,8 +197,8 @@ class TestJson:
             (1.5, "1.5"),
             (2.0, "2.0"),
             pytest.param(10**400, f"{10**400}", id="huge"),
-            (True, "True"),
-            (False, "False"),
+            (True, "true"),
+            (False, "false"),
             ("x", "x"),
         ],
     )

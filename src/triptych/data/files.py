@@ -2,6 +2,7 @@
 
 import difflib
 import gzip
+import os
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -31,7 +32,8 @@ def find(dir: str, key: str, name: str) -> Path:
         raise ValueError(f"data.dir={dir}: no such folder ({folder.resolve()})")
     path = folder / name
     if not path.is_file():
-        there = sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
+        beside = path.parent if path.parent.is_dir() else folder
+        there = sorted(os.path.relpath(file, folder) for file in beside.iterdir() if file.is_file())
         like = difflib.get_close_matches(name, there, n=1)
         raise ValueError(f"{key}={name}: no such file in data.dir={dir}{f'; did you mean {like[0]}?' if like else ''}")
     return path

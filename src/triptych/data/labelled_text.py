@@ -61,6 +61,8 @@ class LabelledText:
             if isinstance(file, str):
                 if not file.removesuffix(".gz").endswith(FORMATS):
                     raise ValueError(f"data.{name}={file}: expected a name that ends in {', '.join(FORMATS)}, or .gz")
+                if columns is not None and file.removesuffix(".gz").endswith(".jsonl"):
+                    raise ValueError(f"data.columns={columns}: the rows of data.{name}={file} name their columns")
                 find(dir, f"data.{name}", file)
         if columns is not None and len(set(columns)) < len(columns):
             raise ValueError(f"data.columns={columns}: expected different names")
@@ -109,7 +111,8 @@ class LabelledText:
                 raise ValueError(f"{path}, line {line}: {self.label} is {json.dumps(label)}; expected a label")
             if label == "":
                 raise ValueError(f"{path}, line {line}: the label ({self.label}) is empty")
-            examples.append(Example(text, label=str(label), place=(path, line)))
+            name = label if isinstance(label, str) else json.dumps(label)  # true, not Python's True
+            examples.append(Example(text, label=name, place=(path, line)))
         if not examples:
             raise ValueError(f"{path}: no rows")
         return examples

@@ -18,6 +18,8 @@ from triptych.data.tokenizers import BOS, EOS, PAD
 from triptych.tasks.base import Prediction, mean_metric, token_accuracy
 from triptych.tasks.generative import GenerativeTask
 
+LARGEST_EXPONENT = 700  # exp of more is no float
+
 
 class LanguageModeling(GenerativeTask):
     """Gives each next token a probability.
@@ -121,19 +123,20 @@ class LanguageModeling(GenerativeTask):
         metrics["continuation_bytes"].update(sizes[continuation].sum())
 
     def derived_metrics(self, values: dict[str, float]) -> dict[str, float]:
-        """The scores that the class describes; the perplexity a word of a text without words is infinite."""
+        """The scores that the class describes. A text may be one long word (genomes are): then there is no perplexity a
+        word that a float could hold."""
         bits = values["nats"] / math.log(2)
         continuation_bits = values["continuation_nats"] / math.log(2)
         derived = {
             "loss": values["loss"],
-            "perplexity": math.exp(values["loss"]),
+            "perplexity": math.exp(min(values["loss"], LARGEST_EXPONENT)),
             "token_accuracy": values["token_accuracy"],
             "bits_per_byte": bits / values["bytes"],
             "nats_per_character": values["nats"] / values["characters"],
         }
         if self.architecture == "decoder_only":
-            nats = torch.tensor(values["nats"], dtype=torch.float64)  # unlike math's, its exp and / may be infinite
-            derived["word_perplexity"] = float((nats / values["words"]).exp())
+            if values["nats"] < LARGEST_EXPONENT * values["words"]:
+                derived["word_perplexity"] = math.exp(values["nats"] / values["words"])
             derived["continuation_bits_per_byte"] = continuation_bits / values["continuation_bytes"]
         return derived
 
