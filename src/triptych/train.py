@@ -113,7 +113,8 @@ def train(config: DictConfig) -> None:
         for name, value in metrics.items():
             optimum = record["optimum"].get(name)
             best = "" if optimum is None else f" (best possible guesser: {optimum:.4f})"
-            log.info("%s = %.4f%s %s", name, value, best, signature(task, name))
+            how = signature(task, name)
+            log.info("%s = %.4f%s%s", name, value, best, f" ({how})" if how else "")
         show_confusion(task)
         failed = False
     finally:

@@ -178,3 +178,10 @@ def test_a_browser_draws_the_charts_without_a_complaint(page: Path, tmp_path: Pa
     drawn = unescape(done.stdout)
     assert "ceiling 99.3 %" in drawn
     assert "entropy 0.611 bits/byte" in drawn
+
+
+def test_a_translation_that_differs_is_not_called_wrong(write_run, tmp_path: Path) -> None:
+    """Where no best exact match is known, BLEU is the metric: many translations of a sentence are right."""
+    write_run("full", "translation", {"test/exact_match": 0.04, "test/bleu": 33.26})
+    compare([tmp_path], tmp_path / "page.html")
+    assert 'class="wrong"' not in (tmp_path / "page.html").read_text(encoding="utf-8")

@@ -42,7 +42,7 @@ class LabelledText:
             train on.
     """
 
-    tasks = ("classification", "language_modeling")
+    tasks = ("classification", "language_modeling", "denoising")
 
     def __init__(
         self,

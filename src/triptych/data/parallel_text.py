@@ -9,6 +9,7 @@ from triptych.data.files import check_shares, find, make_splits, read_lines
 
 class ParallelText:
     """Pairs of files in which line i of the one translates line i of the other. An empty line is an empty text.
+    Language models and denoising read the source sentences.
 
     Args:
         dir: folder of the files.
@@ -21,7 +22,7 @@ class ParallelText:
         ValueError: no such file, not two names, or shares that leave nothing to train on.
     """
 
-    tasks = ("translation", "language_modeling")
+    tasks = ("translation", "language_modeling", "denoising")
     facts = CorpusFacts()
 
     def __init__(

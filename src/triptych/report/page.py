@@ -11,6 +11,7 @@ from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
 from triptych.report.assets import LOGO, SCRIPT, STYLE, glyph
 from triptych.report.charts import Figure, loss_chart, result_chart, validation_chart
+from triptych.report.metrics import BLEU
 from triptych.report.records import ARCHITECTURES, Run
 from triptych.report.verdicts import Difference, Group, Verdict
 from triptych.report.wording import amount, duration
@@ -202,8 +203,7 @@ def _samples(group: Group) -> str:
     rows = []
     for (given, reference), answers in list(outputs.items())[:_MAX_SAMPLES]:
         cells = "".join(
-            f'<td class="sample" data-label="{ARCHITECTURES[name]}">'
-            f"{_answer(answers.get(name), reference, group.task)}</td>"
+            f'<td class="sample" data-label="{ARCHITECTURES[name]}">{_answer(answers.get(name), reference, group)}</td>'
             for name in shown
         )
         rows.append(
@@ -218,16 +218,16 @@ def _samples(group: Group) -> str:
     )
 
 
-def _answer(output: str | None, reference: str, task: str) -> str:
+def _answer(output: str | None, reference: str, group: Group) -> str:
     """An output, marked where the task has one right answer: as right, or as wrong with the differing characters."""
     if output is None:
         return '<span class="soft">no sample</span>'
-    if task not in _HAS_ONE_ANSWER:
+    if group.task not in _HAS_ONE_ANSWER or group.metric is BLEU:  # many translations of a sentence are right
         return f'<span dir="auto">{escape(output)}</span>'
     if output == reference:
         return f'<span class="right" dir="auto">{escape(output)}</span>'
     marked = escape(output)
-    if task == "translation":
+    if group.task == "translation":
         blocks = SequenceMatcher(None, reference, output, autojunk=False).get_opcodes()
         pieces = [(kind, escape(output[start:end])) for kind, _, _, start, end in blocks if start < end]
         marked = "".join(piece if kind == "equal" else f"<mark>{piece}</mark>" for kind, piece in pieces)
