@@ -26,7 +26,7 @@ def evaluate(config: DictConfig) -> None:
     if config.data is not None:
         trained.data = config.data
     check_corpus(task.name, target_of(trained, "data"))
-    trained.batch.eval_size = config.eval_size
+    trained.batch.eval_size = config.eval_size or trained.batch.eval_size
     set_search(task, config, ("num_beams", "length_penalty", "early_stopping"))
     show_metrics(str(checkpoint_file(config.checkpoint)), evaluation(trained, task), task)
 
