@@ -74,7 +74,7 @@ def shakespeare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     overrides = [o for o in TINY if not o.startswith("data.")]
     finished = run(
         "train", "experiment=shakespeare/decoder_only", f"data.dir={folder}", "data.train=my.txt", *overrides,
-        "shape.max_length=16", "logger=csv", "run_dir=run", cwd=folder,
+        "shape.max_length=16", "batch.eval_stride=8", "logger=csv", "run_dir=run", cwd=folder,
     )  # fmt: skip
     assert finished.returncode == 0, finished.stderr
     return folder / "run"
@@ -140,8 +140,9 @@ def test_evaluate_prints_what_training_printed(name: str, request: pytest.Fixtur
     finished = run("evaluate", "checkpoint=run", cwd=directory.parent)
     assert finished.returncode == 0, finished.stderr
     metrics = json.loads((directory / "summary.json").read_text())["metrics"]
-    printed = dict(line.strip("│ ").split("│") for line in finished.stdout.splitlines() if line.startswith("│"))
-    assert {k.strip(): float(v) for k, v in printed.items()} == {k: float(f"{v:.6g}") for k, v in metrics.items()}
+    rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in finished.stdout.splitlines()]
+    printed = {row[0]: float(row[1]) for row in rows if "/" in row[0] and len(row) > 1}
+    assert printed == {k: float(f"{v:.6g}") for k, v in metrics.items()}
 
 
 def test_same_seed_same_weights(classification: Path, tmp_path: Path) -> None:
@@ -424,13 +425,31 @@ class TestRealText:
         predicted = run("predict", "checkpoint=drop", cwd=folder, stdin="x" * 200 + "\n")
         assert "1 of 1 lines are truncated" in predicted.stderr
         assert json.loads(predicted.stdout)["label"] in ("0", "1")
+        (folder / "precious.txt").write_text("x\n")
+        refused = run("predict", "checkpoint=drop", "input=precious.txt", "output=./precious.txt", cwd=folder)
+        assert "would be lost" in refused.stderr
+        assert (folder / "precious.txt").read_text() == "x\n"
         refused = run("predict", "checkpoint=drop", "num_beams=2", cwd=folder, stdin="x\n")
         assert refused.returncode == 1
         assert "num_beams=2: classification writes no text" in refused.stderr
 
+    def test_evaluate_notices_other_data(self, folder: Path) -> None:
+        for name in ("x.en", "x.de"):
+            (folder / name).write_text("".join(f"line {i}\n" for i in range(20)))
+        finished = self.train("full", *self.PAIRS, "data.train=[x.en,x.de]", "run_dir=same", cwd=folder)
+        assert finished.returncode == 0, finished.stderr
+        assert run("evaluate", "checkpoint=same", cwd=folder).stderr == ""
+        (folder / "x.de").write_text("".join(f"Zeile {i}\n" for i in range(20)))
+        assert "not the examples of the training" in run("evaluate", "checkpoint=same", cwd=folder).stderr
+        refused = run("evaluate", "checkpoint=same", "data.test=[a.en,a.de]", cwd=folder)
+        assert refused.returncode == 1
+        assert "data.test=[a.en,a.de]: choose the corpus too" in refused.stderr
+
     @pytest.mark.parametrize(
         ("model", "overrides", "words"),
         [
+            ("full", (*PAIRS, "task.early_stopping=maybe"), ["task.early_stopping=maybe", "true, false, never"]),
+            ("encoder_only", (*TABLE, "data.columns=[text,label]"), ["a.tsv, line 1", "data.columns=null"]),
             ("full", (*PAIRS, "data.train=[a.en,short.de]"), ["a.en, line 20", "short.de", "20 and 19 lines"]),
             ("full", (*PAIRS, "data.train=[a.en,a.dee]"), ["a.dee", "did you mean a.de?"]),
             ("full", (*PAIRS, "task.bleu_tokenizer=31a"), ["task.bleu_tokenizer=31a", "13a"]),

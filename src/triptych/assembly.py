@@ -9,6 +9,7 @@ from typing import cast
 import lightning as L
 import numpy as np
 import torch
+from jaxtyping import Int
 from omegaconf import DictConfig, OmegaConf
 
 from triptych.config import ConfigError, build, nearest, target_of
@@ -23,6 +24,7 @@ from triptych.data import (
     Tokenizer,
     Windows,
 )
+from triptych.data.tokenizers import UNK
 from triptych.nn import Network
 from triptych.tasks import LanguageModeling, Setup, Task
 from triptych.tasks.generative import GenerativeTask
@@ -124,6 +126,7 @@ def encode_split(config: DictConfig, task: Task, examples: Sequence[Example], na
         lines = task.encode(examples)
         is_dropped = config.batch.too_long == "drop" and name == "train"
         kept = [item for item in lines if item.longest <= task.max_length] if is_dropped else task.fit(lines)
+        warn_of_unknown(np.concatenate([item.tokens for item in lines]), name)
         too_long = sum(item.longest > task.max_length for item in lines)
         if too_long:
             log.warning(
@@ -137,10 +140,18 @@ def encode_split(config: DictConfig, task: Task, examples: Sequence[Example], na
         return EncodedList(kept, too_long=too_long)
     assert isinstance(task, LanguageModeling)
     (ids,) = task.tokenizer.encode([examples[0].text])
+    warn_of_unknown(np.array(ids), name)
     if name == "train":  # training sees every window, evaluation scores every token once
         return Windows(np.array(ids), length=task.max_length, stride=1, encode=task.encode_window)
     stride = config.batch.eval_stride or task.max_length
     return Windows(np.array(ids), length=task.max_length, stride=stride, encode=task.encode_window, scores_once=True)
+
+
+def warn_of_unknown(tokens: Int[np.ndarray, " tokens"], name: str) -> None:
+    """Says how many tokens of a split are characters that the tokenizer does not know."""
+    unknown = int((tokens == UNK).sum())
+    if unknown:
+        log.warning("%s of %s %s tokens are <unk>", f"{unknown:,}", f"{len(tokens):,}", name)
 
 
 def make_data_module(config: DictConfig, task: Task, splits: Splits, *, training: bool = True) -> DataModule:

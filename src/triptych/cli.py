@@ -111,6 +111,10 @@ def check_arguments(arguments: list[str], command: str) -> None:
     takes_value |= {"--cfg", "-c", "--info", "-i", "--experimental-rerun"}
     known = {"--help", "-h", "--hydra-help", "--version", "--resolve", "--run", "-r", "--multirun", "-m", *takes_value}
     known |= {"--shell-completion", "-sc"}
+    if command == "evaluate" and not any(argument.startswith("data=") for argument in arguments):
+        for argument in arguments:
+            if argument.startswith("data."):
+                raise ConfigError(f"{argument}: choose the corpus too, such as data=parallel_text data.dir=...")
     for previous, argument in zip(["", *arguments], arguments, strict=False):
         name, equals, _ = argument.partition("=")
         if argument.startswith("-"):

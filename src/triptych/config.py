@@ -134,8 +134,7 @@ class EvaluateConfig:
     Attributes:
         checkpoint: file, or run directory (its newest checkpoint).
         data: another corpus than the one of the training; None: the same.
-        eval_size: examples of a batch; None: as in training. In exact arithmetic it changes no metric; in bf16, BLEU may
-            differ in the third digit behind the point.
+        eval_size: examples of a batch; None: as in training (in bf16 another size changes the last digits).
         num_beams: of the beam search; None: as in the training's configuration, also for the next two.
         length_penalty: see ``triptych.decoding.BeamSearch``.
         early_stopping: see ``triptych.decoding.BeamSearch``.
@@ -342,6 +341,8 @@ def _fits(value: object, hint: Any) -> bool:
 
 
 def _choices(hint: Any) -> list[object]:
+    if hint is bool:
+        return ["true", "false"]
     if typing.get_origin(hint) is Literal:
         return list(typing.get_args(hint))
     return [choice for part in typing.get_args(hint) for choice in _choices(part)]

@@ -1,5 +1,6 @@
 """``triptych evaluate``: the metrics of a checkpoint."""
 
+import logging
 import tempfile
 from typing import Any, cast
 
@@ -8,9 +9,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from triptych.assembly import check_corpus, checkpoint_file, make_data_module, measure, restore, set_search
 from triptych.config import ConfigError, build, target_of
-from triptych.data import Corpus
+from triptych.data import Corpus, sha256
 from triptych.results import show_metrics
 from triptych.tasks import Task
+
+log = logging.getLogger("triptych")
 
 
 def evaluate(config: DictConfig) -> None:
@@ -28,19 +31,24 @@ def evaluate(config: DictConfig) -> None:
     check_corpus(task.name, target_of(trained, "data"))
     trained.batch.eval_size = config.eval_size or trained.batch.eval_size
     set_search(task, config, ("num_beams", "length_penalty", "early_stopping"))
-    show_metrics(str(checkpoint_file(config.checkpoint)), evaluation(trained, task), task)
+    metrics = evaluation(trained, task, is_same_data=config.data is None)
+    show_metrics(str(checkpoint_file(config.checkpoint)), metrics, task)
 
 
-def evaluation(config: DictConfig, task: Task) -> dict[str, float]:
+def evaluation(config: DictConfig, task: Task, *, is_same_data: bool) -> dict[str, float]:
     """The metrics of a task on the validation and test splits of a corpus.
 
     Args:
         config: of the training, perhaps with another corpus.
         task: with its weights.
+        is_same_data: whether it should be the corpus of the training.
     """
     corpus: Corpus = build(config, "data")
     try:
-        data = make_data_module(config, task, corpus.splits(), training=False)
+        splits = corpus.splits()
+        if is_same_data and sha256(splits) != task.corpus.sha256:
+            log.warning("data: these are not the examples of the training any more; its figures cannot come out again")
+        data = make_data_module(config, task, splits, training=False)
     except ValueError as error:
         raise ConfigError(str(error)) from None
     settings = cast(dict[str, Any], OmegaConf.to_container(config.trainer, resolve=True))

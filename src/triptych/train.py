@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
@@ -62,8 +63,9 @@ def train(config: DictConfig) -> None:
             *(f"{count:,}" for count in counts[1:]),
         )
         tokenizer = train_tokenizer(config, splits)
-        complete(config, tokenizer, corpus.facts)
-        task = make_task(config, tokenizer, corpus.facts)
+        facts = replace(corpus.facts, sha256=sha256(splits))
+        complete(config, tokenizer, facts)
+        task = make_task(config, tokenizer, facts)
         data = make_data_module(config, task, splits)
         data.train_dataloader()  # refuses a batch size that cannot be split
     except ValueError as error:
@@ -230,7 +232,7 @@ def summary(
         "tested_weights": config.test_weights,
         "samples": samples(task, splits),
         "weights_sha256": weights_sha256(task),
-        "data_sha256": sha256(splits),
+        "data_sha256": task.corpus.sha256,
         "tokenizer_sha256": task.tokenizer.sha256,
         "git_commit": git_commit(),
         "versions": {name: version(name) for name in ("triptych", "torch", "lightning", "hydra-core", "tokenizers")},

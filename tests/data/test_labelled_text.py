@@ -257,12 +257,14 @@ class TestColumns:
     def test_may_be_named_by_the_configuration(self, tmp_path: Path, kind: str) -> None:
         """The first line is then an example."""
         content = table(kind, [("a", "b")])
-        assert read(tmp_path, f"x.{kind}", content, columns=["text", "label"]) == [("text", "label"), ("a", "b")]
+        assert read(tmp_path, f"x.{kind}", content, columns=["label", "text"]) == [("label", "text"), ("b", "a")]
+        with pytest.raises(ValueError, match=rf"/x\.{kind}, line 1: these are the names of the columns"):
+            read(tmp_path, f"x.{kind}", content, columns=["text", "label"])
 
     @pytest.mark.parametrize("kind", FORMATS)
     def test_that_are_missing_are_named_with_those_that_exist(self, tmp_path: Path, kind: str) -> None:
         content, line = table(kind, [("a", "b")]), 1 if kind == "jsonl" else 2
-        message = rf"/x\.{kind}, line {line}: no column sentence \(data\.text=sentence\); there are text, label$"
+        message = rf"/x\.{kind}, line {line}: no column sentence \(data\.text=sentence\); there are text, label"
         with pytest.raises(ValueError, match=message):
             read(tmp_path, f"x.{kind}", content, text="sentence")
 
@@ -385,6 +387,6 @@ def test_refuses_shares_that_leave_nothing(tmp_path: Path) -> None:
 def test_serves_classification_and_language_models(tmp_path: Path) -> None:
     write(tmp_path / "x.tsv", table("tsv", [("a", "b")]))
     data = corpus(tmp_path, "x.tsv")
-    assert data.tasks == ("classification", "language_modeling")
+    assert data.tasks == ("classification", "language_modeling", "denoising")
     assert not data.facts.is_stream
     assert data.optimum("classification", "full", []) == {}

@@ -17,12 +17,14 @@ class CorpusFacts:
         tag_labels: the classes of tagging.
         is_stream: whether the texts are long and are read in windows, not line by line.
         words_are_characters: whether the words that are tagged are single characters.
+        sha256: of the examples of the training; empty before they are read.
     """
 
     labels: tuple[str, ...] = ()
     tag_labels: tuple[str, ...] = ()
     is_stream: bool = False
     words_are_characters: bool = False
+    sha256: str = ""
 
     def as_plain(self) -> dict[str, Any]:
         """Plain containers, for a checkpoint."""

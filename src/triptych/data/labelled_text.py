@@ -100,9 +100,9 @@ class LabelledText:
         for line, row in rows:
             for key, column in (("text", self.text), ("label", self.label)):
                 if column not in row:
-                    raise ValueError(
-                        f"{path}, line {line}: no column {column} (data.{key}={column}); there are {', '.join(row)}"
-                    )
+                    hint = "" if ".jsonl" in file else " (no header line? name them by data.columns)"
+                    there = f"there are {', '.join(row)}{hint}"
+                    raise ValueError(f"{path}, line {line}: no column {column} (data.{key}={column}); {there}")
             text, label = row[self.text], row[self.label]
             if not isinstance(text, str) or HALF_A_PAIR.search(text):
                 raise ValueError(f"{path}, line {line}: {self.text} is {json.dumps(text)}; expected a text")
@@ -127,6 +127,8 @@ def _table_rows(path: Path, columns: list[str] | None) -> Iterator[tuple[int, di
             names = row
             if len(set(names)) < len(names):
                 raise ValueError(f"{path}, line {line}: the columns {', '.join(names)}; expected different names")
+        elif row == columns:
+            raise ValueError(f"{path}, line {line}: these are the names of the columns; leave data.columns=null")
         elif len(row) != len(names):
             raise ValueError(
                 f"{path}, line {line}: {len(row)} fields; expected {len(names)}, {', '.join(names)} "

@@ -36,7 +36,13 @@ class Classification(Task):
 
     @classmethod
     def num_outputs(cls, vocab_size: int, corpus: CorpusFacts) -> int:
-        """One for each class."""
+        """One for each class.
+
+        Raises:
+            ValueError: fewer than two classes.
+        """
+        if len(corpus.labels) < 2:
+            raise ValueError(f"data: the only label is {', '.join(corpus.labels)!r}; expected at least two classes")
         return len(corpus.labels)
 
     def encode(self, examples: Sequence[Example]) -> list[Encoded]:
@@ -50,7 +56,10 @@ class Classification(Task):
         for example, ids in zip(examples, self.tokenizer.encode([e.text for e in examples]), strict=True):
             tokens = np.array([BOS, *ids, EOS])
             if example.label not in numbers:
-                raise ValueError(f"{example.where}: label {example.label!r}; expected one of {', '.join(self.labels)}")
+                raise ValueError(
+                    f"{example.where}: label {example.label!r}; expected one of {', '.join(self.labels)} "
+                    "(the labels of the training split)"
+                )
             source = tokens if self.architecture == "full" else None
             encoded.append(Encoded(tokens, np.array([numbers[example.label]]), source, example=example))
         return encoded
