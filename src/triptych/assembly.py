@@ -126,7 +126,8 @@ def encode_split(config: DictConfig, task: Task, examples: Sequence[Example], na
         lines = task.encode(examples)
         is_dropped = config.batch.too_long == "drop" and name == "train"
         kept = [item for item in lines if item.longest <= task.max_length] if is_dropped else task.fit(lines)
-        warn_of_unknown(np.concatenate([item.tokens for item in lines]), name)
+        if lines:
+            warn_of_unknown(np.concatenate([item.tokens for item in lines]), name)
         too_long = sum(item.longest > task.max_length for item in lines)
         if too_long:
             log.warning(
