@@ -429,6 +429,8 @@ class TestRealText:
         refused = run("predict", "checkpoint=drop", "input=precious.txt", "output=./precious.txt", cwd=folder)
         assert "would be lost" in refused.stderr
         assert (folder / "precious.txt").read_text() == "x\n"
+        piped = run("predict", "checkpoint=drop", "output=precious.txt", cwd=folder, stdin="x\n")
+        assert piped.returncode == 0, piped.stderr  # an old answer is no input
         refused = run("predict", "checkpoint=drop", "num_beams=2", cwd=folder, stdin="x\n")
         assert refused.returncode == 1
         assert "num_beams=2: classification writes no text" in refused.stderr

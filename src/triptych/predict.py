@@ -41,7 +41,7 @@ def predict(config: DictConfig) -> None:
             raise ConfigError(f"{key}={config[key]}: expected at least 1")
     if config.input != "-" and not Path(config.input).is_file():
         raise ConfigError(f"input={config.input}: no such file")
-    if config.output != "-" and Path(config.output).exists() and Path(config.output).samefile(config.input):
+    if "-" not in (config.input, config.output) and Path(config.input).resolve() == Path(config.output).resolve():
         raise ConfigError(f"output={config.output} is the input, which would be lost; choose another file")
     _, task = restore(config.checkpoint)
     set_search(task, config, ("num_beams", "length_penalty", "early_stopping", "num_return_sequences"))
