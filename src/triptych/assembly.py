@@ -28,6 +28,7 @@ from triptych.data.tokenizers import UNK
 from triptych.nn import Network
 from triptych.tasks import LanguageModeling, Setup, Task
 from triptych.tasks.generative import GenerativeTask
+from triptych.training import read_checkpoint
 
 log = logging.getLogger("triptych")
 
@@ -99,6 +100,7 @@ def make_task(config: DictConfig, tokenizer: Tokenizer, corpus: CorpusFacts) -> 
         seed=config.seed,
         max_length=config.shape.max_length,
         truncates=config.batch.too_long != "error",
+        skips_not_finite=config.not_finite == "skip",
     )
     return cast(Task, build(config, "task", {"setup": setup}))
 
@@ -155,7 +157,9 @@ def warn_of_unknown(tokens: Int[np.ndarray, " tokens"], name: str) -> None:
         log.warning("%s of %s %s tokens are <unk>", f"{unknown:,}", f"{len(tokens):,}", name)
 
 
-def make_data_module(config: DictConfig, task: Task, splits: Splits, *, training: bool = True) -> DataModule:
+def make_data_module(
+    config: DictConfig, task: Task, splits: Splits, *, training: bool = True, world_size: int = 1
+) -> DataModule:
     """The loaders of the splits.
 
     Args:
@@ -163,6 +167,7 @@ def make_data_module(config: DictConfig, task: Task, splits: Splits, *, training
         task: lays the examples out.
         splits: the examples.
         training: whether the training split is needed.
+        world_size: number of processes.
     """
     return DataModule(
         train=encode_split(config, task, splits.train, "train") if training else None,
@@ -173,6 +178,7 @@ def make_data_module(config: DictConfig, task: Task, splits: Splits, *, training
         eval_batch_size=config.batch.eval_size,
         num_workers=config.batch.num_workers,
         seed=config.seed,
+        world_size=world_size,
     )
 
 
@@ -230,12 +236,10 @@ def restore(path: str | Path) -> tuple[DictConfig, Task]:
         ConfigError: a file that is not a checkpoint of Triptych.
     """
     path = checkpoint_file(path)
-    try:
-        # weights_only: a checkpoint is data, never code
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-        facts = checkpoint["triptych"]
-    except Exception as error:
-        raise ConfigError(f"checkpoint={path}: not a checkpoint of Triptych ({type(error).__name__})") from None
+    checkpoint = read_checkpoint(path)
+    if "triptych" not in checkpoint:
+        raise ConfigError(f"checkpoint={path}: not a checkpoint of Triptych")
+    facts = checkpoint["triptych"]
     config = OmegaConf.create(facts["config"])
     tokenizer = Tokenizer.from_json(facts["tokenizer"])
     corpus = CorpusFacts.from_plain(facts["corpus"])

@@ -3,13 +3,16 @@
 import argparse
 import logging
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from triptych.config import ConfigError, EvaluateConfig, PredictConfig, TrainConfig, nearest
+from triptych.signals import Interruption, catch, requeue
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -45,6 +48,11 @@ def main() -> int:
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except Interruption as interruption:
+        job = requeue() if interruption.signum == signal.SIGUSR1 else None
+        what = "the same command goes on from there" if job is None else f"job {job} is back in the queue"
+        print(f"{interruption}; {what}", file=sys.stderr)
+        return interruption.status
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
@@ -137,25 +145,36 @@ def task_function(command: str, failures: list[Exception]) -> "Callable[[DictCon
     def run(config: "DictConfig") -> None:
         from omegaconf import OmegaConf
 
+        from triptych.launch import locked
+
         if command != "train" and OmegaConf.is_missing(config, "checkpoint"):
             failures.append(ConfigError("checkpoint is missing: give checkpoint=RUN, a run directory or a file"))
             return
+        try:
+            # before the imports, which take longer than an answer should
+            with locked(Path(config.run_dir)) if command == "train" else nullcontext():
+                if command == "train":
+                    catch(signal.SIGUSR1)  # a scheduler's warning may come before the training begins
+                work(config)
+        except Exception as error:
+            failures.append(error)
+
+    def work(config: "DictConfig") -> None:
         import triptych.evaluate
         import triptych.predict
         import triptych.train
 
         # Advice of the libraries about what is settled here. (Lightning sets its level when it is imported.)
-        for message in ("Experiment logs directory", ".*LeafSpec.*", ".*does not have many workers"):
+        known = ("Experiment logs directory", ".*LeafSpec.*", ".*does not have many workers")
+        for message in (*known, ".*sync_dist=True", "The .srun. command is available"):
             warnings.filterwarnings("ignore", message=message)
-        logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+        for name in ("lightning.pytorch", "lightning.fabric"):
+            logging.getLogger(name).setLevel(logging.WARNING)
         functions = {
             "train": triptych.train.train,
             "evaluate": triptych.evaluate.evaluate,
             "predict": triptych.predict.predict,
         }
-        try:
-            functions[command](config)
-        except Exception as error:
-            failures.append(error)
+        functions[command](config)
 
     return run

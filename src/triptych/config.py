@@ -26,6 +26,11 @@ class ConfigError(ValueError):
     """A mistake in the configuration; the message is for the user."""
 
 
+class RunError(RuntimeError):
+    """A run that cannot go on, through no mistake of ours: a full disk, a loss that is not finite, a damaged file. The
+    message is for the user."""
+
+
 @dataclass
 class Shape:
     """The size of a network; the same node feeds every architecture.
@@ -108,7 +113,14 @@ class BatchConfig:
 
 @dataclass
 class TrainConfig:
-    """The root of a training run. The nodes that are not typed here are typed by what they build."""
+    """The root of a training run. The nodes that are not typed here are typed by what they build.
+
+    Attributes:
+        resume: auto (go on from the newest good checkpoint in run_dir, if there is one), never (start over), or a
+            checkpoint to go on from.
+        test_weights: whether the last or the best weights by validation are tested.
+        not_finite: what a loss or gradient that is not finite does: stop the run, or skip that update (and count it).
+    """
 
     shape: Shape = field(default_factory=Shape)
     block: Block = field(default_factory=Block)
@@ -124,6 +136,8 @@ class TrainConfig:
     callbacks: dict[str, Any] = MISSING
     seed: int = 1
     run_dir: str = MISSING
+    resume: str = "auto"
+    not_finite: str = field(default="stop", metadata={"choices": ("stop", "skip")})
     test_weights: str = field(default="last", metadata={"choices": ("last", "best")})
 
 

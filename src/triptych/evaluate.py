@@ -5,6 +5,7 @@ import tempfile
 from typing import Any, cast
 
 import lightning as L
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from omegaconf import DictConfig, OmegaConf
 
 from triptych.assembly import check_corpus, checkpoint_file, make_data_module, measure, restore, set_search
@@ -56,6 +57,7 @@ def evaluation(config: DictConfig, task: Task, *, is_same_data: bool) -> dict[st
         trainer = L.Trainer(
             accelerator=settings["accelerator"],
             devices=1,
+            plugins=[LightningEnvironment()],  # one process, wherever it is started
             precision=settings["precision"],
             limit_val_batches=settings["limit_val_batches"],
             limit_test_batches=settings["limit_test_batches"],

@@ -6,10 +6,10 @@ import logging
 import os
 import platform
 import shlex
-import shutil
 import subprocess
-import time
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -21,32 +21,55 @@ import wandb
 from hydra.core.hydra_config import HydraConfig
 from lightning.pytorch.loggers import Logger, WandbLogger
 from omegaconf import DictConfig, OmegaConf
+from safetensors.torch import save_model
 
+from triptych import signals
 from triptych.accounting import count_parameters, training_flops
 from triptych.assembly import check_grid, check_network, complete, make_data_module, make_task, measure, train_tokenizer
-from triptych.config import ConfigError, TrainConfig, build, check, check_keys
+from triptych.config import ConfigError, RunError, TrainConfig, build, check, check_keys
 from triptych.data import Corpus, DataModule, Example, Splits, sha256
+from triptych.durable import replacing, write_text
+from triptych.launch.processes import check_place, depends_on_clock, find_place, hush, run_processes
 from triptych.results import show_confusion, signature
+from triptych.resume import prepare_directory, state_to_resume
 from triptych.tasks import Task
-from triptych.tasks.base import ClassPrediction
-from triptych.training import CheckpointFacts, Tally
+from triptych.tasks.base import ClassPrediction, NotFinite
+from triptych.training import CheckpointFacts, Checkpoints, Tally, read_checkpoint
 
 log = logging.getLogger("triptych")
 
 
 def train(config: DictConfig) -> None:
-    """Trains, validates and tests; writes config.yaml, metrics.csv, tokenizer.json, checkpoints, train.log and
-    summary.json into ``run_dir``.
+    """Trains, validates and tests; writes config.yaml, metrics.csv, tokenizer.json, checkpoints, train.log,
+    weights.safetensors and summary.json into ``run_dir``. A run that was not finished goes on.
 
     Args:
         config: composed by Hydra from conf/train.yaml.
 
     Raises:
         ConfigError: a mistake in the configuration or in the data, before the first step.
+        RunError: the run cannot go on.
+        Interruption: it was asked to end, and the same command goes on with it.
     """
     run_dir = Path(config.run_dir)
-    check_before_data(config)
+    if (run_dir / "summary.json").exists():
+        if config.resume != "auto":
+            raise ConfigError(f"run_dir={run_dir} holds a finished run; choose another run_dir")
+        print(f"{run_dir} holds a finished run: nothing to do", flush=True)
+        return
+    place = find_place()
+    if place.rank:
+        hush()
+    world_size = place.world_size
+    if place.starter != "parent":  # which has checked it
+        check_before_data(config)
+        world_size = check_place(config, place)
     run_dir.mkdir(parents=True, exist_ok=True)
+    if place.starter is None and world_size > 1:
+        same = [f"run_dir={run_dir}"] if depends_on_clock(config) else []
+        command = [sys.executable, "-m", "triptych", "train", *sys.argv[1:], *same]
+        raise SystemExit(run_processes(command, world_size, run_dir))
+    earlier = state_to_resume(config)
 
     corpus: Corpus = build(config, "data")
     log.info("reading %s", HydraConfig.get().runtime.choices["data"])
@@ -62,20 +85,36 @@ def train(config: DictConfig) -> None:
             "characters" if corpus.facts.is_stream else "examples",
             *(f"{count:,}" for count in counts[1:]),
         )
-        tokenizer = train_tokenizer(config, splits)
         facts = replace(corpus.facts, sha256=sha256(splits))
+        if earlier is None:
+            tokenizer = train_tokenizer(config, splits)
+        else:
+            earlier.check_data(facts)
+            tokenizer = earlier.tokenizer
         complete(config, tokenizer, facts)
         task = make_task(config, tokenizer, facts)
-        data = make_data_module(config, task, splits)
+        data = make_data_module(config, task, splits, world_size=world_size)
         data.train_dataloader()  # refuses a batch size that cannot be split
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    if (run_dir / "checkpoints").exists():  # only now that nothing of the user's can be wrong any more
-        log.warning("%s holds a run that was not finished; it starts over", run_dir)
-        shutil.rmtree(run_dir / "checkpoints")
     plain = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
-    (run_dir / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(plain)))
-    (run_dir / "tokenizer.json").write_text(tokenizer.to_json())
+    loggers: list[Logger] = [build(config, f"logger.{name}") for name in config.logger]
+    callbacks = [build(config, f"callbacks.{name}") for name in config.callbacks]
+    (checkpoints,) = (callback for callback in callbacks if isinstance(callback, Checkpoints))
+    tally = Tally()
+    trainer: L.Trainer = build(
+        config,
+        "trainer",
+        {
+            "logger": loggers,
+            "callbacks": [*callbacks, tally, CheckpointFacts(plain, task)],
+            "plugins": [checkpoints.files, place.environment()],
+        },
+    )
+    if place.rank == 0:  # only now that nothing of the user's can be wrong any more
+        prepare_directory(run_dir, loggers, earlier)
+        write_text(run_dir / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(plain)))
+        write_text(run_dir / "tokenizer.json", tokenizer.to_json())
 
     parameters, _ = count_parameters(task.network)
     log.info(
@@ -87,31 +126,28 @@ def train(config: DictConfig) -> None:
         config.trainer.max_steps,
         run_dir,
     )
+    if earlier is not None:
+        data.start = earlier.step
+        log.warning("going on from %s, after %s updates", earlier.path, earlier.step)
     os.environ.setdefault("WANDB_SILENT", "true")  # its summary would bury ours
-    tally = Tally()
-    loggers: list[Logger] = [build(config, f"logger.{name}") for name in config.logger]
-    callbacks = [build(config, f"callbacks.{name}") for name in config.callbacks]
-    trainer: L.Trainer = build(
-        config, "trainer", {"logger": loggers, "callbacks": [*callbacks, tally, CheckpointFacts(plain, task)]}
-    )
     failed = True
+    signals.catch(*signals.STOPS)
     try:
         for logger in loggers:
             if isinstance(logger, WandbLogger):
                 logger._wandb_init.pop("anonymous", None)  # Lightning always passes it, W&B warns of it
                 logger.log_hyperparams(plain)
-        started = time.perf_counter()
-        try:
-            trainer.fit(task, data)
-        except SystemExit:  # Lightning's answer to Ctrl-C
-            log.warning("interrupted at update %s; %s keeps its checkpoints", trainer.global_step, run_dir)
-            raise KeyboardInterrupt from None
-        wall_time = time.perf_counter() - started
-        last = run_dir / "checkpoints" / "last.ckpt"
-        trainer.save_checkpoint(last)
-        metrics = test(config, trainer, task, data, run_dir)
+        with explained(config, trainer, data):
+            trainer.fit(task, data, ckpt_path=None if earlier is None else earlier.path, weights_only=True)
+            wall_time = tally.wall_time
+            metrics = test(config, trainer, task, data, run_dir)
+        tally = tally.of_all_ranks()
+        if place.rank:
+            return  # rank 0 writes the record
         record = summary(config, task, corpus, splits, data, trainer, tally, wall_time, metrics)
-        (run_dir / "summary.json").write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+        with replacing(run_dir / "weights.safetensors") as temporary:
+            save_model(task.network, str(temporary))
+        write_text(run_dir / "summary.json", json.dumps(record, indent=2, ensure_ascii=False) + "\n")
         for name, value in metrics.items():
             optimum = record["optimum"].get(name)
             best = "" if optimum is None else f" (best possible guesser: {optimum:.4f})"
@@ -121,6 +157,40 @@ def train(config: DictConfig) -> None:
         failed = False
     finally:
         wandb.finish(exit_code=int(failed))
+        signals.release(*signals.STOPS)
+
+
+@contextmanager
+def explained(config: DictConfig, trainer: L.Trainer, data: DataModule) -> Iterator[None]:
+    """Says what to do about a run that cannot go on.
+
+    Raises:
+        RunError: with the update, its examples, and the setting to change.
+    """
+    try:
+        yield
+    except NotFinite as error:
+        raise RunError(
+            f"{error}; it read {data.describe_update(error.update)}. The weights before it are saved. Lower "
+            f"optimizer.lr={config.optimizer.lr}, or leave such updates out with not_finite=skip"
+        ) from error
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RunError) or not is_out_of_memory(error):
+            raise
+        if trainer.evaluating or trainer.validating:
+            advice = f"lower batch.eval_size={config.batch.eval_size}"
+        else:
+            parts = config.trainer.accumulate_grad_batches
+            advice = (
+                f"raise trainer.accumulate_grad_batches={parts} (the same update in more parts), or lower "
+                f"batch.size={config.batch.size} or shape.max_length={config.shape.max_length}"
+            )
+        raise RunError(f"out of memory after {trainer.global_step} updates: {advice}") from error
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """torch's allocators say it in different ways."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "not enough memory" in str(error)
 
 
 def check_before_data(config: DictConfig) -> None:
@@ -154,8 +224,8 @@ def check_before_data(config: DictConfig) -> None:
             config.scheduler.warmup_steps,
             config.trainer.max_steps,
         )
-    if config.test_weights == "best" and "best" not in config.callbacks:
-        raise ConfigError("test_weights=best: needs callbacks.best; use callbacks=[default,...]")
+    if "checkpoints" not in config.callbacks:
+        raise ConfigError("callbacks.checkpoints is missing; use callbacks=[default,...]")
     batches = config.trainer.max_steps * config.trainer.accumulate_grad_batches
     if config.test_weights == "best" and config.trainer.val_check_interval > batches:
         raise ConfigError(
@@ -178,14 +248,17 @@ def check_before_data(config: DictConfig) -> None:
         raise ConfigError(
             f"batch.size={config.batch.size} cannot be split into trainer.accumulate_grad_batches={parts} equal parts"
         )
-    if (Path(config.run_dir) / "summary.json").exists():
-        raise ConfigError(f"run_dir={config.run_dir} holds a finished run; choose another run_dir")
+    if isinstance(config.trainer.val_check_interval, int) and config.trainer.val_check_interval % parts:
+        raise ConfigError(
+            f"trainer.val_check_interval={config.trainer.val_check_interval} batches end within an update: expected a "
+            f"multiple of trainer.accumulate_grad_batches={parts}"
+        )
 
 
 def test(config: DictConfig, trainer: L.Trainer, task: Task, data: DataModule, run_dir: Path) -> dict[str, float]:
     """Validates and tests the last or the best weights, and returns all metrics."""
     if config.test_weights == "best":
-        best = torch.load(run_dir / "checkpoints" / "best.ckpt", map_location=task.device, weights_only=True)
+        best = read_checkpoint(run_dir / "checkpoints" / "best.ckpt", map_location=task.device)
         task.load_state_dict(best["state_dict"])
     return measure(trainer, task, data)
 
@@ -222,6 +295,7 @@ def summary(
         "train_tokens": tally.tokens,
         "tokens_per_update": tally.tokens / max(trainer.global_step, 1),
         "updates": trainer.global_step,
+        "skipped_updates": task.skipped_updates,
         "wall_time_s": wall_time,
         "tokens_per_s": tally.tokens / tally.seconds if tally.seconds else 0.0,
         "metrics": metrics,

@@ -8,6 +8,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from triptych.data.batch import Batch, EncodedSet, collate
 from triptych.data.sampler import MicroBatch, TrainingSampler, evaluation_batches
+from triptych.signals import ignore_in_worker
 
 
 class _Collated(Dataset[Batch]):
@@ -50,9 +51,13 @@ class DataModule(L.LightningDataModule):
         eval_batch_size: examples of a batch in validation and test; it changes no metric.
         num_workers: processes that collate batches ahead of time; 0: none.
         seed: of the order of the examples.
+        world_size: number of processes.
+
+    Attributes:
+        start: updates that were done when this run goes on.
 
     Raises:
-        ValueError: an empty split.
+        ValueError: an empty split, or one with fewer examples than processes.
     """
 
     def __init__(
@@ -66,14 +71,18 @@ class DataModule(L.LightningDataModule):
         eval_batch_size: int,
         num_workers: int,
         seed: int,
+        world_size: int = 1,
     ) -> None:
         super().__init__()
         for name, split in (("train", train), ("validation", validation), ("test", test)):
             if split is not None and len(split.sizes) == 0:
                 raise ValueError(f"the {name} split is empty")
+            if split is not None and len(split.sizes) < world_size:
+                raise ValueError(f"the {name} split has fewer examples than the {world_size} processes")
         self.train, self.validation, self.test = train, validation, test
         self.batch_size, self.accumulate, self.eval_batch_size = batch_size, accumulate, eval_batch_size
         self.num_workers, self.seed = num_workers, seed
+        self.start = 0
 
     @property
     def too_long(self) -> dict[str, int]:
@@ -84,17 +93,20 @@ class DataModule(L.LightningDataModule):
     def train_dataloader(self) -> DataLoader[Batch]:
         """Endless: steps are the clock, not epochs."""
         assert self.train is not None
-        rank, world_size = self._place()
-        sampler = TrainingSampler(
-            sizes=self.train.sizes,
-            num_scored=self.train.num_scored,
-            batch_size=self.batch_size,
-            accumulate=self.accumulate,
-            seed=self.seed,
-            rank=rank,
-            world_size=world_size,
-        )
-        return self._loader(self.train, sampler)
+        return self._loader(self.train, self._training_sampler())
+
+    def describe_update(self, update: int, count: int = 3) -> str:
+        """Which examples an update reads, for a message.
+
+        Args:
+            update: its number, from 1.
+            count: how many of them to name.
+        """
+        assert self.train is not None
+        indices = self._training_sampler().update(update - 1)
+        examples = [self.train[int(i)].example for i in indices[:count]]
+        names = [f"window {i}" if e is None else e.where for i, e in zip(indices, examples, strict=False)]
+        return "; ".join(names) + (f"; and {len(indices) - count} more" if len(indices) > count else "")
 
     def val_dataloader(self) -> DataLoader[Batch]:
         """Each validation example once."""
@@ -104,9 +116,28 @@ class DataModule(L.LightningDataModule):
         """Each test example once."""
         return self._loader(self.test, _EvaluationSampler(self.test, self.eval_batch_size, *self._place()))
 
+    def _training_sampler(self) -> TrainingSampler:
+        assert self.train is not None
+        rank, world_size = self._place()
+        return TrainingSampler(
+            sizes=self.train.sizes,
+            num_scored=self.train.num_scored,
+            batch_size=self.batch_size,
+            accumulate=self.accumulate,
+            seed=self.seed,
+            rank=rank,
+            world_size=world_size,
+            start=self.start * self.accumulate,
+        )
+
     def _loader(self, split: EncodedSet, sampler: TrainingSampler | _EvaluationSampler) -> DataLoader[Batch]:
         return DataLoader(
-            _Collated(split), sampler=sampler, batch_size=None, collate_fn=_whole, num_workers=self.num_workers
+            _Collated(split),
+            sampler=sampler,
+            batch_size=None,
+            collate_fn=_whole,
+            num_workers=self.num_workers,
+            worker_init_fn=ignore_in_worker,
         )
 
     def _place(self) -> tuple[int, int]:

@@ -102,14 +102,16 @@ class TrainingSampler:
 def evaluation_batches(
     sizes: Int[np.ndarray, " examples"], batch_size: int, rank: int = 0, world_size: int = 1
 ) -> list[Int[np.ndarray, " batch"]]:
-    """Every example once, like sizes together; whole batches are dealt to the ranks in turn.
+    """Every example once, like sizes together; whole batches are dealt to the ranks in turn. Each rank gets one, if
+    there are as many examples: the ranks would wait in vain for one that has nothing to measure.
 
     Args:
         sizes: tokens of each example.
-        batch_size: examples of a batch (the last may have fewer).
+        batch_size: the most examples of a batch.
         rank: of this process.
         world_size: number of processes.
     """
     order = np.argsort(sizes, kind="stable")
+    batch_size = min(batch_size, max(1, len(sizes) // world_size))
     batches = [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
     return batches[rank::world_size]

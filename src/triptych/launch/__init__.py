@@ -1,6 +1,10 @@
-"""Sweep jobs as processes of their own, and Hydra's errors in our words."""
+"""Sweep jobs and ranks as processes of their own, and Hydra's errors in our words.
+
+``triptych.launch.processes`` is imported by that name alone: it needs Lightning, which takes seconds.
+"""
 
 from triptych.launch.errors import explain
 from triptych.launch.local import LocalLauncher
+from triptych.launch.lock import locked
 
-__all__ = ["LocalLauncher", "explain"]
+__all__ = ["LocalLauncher", "explain", "locked"]

@@ -11,7 +11,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from triptych.config import ConfigError, nearest
+from triptych.config import ConfigError, RunError, nearest
 
 
 def explain(error: BaseException, command: str) -> str | None:
@@ -21,7 +21,7 @@ def explain(error: BaseException, command: str) -> str | None:
         error: what was raised.
         command: the sub-command; its configuration gives the valid names.
     """
-    if isinstance(error, ConfigError):
+    if isinstance(error, ConfigError | RunError):
         return str(error)
     if not isinstance(error, HydraException | OmegaConfBaseException):
         return None

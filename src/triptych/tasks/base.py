@@ -1,5 +1,6 @@
 """What all tasks share: the loss, the optimizer, the clock, the metrics' bookkeeping."""
 
+import random
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,6 +9,7 @@ from typing import Any, ClassVar
 import lightning as L
 import numpy as np
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
@@ -23,6 +25,20 @@ from triptych.nn.head import PoolName
 from triptych.optim import AdamW, Schedule
 
 STAGES = ("val", "test")
+
+
+class NotFinite(ArithmeticError):
+    """A loss or a gradient that is infinite or not a number. The weights are still those of the update before.
+
+    Args:
+        update: that it would have been, from 1.
+        loss: of the update, in nats a scored label.
+        norm: of its gradient.
+    """
+
+    def __init__(self, update: int, loss: float, norm: float) -> None:
+        super().__init__(f"update {update}: the loss is {loss} and the norm of its gradient {norm}")
+        self.update = update
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +73,7 @@ class Setup:
         seed: dropout at each update follows from it.
         max_length: the most tokens that the network reads at once.
         truncates: whether longer texts are cut to it; else they are refused.
+        skips_not_finite: whether an update whose loss or gradient is not finite is left out; else it ends the run.
     """
 
     network: Network
@@ -67,6 +84,7 @@ class Setup:
     seed: int
     max_length: int
     truncates: bool = False
+    skips_not_finite: bool = False
 
 
 class Task(L.LightningModule):
@@ -79,6 +97,7 @@ class Task(L.LightningModule):
 
     Attributes:
         matrices: metrics that are no single number, of the last evaluation: ``test/confusion_matrix``, for instance.
+        skipped_updates: how many were left out since they were not finite.
 
     Args:
         setup: network, tokenizer, optimizer and so on.
@@ -103,10 +122,12 @@ class Task(L.LightningModule):
         self.network, self.tokenizer, self.corpus = setup.network, setup.tokenizer, setup.corpus
         self.optimizer, self.schedule, self.seed = setup.optimizer, setup.schedule, setup.seed
         self.max_length, self.truncates = setup.max_length, setup.truncates
+        self.skips_not_finite, self.skipped_updates = setup.skips_not_finite, 0
         self.architecture = setup.network.architecture
         self.label_smoothing = label_smoothing
         self.matrices: dict[str, list[list[int]]] = {}
-        self._losses: list[Tensor] = []  # since the last logging
+        self._losses: list[Tensor] = []  # of the batches since the last logging
+        self._update_losses: list[Tensor] = []  # of the batches of this update
         # float64: the sums of long evaluations must not depend on how they were cut into batches
         self.metrics = nn.ModuleDict(
             {stage: nn.ModuleDict({"loss": mean_metric(), **self.make_metrics()}) for stage in STAGES}
@@ -218,17 +239,38 @@ class Task(L.LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """The share of this batch in the loss of the update."""
-        # Dropout is a function of (seed, batch, rank) alone, so a run may go on at any step. (The hash of a tuple of
+        # Chance is a function of (seed, batch, rank) alone, so a run may go on at any step. (The hash of a tuple of
         # integers is the same in every process.)
-        torch.manual_seed(hash((self.seed, batch_idx, self.global_rank)))
+        seed = hash((self.seed, batch_idx, self.global_rank)) % 2**32
+        torch.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed)
         total = self._cross_entropy(self(batch), batch, "sum", self.label_smoothing)
-        parts = self.trainer.accumulate_grad_batches * self.trainer.world_size  # Lightning and DDP take the mean of
+        accumulate = self.trainer.accumulate_grad_batches
+        parts = accumulate * self.trainer.world_size  # Lightning and DDP take the mean of them
         loss = total * (parts / max(batch.normalizer, 1))
+        self._update_losses = [*self._update_losses, loss.detach()][-accumulate:]
         self._losses.append(loss.detach())
-        if self.is_logged(self.trainer.global_step + 1) and (batch_idx + 1) % self.trainer.accumulate_grad_batches == 0:
-            self.log("train/loss", torch.stack(self._losses).mean(), prog_bar=True)
+        if self.is_logged(self.trainer.global_step + 1) and (batch_idx + 1) % accumulate == 0:
+            losses = torch.stack(self._losses)
+            self.log("train/loss", losses[losses.isfinite()].mean(), prog_bar=True, sync_dist=True)
             self._losses.clear()
-        return loss
+        # An infinite loss can have a finite gradient; now it has not, and every rank sees it in the sum.
+        return loss * torch.where(loss.detach().isfinite(), 1.0, torch.nan)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Adds what is counted and not logged yet; of each rank."""
+        losses = [(torch.stack(self._losses) if self._losses else torch.empty(0)).cpu()] * self.trainer.world_size
+        if len(losses) > 1:
+            dist.all_gather_object(losses, losses[0])
+        checkpoint["task"] = {"losses": torch.stack(losses), "skipped_updates": self.skipped_updates}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Goes on from there."""
+        losses = checkpoint["task"]["losses"].to(self.device)
+        is_same_world = len(losses) == self.trainer.world_size
+        self._losses = list(losses[self.global_rank] if is_same_world else losses.mean(0))
+        self.skipped_updates = checkpoint["task"]["skipped_updates"]
 
     def is_logged(self, step: int) -> bool:
         """Whether Lightning's loggers write after this many updates; on others there is no need to compute what is
@@ -266,9 +308,21 @@ class Task(L.LightningModule):
         gradient_clip_algorithm: str | None = None,
     ) -> None:
         """Clips the norm of the gradient of the update, and logs what it was. (Lightning's own refuses fused optimizers
-        under autocast, though only float16 scales its gradients.)"""
+        under autocast, though only float16 scales its gradients.)
+
+        Raises:
+            NotFinite: the loss or the gradient is not.
+        """
         limit = gradient_clip_val or float("inf")  # 0: no limit, as in Lightning
         norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), limit)
+        loss = torch.stack(self._update_losses).mean()
+        # float16 scales the gradient by trial; that it is too large at times, and is left out then, is a part of it.
+        checked = loss if self.trainer.precision == "16-mixed" else norm
+        if not checked.isfinite():
+            if not self.skips_not_finite:
+                raise NotFinite(self.trainer.global_step + 1, float(loss), float(norm))
+            self.skipped_updates += 1
+            self.network.zero_grad(set_to_none=True)  # the optimizer leaves out what has no gradient
         if self.is_logged(self.trainer.global_step + 1):
             self.log("train/gradient_norm", norm)
 

@@ -1,6 +1,22 @@
 """What runs beside the training loop."""
 
+from triptych.training.checkpoint_file import damage_of, read_checkpoint
+from triptych.training.checkpoints import Checkpoints, newest_good
+from triptych.training.csv_logger import CSVLogger
+from triptych.training.ddp import DDP
+from triptych.training.health import SpikeReport
 from triptych.training.progress import Progress
 from triptych.training.tally import CheckpointFacts, Tally
 
-__all__ = ["CheckpointFacts", "Progress", "Tally"]
+__all__ = [
+    "DDP",
+    "CSVLogger",
+    "CheckpointFacts",
+    "Checkpoints",
+    "Progress",
+    "SpikeReport",
+    "Tally",
+    "damage_of",
+    "newest_good",
+    "read_checkpoint",
+]

@@ -2,8 +2,12 @@
 
 import time
 from collections import Counter
+from copy import copy
+from typing import Any
 
 import lightning as L
+import torch
+import torch.distributed as dist
 from torch.optim import Optimizer
 
 from triptych.accounting import BatchShape, shape_of
@@ -18,6 +22,8 @@ class Tally(L.Callback):
         tokens: real tokens that this process has trained on.
         shapes: how many batches of each shape it has trained on.
         seconds: time spent in training batches.
+        wall_time: seconds since the start of the training, validations included; without the times in between, where
+            a run went on.
     """
 
     def __init__(self) -> None:
@@ -27,6 +33,38 @@ class Tally(L.Callback):
         self._slots = 0
         self._logged = (0, 0, 0.0)  # tokens, slots and seconds at the last logging
         self._batch_started = 0.0
+        self._started, self._earlier = time.perf_counter(), 0.0
+
+    @property
+    def wall_time(self) -> float:
+        """Seconds since the start of the training."""
+        return self._earlier + time.perf_counter() - self._started
+
+    def state_dict(self) -> dict[str, Any]:
+        """The counts of all ranks, as plain containers; every rank has to call it."""
+        total = self.of_all_ranks()
+        return {
+            "tokens": total.tokens,
+            "shapes": [[*shape, count] for shape, count in total.shapes.items()],
+            "seconds": total.seconds,
+            "slots": total._slots,
+            "logged": list(total._logged),
+            "wall_time": total.wall_time,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Goes on counting from there; rank 0 does for all."""
+        self._earlier = state_dict["wall_time"]
+        if dist.is_initialized() and dist.get_rank():
+            return
+        self.tokens, self.seconds, self._slots = (state_dict[key] for key in ("tokens", "seconds", "slots"))
+        self.shapes = Counter({(rows, length, source): count for rows, length, source, count in state_dict["shapes"]})
+        tokens, slots, seconds = state_dict["logged"]
+        self._logged = (tokens, slots, seconds)
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Starts the clock of the whole."""
+        self._started = time.perf_counter()
 
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int
@@ -59,8 +97,24 @@ class Tally(L.Callback):
             now = (self.tokens, self._slots, self.seconds)
             tokens, slots, seconds = (new - old for new, old in zip(now, self._logged, strict=True))
             self._logged = now
+            counts = torch.tensor([tokens, slots], device=pl_module.device)
+            tokens, slots = trainer.strategy.reduce(counts, reduce_op="sum").tolist()
             pl_module.log("train/tokens_per_s", tokens / seconds if seconds else 0.0, prog_bar=True)
             pl_module.log("train/real_tokens", tokens / slots if slots else 0.0)
+
+    def of_all_ranks(self) -> "Tally":
+        """The sums over all processes, each of which has to call it; the seconds are this one's."""
+        if not dist.is_initialized():
+            return self
+        parts: list[Tally] = [self] * dist.get_world_size()
+        dist.all_gather_object(parts, self)
+        total = copy(self)
+        total.tokens = sum(part.tokens for part in parts)
+        total.shapes = sum((part.shapes for part in parts), Counter())
+        total._slots = sum(part._slots for part in parts)
+        tokens, slots = (sum(part._logged[i] for part in parts) for i in (0, 1))
+        total._logged = (int(tokens), int(slots), self._logged[2])
+        return total
 
 
 class CheckpointFacts(L.Callback):

@@ -1,0 +1,80 @@
+"""Files that are there as a whole or not at all, whenever the process or the machine dies."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from triptych.config import RunError
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Takes what is written to the temporary file beside ``path`` for its new content, at the end and at once.
+
+    The bytes are on the disk before the name points to them (Pillai et al. 2014, "All file systems are not created
+    equal").
+
+    Args:
+        path: the file; what it held stays until the new content is complete.
+
+    Yields:
+        The temporary file, in the same directory, since a rename is atomic only within a file system.
+
+    Raises:
+        RunError: the disk is full, or the file cannot be written for another reason of the system's.
+    """
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        yield temporary
+        with open(temporary, "rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        os.fsync(folder)
+        os.close(folder)
+    except BaseException as error:
+        failure = None
+        if isinstance(error, OSError | RuntimeError):  # torch's writer turns the former into the latter
+            free = shutil.disk_usage(path.parent).free if path.parent.exists() else 0
+            failure = RunError(f"{path} cannot be written ({reason_of(error)}); {free:,} bytes are free there")
+        temporary.unlink(missing_ok=True)
+        if failure is not None:
+            raise failure from error
+        raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """The file with this text, as a whole or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def link(source: Path, path: Path) -> None:
+    """A second name for a file; a copy where the file system knows no links."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.unlink(missing_ok=True)
+    try:
+        os.link(source, temporary)
+    except OSError:
+        with replacing(path) as copy:
+            shutil.copyfile(source, copy)
+        return
+    os.replace(temporary, path)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Deletes the temporary files of a process that was killed while it wrote."""
+    for file in folder.glob(".*.tmp"):
+        file.unlink(missing_ok=True)
+
+
+def reason_of(error: BaseException) -> str:
+    """The system's own words for what went wrong, even if torch wrapped them."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        cause = cause.__cause__ or cause.__context__
+    return str(error).splitlines()[0]

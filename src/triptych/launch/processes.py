@@ -1,0 +1,232 @@
+"""Training in several processes: who has started this one, and the parent that starts one for each device."""
+
+import ctypes
+import logging
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import lightning as L
+from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
+from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
+from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from omegaconf import DictConfig, OmegaConf
+
+from triptych.config import ConfigError, build
+
+FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+AGREED = (128 + signal.SIGTERM, 128 + signal.SIGINT)
+"""Exit statuses of a process that was asked to stop, and did so in order."""
+AGREED_S = 60.0
+"""Seconds in which the others follow one that was asked to stop; they may have a checkpoint to write."""
+SPEAK_S = 1.0
+"""Seconds in which those that fail for the same reason as the first may still say so."""
+TERMINATE_S = 3.0
+"""Seconds from SIGTERM to SIGKILL."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where this process stands among those that train together.
+
+    Attributes:
+        starter: who started them: srun, torchrun, or the parent; None: nobody, this is the only one so far.
+        rank: of this process.
+        world_size: number of processes.
+    """
+
+    starter: str | None
+    rank: int
+    world_size: int
+
+    def environment(self) -> ClusterEnvironment:
+        """The same for Lightning, which would guess otherwise: a job called bash or one that does not use srun would
+        mislead it, and its own answer to the scheduler's signals is not ours.
+
+        Raises:
+            ConfigError: srun was called in a way that Lightning cannot use.
+        """
+        try:
+            if self.starter == "srun":
+                return SLURMEnvironment(auto_requeue=False)
+        except RuntimeError as error:
+            raise ConfigError(str(error)) from None
+        return TorchElasticEnvironment() if self.starter == "torchrun" else LightningEnvironment()
+
+
+def find_place() -> Place:
+    """Reads the environment. Call it before the training: Lightning removes WORLD_SIZE at its end."""
+    env = os.environ
+    if "SLURM_STEP_ID" in env and int(env.get("SLURM_STEP_NUM_TASKS", "1")) > 1:
+        return Place("srun", int(env["SLURM_PROCID"]), int(env["SLURM_STEP_NUM_TASKS"]))
+    if "LOCAL_RANK" in env and "RANK" in env and "WORLD_SIZE" in env:
+        starter = "torchrun" if TorchElasticEnvironment.detect() else "parent"
+        return Place(starter, int(env["RANK"]), int(env["WORLD_SIZE"]))
+    return Place(None, 0, 1)
+
+
+def check_place(config: DictConfig, place: Place) -> int:
+    """How many processes the configuration wants to train together.
+
+    Args:
+        config: the whole configuration.
+        place: of this process.
+
+    Raises:
+        ConfigError: not as many as were started, devices that are not there, or a run directory that is not the same
+            for all.
+    """
+    try:
+        trainer: L.Trainer = build(config, "trainer", {"logger": False, "plugins": [place.environment()]})
+    except MisconfigurationException as error:
+        raise ConfigError(f"trainer.devices={config.trainer.devices}: {' '.join(str(error).split())}") from None
+    world_size = trainer.num_devices * trainer.num_nodes
+    if place.starter is None and trainer.num_nodes > 1:
+        raise ConfigError(f"trainer.num_nodes={trainer.num_nodes}: on several machines, start with srun or torchrun")
+    if place.starter is not None and world_size != place.world_size:
+        raise ConfigError(
+            f"trainer.devices={config.trainer.devices} on trainer.num_nodes={trainer.num_nodes}, "
+            f"but {place.starter} has started {place.world_size} processes"
+        )
+    if place.starter is not None and depends_on_clock(config):
+        raise ConfigError(f"run_dir: each process that {place.starter} starts reads its own clock; give run_dir=...")
+    parts = config.trainer.accumulate_grad_batches * world_size
+    if config.batch.size % parts:
+        raise ConfigError(
+            f"batch.size={config.batch.size} cannot be split evenly over trainer.accumulate_grad_batches="
+            f"{config.trainer.accumulate_grad_batches} and {world_size} processes; expected a multiple of {parts}"
+        )
+    return world_size
+
+
+def depends_on_clock(config: DictConfig) -> bool:
+    """Whether run_dir has the time in it."""
+    content = OmegaConf.to_container(config, resolve=False)
+    assert isinstance(content, dict)
+    return "${now:" in content["run_dir"]
+
+
+def hush() -> None:
+    """Leaves the terminal and train.log to rank 0: of this process, only errors are heard."""
+    root = logging.getLogger()
+    for handler in root.handlers[:]:
+        if isinstance(handler, logging.FileHandler):
+            root.removeHandler(handler)
+    root.setLevel(logging.ERROR)
+
+
+def run_processes(command: Sequence[str], count: int, run_dir: Path) -> int:
+    """Runs a command once for each device of this machine, as ranks 0 to ``count`` - 1, and waits for all.
+
+    Rank 0 speaks for all; what the others print goes to ``rank-N.log`` in the run directory. SIGTERM, SIGINT and
+    SIGUSR1 are forwarded to all. If one fails, the others are ended; if this process is killed, so are they.
+
+    Args:
+        command: of each process.
+        count: number of processes.
+        run_dir: where their output goes.
+
+    Returns:
+        The exit status: 0, that of the process that failed first (128 + n after signal n), or 130 or 143 after an
+        orderly stop.
+    """
+    received: list[int] = []
+
+    def receive(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+
+    for number in FORWARDED:
+        signal.signal(number, receive)
+    port = LightningEnvironment().main_port  # a free one, unless MASTER_PORT says which
+    shared = {"WORLD_SIZE": str(count), "NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    processes = []
+    for rank in range(count):
+        place = {"RANK": str(rank), "LOCAL_RANK": str(rank), **shared}
+        processes.append(_start(command, place, run_dir / f"rank-{rank}.log" if rank else None))
+    ended = _wait(processes, received)
+    failures = [(rank, status) for rank, status in ended if status not in (0, *AGREED)]
+    if not failures:
+        return max(status for _, status in ended)
+    rank, status = failures[0]
+    _report(rank, status, count, run_dir, is_explained=any(r == 0 and s > 0 for r, s in failures))
+    return 128 - status if status < 0 else status
+
+
+def _start(command: Sequence[str], place: dict[str, str], output: Path | None) -> subprocess.Popen[bytes]:
+    """A process in a session of its own, so that Ctrl-C at the terminal reaches it once, forwarded."""
+    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+    def die_with_parent() -> None:
+        if libc is not None:
+            libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+    with open(output, "wb") if output else nullcontext() as file:
+        return subprocess.Popen(
+            command,
+            env={**os.environ, **place},
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
+            preexec_fn=die_with_parent,
+        )
+
+
+def _wait(processes: Sequence[subprocess.Popen[bytes]], received: list[int]) -> list[tuple[int, int]]:
+    """Waits for the end of all, and ends them all after a failure.
+
+    Args:
+        processes: by rank.
+        received: signals to forward, which a handler fills.
+
+    Returns:
+        Rank and status (-n: killed by signal n) of each, in the order in which they ended.
+    """
+    ended: dict[int, int] = {}
+    terminate_at = kill_at = math.inf
+    while len(ended) < len(processes):
+        while received:
+            _send(processes, received.pop(0))
+        polled = [(rank, process.poll()) for rank, process in enumerate(processes) if rank not in ended]
+        news = [(rank, status) for rank, status in polled if status is not None]
+        for rank, status in sorted(news, key=lambda item: item[1]):  # the signal comes before its consequences
+            ended[rank] = status
+            if status:
+                terminate_at = min(terminate_at, time.monotonic() + (AGREED_S if status in AGREED else SPEAK_S))
+        if time.monotonic() > terminate_at:
+            _send(processes, signal.SIGTERM)
+            terminate_at, kill_at = math.inf, min(kill_at, time.monotonic() + TERMINATE_S)
+        if time.monotonic() > kill_at:
+            _send(processes, signal.SIGKILL)
+        time.sleep(0.1)
+    if any(ended.values()):
+        for process in processes:  # whatever they started
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    return list(ended.items())
+
+
+def _send(processes: Sequence[subprocess.Popen[bytes]], number: int) -> None:
+    for process in processes:
+        process.send_signal(number)
+
+
+def _report(rank: int, status: int, count: int, run_dir: Path, *, is_explained: bool) -> None:
+    """Says which rank failed first, unless rank 0 has spoken for itself."""
+    if rank == 0 and status > 0:
+        return
+    log = run_dir / f"rank-{rank}.log"
+    if rank and not is_explained:
+        sys.stderr.write("".join(log.read_text(errors="replace").splitlines(keepends=True)[-20:]))
+    how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"failed first, with exit status {status}"
+    print(f"error: rank {rank} of {count} {how}" + (f"; see {log}" if rank else ""), file=sys.stderr)

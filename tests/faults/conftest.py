@@ -1,0 +1,154 @@
+"""What the tests of faults share: runs as real processes, and ways to hurt them."""
+
+import csv
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FULL = os.environ.get("TRIPTYCH_FAULTS") == "full"
+"""Whether each fault is tried as often as docs/faults.md says, or a few times only."""
+
+TINY = [
+    "data.num_train=400",
+    "data.num_validation=60",
+    "data.num_test=60",
+    "data.languages=[de,en,ja]",
+    "shape.d_model=16",
+    "shape.num_heads=2",
+    "shape.num_layers=1",
+    "shape.d_ff=32",
+    "batch.size=20",
+    "batch.eval_size=32",
+    "trainer.max_steps=60",
+    "trainer.val_check_interval=7",
+    "trainer.log_every_n_steps=3",
+    "scheduler.warmup_steps=10",
+    "callbacks.checkpoints.every_n_steps=5",
+    "callbacks.progress.refresh_rate=0",
+    "trainer.accelerator=cpu",
+    "logger=csv",
+]
+
+
+class Job:
+    """A command in a session of its own.
+
+    Args:
+        arguments: after ``triptych``.
+        cwd: where it runs.
+        environment: what is added to the environment.
+    """
+
+    def __init__(self, *arguments: str, cwd: Path, environment: dict[str, str] | None = None) -> None:
+        own = {k: v for k, v in os.environ.items() if k not in ("HYDRA_FULL_ERROR", "TRIPTYCH_SHORT_ERRORS")}
+        self.output = cwd / f"output-{len(list(cwd.glob('output-*')))}"
+        with open(self.output, "w") as file:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "triptych", *arguments],
+                cwd=cwd,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={**own, "OMP_NUM_THREADS": "1", "COLUMNS": "200", **(environment or {})},
+            )
+
+    @property
+    def text(self) -> str:
+        """What it has said."""
+        return self.output.read_text()
+
+    def wait(self, seconds: float = 300) -> int:
+        """Its exit status."""
+        return self.process.wait(timeout=seconds)
+
+    def until(self, condition: Callable[[], object], seconds: float = 120) -> bool:
+        """Waits until the condition holds (True), or the process has ended (False)."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if self.process.poll() is not None:
+                return bool(condition())
+            assert time.monotonic() < deadline, f"nothing after {seconds} s: {self.text}"
+            time.sleep(0.002)
+        return True
+
+    def kill(self, signum: int = signal.SIGKILL) -> None:
+        """The signal to the whole session: data workers too."""
+        os.killpg(self.process.pid, signum)
+
+
+class Run:
+    """A run directory and what is in it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """summary.json."""
+        return json.loads((self.directory / "summary.json").read_text())
+
+    @property
+    def weights(self) -> str:
+        """Equal for bitwise equal weights."""
+        return str(self.summary["weights_sha256"])
+
+    @property
+    def checkpoints(self) -> list[int]:
+        """The updates of the checkpoints that are there."""
+        return sorted(int(f.stem.removeprefix("step-")) for f in (self.directory / "checkpoints").glob("step-*.ckpt"))
+
+    @property
+    def newest(self) -> int:
+        """The newest of them; -1: none."""
+        return max(self.checkpoints, default=-1)
+
+    @property
+    def series(self) -> list[dict[str, str]]:
+        """The rows of metrics.csv without those columns that tell the time."""
+        with open(self.directory / "metrics.csv", newline="") as file:
+            return [{k: v for k, v in row.items() if k != "train/tokens_per_s"} for row in csv.DictReader(file)]
+
+
+@pytest.fixture
+def full() -> bool:
+    """Whether to try as often as the catalogue says."""
+    return FULL
+
+
+@pytest.fixture
+def job() -> Iterator[Callable[..., Job]]:
+    """Starts ``triptych train`` with tiny sizes in a directory; what is left of them is killed after the test."""
+    jobs: list[Job] = []
+
+    def start(cwd: Path, *overrides: str, environment: dict[str, str] | None = None, without: str = "-") -> Job:
+        sizes = [size for size in TINY if not size.startswith(without)]
+        jobs.append(Job("train", *sizes, *overrides, cwd=cwd, environment=environment))
+        return jobs[-1]
+
+    yield start
+    for started in jobs:
+        try:
+            started.kill()
+        except ProcessLookupError:
+            continue
+
+
+@pytest.fixture
+def run_of() -> type[Run]:
+    """Reads a run directory."""
+    return Run
+
+
+@pytest.fixture
+def chance(request: pytest.FixtureRequest) -> random.Random:
+    """Seeded by the name of the test."""
+    return random.Random(request.node.nodeid)

@@ -1,0 +1,300 @@
+"""What the tests of faults share: trainings as real processes of which none can get lost, and a real scheduler."""
+
+import getpass
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+TINY = [
+    "experiment=dates/classification_decoder_only",
+    "data.num_train=400",
+    "data.num_validation=60",
+    "data.num_test=60",
+    "data.languages=[de,en,ja]",
+    "shape.d_model=16",
+    "shape.num_heads=2",
+    "shape.num_layers=1",
+    "shape.d_ff=32",
+    "batch.size=20",
+    "batch.eval_size=32",
+    "trainer.accelerator=cpu",
+    "trainer.max_steps=6",
+    "trainer.val_check_interval=3",
+    "trainer.log_every_n_steps=2",
+    "callbacks.progress.refresh_rate=0",
+    "logger=csv",
+]
+WITNESS = ["+callbacks.witness._target_=witness.Witness", "+callbacks.witness.folder=."]
+
+
+def wait_until(condition: Callable[[], bool], seconds: float, what: str) -> float:
+    """How many seconds it took; fails after that many."""
+    started = time.monotonic()
+    while not condition():
+        assert time.monotonic() - started < seconds, f"not within {seconds} s: {what}"
+        time.sleep(0.05)
+    return time.monotonic() - started
+
+
+class Training:
+    """``triptych train`` with tiny sizes as a real process, alone or under srun. A mark in the environment finds every
+    process that it starts, whatever its parent, group or session.
+
+    Attributes:
+        folder: the working directory; witness.py writes ``updates-RANK`` and ``weights-RANK.pt`` there.
+        run_dir: the run directory, the same for all that are started in this folder.
+        process: what was started last.
+        stderr: its standard error.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.run_dir, self.stderr = folder, folder / "run", folder / "stderr"
+        self.mark = f"TRIPTYCH_TEST={uuid.uuid4().hex}"
+
+    def start(self, *overrides: str, before: tuple[str, ...] = (), environment: dict[str, str] | None = None) -> None:
+        """Starts it.
+
+        Args:
+            overrides: after the tiny sizes, run_dir and the witness.
+            before: the command that starts it, srun for instance.
+            environment: more variables.
+        """
+        name, _, value = self.mark.partition("=")
+        path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(Path(__file__).parents[2])]))
+        variables = {"PYTHONPATH": path, "TRIPTYCH_ALLOW": "witness.", "OMP_NUM_THREADS": "1", name: value}
+        command = [*before, sys.executable, "-m", "triptych", "train", *TINY, *WITNESS, f"run_dir={self.run_dir}"]
+        with open(self.stderr, "wb") as stderr:
+            self.process = subprocess.Popen(
+                [*command, *overrides],
+                cwd=self.folder,
+                env={**os.environ, **variables, **(environment or {})},
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # as from a terminal
+            )
+
+    def wait(self, seconds: float = 120) -> int:
+        """The exit status."""
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"runs on after {seconds} s: {self.stderr.read_text()}") from None
+
+    def updates(self, rank: int = 0) -> int:
+        """How many updates a rank has made; 0: it has not begun."""
+        file = self.folder / f"updates-{rank}"
+        return int(file.read_text()) if file.exists() else 0
+
+    def wait_for_updates(self, count: int, ranks: int = 1, seconds: float = 120) -> None:
+        """Waits until each of so many ranks has made so many updates."""
+
+        def is_there() -> bool:
+            assert self.process.poll() is None, self.stderr.read_text()
+            return all(self.updates(rank) >= count for rank in range(ranks))
+
+        wait_until(is_there, seconds, f"update {count}")
+
+    def weights(self, rank: int = 0) -> dict[str, Tensor]:
+        """What a rank had at the end of its training."""
+        weights: dict[str, Tensor] = torch.load(self.folder / f"weights-{rank}.pt", weights_only=True)
+        return weights
+
+    def members(self) -> list[int]:
+        """Every process that this started and that has not ended, itself included."""
+        return [pid for pid in processes() if self.mark in environment_of(pid)]
+
+    def rank(self, number: int) -> int:
+        """The process of a rank."""
+        names = (f"RANK={number}", f"SLURM_PROCID={number}")
+        (pid,) = (
+            pid
+            for pid in self.members()
+            if any(name in environment_of(pid) for name in names) and b"triptych\0train" in read(pid, "cmdline")
+        )
+        return pid
+
+    def wait_until_gone(self, seconds: float) -> float:
+        """Waits until nothing is left of it, not even an orphan, and says how many seconds that took."""
+        started = time.monotonic()
+        status = self.wait(seconds)
+        wait_until(lambda: not self.members(), seconds - (time.monotonic() - started), f"all gone (status {status})")
+        return time.monotonic() - started
+
+    def kill(self) -> None:
+        """Ends whatever is left."""
+        for pid in self.members():
+            os.kill(pid, signal.SIGKILL)
+
+
+def processes() -> list[int]:
+    """All that run, or are stopped; the dead that nobody has asked for are not among them."""
+    pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+    return [pid for pid in pids if read(pid, "stat").rpartition(b")")[2].split()[:1] not in ([], [b"Z"], [b"X"])]
+
+
+def environment_of(pid: int) -> list[str]:
+    """NAME=VALUE, as the process was started with."""
+    return read(pid, "environ").decode(errors="replace").split("\0")
+
+
+def read(pid: int, name: str) -> bytes:
+    """A file of /proc; empty if the process has ended."""
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:
+        return b""
+
+
+@pytest.fixture
+def training(tmp_path: Path) -> Iterator[Training]:
+    """A training that is still to be started; after the test nothing of it is left."""
+    training = Training(tmp_path)
+    yield training
+    training.kill()
+
+
+SLURM_CONF = """
+ClusterName=test
+SlurmctldHost={host}(127.0.0.1)
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/munge
+CredType=cred/munge
+AuthInfo=socket={folder}/munge.sock,cred_expire=5
+CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
+SlurmctldPort={port}
+FirstJobId={port}
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool.%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/%n.log
+PlugStackConfig={folder}/plugstack.conf
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SwitchType=switch/none
+MpiDefault=none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+JobCompType=jobcomp/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SlurmdParameters=config_overrides
+SchedulerType=sched/backfill
+SchedulerParameters=sched_interval=1,sched_min_interval=0,batch_sched_delay=0,bf_interval=1
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+SlurmctldParameters=preempt_send_user_signal
+ReturnToService=2
+MailProg=/bin/true
+KillWait=5
+MinJobAge=3600
+NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={port_1} CPUs=4 RealMemory=8000 State=UNKNOWN
+NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={port_2} CPUs=4 RealMemory=8000 State=UNKNOWN
+PartitionName=main Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP PriorityTier=10 GraceTime=20
+PartitionName=high Nodes=n1,n2 MaxTime=INFINITE State=UP PriorityTier=20 PreemptMode=OFF
+"""
+
+
+class Cluster:
+    """Slurm with two nodes, n1 and n2, on this machine: a scheduler of its own in a folder of its own.
+
+    The partition ``high`` preempts jobs of ``main``, the default: they get SIGTERM, and 20 s later they are requeued. A
+    requeued job starts again after some six seconds. ``--signal=X@N`` comes up to a minute early; ``scancel
+    --signal=USR1 JOB`` comes at once. A task of an array is addressed as ARRAY_TASK.
+
+    Attributes:
+        environment: what a client needs, and what ranks need to find each other here.
+    """
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))  # the path of a socket has to be short
+        (self.folder / "state").mkdir()
+        (self.folder / "plugstack.conf").touch()
+        (self.folder / "munge.key").write_bytes(random.randbytes(128))
+        (self.folder / "munge.key").chmod(0o400)
+        port = free_ports(3)
+        conf = SLURM_CONF.format(
+            host=socket.gethostname().partition(".")[0],
+            user=getpass.getuser(),
+            folder=self.folder,
+            port=port,
+            port_1=port + 1,
+            port_2=port + 2,
+        )
+        (self.folder / "slurm.conf").write_text(conf)
+        self.environment = {"SLURM_CONF": str(self.folder / "slurm.conf"), "MASTER_ADDR": "127.0.0.1"}
+
+    def start(self) -> None:
+        """Starts the daemons and waits for the nodes."""
+        files = {"key-file": "key", "socket": "sock", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
+        munge = [f"--{option}={self.folder}/munge.{suffix}" for option, suffix in files.items()]
+        self.command("munged", "--force", *munge)
+        self.command("slurmctld", "-c")
+        for node in ("n1", "n2"):
+            self.command("slurmd", "-N", node)
+        wait_until(lambda: self.command("sinfo", "-h", "-t", "idle", "-o", "%D") == "2", 30, "two idle nodes")
+
+    def command(self, *command: str) -> str:
+        """What a command of Slurm prints: srun, sbatch, scancel, scontrol, squeue, ..."""
+        environment = {**os.environ, **self.environment}
+        finished = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        assert finished.returncode == 0, f"{command}: {finished.stdout}{finished.stderr}"
+        return finished.stdout.strip()
+
+    def stop(self) -> None:
+        """Cancels all jobs and ends the daemons."""
+        try:
+            self.command("scancel", "--user", getpass.getuser())
+            wait_until(lambda: not self.command("squeue", "-h"), 20, "no jobs")
+        finally:
+            pids = [int(file.read_text()) for file in self.folder.glob("*.pid")]
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                for pid in set(pids) & set(processes()):
+                    os.kill(pid, number)
+                deadline = time.monotonic() + 5
+                while set(pids) & set(processes()) and time.monotonic() < deadline:
+                    time.sleep(0.05)
+            shutil.rmtree(self.folder)
+
+
+def free_ports(count: int) -> int:
+    """The first of some free ports in a row. Jobs are numbered from it, and Lightning takes its port from the last four
+    digits of the job's number; hence the distance between those of two clusters."""
+    while True:
+        first = random.randrange(25_000, 32_000, 100)
+        try:
+            for port in range(first, first + count):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        return first
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """A scheduler that runs."""
+    for program in ("munged", "slurmctld", "slurmd", "srun"):
+        if shutil.which(program) is None:
+            pytest.skip(f"needs Slurm and munge; there is no {program} (.ci/run installs them)")
+    cluster = Cluster()
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()

@@ -1,0 +1,94 @@
+"""Faults 13 and 15, spikes and memory: what goes wrong inside a run."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytestmark = pytest.mark.faults
+
+CLASSIFICATION = "experiment=dates/classification_encoder_only"
+EXPLODES = ["optimizer.lr=1e30", "trainer.gradient_clip_val=null", "scheduler.warmup_steps=0"]
+
+
+def all_finite(checkpoint: Path) -> bool:
+    content = torch.load(checkpoint, weights_only=True)
+    return all(tensor.isfinite().all() for tensor in content["state_dict"].values() if tensor.is_floating_point())
+
+
+def test_fault_13_a_loss_that_is_not_finite(
+    tmp_path: Path, job: Callable[..., Any], run_of: Callable[[Path], Any]
+) -> None:
+    overrides = [CLASSIFICATION, "trainer.val_check_interval=1", "callbacks.checkpoints.every_n_steps=1"]
+    started, run = job(tmp_path, *overrides, *EXPLODES, "run_dir=run"), run_of(tmp_path / "run")
+    assert started.wait() == 1, started.text
+    assert f"update {run.newest + 1}: the loss is" in started.text  # within the step in which it came
+    assert "it read '" in started.text
+    assert "Lower optimizer.lr=1e+30" in started.text
+    assert "Traceback" not in started.text
+    saved = list((run.directory / "checkpoints").glob("*.ckpt"))
+    assert {"last.ckpt"} <= {file.name for file in saved}
+    assert all(map(all_finite, saved))
+
+
+def test_fault_13_or_the_update_is_skipped_and_counted(
+    tmp_path: Path, job: Callable[..., Any], run_of: Callable[[Path], Any]
+) -> None:
+    started = job(tmp_path, CLASSIFICATION, *EXPLODES, "not_finite=skip", "trainer.max_steps=9", "run_dir=run")
+    assert started.wait() == 0, started.text
+    run = run_of(tmp_path / "run")
+    assert run.summary["updates"] == 9
+    assert run.summary["skipped_updates"] > 0
+    assert all_finite(run.directory / "checkpoints" / "last.ckpt")
+
+
+def test_fault_15_two_jobs_in_one_run_directory(
+    tmp_path: Path,
+    job: Callable[..., Any],
+    run_of: Callable[[Path], Any],
+    record_property: Callable[[str, object], None],
+) -> None:
+    overrides = [CLASSIFICATION, "run_dir=run", "trainer.max_steps=100000"]
+    first, run = job(tmp_path, *overrides), run_of(tmp_path / "run")
+    assert first.until(lambda: run.newest >= 5), first.text
+    began = time.monotonic()
+    second = job(tmp_path, *overrides)
+    assert second.wait() == 1, second.text
+    seconds = time.monotonic() - began
+    record_property("count", f"{seconds:.1f} s")
+    assert "run_dir=run: another job" in second.text
+    assert "Traceback" not in second.text
+    before = run.newest
+    assert first.until(lambda: run.newest > before)
+    first.kill()
+    first.wait()
+    third = job(tmp_path, *overrides)  # the lock died with its holder
+    assert third.until(lambda: "going on from" in third.text), third.text
+    assert seconds < 5
+
+
+def test_a_spike_names_its_examples(tmp_path: Path, job: Callable[..., Any]) -> None:
+    """One of 400 texts has the wrong label, which shows once all others are learned."""
+    lines = [{"text": "aaaa" if n % 2 else "bbbb", "label": "odd" if n % 2 else "even"} for n in range(400)]
+    lines[136]["label"] = "odd"
+    (tmp_path / "data.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    own = [f"data.dir={tmp_path}", "data.train=data.jsonl", "data.validation=data.jsonl", "data.test=data.jsonl"]
+    started = job(
+        tmp_path, "task=classification", "model=encoder_only", "data=labelled_text", *own, "batch.size=2",
+        "trainer.max_steps=400", "optimizer.lr=0.01", "trainer.val_check_interval=400", "run_dir=run",
+        without="data.",
+    )  # fmt: skip
+    assert started.wait() == 0, started.text
+    spikes = [line for line in started.text.splitlines() if "the loss rose to" in line]
+    assert any("data.jsonl, line 137" in line for line in spikes), started.text
+    assert len(spikes) < 20
+
+
+def test_out_of_memory_says_which_setting_to_lower(tmp_path: Path, job: Callable[..., Any]) -> None:
+    started = job(tmp_path, CLASSIFICATION, "shape.d_ff=1000000000", "run_dir=run", environment={"LIMIT": "1"})
+    started.wait()
+    pytest.fail(started.text)

@@ -1,0 +1,147 @@
+"""Fault 3, and its relatives: a run that is asked to end loses nothing, wherever it is."""
+
+import random
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytestmark = pytest.mark.faults
+
+CLASSIFICATION = "experiment=dates/classification_encoder_only"
+STATUS = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGUSR1: 138}
+
+
+@pytest.mark.parametrize("signum", STATUS, ids=lambda s: s.name)
+def test_fault_3_asked_to_end(
+    signum: signal.Signals,
+    tmp_path: Path,
+    job: Callable[..., Any],
+    run_of: Callable[[Path], Any],
+    record_property: Callable[[str, object], None],
+) -> None:
+    """The whole process group gets the signal, as from a terminal or a scheduler, data workers too."""
+    overrides = [CLASSIFICATION, "batch.num_workers=2", "run_dir=run", "trainer.max_steps=100000"]
+    started, run = job(tmp_path, *overrides), run_of(tmp_path / "run")
+    assert started.until(lambda: run.newest >= 10), started.text
+    started.kill(signum)
+    asked = time.time()
+    assert started.wait(60) == STATUS[signum], started.text
+    saved = (run.directory / "checkpoints" / f"step-{run.newest:08d}.ckpt").stat().st_mtime - asked
+    record_property(
+        "count", f"{signum.name}: saved after {max(saved, 0):.2f} s, ended after {time.time() - asked:.1f} s"
+    )
+    assert f"stopped by {signum.name} at update {run.newest}; the same command goes on from there" in started.text
+    assert "Traceback" not in started.text
+    assert not (run.directory / "summary.json").exists()
+    assert max(int(row["step"]) for row in run.series) < run.newest
+    assert saved < 5
+
+
+def test_the_end_is_the_same(
+    tmp_path: Path, job: Callable[..., Any], run_of: Callable[[Path], Any], chance: random.Random
+) -> None:
+    """Asked to end again and again, most often during a validation, with a moving average of the weights."""
+    overrides = [CLASSIFICATION, "callbacks=[default,ema]", "data.num_validation=2000", "batch.eval_size=4",
+                 "trainer.max_steps=6", "trainer.val_check_interval=2", "block.dropout=0.1"]  # fmt: skip
+    alone = job(tmp_path, *overrides, "run_dir=alone")
+    run, in_validation = run_of(tmp_path / "run"), []
+    for _ in range(3):
+        started, before = job(tmp_path, *overrides, "run_dir=run"), run.newest
+        assert started.until(lambda started=started: "run directory" in started.text), started.text
+        time.sleep(chance.uniform(1.0, 2.0))
+        if started.process.poll() is None:
+            started.kill(signal.SIGTERM)
+        assert started.wait(60) in (0, 143), started.text
+        assert run.newest >= before
+        newest = run.directory / "checkpoints" / f"step-{run.newest:08d}.ckpt"
+        state = torch.load(newest, weights_only=True)["callbacks"]["Checkpoints"]
+        in_validation.append(state["pending_validation"])
+    last = job(tmp_path, *overrides, "run_dir=run")
+    assert last.wait() == 0, last.text
+    assert alone.wait() == 0, alone.text
+    undisturbed = run_of(tmp_path / "alone")
+    assert run.weights == undisturbed.weights
+    assert run.series == undisturbed.series
+    assert any(in_validation)
+
+
+def test_killed_between_the_last_update_and_the_record(
+    tmp_path: Path, job: Callable[..., Any], run_of: Callable[[Path], Any]
+) -> None:
+    """What is tested then must be the moving average, as it would have been."""
+    overrides = [CLASSIFICATION, "callbacks=[default,ema]", "data.num_test=4000", "batch.eval_size=4"]
+    alone = job(tmp_path, *overrides, "run_dir=alone")
+    started, run = job(tmp_path, *overrides, "run_dir=run"), run_of(tmp_path / "run")
+    assert started.until(lambda: run.newest == 60), started.text
+    time.sleep(0.1)
+    started.kill()
+    started.wait()
+    assert not (run.directory / "summary.json").exists()
+    again = job(tmp_path, *overrides, "run_dir=run")
+    assert again.wait() == 0, again.text
+    assert alone.wait() == 0, alone.text
+    undisturbed = run_of(tmp_path / "alone")
+    assert run.weights == undisturbed.weights
+    assert run.series == undisturbed.series
+
+
+def test_early_stopping_stays_stopped(tmp_path: Path, job: Callable[..., Any], run_of: Callable[[Path], Any]) -> None:
+    overrides = [CLASSIFICATION, "callbacks=[default,early_stopping]", "callbacks.early_stopping.patience=1",
+                 "+callbacks.early_stopping.min_delta=10.0", "data.num_test=4000", "batch.eval_size=4"]  # fmt: skip
+    started, run = job(tmp_path, *overrides, "run_dir=run"), run_of(tmp_path / "run")
+    assert started.until(lambda: run.newest == 14), started.text
+    time.sleep(0.3)
+    started.kill()
+    started.wait()
+    assert not (run.directory / "summary.json").exists()
+    again = job(tmp_path, *overrides, "run_dir=run")
+    assert again.wait() == 0, again.text
+    assert run.summary["updates"] == 14
+    assert [row["step"] for row in run.series if row["test/loss"]] == ["14"]
+
+
+class TestResume:
+    def test_auto_on_a_finished_run_does_nothing(
+        self, tmp_path: Path, job: Callable[..., Any], run_of: Callable[[Path], Any]
+    ) -> None:
+        first = job(tmp_path, CLASSIFICATION, "run_dir=run", "trainer.max_steps=6")
+        assert first.wait() == 0, first.text
+        before = {f: f.stat().st_mtime_ns for f in (tmp_path / "run").rglob("*") if f.is_file()}
+        again = job(tmp_path, CLASSIFICATION, "run_dir=run", "trainer.max_steps=6")
+        assert again.wait() == 0, again.text
+        assert "holds a finished run: nothing to do" in again.text
+        assert {f: f.stat().st_mtime_ns for f in (tmp_path / "run").rglob("*") if f.is_file()} == before
+        never = job(tmp_path, CLASSIFICATION, "run_dir=run", "trainer.max_steps=6", "resume=never")
+        assert never.wait() == 1
+        assert "run_dir=run holds a finished run; choose another run_dir" in never.text
+
+        longer = job(tmp_path, CLASSIFICATION, "run_dir=longer", "trainer.max_steps=9", "resume=run")
+        assert longer.wait() == 0, longer.text
+        assert "had trainer.max_steps=6" in longer.text
+        assert run_of(tmp_path / "longer").summary["updates"] == 9
+
+    def test_another_configuration_is_refused_and_never_starts_over(
+        self, tmp_path: Path, job: Callable[..., Any], run_of: Callable[[Path], Any]
+    ) -> None:
+        run = run_of(tmp_path / "run")
+        first = job(tmp_path, CLASSIFICATION, "run_dir=run", "trainer.max_steps=100000")
+        assert first.until(lambda: run.newest >= 5), first.text
+        first.kill()
+        first.wait()
+        checkpoints = run.checkpoints
+        other = job(tmp_path, CLASSIFICATION, "run_dir=run", "trainer.max_steps=100000", "optimizer.lr=0.1")
+        assert other.wait() == 1
+        assert "run_dir=run holds an unfinished run with optimizer.lr=" in other.text
+        assert run.checkpoints == checkpoints
+        never = job(tmp_path, CLASSIFICATION, "run_dir=run", "trainer.max_steps=6", "resume=never")
+        assert never.wait() == 0, never.text
+        assert "it starts over" in never.text
+        assert run.summary["updates"] == 6
+        typo = job(tmp_path, CLASSIFICATION, "run_dir=new", "resume=nevr")
+        assert typo.wait() == 1
+        assert "expected auto, never or a checkpoint; did you mean never?" in typo.text

@@ -1,0 +1,103 @@
+"""Two processes train what one trains."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+TINY = [
+    "experiment=dates/translation_full",
+    "data.num_train=400",
+    "data.num_validation=50",
+    "data.num_test=2",
+    "data.languages=[de,en,ja]",
+    "shape.d_model=16",
+    "shape.num_heads=2",
+    "shape.num_layers=1",
+    "shape.d_ff=32",
+    "block.dropout=0",
+    "block.bias=false",  # a bias of keys changes nothing: Adam makes steps of its rounding errors
+    "batch.size=20",
+    "batch.eval_size=20",
+    "trainer.accelerator=cpu",
+    "trainer.accumulate_grad_batches=2",
+    "trainer.max_steps=6",
+    "trainer.val_check_interval=4",
+    "trainer.log_every_n_steps=2",
+    "callbacks.progress.refresh_rate=0",
+]
+
+
+def train(folder: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(Path(__file__).parent)]))
+    environment = {**os.environ, "PYTHONPATH": path, "TRIPTYCH_ALLOW": "witness.", "OMP_NUM_THREADS": "1"}
+    witness = ["+callbacks.witness._target_=witness.Witness", f"+callbacks.witness.folder={folder}"]
+    command = [sys.executable, "-m", "triptych", "train", *TINY, *witness, *overrides]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def series(run: Path) -> list[dict[str, float]]:
+    with open(run / "metrics.csv") as file:
+        return [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("alone")
+    finished = train(folder, "logger=csv", "run_dir=run")
+    assert finished.returncode == 0, finished.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    folder = tmp_path_factory.mktemp("together")
+    clock = "run_dir=run_${now:%f}"  # read once, for both
+    finished = train(folder, "trainer=ddp", "trainer.devices=2", clock, "trainer.accelerator=cpu")
+    assert finished.returncode == 0, finished.stderr
+    (run,) = folder.glob("run_*")
+    return run, finished.stderr
+
+
+def test_the_weights_are_those_of_one_process(alone: Path, together: tuple[Path, str]) -> None:
+    run, _ = together
+    first, second = (torch.load(run.parent / f"weights-{rank}.pt", weights_only=True) for rank in (0, 1))
+    single = torch.load(alone / "weights-0.pt", weights_only=True)
+    for name, weight in single.items():
+        assert torch.equal(first[name], second[name]), name
+        torch.testing.assert_close(first[name], weight, rtol=1e-4, atol=1e-5)
+
+
+def test_the_series_are_those_of_one_process(alone: Path, together: tuple[Path, str]) -> None:
+    """Two batches of validation that hold unequal numbers, and one test example for each rank."""
+    rows, expected = series(together[0]), series(alone / "run")
+    assert len(rows) == len(expected)
+    for row, other in zip(rows, expected, strict=True):
+        for name in ("train/tokens_per_s", "train/real_tokens"):  # another time, another padding
+            assert (row.pop(name, None) is None) == (other.pop(name, None) is None)
+        assert row == pytest.approx(other, rel=1e-4)
+
+
+def test_rank_0_writes_for_all(alone: Path, together: tuple[Path, str]) -> None:
+    run, terminal = together
+    names = {"checkpoints", "config.yaml", "metrics.csv", "rank-1.log", "summary.json", "tokenizer.json", "train.log",
+             "weights.safetensors", ".lock"}  # fmt: skip
+    assert {path.name for path in run.iterdir()} == names | {"wandb"}
+    assert len(list(run.glob("wandb/offline-run-*"))) == 1
+    assert (run / "rank-1.log").read_text() == ""
+    assert terminal.count("val/loss = ") == (run / "train.log").read_text().count("val/loss = ") == 1
+    record, other = (json.loads((folder / "summary.json").read_text()) for folder in (run, alone / "run"))
+    for name in ("updates", "train_tokens", "tokens_per_update", "tokenizer_sha256"):
+        assert record[name] == other[name], name
+
+
+def test_a_mistake_in_the_data_is_told_once(tmp_path: Path) -> None:
+    finished = train(tmp_path, "trainer.devices=2", "data.num_test=1", "run_dir=run")
+    assert finished.returncode == 1
+    assert finished.stderr.count("the test split has fewer examples than the 2 processes") == 1
+    assert "Traceback" not in finished.stderr
