@@ -189,6 +189,7 @@ STARTED = {
         (SRUN, ["trainer.devices=4"], 4),
         (ALONE, ["trainer.devices=3"], "batch.size=128 .* 3 processes; expected a multiple of 3"),
         (ALONE, ["trainer.devices=0"], "trainer.devices=0"),
+        (ALONE, ["trainer.devices=2", "trainer.strategy=ddp_spawn"], "trainer.strategy=ddp_spawn: .* expected ddp"),
         (ALONE, ["trainer.num_nodes=2"], "trainer.num_nodes=2: .* srun or torchrun"),
         (ALONE, ["trainer=ddp", "trainer.strategy.timeout=0"], "trainer.strategy.timeout=0"),
         (ALONE, ["trainer=ddp", "trainer.strategy.timeout=ten"], "trainer.strategy.timeout=ten: expected float"),

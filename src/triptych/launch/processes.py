@@ -20,6 +20,7 @@ from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
 from omegaconf import DictConfig, OmegaConf
 
 from triptych.config import ConfigError, build
@@ -90,6 +91,8 @@ def check_place(config: DictConfig, place: Place) -> int:
         trainer: L.Trainer = build(config, "trainer", {"logger": False, "plugins": [place.environment()]})
     except MisconfigurationException as error:
         raise ConfigError(f"trainer.devices={config.trainer.devices}: {' '.join(str(error).split())}") from None
+    if isinstance(trainer.strategy.launcher, _MultiProcessingLauncher):
+        raise ConfigError(f"trainer.strategy={config.trainer.strategy}: Lightning starts none here; expected ddp")
     world_size = trainer.num_devices * trainer.num_nodes
     if place.starter is None and trainer.num_nodes > 1:
         raise ConfigError(f"trainer.num_nodes={trainer.num_nodes}: on several machines, start with srun or torchrun")
