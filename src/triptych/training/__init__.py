@@ -7,6 +7,7 @@ from triptych.training.ddp import DDP
 from triptych.training.health import SpikeReport
 from triptych.training.progress import Progress
 from triptych.training.tally import CheckpointFacts, Tally
+from triptych.training.wandb_logger import WandbLogger
 
 __all__ = [
     "DDP",
@@ -16,6 +17,7 @@ __all__ = [
     "Progress",
     "SpikeReport",
     "Tally",
+    "WandbLogger",
     "damage_of",
     "newest_good",
     "read_checkpoint",
