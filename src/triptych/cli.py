@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from triptych.config import ConfigError, EvaluateConfig, PredictConfig, TrainConfig, nearest
+from triptych.redaction import Redactor
 from triptych.signals import Interruption, catch, requeue
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def main() -> int:
         else:
             raise ConfigError(f"triptych {command}: expected {', '.join(commands)}{nearest(command, commands)}")
     except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {Redactor()(str(error))}", file=sys.stderr)
         return 1
     except Interruption as interruption:
         job = requeue() if interruption.signum == signal.SIGUSR1 else None

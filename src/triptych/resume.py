@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from lightning.pytorch.loggers import Logger
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from triptych.config import ConfigError, nearest
 from triptych.data import CorpusFacts, Tokenizer
 from triptych.durable import link, remove_leftovers
-from triptych.training import CSVLogger, newest_good, read_checkpoint
+from triptych.training import CSVLogger, WandbLogger, newest_good, read_checkpoint
 
 log = logging.getLogger("triptych")
 
@@ -19,8 +19,12 @@ PLACES = ("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "traine
 """Settings that say where a run is computed; another place may change the last digits."""
 
 
-def state_to_resume(config: DictConfig) -> "Earlier | None":
+def state_to_resume(config: DictConfig, plain: dict[str, Any]) -> "Earlier | None":
     """The checkpoint from which this run goes on; None: it starts.
+
+    Args:
+        config: of this run.
+        plain: the same as checkpoints hold it, without secrets.
 
     Raises:
         ConfigError: it belongs to a run of another configuration, or there is none where ``resume`` says.
@@ -41,7 +45,7 @@ def state_to_resume(config: DictConfig) -> "Earlier | None":
     if path is None:
         return None
     earlier = Earlier(path, read_checkpoint(path))
-    differences = earlier.differences(config)
+    differences = earlier.differences(plain)
     if differences and config.resume == "auto":
         raise ConfigError(
             f"run_dir={config.run_dir} holds an unfinished run with {'; '.join(differences)}; give the same, or "
@@ -84,12 +88,11 @@ class Earlier:
         except (KeyError, TypeError) as error:
             raise ConfigError(f"resume={path}: it is no checkpoint of a run of Triptych (no {error})") from None
 
-    def differences(self, config: DictConfig) -> list[str]:
+    def differences(self, plain: dict[str, Any]) -> list[str]:
         """The settings of the earlier run that this one has not."""
-        old, new = OmegaConf.create(self.config), OmegaConf.create(OmegaConf.to_container(config, resolve=True))
+        old, new = flat(self.config), flat(plain)
         for place in PLACES:
-            was, now = OmegaConf.select(old, place), OmegaConf.select(new, place)
-            if was != now:
+            if (was := old.get(place)) != (now := new.get(place)):
                 log.warning(
                     "%s=%s, but the run began with %s: the examples of each update stay the same, but dropout and the "
                     "last digits do not",
@@ -97,15 +100,12 @@ class Earlier:
                     now,
                     was,
                 )
-        pairs = flat(self.config), flat(OmegaConf.to_container(config, resolve=True))
-        keys = [
-            key for key in {**pairs[0], **pairs[1]} if not any(f"{key}.".startswith(f"{free}.") for free in self.FREE)
-        ]
+        free = tuple(f"{key}." for key in self.FREE)
         # what is still null is filled in from the data, which are held against each other as such
         return [
-            f"{key}={pairs[0].get(key)}"
-            for key in keys
-            if pairs[0].get(key) != pairs[1].get(key) and pairs[1].get(key, "") is not None
+            f"{key}={old.get(key)}"
+            for key in {**old, **new}
+            if not f"{key}.".startswith(free) and old.get(key) != new.get(key) and new.get(key, "") is not None
         ]
 
     def check_data(self, corpus: CorpusFacts) -> None:
@@ -135,6 +135,9 @@ def prepare_directory(run_dir: Path, loggers: list[Logger], earlier: Earlier | N
     if earlier is None and folder.exists():
         log.warning("%s holds a run that was not finished; it starts over", run_dir)
         shutil.rmtree(folder)
+        for logger in loggers:
+            if isinstance(logger, WandbLogger):
+                logger.start_afresh()
     if earlier is not None and earlier.path.parent.resolve() == folder.resolve():
         link(earlier.path, folder / "last.ckpt")  # the process may have died between the file and its second names
         if earlier.is_best:

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import logging
-import os
 import platform
 import shlex
 import subprocess
@@ -17,9 +16,8 @@ from typing import Any, cast
 
 import lightning as L
 import torch
-import wandb
 from hydra.core.hydra_config import HydraConfig
-from lightning.pytorch.loggers import Logger, WandbLogger
+from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig, OmegaConf
 from safetensors.torch import save_model
 
@@ -30,11 +28,12 @@ from triptych.config import ConfigError, RunError, TrainConfig, build, check, ch
 from triptych.data import Corpus, DataModule, Example, Splits, sha256
 from triptych.durable import replacing, write_text
 from triptych.launch.processes import check_place, depends_on_clock, find_place, hush, run_processes
+from triptych.redaction import Redactor
 from triptych.results import show_confusion, signature
 from triptych.resume import prepare_directory, state_to_resume
 from triptych.tasks import Task
 from triptych.tasks.base import ClassPrediction, NotFinite
-from triptych.training import CheckpointFacts, Checkpoints, Tally, read_checkpoint
+from triptych.training import CheckpointFacts, Checkpoints, Tally, WandbLogger, read_checkpoint
 
 log = logging.getLogger("triptych")
 
@@ -64,12 +63,14 @@ def train(config: DictConfig) -> None:
     if place.starter != "parent":  # which has checked it
         check_before_data(config)
         world_size = check_place(config, place)
+    redact = Redactor(OmegaConf.to_container(config, resolve=True))
+    redact.guard_logging()
     run_dir.mkdir(parents=True, exist_ok=True)
     if place.starter is None and world_size > 1:
         same = [f"run_dir={run_dir}"] if depends_on_clock(config) else []
         command = [sys.executable, "-m", "triptych", "train", *sys.argv[1:], *same]
         raise SystemExit(run_processes(command, world_size, run_dir))
-    earlier = state_to_resume(config)
+    earlier = state_to_resume(config, redact(OmegaConf.to_container(config, resolve=True)))
 
     corpus: Corpus = build(config, "data")
     log.info("reading %s", HydraConfig.get().runtime.choices["data"])
@@ -97,7 +98,7 @@ def train(config: DictConfig) -> None:
         data.train_dataloader()  # refuses a batch size that cannot be split
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    plain = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
+    plain = cast(dict[str, Any], redact(OmegaConf.to_container(config, resolve=True)))
     loggers: list[Logger] = [build(config, f"logger.{name}") for name in config.logger]
     callbacks = [build(config, f"callbacks.{name}") for name in config.callbacks]
     (checkpoints,) = (callback for callback in callbacks if isinstance(callback, Checkpoints))
@@ -129,13 +130,11 @@ def train(config: DictConfig) -> None:
     if earlier is not None:
         data.start = earlier.step
         log.warning("going on from %s, after %s updates", earlier.path, earlier.step)
-    os.environ.setdefault("WANDB_SILENT", "true")  # its summary would bury ours
     failed = True
     signals.catch(*signals.STOPS)
     try:
         for logger in loggers:
             if isinstance(logger, WandbLogger):
-                logger._wandb_init.pop("anonymous", None)  # Lightning always passes it, W&B warns of it
                 logger.log_hyperparams(plain)
         with explained(config, trainer, data):
             trainer.fit(task, data, ckpt_path=None if earlier is None else earlier.path, weights_only=True)
@@ -145,6 +144,7 @@ def train(config: DictConfig) -> None:
         if place.rank:
             return  # rank 0 writes the record
         record = summary(config, task, corpus, splits, data, trainer, tally, wall_time, metrics)
+        record["command"] = redact(record["command"])
         with replacing(run_dir / "weights.safetensors") as temporary:
             save_model(task.network, str(temporary))
         write_text(run_dir / "summary.json", json.dumps(record, indent=2, ensure_ascii=False) + "\n")
@@ -156,7 +156,9 @@ def train(config: DictConfig) -> None:
         show_confusion(task)
         failed = False
     finally:
-        wandb.finish(exit_code=int(failed))
+        for logger in loggers:
+            if isinstance(logger, WandbLogger):
+                logger.finish(failed=failed)
         signals.release(*signals.STOPS)
 
 

@@ -15,6 +15,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 from triptych.config import ConfigError
+from triptych.redaction import Redactor
 
 log = logging.getLogger("triptych")
 
@@ -39,10 +40,15 @@ class LocalLauncher(Launcher):
             initial_job_idx: number of the first.
         """
         jobs = [(list(overrides), self._directory(list(overrides))) for overrides in job_overrides]
+        whole = OmegaConf.to_container(self._config)
+        redact = Redactor(whole)
+        written = Path(self._config.hydra.sweep.dir) / "multirun.yaml"  # by Hydra
+        written.write_text(OmegaConf.to_yaml(OmegaConf.create(redact(whole))))
         results, failed = [], []
         for number, (overrides, directory) in enumerate(jobs, 1):
             others = [override for override in overrides if not override.startswith("run_dir=")]
-            title = f"job {number} of {len(jobs)}: {' '.join(others)}"
+            shown = redact(" ".join(others))
+            title = f"job {number} of {len(jobs)}: {shown}"
             if (directory / "summary.json").exists():
                 print(f"{title}: done already, see {directory}", flush=True)
                 status = 0
@@ -51,7 +57,7 @@ class LocalLauncher(Launcher):
                 command = [sys.executable, "-m", "triptych", "train", *others, f"run_dir={directory}"]
                 status = subprocess.run(command, check=False).returncode
             if status:
-                failed.append(f"{' '.join(others)} (exit status {status}, {directory})")
+                failed.append(f"{shown} (exit status {status}, {directory})")
             results.append(JobReturn(overrides=overrides, status=JobStatus.COMPLETED, _return_value=status))
         if failed:
             raise ConfigError(f"{len(failed)} of {len(jobs)} jobs failed: " + "; ".join(failed))

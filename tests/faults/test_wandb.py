@@ -1,0 +1,300 @@
+"""W&B out of reach, and W&B that is resumed. Its cloud cannot be had here: a small server of our own answers."""
+
+import csv
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.faults
+
+API_KEY = "0123456789abcdef" * 2 + "01234567"
+TINY = [
+    "experiment=dates/translation_full",
+    "data.num_train=400",
+    "data.num_validation=20",
+    "data.num_test=20",
+    "data.languages=[en]",
+    "shape.d_model=16",
+    "shape.num_heads=2",
+    "shape.num_layers=1",
+    "shape.d_ff=32",
+    "batch.size=20",
+    "trainer.max_steps=200",
+    "trainer.val_check_interval=50",
+    "trainer.log_every_n_steps=2",
+    "task.max_new_tokens=10",
+    "callbacks.progress.refresh_rate=0",
+]
+STOCK = [
+    "logger.wandb._target_=lightning.pytorch.loggers.WandbLogger",
+    "~logger.wandb.init_timeout",
+    "~logger.wandb.finish_timeout",
+]
+
+
+class Handler(BaseHTTPRequestHandler):
+    """The few questions of W&B's client that a run depends on."""
+
+    protocol_version = "HTTP/1.1"
+    server: "Server"
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.server.lost.is_set():
+            if self.server.hangs:
+                self.server.closed.wait()
+            self.close_connection = True
+        elif self.path == "/graphql":
+            self._answer({"data": self._data(body["query"], body.get("variables") or {})})
+        else:
+            self._answer({"exitcode": None, "limits": {}})
+            content = body.get("files", {}).get("wandb-history.jsonl", {}).get("content", [])
+            self.server.runs[self.path.split("/")[-2]] += map(json.loads, content)
+
+    def do_PUT(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self._answer({})
+
+    def _data(self, query: str, variables: dict) -> dict:
+        entity = {"id": "e", "name": "me"}
+        project = {"id": "p", "name": "triptych", "entity": entity}
+        name = variables.get("name", variables.get("run"))
+        if "RunResumeStatus" in query:
+            known = self.server.runs.get(name)
+            bucket = None
+            if known is not None:
+                tail = json.dumps([json.dumps(row) for row in known[-1:]])
+                bucket = {
+                    "id": "b", "name": name, "displayName": name, "summaryMetrics": "{}", "config": "{}", "tags": [],
+                    "historyLineCount": len(known), "eventsLineCount": 0, "logLineCount": 0, "historyTail": tail,
+                    "eventsTail": "[]", "wandbConfig": '{"t": 1}',
+                }  # fmt: skip
+            return {"model": {**project, "bucket": bucket}}
+        if "UpsertBucket" in query:
+            inserted = name not in self.server.runs
+            self.server.runs.setdefault(name, [])
+            bucket = {"id": "b", "name": name, "displayName": name, "config": "{}", "project": project}
+            return {"upsertBucket": {"bucket": {**bucket, "historyLineCount": 0}, "inserted": inserted}}
+        if "CreateRunFiles" in query:
+            files = [{"name": file, "uploadUrl": f"{self.server.url}/upload"} for file in variables["files"]]
+            return {"createRunFiles": {"runID": "b", "uploadHeaders": [], "files": files}}
+        return {"viewer": {"id": "u", "entity": "me", "username": "me", "flags": "{}", "teams": {"edges": []}}}
+
+    def _answer(self, data: dict) -> None:
+        content = json.dumps(data).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+class Server(ThreadingHTTPServer):
+    """Keeps the rows of each run.
+
+    Args:
+        hangs: whether it takes requests without ever answering once it is ``lost``; otherwise it cuts the connections.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, *, hangs: bool = False) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        self.runs: dict[str, list[dict]] = {}
+        self.hangs = hangs
+        self.lost, self.closed = threading.Event(), threading.Event()
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self.closed.set()
+        self.shutdown()
+        self.server_close()
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        pass
+
+
+class Run:
+    """``triptych train`` in a process, live unless told otherwise."""
+
+    def __init__(self, folder: Path, url: str, *overrides: str, **environment: str) -> None:
+        folder.mkdir()
+        self.folder, self.directory = folder, folder / "run"
+        self.status, self.ended = -1, 0.0
+        command = ["-m", "triptych", "train", *TINY, "logger.wandb.offline=false", *overrides, "run_dir=run"]
+        self._start = (command, {**online(url), **environment})
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        command, environment = self._start
+        with open(self.folder / "output.txt", "w") as file:
+            self.status = subprocess.run(
+                [sys.executable, *command], cwd=self.folder, stdout=file, stderr=file, env=environment, check=False,
+                timeout=400,
+            ).returncode  # fmt: skip
+        self.ended = time.monotonic()
+
+    def wait(self) -> None:
+        self._thread.join()
+
+    @property
+    def output(self) -> str:
+        return (self.folder / "output.txt").read_text()
+
+    def rows(self) -> list[dict[str, str]]:
+        """metrics.csv, without what depends on the clock."""
+        with open(self.directory / "metrics.csv") as file:
+            return [{k: v for k, v in row.items() if k != "train/tokens_per_s"} for row in csv.DictReader(file)]
+
+    def wandb_losses(self, kind: str) -> list[float]:
+        """The training losses in the .wandb file."""
+        (file,) = self.directory.glob(f"wandb/{kind}-2*/*.wandb")
+        command = [str(Path(sys.executable).parent / "wandb"), "leet", "inspect", "--json", str(file)]
+        lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+        records = [json.loads(line) for line in lines]
+        items = [record["history"]["item"] for record in records if record["type"] == "history"]
+        return [item["train/loss"] for item in items if "train/loss" in item]
+
+    def seconds_until(self, message: str) -> float:
+        """From the last line of the log before W&B starts to the one with a message."""
+        times = {}
+        for line in (self.directory / "train.log").read_text().splitlines():
+            if match := re.match(r"(\S+ \S+) \w+ \w+: (.*)", line):
+                times[match[2]] = datetime.strptime(match[1], "%Y-%m-%d %H:%M:%S,%f")
+        begin = next(moment for text, moment in times.items() if "run directory" in text)
+        return (next(moment for text, moment in times.items() if message in text) - begin).total_seconds()
+
+
+def online(url: str) -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("WANDB_") and k != "HYDRA_FULL_ERROR"}
+    return {**kept, "WANDB_BASE_URL": url, "WANDB_API_KEY": API_KEY, "OMP_NUM_THREADS": "1"}
+
+
+@dataclass
+class Trial:
+    runs: dict[str, Run]
+    servers: dict[str, Server]
+    lost: dict[str, float]  # when
+
+
+@pytest.fixture(scope="module")
+def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
+    """All runs at once, since most of them wait most of the time."""
+    folder = tmp_path_factory.mktemp("runs")
+    servers = {"well": Server(), "cut": Server(), "hanging": Server(hangs=True)}
+    with socket.socket() as closed, socket.socket() as hole:
+        closed.bind(("127.0.0.1", 0))  # but does not listen
+        hole.bind(("127.0.0.1", 0))
+        hole.listen(100)  # but does not accept
+        nobody, silence = (f"http://127.0.0.1:{end.getsockname()[1]}" for end in (closed, hole))
+        runs = {name: Run(folder / name, server.url) for name, server in servers.items()}
+        runs["closed"] = Run(folder / "closed", nobody)
+        runs["hole"] = Run(folder / "hole", silence)
+        runs["stock"] = Run(folder / "stock", nobody, *STOCK, WANDB_INIT_TIMEOUT="3")
+        lost, begin = {}, time.monotonic()
+        while len(lost) < 2 and time.monotonic() < begin + 200:
+            for name in {"cut", "hanging"} - lost.keys():
+                if (runs[name].directory / "checkpoints").exists():  # at step 50
+                    servers[name].lost.set()
+                    lost[name] = time.monotonic()
+            time.sleep(0.02)
+        for run in runs.values():
+            run.wait()
+    yield Trial(runs, servers, lost)
+    for server in servers.values():
+        server.close()
+
+
+def test_a_live_run(trial: Trial) -> None:
+    run = trial.runs["well"]
+    assert run.status == 0, run.output
+    (identity,) = trial.servers["well"].runs
+    assert identity == (run.directory / "wandb" / "id").read_text()
+    rows = trial.servers["well"].runs[identity]
+    losses = [row["train/loss"] for row in rows if "train/loss" in row]
+    assert losses == [float(row["train/loss"]) for row in run.rows() if row["train/loss"]]
+    assert len(losses) == 100
+    assert "W&B" not in run.output
+
+
+@pytest.mark.parametrize("name", ["closed", "hole"])
+def test_out_of_reach_at_the_start(trial: Trial, name: str) -> None:
+    run = trial.runs[name]
+    assert run.status == 0, run.output
+    assert run.output.count("goes on offline") == 1
+    assert run.seconds_until("goes on offline") < 15
+    assert run.rows() == trial.runs["well"].rows()
+    assert run.wandb_losses("offline-run") == trial.runs["well"].wandb_losses("run")
+
+
+@pytest.mark.parametrize("name", ["cut", "hanging"])
+def test_lost_in_the_middle(trial: Trial, name: str) -> None:
+    run = trial.runs[name]
+    assert run.status == 0, run.output
+    assert list(trial.servers[name].runs) == [(run.directory / "wandb" / "id").read_text()]
+    assert run.ended - trial.lost[name] < 60
+    assert run.rows() == trial.runs["well"].rows()
+    assert run.wandb_losses("run") == trial.runs["well"].wandb_losses("run")
+    assert run.output.count("wandb sync") == 1
+
+
+def test_without_the_fallback_the_training_dies(trial: Trial) -> None:
+    assert trial.runs["stock"].status != 0
+    assert "CommError" in trial.runs["stock"].output
+
+
+def test_the_key_is_in_no_file(trial: Trial) -> None:
+    for run in trial.runs.values():
+        found = [file for file in run.folder.rglob("*") if file.is_file() and API_KEY.encode() in file.read_bytes()]
+        assert not found
+
+
+RESUMING = """
+import sys
+from triptych.training import WandbLogger
+
+for step in range(4):
+    logger = WandbLogger(project="triptych", name="a", save_dir=".", offline=sys.argv[1] == "offline")
+    if step == 3:
+        logger.start_afresh()
+    logger.log_metrics({"x": step}, step=step)
+    print(logger.experiment.id, logger.experiment.resumed)
+    logger.finish(failed=False)
+"""
+
+
+@pytest.mark.parametrize("mode", ["online", "offline"])
+def test_a_directory_continues_its_run(tmp_path: Path, mode: str) -> None:
+    server = Server()
+    finished = subprocess.run(
+        [sys.executable, "-c", RESUMING, mode], cwd=tmp_path, env=online(server.url), capture_output=True, text=True,
+        check=False, timeout=120,
+    )  # fmt: skip
+    server.close()
+    assert finished.returncode == 0, finished.stderr
+    lines = [line.split() for line in finished.stdout.splitlines()]
+    identities = [identity for identity, _ in lines]
+    assert len(set(identities[:3])) == 1
+    assert identities[3] != identities[0]
+    if mode == "online":
+        assert [resumed for _, resumed in lines] == ["False", "True", "True", "False"]
+        rows = {name: [(row["_step"], row["x"]) for row in rows] for name, rows in server.runs.items()}
+        assert rows == {identities[0]: [(0, 0), (1, 1), (2, 2)], identities[3]: [(0, 3)]}
+    else:
+        assert {file.stem for file in tmp_path.glob("wandb/offline-run-*/*.wandb")} == {f"run-{i}" for i in identities}
