@@ -11,9 +11,9 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from triptych.config import ConfigError, EvaluateConfig, PredictConfig, TrainConfig, nearest
+from triptych.config import ConfigError, EvaluateConfig, PredictConfig, RunError, TrainConfig, nearest
 from triptych.redaction import Redactor
-from triptych.signals import Interruption, catch, requeue
+from triptych.signals import Interruption, catch, is_rank_0, job_of_slurm, requeue
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -50,10 +50,7 @@ def main() -> int:
         print(f"error: {Redactor()(str(error))}", file=sys.stderr)
         return 1
     except Interruption as interruption:
-        job = requeue() if interruption.signum == signal.SIGUSR1 else None
-        what = "the same command goes on from there" if job is None else f"job {job} is back in the queue"
-        print(f"{interruption}; {what}", file=sys.stderr)
-        return interruption.status
+        return answer(interruption)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
@@ -61,6 +58,25 @@ def main() -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return 0
+
+
+def answer(interruption: Interruption) -> int:
+    """What a run that was asked to end still does: after the warning of a scheduler, it goes back into the queue.
+
+    Returns:
+        The exit status.
+    """
+    job = job_of_slurm() if interruption.signum == signal.SIGUSR1 else None
+    if is_rank_0():
+        what = "the same command goes on from there" if job is None else f"job {job} goes back into the queue"
+        print(f"{interruption}; {what}", file=sys.stderr)
+        if job is not None:
+            try:
+                requeue(job)
+            except RunError as error:
+                print(f"error: {error}", file=sys.stderr)
+                return interruption.status
+    return interruption.status if job is None else 0  # srun would end the rank that has still to put it back
 
 
 def compare(arguments: list[str]) -> None:

@@ -1,9 +1,11 @@
-"""Signals that ask a run to end, noted here and acted on between two updates. No imports of ours."""
+"""Signals that ask a run to end, noted here and acted on between two updates."""
 
 import os
 import signal
 import subprocess
 from types import FrameType
+
+from triptych.config import RunError
 
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 """Asked to end; SIGUSR1 is the warning of a scheduler that the time is nearly over."""
@@ -58,21 +60,26 @@ def ignore_in_worker(_: int) -> None:
         signal.signal(signum, signal.SIG_IGN)
 
 
-def requeue() -> str | None:
-    """Puts the SLURM job that this process belongs to back into the queue; of several processes, rank 0 does.
+def is_rank_0() -> bool:
+    """Whether this process speaks for those that train together, by what srun, torchrun or the parent tells it."""
+    return os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0"
 
-    Returns:
-        The job; None outside of SLURM, and on the other ranks.
+
+def job_of_slurm() -> str | None:
+    """The SLURM job that this process belongs to; None: none."""
+    if "SLURM_ARRAY_JOB_ID" in os.environ:  # one task of an array has the array's own number as its SLURM_JOB_ID
+        return f"{os.environ['SLURM_ARRAY_JOB_ID']}_{os.environ['SLURM_ARRAY_TASK_ID']}"
+    return os.environ.get("SLURM_JOB_ID")
+
+
+def requeue(job: str) -> None:
+    """Puts a SLURM job back into the queue, which ends its processes.
 
     Raises:
-        OSError: there is no scontrol, or it refused.
+        RunError: there is no scontrol, or it refused.
     """
-    job = os.environ.get("SLURM_JOB_ID")
-    if job is None or os.environ.get("SLURM_PROCID", "0") != "0":
-        return None
-    if "SLURM_ARRAY_JOB_ID" in os.environ:  # one task of an array has the array's own number as its SLURM_JOB_ID
-        job = f"{os.environ['SLURM_ARRAY_JOB_ID']}_{os.environ['SLURM_ARRAY_TASK_ID']}"
-    finished = subprocess.run(["scontrol", "requeue", job], capture_output=True, text=True, check=False)
-    if finished.returncode:
-        raise OSError(f"scontrol requeue {job}: {finished.stderr.strip()}")
-    return job
+    try:
+        subprocess.run(["scontrol", "requeue", job], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        reason = error.stderr.strip() if isinstance(error, subprocess.CalledProcessError) else error
+        raise RunError(f"job {job} could not be put back into the queue ({reason}); its checkpoint is saved") from None

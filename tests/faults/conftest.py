@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -46,9 +47,12 @@ class Job:
         arguments: after ``triptych``.
         cwd: where it runs.
         environment: what is added to the environment.
+        memory: the most bytes of address space; None: no limit.
     """
 
-    def __init__(self, *arguments: str, cwd: Path, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, *arguments: str, cwd: Path, environment: dict[str, str] | None = None, memory: int | None = None
+    ) -> None:
         own = {k: v for k, v in os.environ.items() if k not in ("HYDRA_FULL_ERROR", "TRIPTYCH_SHORT_ERRORS")}
         self.output = cwd / f"output-{len(list(cwd.glob('output-*')))}"
         with open(self.output, "w") as file:
@@ -58,6 +62,7 @@ class Job:
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=None if memory is None else lambda: resource.setrlimit(resource.RLIMIT_AS, (memory, memory)),
                 env={**own, "OMP_NUM_THREADS": "1", "COLUMNS": "200", **(environment or {})},
             )
 
@@ -129,9 +134,15 @@ def job() -> Iterator[Callable[..., Job]]:
     """Starts ``triptych train`` with tiny sizes in a directory; what is left of them is killed after the test."""
     jobs: list[Job] = []
 
-    def start(cwd: Path, *overrides: str, environment: dict[str, str] | None = None, without: str = "-") -> Job:
+    def start(
+        cwd: Path,
+        *overrides: str,
+        environment: dict[str, str] | None = None,
+        memory: int | None = None,
+        without: str = "-",
+    ) -> Job:
         sizes = [size for size in TINY if not size.startswith(without)]
-        jobs.append(Job("train", *sizes, *overrides, cwd=cwd, environment=environment))
+        jobs.append(Job("train", *sizes, *overrides, cwd=cwd, environment=environment, memory=memory))
         return jobs[-1]
 
     yield start

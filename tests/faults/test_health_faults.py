@@ -88,7 +88,20 @@ def test_a_spike_names_its_examples(tmp_path: Path, job: Callable[..., Any]) -> 
     assert len(spikes) < 20
 
 
-def test_out_of_memory_says_which_setting_to_lower(tmp_path: Path, job: Callable[..., Any]) -> None:
-    started = job(tmp_path, CLASSIFICATION, "shape.d_ff=1000000000", "run_dir=run", environment={"LIMIT": "1"})
-    started.wait()
-    pytest.fail(started.text)
+@pytest.mark.parametrize(
+    ("sizes", "advice"),
+    [
+        (["batch.size=400"], "raise trainer.accumulate_grad_batches=1 "),
+        (["trainer.val_check_interval=1", "batch.size=1", "data.num_validation=400"], "lower batch.eval_size=400"),
+    ],
+    ids=["training", "validation"],
+)
+def test_out_of_memory_says_which_setting_to_lower(
+    sizes: list[str], advice: str, tmp_path: Path, job: Callable[..., Any]
+) -> None:
+    wide = ["shape.d_ff=500000", "batch.eval_size=400", "run_dir=run"]
+    started = job(tmp_path, CLASSIFICATION, *wide, *sizes, memory=12 * 2**30)
+    assert started.wait() == 1, started.text
+    assert "error: out of memory after" in started.text
+    assert advice in started.text
+    assert "Traceback" not in started.text

@@ -9,6 +9,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from triptych.config import ConfigError
+from triptych.signals import is_rank_0
 
 HELD = "TRIPTYCH_LOCKED"
 """In the environment of the processes that train together with the one that holds the lock."""
@@ -26,8 +27,7 @@ def locked(run_dir: Path) -> Iterator[None]:
     Raises:
         ConfigError: another job has it.
     """
-    rank = os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0"))
-    if rank != "0" or os.environ.get(HELD) == str(run_dir):
+    if not is_rank_0() or os.environ.get(HELD) == str(run_dir):
         yield
         return
     run_dir.mkdir(parents=True, exist_ok=True)

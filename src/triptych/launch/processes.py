@@ -26,7 +26,7 @@ from omegaconf import DictConfig, OmegaConf
 from triptych.config import ConfigError, build
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
-AGREED = (128 + signal.SIGTERM, 128 + signal.SIGINT)
+AGREED = tuple(128 + number for number in FORWARDED)
 """Exit statuses of a process that was asked to stop, and did so in order."""
 AGREED_S = 60.0
 """Seconds in which the others follow one that was asked to stop; they may have a checkpoint to write."""
@@ -140,8 +140,8 @@ def run_processes(command: Sequence[str], count: int, run_dir: Path) -> int:
         run_dir: where their output goes.
 
     Returns:
-        The exit status: 0, that of the process that failed first (128 + n after signal n), or 130 or 143 after an
-        orderly stop.
+        The exit status: 0, that of the process that failed first (128 + n after signal n), or 128 + n after an orderly
+        stop by signal n.
     """
     received: list[int] = []
 

@@ -139,7 +139,7 @@ class Checkpoints(Checkpoint):
         if (signum or is_time or self._is_due(trainer)) and trainer.global_step:
             self._save(trainer)
         if signum:
-            self._end(trainer, signum)
+            self._end_all(trainer, signum)
 
     def on_validation_batch_end(
         self,
@@ -182,7 +182,7 @@ class Checkpoints(Checkpoint):
         self._save(trainer)
         signum, _ = self._agreed(trainer)
         if signum:
-            self._end(trainer, signum)
+            self._end_all(trainer, signum)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Waits for the disk."""
@@ -252,6 +252,11 @@ class Checkpoints(Checkpoint):
             link(path, self.folder / "best.ckpt")
         for old in step_files(self.folder)[self.keep :]:
             old.unlink()
+
+    def _end_all(self, trainer: L.Trainer, signum: int) -> None:
+        self.files.wait()
+        trainer.strategy.barrier()  # a rank that has gone makes a scheduler end the others, which may still write
+        self._end(trainer, signum)
 
     def _end(self, trainer: L.Trainer, signum: int) -> None:
         self.files.wait()

@@ -3,6 +3,7 @@
 import getpass
 import os
 import random
+import shlex
 import shutil
 import signal
 import socket
@@ -11,7 +12,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -72,19 +73,34 @@ class Training:
             before: the command that starts it, srun for instance.
             environment: more variables.
         """
-        name, _, value = self.mark.partition("=")
-        path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(Path(__file__).parents[2])]))
-        variables = {"PYTHONPATH": path, "TRIPTYCH_ALLOW": "witness.", "OMP_NUM_THREADS": "1", name: value}
-        command = [*before, sys.executable, "-m", "triptych", "train", *TINY, *WITNESS, f"run_dir={self.run_dir}"]
         with open(self.stderr, "wb") as stderr:
             self.process = subprocess.Popen(
-                [*command, *overrides],
+                self.command(*overrides, before=before),
                 cwd=self.folder,
-                env={**os.environ, **variables, **(environment or {})},
+                env={**self.environment(), **(environment or {})},
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,
                 preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # as from a terminal
             )
+
+    def command(self, *overrides: str, before: tuple[str, ...] = ()) -> list[str]:
+        """The words of the command that ``start`` starts."""
+        own = [*TINY, *WITNESS, f"run_dir={self.run_dir}"]
+        return [*before, sys.executable, "-m", "triptych", "train", *own, *overrides]
+
+    def environment(self) -> dict[str, str]:
+        """With the mark, and with what it takes to find the witness."""
+        name, _, value = self.mark.partition("=")
+        path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(Path(__file__).parents[2])]))
+        variables = {"PYTHONPATH": path, "TRIPTYCH_ALLOW": "witness.", "OMP_NUM_THREADS": "1", name: value}
+        return {**os.environ, **variables}
+
+    def submit(self, cluster: "Cluster", *overrides: str, before: tuple[str, ...], options: tuple[str, ...]) -> str:
+        """Puts it into the queue of a scheduler, and returns the number of the job. What it says goes to ``stderr``."""
+        script = self.folder / "job.sh"
+        script.write_text("#!/bin/sh\n" + shlex.join(self.command(*overrides, before=before)) + "\n")
+        where = (f"--chdir={self.folder}", f"--output={self.stderr}", "--open-mode=append", "--parsable")
+        return cluster.command("sbatch", *options, *where, str(script), environment=self.environment())
 
     def wait(self, seconds: float = 120) -> int:
         """The exit status."""
@@ -156,6 +172,12 @@ def read(pid: int, name: str) -> bytes:
         return Path(f"/proc/{pid}/{name}").read_bytes()
     except OSError:
         return b""
+
+
+@pytest.fixture(name="wait_until")
+def waiting() -> Callable[[Callable[[], bool], float, str], float]:
+    """``wait_until`` for tests."""
+    return wait_until
 
 
 @pytest.fixture
@@ -249,10 +271,10 @@ class Cluster:
             self.command("slurmd", "-N", node)
         wait_until(lambda: self.command("sinfo", "-h", "-t", "idle", "-o", "%D") == "2", 30, "two idle nodes")
 
-    def command(self, *command: str) -> str:
+    def command(self, *command: str, environment: Mapping[str, str] = os.environ) -> str:
         """What a command of Slurm prints: srun, sbatch, scancel, scontrol, squeue, ..."""
-        environment = {**os.environ, **self.environment}
-        finished = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        own = {**environment, **self.environment}
+        finished = subprocess.run(command, env=own, capture_output=True, text=True, timeout=60, check=False)
         assert finished.returncode == 0, f"{command}: {finished.stdout}{finished.stderr}"
         return finished.stdout.strip()
 
