@@ -1,6 +1,7 @@
 # make demo: trains the grid on the embedded corpus and writes outputs/demo/report.html
 # make test: the tests
-# Both make their own environment in .venv, with the versions of constraints.txt.
+# make faults: what a run must survive, a few times each; make faults FULL=1: as often as docs/faults.md says
+# All make their own environment in .venv, with the versions of constraints.txt.
 
 PYTHON ?= python3
 
@@ -8,7 +9,7 @@ GRID = dates/translation_full,dates/translation_decoder_only,dates/classificatio
 dates/classification_decoder_only,dates/classification_full,dates/language_modeling_decoder_only,$\
 dates/language_modeling_full
 
-.PHONY: demo test check clean
+.PHONY: demo test faults check clean
 
 demo: .venv/installed
 	.venv/bin/triptych train -m experiment=$(GRID) run_dir=outputs/demo
@@ -16,6 +17,10 @@ demo: .venv/installed
 
 test: .venv/installed
 	.venv/bin/python -m pytest
+
+faults: .venv/installed
+	TRIPTYCH_FAULTS=$(if $(FULL),full) TRIPTYCH_FAULTS_TABLE=outputs/faults.md .venv/bin/python -m pytest -m faults
+	cat outputs/faults.md
 
 check: .venv/installed
 	.venv/bin/ruff check .

@@ -28,7 +28,7 @@ from triptych.data.tokenizers import UNK
 from triptych.nn import Network
 from triptych.tasks import LanguageModeling, Setup, Task
 from triptych.tasks.generative import GenerativeTask
-from triptych.training import read_checkpoint
+from triptych.training import damage_of, newest_good, read_checkpoint
 
 log = logging.getLogger("triptych")
 
@@ -223,6 +223,9 @@ def checkpoint_file(path: str | Path) -> Path:
         path = path / "checkpoints" / "last.ckpt"
         if runs and not path.is_file():
             raise ConfigError(f"checkpoint={path.parents[1]}: holds {len(runs)} runs; choose one: {', '.join(runs)}")
+        if path.is_file() and (damage := damage_of(path)):
+            log.warning("%s is damaged and skipped: %s", path, damage)
+            path = newest_good(path.parent) or path
     if not path.is_file():
         siblings = sorted(str(p) for p in path.parent.glob("*.ckpt")) if path.parent.is_dir() else []
         raise ConfigError(f"checkpoint={path}: no such file{nearest(str(path), siblings)}")

@@ -192,7 +192,8 @@ def explained(config: DictConfig, trainer: L.Trainer, data: DataModule) -> Itera
 
 def is_out_of_memory(error: BaseException) -> bool:
     """torch's allocators say it in different ways."""
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "not enough memory" in str(error)
+    said = ("not enough memory", "can't allocate memory")
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(words in str(error) for words in said)
 
 
 def check_before_data(config: DictConfig) -> None:

@@ -1,5 +1,6 @@
 """Faults 1 and 2: killed anywhere, a run ends with the weights of the run that was left alone."""
 
+import os
 import random
 import time
 from collections.abc import Callable
@@ -10,47 +11,55 @@ import pytest
 
 pytestmark = pytest.mark.faults
 
+EMA, BF16 = "callbacks=[default,ema]", "trainer.precision=bf16-mixed"
+WORKERS, DROPOUT = "batch.num_workers=2", "block.dropout=0.1"
+HALVES = ["trainer.accumulate_grad_batches=2", "trainer.val_check_interval=14"]
 CASES = {
-    "full": [
-        "experiment=dates/translation_full",
-        "trainer.accumulate_grad_batches=2",
-        "trainer.val_check_interval=14",
-        "block.dropout=0.1",
-    ],
-    "encoder_only": [
-        "experiment=dates/classification_encoder_only",
-        "batch.num_workers=2",
-        "trainer.precision=bf16-mixed",
-    ],
-    "decoder_only": ["experiment=dates/language_modeling_decoder_only", "callbacks=[default,ema]", "block.dropout=0.1"],
+    "translation_full": [*HALVES, DROPOUT],
+    "classification_encoder_only": [WORKERS, BF16],
+    "language_modeling_decoder_only": [EMA, DROPOUT],
 }
+OTHERS = {
+    "translation_decoder_only": [WORKERS, *HALVES],
+    "classification_full": [EMA, BF16, DROPOUT],
+    "classification_decoder_only": [EMA, WORKERS, DROPOUT, *HALVES],
+    "tagging_full": [DROPOUT],
+    "tagging_encoder_only": [EMA, *HALVES],
+    "tagging_decoder_only": [BF16, DROPOUT],
+    "language_modeling_full": [WORKERS, EMA, BF16, DROPOUT],
+    "denoising_full": [DROPOUT, *HALVES],
+    "denoising_encoder_only": [EMA, DROPOUT],
+    "denoising_decoder_only": [WORKERS, BF16],
+}
+FULL = os.environ.get("TRIPTYCH_FAULTS") == "full"
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.fault(1)
+@pytest.mark.parametrize("case", {**CASES, **OTHERS} if FULL else CASES)
 def test_fault_1_killed_at_random_steps(
     case: str,
     tmp_path: Path,
     job: Callable[..., Any],
     run_of: Callable[[Path], Any],
-    full: bool,
     chance: random.Random,
     record_property: Callable[[str, object], None],
 ) -> None:
-    undisturbed = job(tmp_path, *CASES[case], "run_dir=alone")
+    overrides = [f"experiment=dates/{case}", *{**CASES, **OTHERS}[case]]
+    undisturbed = job(tmp_path, *overrides, "run_dir=alone")
     assert undisturbed.wait() == 0, undisturbed.text
     alone, killed = run_of(tmp_path / "alone"), run_of(tmp_path / "killed")
 
-    targets = sorted(chance.sample(range(1, 58), 12 if full else 2))
+    targets = sorted(chance.sample(range(1, 58), (12 if case in CASES else 3) if FULL else 2))
     for target in targets:
-        started = job(tmp_path, *CASES[case], "run_dir=killed")
+        started = job(tmp_path, *overrides, "run_dir=killed")
         assert started.until(lambda target=target: killed.newest >= target), started.text
         time.sleep(chance.uniform(0, 0.05))
         started.kill()
         started.wait()
-    last = job(tmp_path, *CASES[case], "run_dir=killed")
+    last = job(tmp_path, *overrides, "run_dir=killed")
     assert last.wait() == 0, last.text
 
-    record_property("count", f"{len(targets)} kills")
+    record_property("count", f"{case}: {len(targets)} kills")
     assert killed.summary["updates"] == 60
     assert killed.weights == alone.weights
     assert killed.series == alone.series
@@ -58,3 +67,25 @@ def test_fault_1_killed_at_random_steps(
     for count in ("train_tokens", "train_flops", "tokens_per_update"):
         assert killed.summary[count] == alone.summary[count]
     assert not list(killed.directory.rglob("*.tmp"))
+
+
+@pytest.mark.fault(2)
+def test_fault_2_resume_of_a_resume_across_epochs(
+    tmp_path: Path, job: Callable[..., Any], run_of: Callable[[Path], Any]
+) -> None:
+    """20 updates are an epoch here."""
+    overrides = ["experiment=dates/classification_full", DROPOUT]
+    alone = job(tmp_path, *overrides, "run_dir=alone")
+    run = run_of(tmp_path / "run")
+    for target in (20, 40):
+        started = job(tmp_path, *overrides, "run_dir=run")
+        assert started.until(lambda target=target: run.newest >= target), started.text
+        started.kill()
+        started.wait()
+    last = job(tmp_path, *overrides, "run_dir=run")
+    assert last.wait() == 0, last.text
+    assert alone.wait() == 0, alone.text
+    assert run.summary["updates"] == 60
+    assert run.summary["train_tokens"] == run_of(tmp_path / "alone").summary["train_tokens"]
+    assert run.weights == run_of(tmp_path / "alone").weights
+    assert run.series == run_of(tmp_path / "alone").series

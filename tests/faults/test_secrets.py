@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from triptych.redaction import REDACTED, Redactor
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.fault(23)]
 
 ENVIRONMENT = {
     "WANDB_API_KEY": "4f0e1d2c3b4a59687766554433221100aabbccdd",

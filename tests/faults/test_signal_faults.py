@@ -16,6 +16,7 @@ CLASSIFICATION = "experiment=dates/classification_encoder_only"
 STATUS = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGUSR1: 138}
 
 
+@pytest.mark.fault(3)
 @pytest.mark.parametrize("signum", STATUS, ids=lambda s: s.name)
 def test_fault_3_asked_to_end(
     signum: signal.Signals,
@@ -42,6 +43,7 @@ def test_fault_3_asked_to_end(
     assert saved < 5
 
 
+@pytest.mark.fault(3)
 def test_the_end_is_the_same(
     tmp_path: Path, job: Callable[..., Any], run_of: Callable[[Path], Any], chance: random.Random
 ) -> None:
@@ -70,6 +72,7 @@ def test_the_end_is_the_same(
     assert any(in_validation)
 
 
+@pytest.mark.fault(1)
 def test_killed_between_the_last_update_and_the_record(
     tmp_path: Path, job: Callable[..., Any], run_of: Callable[[Path], Any]
 ) -> None:
@@ -90,6 +93,7 @@ def test_killed_between_the_last_update_and_the_record(
     assert run.series == undisturbed.series
 
 
+@pytest.mark.fault(1)
 def test_early_stopping_stays_stopped(tmp_path: Path, job: Callable[..., Any], run_of: Callable[[Path], Any]) -> None:
     overrides = [CLASSIFICATION, "callbacks=[default,early_stopping]", "callbacks.early_stopping.patience=1",
                  "+callbacks.early_stopping.min_delta=10.0", "data.num_test=4000", "batch.eval_size=4"]  # fmt: skip

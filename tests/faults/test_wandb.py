@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.fault(14)]
 
 API_KEY = "0123456789abcdef" * 2 + "01234567"
 TINY = [

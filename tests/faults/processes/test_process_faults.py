@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,29 +14,36 @@ TIMEOUT = 5
 ENDLESS = ["trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2", "trainer.max_steps=1000000"]
 
 
+@pytest.mark.fault(9)
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_killed_rank_takes_all_along(rank: int, training: Any) -> None:
+def test_a_killed_rank_takes_all_along(
+    rank: int, training: Any, record_property: Callable[[str, object], None]
+) -> None:
     training.start(*ENDLESS, "logger=wandb")
     training.wait_for_updates(4, ranks=2)
     assert len(training.members()) >= 4  # the parent, the ranks, and those of W&B
     os.kill(training.rank(rank), signal.SIGKILL)
-    training.wait_until_gone(10)
+    record_property("count", f"rank {rank}: all gone after {training.wait_until_gone(10):.1f} s")
     assert training.process.returncode == 128 + signal.SIGKILL
     terminal = training.stderr.read_text()
     assert terminal.splitlines()[-1].startswith(f"error: rank {rank} of 2 was killed by SIGKILL")
     assert not (training.run_dir / "summary.json").exists()
 
 
+@pytest.mark.fault(10)
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_that_hangs_takes_all_along(rank: int, training: Any) -> None:
+def test_a_rank_that_hangs_takes_all_along(
+    rank: int, training: Any, record_property: Callable[[str, object], None]
+) -> None:
     training.start(*ENDLESS, f"trainer.strategy.timeout={TIMEOUT}")
     training.wait_for_updates(4, ranks=2)
     os.kill(training.rank(rank), signal.SIGSTOP)
-    training.wait_until_gone(TIMEOUT + 10)
+    record_property("count", f"rank {rank}: all gone after {training.wait_until_gone(TIMEOUT + 10):.1f} s")
     assert training.process.returncode == 1
     assert f"Timed out waiting {TIMEOUT}000ms" in training.stderr.read_text()
 
 
+@pytest.mark.fault(9)
 def test_no_rank_outlives_a_killed_parent(training: Any) -> None:
     training.start(*ENDLESS)
     training.wait_for_updates(4, ranks=2)
