@@ -2,8 +2,9 @@
 
 import hashlib
 import json
-import logging
+import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -17,7 +18,8 @@ from omegaconf import DictConfig, OmegaConf
 from triptych.config import ConfigError
 from triptych.redaction import Redactor
 
-log = logging.getLogger("triptych")
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+"""Signals that ask a sweep to end."""
 
 
 class LocalLauncher(Launcher):
@@ -38,26 +40,39 @@ class LocalLauncher(Launcher):
         Args:
             job_overrides: the overrides of each job.
             initial_job_idx: number of the first.
+
+        Raises:
+            ConfigError: jobs failed.
+            SystemExit: a signal asked the sweep to end.
         """
         jobs = [(list(overrides), self._directory(list(overrides))) for overrides in job_overrides]
         whole = OmegaConf.to_container(self._config)
         redact = Redactor(whole)
         written = Path(self._config.hydra.sweep.dir) / "multirun.yaml"  # by Hydra
         written.write_text(OmegaConf.to_yaml(OmegaConf.create(redact(whole))))
+        sources = self._config.hydra.runtime.config_sources
+        flags = [] if os.getcwd() in sys.path else ["-P"]  # jobs import from where this process does, no more
+        python = [sys.executable, *flags, "-m", "triptych", "train"]
+        folders = [f"--config-dir={source.path}" for source in sources if source.provider == "command-line"]
         results, failed = [], []
         for number, (overrides, directory) in enumerate(jobs, 1):
             others = [override for override in overrides if not override.startswith("run_dir=")]
             shown = redact(" ".join(others))
             title = f"job {number} of {len(jobs)}: {shown}"
-            if (directory / "summary.json").exists():
+            record = directory / "summary.json"
+            if record.exists():
                 print(f"{title}: done already, see {directory}", flush=True)
                 status = 0
             else:
                 print(f"{title}\n  -> {directory}", flush=True)
-                command = [sys.executable, "-m", "triptych", "train", *others, f"run_dir={directory}"]
-                status = subprocess.run(command, check=False).returncode
-            if status:
-                failed.append(f"{shown} (exit status {status}, {directory})")
+                command = [*python, *others, f"run_dir={directory}", *folders]
+                status, asked = run(command)
+                if asked:
+                    print(f"stopped by {asked.name} in {title}; the same command goes on", file=sys.stderr)
+                    raise SystemExit(128 + asked)
+            if status or not record.exists():
+                end = f"exit status {status}" if status >= 0 else f"killed by {signal.Signals(-status).name}"
+                failed.append(f"{shown} ({end}, {directory})")
             results.append(JobReturn(overrides=overrides, status=JobStatus.COMPLETED, _return_value=status))
         if failed:
             raise ConfigError(f"{len(failed)} of {len(jobs)} jobs failed: " + "; ".join(failed))
@@ -75,3 +90,30 @@ class LocalLauncher(Launcher):
         counted = {key: value for key, value in content.items() if key not in ("hydra", "run_dir", "logger")}
         digest = hashlib.sha256(json.dumps(counted, sort_keys=True).encode()).hexdigest()
         return Path(parent) / f"{re.sub('[^A-Za-z0-9._-]', '.', experiment)}-{digest[:8]}"
+
+
+def run(command: Sequence[str]) -> tuple[int, signal.Signals | None]:
+    """Runs a job, and waits for it even where the sweep is asked to end: the job is then asked too. (Of a Ctrl-C the
+    terminal tells both, and the job must hear of it once.)
+
+    Args:
+        command: of the job.
+
+    Returns:
+        its exit status, negative for the signal that killed it; the signal by which the sweep was asked to end.
+    """
+    asked: list[signal.Signals] = []
+    job = subprocess.Popen(command)
+
+    def ask(signum: int, frame: object) -> None:
+        asked.append(signal.Signals(signum))
+        if signum != signal.SIGINT:
+            job.send_signal(signum)
+
+    before = {signum: signal.signal(signum, ask) for signum in STOPS}
+    try:
+        status = job.wait()
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+    return status, asked[0] if asked else None

@@ -1,0 +1,115 @@
+"""Fault 16: jobs of a sweep that fail, in each of the ways that a process can, and a sweep that is asked to end."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.faults
+
+TINY = [
+    "experiment=dates/classification_decoder_only",
+    "data.num_train=100",
+    "data.num_validation=20",
+    "data.num_test=20",
+    "data.languages=[de,en]",
+    "shape.d_model=16",
+    "shape.num_heads=2",
+    "shape.num_layers=1",
+    "shape.d_ff=32",
+    "batch.size=20",
+    "trainer.max_steps=2",
+    "trainer.val_check_interval=2",
+    "trainer.accelerator=cpu",
+    "logger=csv",
+    "callbacks.progress.refresh_rate=0",
+    "run_dir=sweep",
+]
+
+FAILING = """
+import os, signal, sys
+from lightning.pytorch import Callback
+
+class Fail(Callback):
+    def __init__(self, *, how: str) -> None:
+        self.how = how
+
+    def on_train_batch_end(self, trainer, task, outputs, batch, batch_idx):
+        if self.how == "exception":
+            raise RuntimeError("on purpose")
+        if self.how == "exit":
+            sys.exit(0)
+        if self.how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def start(cwd: Path, *overrides: str, flags: Sequence[str] = (), options: Sequence[str] = ()) -> subprocess.Popen[str]:
+    (cwd / "failing.py").write_text(FAILING)
+    own = {k: v for k, v in os.environ.items() if k not in ("HYDRA_FULL_ERROR", "TRIPTYCH_SHORT_ERRORS")}
+    return subprocess.Popen(
+        [sys.executable, *flags, "-m", "triptych", "train", "-m", *options, *TINY, *overrides],
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**own, "OMP_NUM_THREADS": "1", "TRIPTYCH_ALLOW": "failing"},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # as from a terminal
+    )
+
+
+@pytest.mark.parametrize(
+    ("hows", "ends"),
+    [
+        (["fine", "kill", "well", "good"], {"kill": "killed by SIGKILL"}),
+        (["exit", "exception"], {"exit": r"exit status \d+", "exception": "exit status 1"}),
+    ],
+    ids=["one of four", "all"],
+)
+def test_fault_16_the_others_go_on(hows: list[str], ends: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "own" / "shape").mkdir(parents=True)
+    (tmp_path / "own" / "shape" / "mine.yaml").write_text("d_ff: 16\n")
+    fail = ["+callbacks.fail._target_=failing.Fail", f"+callbacks.fail.how={','.join(hows)}"]
+    process = start(tmp_path, "shape=mine", *fail, options=["--config-dir=own"])
+    _, stderr = process.communicate(timeout=300)
+    assert process.returncode == 1
+    answer = stderr.splitlines()[-1]
+    assert answer.startswith(f"error: {len(ends)} of {len(hows)} jobs failed: ")
+    for how in hows:
+        named = re.search(rf"callbacks\.fail\.how={how} \(([^,]+), ", answer)
+        assert (named is not None) == (how in ends)
+        assert named is None or re.fullmatch(ends[how], named[1])
+    results = [file.read_text() for file in tmp_path.glob("sweep/*/summary.json")]
+    assert len(results) == len(hows) - len(ends)
+    assert all(f"callbacks.fail.how={how}" in "".join(results) for how in hows if how not in ends)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM], ids=lambda signum: signum.name)
+def test_fault_16_a_sweep_that_is_asked_to_end(signum: signal.Signals, tmp_path: Path) -> None:
+    """Its job is waited for, no other is started, and no process is left. What lies in the working directory is not
+    imported by the job where the sweep itself does not."""
+    (tmp_path / "yaml.py").write_text("raise SystemExit(9)")
+    process = start(tmp_path, "seed=1,2", "trainer.max_steps=1000000", flags=["-P"])
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob("sweep/*/checkpoints/*.ckpt")):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    if signum == signal.SIGINT:
+        os.killpg(process.pid, signum)  # as a terminal does
+    else:
+        process.send_signal(signum)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 128 + signum
+    assert f"stopped by {signum.name} in job 1 of 2: " in stderr
+    assert "job 2 of 2" not in stdout
+    assert "Traceback" not in stderr
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
