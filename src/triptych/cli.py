@@ -120,7 +120,7 @@ def run_hydra(command: str, arguments: list[str]) -> None:
     except Exception as error:
         failures.append(error)
     for failure in failures:
-        message = explain(failure, command)
+        message = explain(failure, command, arguments)
         if wants_traceback or message is None:
             raise failure
         raise ConfigError(message)
