@@ -217,6 +217,8 @@ def checkpoint_file(path: str | Path) -> Path:
     Raises:
         ConfigError: there is none.
     """
+    if "://" in str(path):
+        raise ConfigError(f"checkpoint={path}: expected a file or a run directory; download it first")
     path = Path(path)
     if path.is_dir():
         runs = sorted(str(file.parents[1]) for file in path.glob("*/checkpoints/last.ckpt"))

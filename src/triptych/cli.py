@@ -98,9 +98,10 @@ def compare(arguments: list[str]) -> None:
 def run_hydra(command: str, arguments: list[str]) -> None:
     """A sub-command whose arguments are Hydra's."""
     import hydra
+    import hydra._internal.hydra as internals
     from hydra.core.config_store import ConfigStore
 
-    from triptych.launch import explain
+    from triptych.launch import GuardedLoader, explain
 
     check_arguments(arguments, command)
     store = ConfigStore.instance()
@@ -114,6 +115,7 @@ def run_hydra(command: str, arguments: list[str]) -> None:
         os.environ["HYDRA_FULL_ERROR"] = os.environ["TRIPTYCH_SHORT_ERRORS"] = "1"
     sys.argv = [f"triptych {command}", *arguments]
     failures: list[Exception] = []
+    vars(internals)["ConfigLoaderImpl"] = GuardedLoader  # there is no official place to look before Hydra builds
     main = hydra.main(version_base="1.3", config_path="pkg://triptych.conf", config_name=command)
     try:
         main(task_function(command, failures))()
@@ -132,8 +134,7 @@ def check_arguments(arguments: list[str], command: str) -> None:
     Raises:
         ConfigError: such an argument.
     """
-    takes_value = {"--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd"}
-    takes_value |= {"--cfg", "-c", "--info", "-i", "--experimental-rerun"}
+    takes_value = {"--package", "-p", "--config-dir", "-cd", "--cfg", "-c", "--info", "-i"}
     known = {"--help", "-h", "--hydra-help", "--version", "--resolve", "--run", "-r", "--multirun", "-m", *takes_value}
     known |= {"--shell-completion", "-sc"}
     if command == "evaluate" and not any(argument.startswith("data=") for argument in arguments):
@@ -142,6 +143,8 @@ def check_arguments(arguments: list[str], command: str) -> None:
                 raise ConfigError(f"{argument}: choose the corpus too, such as data=parallel_text data.dir=...")
     for previous, argument in zip(["", *arguments], arguments, strict=False):
         name, equals, _ = argument.partition("=")
+        if name in ("--config-path", "-cp", "--config-name", "-cn", "--experimental-rerun"):
+            raise ConfigError(f"{name}: not taken here; files of your own go into the folder of --config-dir")
         if argument.startswith("-"):
             if name not in known:
                 raise ConfigError(f"{argument}: options are written key=value, such as {name.lstrip('-')}=...")

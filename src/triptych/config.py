@@ -18,8 +18,18 @@ from typing import Any, Literal, Union
 
 from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
 
-ALLOWED_PREFIXES = ("triptych.", "lightning.pytorch.")
-"""What a configuration may build; TRIPTYCH_ALLOW in the environment adds prefixes, separated by commas."""
+ALLOWED = (
+    "triptych",
+    "lightning.pytorch.Trainer",
+    "lightning.pytorch.trainer",
+    "lightning.pytorch.callbacks",
+    "lightning.pytorch.loggers",
+    "lightning.pytorch.plugins",
+    "lightning.pytorch.profilers",
+    "lightning.pytorch.strategies",
+)
+"""The classes, and packages with classes, that a configuration may build; TRIPTYCH_ALLOW in the environment adds more,
+separated by commas."""
 
 
 class ConfigError(ValueError):
@@ -204,25 +214,48 @@ def nearest(name: str, valid: Sequence[str]) -> str:
     return f"; did you mean {matches[0]}?" if matches else ""
 
 
+def suggestion(name: str, valid: Sequence[str]) -> str:
+    """The valid name most like this one, or else all of them, as the end of an error message."""
+    return nearest(name, valid) or f"; expected one of {', '.join(valid)}"
+
+
 def target_of(config: DictConfig, key: str) -> Any:
-    """The class or function that ``key._target_`` names.
+    """The class that ``key._target_`` names.
 
     Raises:
-        ConfigError: no such thing, or not on the allow list.
+        ConfigError: no such class, or not on the allow list.
     """
     path = OmegaConf.select(config, f"{key}._target_")
     if not isinstance(path, str):
         raise ConfigError(f"{key}: expected a group choice with a _target_, got {OmegaConf.select(config, key)}")
-    prefixes = (*ALLOWED_PREFIXES, *filter(None, os.environ.get("TRIPTYCH_ALLOW", "").split(",")))
-    if not path.startswith(prefixes):
-        raise ConfigError(f"{key}._target_={path}: not allowed; expected one of {', '.join(prefixes)}...")
+    return class_at(f"{key}._target_", path, ALLOWED)
+
+
+def class_at(key: str, path: str, allowed: Sequence[str]) -> Any:
+    """The class at a path, if both the path and the place where the class is defined are allowed: an alias may lead
+    elsewhere (``triptych.train.Path``), and a function does what it likes.
+
+    Args:
+        key: where the path stands.
+        path: modules and class, with dots between them.
+        allowed: classes, and packages with classes; TRIPTYCH_ALLOW in the environment adds others.
+
+    Raises:
+        ConfigError: no such class, or not allowed.
+    """
+    own = [entry.strip(" .") for entry in os.environ.get("TRIPTYCH_ALLOW", "").split(",")]
+    roots = tuple(f"{root}." for root in (*allowed, *filter(None, own)))
+    if not f"{path}.".startswith(roots):
+        raise ConfigError(f"{key}={path}: not allowed; expected a class of {', '.join(allowed)}")
     module, _, name = path.rpartition(".")
     try:
         target = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError):
-        raise ConfigError(f"{key}._target_={path}: there is no such class") from None
-    if not f"{target.__module__}.".startswith(prefixes):  # an alias may lead elsewhere
-        raise ConfigError(f"{key}._target_={path} is {target.__module__}.{name}: not allowed")
+        raise ConfigError(f"{key}={path}: there is no such class") from None
+    if not isinstance(target, type):
+        raise ConfigError(f"{key}={path}: not allowed; expected a class")
+    if not f"{target.__module__}.{target.__qualname__}.".startswith(roots):
+        raise ConfigError(f"{key}={path} is {target.__module__}.{target.__qualname__}: not allowed")
     return target
 
 
@@ -274,8 +307,8 @@ def check(config: DictConfig, key: str, given: Sequence[str] = ()) -> dict[str, 
     for name in node:
         if name == "_target_":
             continue
-        if name not in settings and not takes_any:
-            raise ConfigError(f"{key}.{name}: {target.__name__} has no such setting{nearest(name, settings)}")
+        if name not in settings and (not takes_any or name.startswith("_")):
+            raise ConfigError(f"{key}.{name}: {target.__name__} has no such setting{suggestion(name, settings)}")
         if OmegaConf.is_missing(node, name):
             raise ConfigError(f"{key}.{name} is missing: give {key}.{name}=...")
         value = node[name]
@@ -308,7 +341,7 @@ def check_keys(config: DictConfig, schema: type) -> None:
     for name in map(str, config):
         key = f"{prefix}.{name}".lstrip(".")
         if name not in names:
-            raise ConfigError(f"{key}: there is no such key{nearest(name, names)}")
+            raise ConfigError(f"{key}: there is no such key{suggestion(name, names)}")
         value: Any = None if OmegaConf.is_missing(config, name) else config[name]
         if isinstance(value, DictConfig) and (typed := OmegaConf.get_type(value)) is not dict and typed is not None:
             check_keys(value, typed)

@@ -1,10 +1,11 @@
-"""Sweep jobs and ranks as processes of their own, and Hydra's errors in our words.
+"""Sweep jobs and ranks as processes of their own, and Hydra's errors in our words, and what Hydra may build.
 
 ``triptych.launch.processes`` is imported by that name alone: it needs Lightning, which takes seconds.
 """
 
 from triptych.launch.errors import explain
+from triptych.launch.guard import GuardedLoader
 from triptych.launch.local import LocalLauncher
 from triptych.launch.lock import locked
 
-__all__ = ["LocalLauncher", "explain", "locked"]
+__all__ = ["GuardedLoader", "LocalLauncher", "explain", "locked"]

@@ -1,0 +1,85 @@
+"""What Hydra builds by itself, out of nodes that any file may change: refused unless it is known to be harmless.
+
+``build`` guards our part of the configuration. Of its own part Hydra makes its callbacks, launcher, sweeper and logging
+before our code is called. It has a list of what it refuses, which cannot be complete: ``torch.load`` is not on it.
+"""
+
+import re
+
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from triptych.config import ConfigError, class_at
+
+BUILT = ("callbacks", "launcher", "sweeper", "hydra_logging", "job_logging")
+"""The nodes that Hydra makes objects of."""
+
+ALLOWED = (
+    "hydra._internal.core_plugins",
+    "hydra_plugins.triptych_local_launcher",
+    "logging.FileHandler",
+    "logging.Formatter",
+    "logging.NullHandler",
+    "logging.StreamHandler",
+)
+"""What it may make; TRIPTYCH_ALLOW in the environment adds to it."""
+
+
+class GuardedLoader(ConfigLoaderImpl):
+    """Hydra's loader, but it hands over only what ``check_hydra`` lets pass."""
+
+    def load_configuration(
+        self,
+        config_name: str | None,
+        overrides: list[str],
+        run_mode: RunMode,
+        from_shell: bool = True,
+        validate_sweep_overrides: bool = True,
+    ) -> DictConfig:
+        """Called by Hydra."""
+        config = super().load_configuration(config_name, overrides, run_mode, from_shell, validate_sweep_overrides)
+        check_hydra(config)
+        return config
+
+
+def check_hydra(config: DictConfig) -> None:
+    """Refuses a configuration by which Hydra would build what is not allowed, or change the environment.
+
+    The nodes are looked at as they are written: what an interpolation leads to may change until Hydra uses it.
+
+    Raises:
+        ConfigError: such a configuration.
+    """
+    whole = OmegaConf.to_container(config, resolve=False)
+    hydra = whole.get("hydra") if isinstance(whole, dict) else None
+    job = hydra.get("job") if isinstance(hydra, dict) else None
+    if not isinstance(hydra, dict) or not isinstance(job, dict):
+        raise ConfigError("hydra: expected the settings of Hydra")
+    if job.get("env_set"):
+        raise ConfigError("hydra.job.env_set: not allowed; set variables in the environment of the command")
+    for name in BUILT:
+        check_node(f"hydra.{name}", hydra.get(name))
+
+
+def check_node(key: str, node: object) -> None:
+    """Refuses a class that is not allowed, and text that could turn into one.
+
+    Raises:
+        ConfigError: such a value.
+    """
+    if isinstance(node, dict):
+        for name, value in node.items():
+            if name in ("_target_", "class", "()"):
+                class_at(f"{key}.{name}", str(value), ALLOWED)
+            else:
+                check_node(f"{key}.{name}", value)
+    elif isinstance(node, list):
+        for i, value in enumerate(node):
+            check_node(f"{key}.{i}", value)
+    elif isinstance(node, str):
+        is_file = re.fullmatch(r"\$\{hydra\.runtime\.output_dir\}/([^${}]|\$\{hydra\.\w+\.\w+\})*", node)
+        if "${" in node and not is_file:
+            raise ConfigError(f"{key}={node}: not allowed; expected a value, or ${{hydra.runtime.output_dir}}/FILE")
+        if "://" in node and node not in ("ext://sys.stdout", "ext://sys.stderr"):
+            raise ConfigError(f"{key}={node}: not allowed; expected ext://sys.stdout or ext://sys.stderr")
