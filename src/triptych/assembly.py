@@ -17,6 +17,7 @@ from triptych.data import (
     Corpus,
     CorpusFacts,
     DataModule,
+    Encoded,
     EncodedList,
     EncodedSet,
     Example,
@@ -66,19 +67,10 @@ def train_tokenizer(config: DictConfig, splits: Splits) -> Tokenizer:
 
 
 def complete(config: DictConfig, tokenizer: Tokenizer, corpus: CorpusFacts) -> None:
-    """Fills in what the task, the tokenizer and the corpus decide, so that the configuration says it all.
-
-    Raises:
-        ConfigError: a vocabulary that is not the tokenizer's.
-    """
+    """Fills in what the task, the tokenizer and the corpus decide, so that the configuration says it all."""
     task, architecture = target_of(config, "task"), target_of(config, "model").architecture
     if config.shape.vocab_size is None:
         config.shape.vocab_size = tokenizer.vocab_size
-    if config.shape.vocab_size != tokenizer.vocab_size:
-        raise ConfigError(
-            f"shape.vocab_size={config.shape.vocab_size}, but the tokenizer has {tokenizer.vocab_size} tokens; "
-            "leave shape.vocab_size=null to take the tokenizer's"
-        )
     head = config.model.head
     if head.num_outputs is None:
         head.num_outputs = task.num_outputs(tokenizer.vocab_size, corpus)
@@ -89,7 +81,16 @@ def complete(config: DictConfig, tokenizer: Tokenizer, corpus: CorpusFacts) -> N
 
 
 def make_task(config: DictConfig, tokenizer: Tokenizer, corpus: CorpusFacts) -> Task:
-    """The task on a new network; the weights are a function of the seed."""
+    """The task on a new network; the weights are a function of the seed.
+
+    Raises:
+        ConfigError: a vocabulary that is not the tokenizer's.
+    """
+    if config.shape.vocab_size != tokenizer.vocab_size:
+        raise ConfigError(
+            f"shape.vocab_size={config.shape.vocab_size}, but the tokenizer has {tokenizer.vocab_size} tokens; "
+            "leave shape.vocab_size=null to take the tokenizer's"
+        )
     torch.manual_seed(config.seed)
     setup = Setup(
         network=build(config, "model"),
@@ -122,10 +123,11 @@ def encode_split(config: DictConfig, task: Task, examples: Sequence[Example], na
     """A split as the network will see it: line by line, or windows of a long text.
 
     Raises:
-        ValueError: an example that is too long, where batch.too_long=error.
+        ValueError: an example that is too long, where batch.too_long=error; an id beyond the vocabulary.
     """
     if not task.corpus.is_stream:
         lines = task.encode(examples)
+        check_ids(lines, task.tokenizer.vocab_size)
         is_dropped = config.batch.too_long == "drop" and name == "train"
         kept = [item for item in lines if item.longest <= task.max_length] if is_dropped else task.fit(lines)
         if lines:
@@ -143,11 +145,26 @@ def encode_split(config: DictConfig, task: Task, examples: Sequence[Example], na
         return EncodedList(kept, too_long=too_long)
     assert isinstance(task, LanguageModeling)
     (ids,) = task.tokenizer.encode([examples[0].text])
+    check_ids([Encoded(np.array(ids), np.array(ids), example=examples[0])], task.tokenizer.vocab_size)
     warn_of_unknown(np.array(ids), name)
     if name == "train":  # training sees every window, evaluation scores every token once
         return Windows(np.array(ids), length=task.max_length, stride=1, encode=task.encode_window)
     stride = config.batch.eval_stride or task.max_length
     return Windows(np.array(ids), length=task.max_length, stride=stride, encode=task.encode_window, scores_once=True)
+
+
+def check_ids(items: Sequence[Encoded], vocab_size: int) -> None:
+    """Refuses ids that the network has no vector for. (A GPU would only say that an assertion failed.)
+
+    Raises:
+        ValueError: such an id.
+    """
+    sides = [(item, ids) for item in items for ids in (item.tokens, item.source) if ids is not None]
+    if not sides or np.concatenate([ids for _, ids in sides]).max(initial=0) < vocab_size:
+        return
+    item, ids = next((item, ids) for item, ids in sides if ids.max(initial=0) >= vocab_size)
+    where = "" if item.example is None else f"{item.example.where}: "
+    raise ValueError(f"{where}token id {ids.max()}, but the vocabulary has {vocab_size} tokens")
 
 
 def warn_of_unknown(tokens: Int[np.ndarray, " tokens"], name: str) -> None:
@@ -168,9 +185,17 @@ def make_data_module(
         splits: the examples.
         training: whether the training split is needed.
         world_size: number of processes.
+
+    Raises:
+        ValueError: an empty split, or a training split that is smaller than an update.
     """
+    train = encode_split(config, task, splits.train, "train") if training else None
+    if train is not None and 0 < len(train.sizes) < config.batch.size:
+        raise ValueError(
+            f"batch.size={config.batch.size}: the training split has {len(train.sizes)} examples; expected at most that"
+        )
     return DataModule(
-        train=encode_split(config, task, splits.train, "train") if training else None,
+        train=train,
         validation=encode_split(config, task, splits.validation, "validation"),
         test=encode_split(config, task, splits.test, "test"),
         batch_size=config.batch.size,

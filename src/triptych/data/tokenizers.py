@@ -25,11 +25,17 @@ class Tokenizer:
 
     Args:
         backend: a tokenizer of the ``tokenizers`` library that knows the special tokens.
+
+    Raises:
+        ValueError: ids that are not those from 0 up to the number of tokens.
     """
 
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
         backend.encode_special_tokens = True  # "<eos>" in a text is five characters, not the end
         self._backend = backend
+        largest = max(backend.get_vocab().values())
+        if largest >= self.vocab_size:
+            raise ValueError(f"tokenizer: token id {largest}, but the vocabulary has {self.vocab_size} tokens")
 
     @classmethod
     def from_json(cls, json: str) -> "Tokenizer":

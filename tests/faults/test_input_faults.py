@@ -1,0 +1,372 @@
+"""Faults 17 to 20: data that is empty, damaged or does not fit, and mistakes in the configuration."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tokenizers
+import torch
+import torch.nn.functional as F
+from tokenizers import models
+from torch import Tensor
+
+from triptych.assembly import check_ids
+from triptych.data import IGNORE, Batch, Characters, CorpusFacts, Encoded, Example, Tokenizer, collate
+from triptych.optim import AdamW, Constant
+from triptych.tasks import Classification, Denoising, LanguageModeling, Setup, Tagging, Task, Translation
+
+pytestmark = pytest.mark.faults
+
+SMALL = ["shape=tiny", "shape.num_layers=1", "tokenizer=bytes", "logger=csv", "trainer.max_steps=2", "batch.size=4"]
+SMALL += ["trainer.val_check_interval=2", "trainer.accelerator=cpu", "run_dir=run"]
+SMALL_DATES = [*SMALL, "data.num_train=40", "data.num_validation=4", "data.num_test=4", "shape.max_length=128"]
+
+# The command, several times in one process: only the imports are shared. Reading data and training steps are told.
+DRIVER = """
+import contextlib, io, json, sys
+import lightning as L
+import triptych.data
+from triptych.cli import main
+
+happened = []
+
+def telling(cls, name):
+    original = getattr(cls, name)
+    def told(*arguments, **options):
+        happened.append(name)
+        return original(*arguments, **options)
+    setattr(cls, name, told)
+
+for corpus in ("Dates", "LabelledText", "ParallelText", "PlainText"):
+    telling(getattr(triptych.data, corpus), "splits")
+telling(L.Trainer, "fit")
+answers = []
+for arguments in json.load(sys.stdin):
+    happened.clear()
+    sys.argv = ["triptych", *arguments]
+    with contextlib.redirect_stderr(io.StringIO()) as stderr, contextlib.redirect_stdout(io.StringIO()):
+        status = main()
+    answers.append([status, stderr.getvalue(), list(happened)])
+json.dump(answers, sys.stdout)
+"""
+
+
+def answers_to(commands: Sequence[Sequence[str]], cwd: Path) -> list[tuple[int, str, list[str]]]:
+    """Of each command: the exit status, the standard error, and whether data was read (splits) and training begun."""
+    own = {k: v for k, v in os.environ.items() if k not in ("HYDRA_FULL_ERROR", "TRIPTYCH_SHORT_ERRORS")}
+    finished = subprocess.run(
+        [sys.executable, "-c", DRIVER],
+        cwd=cwd,
+        input=json.dumps(commands),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**own, "OMP_NUM_THREADS": "1"},
+    )
+    assert finished.returncode == 0, finished.stderr
+    return [tuple(answer) for answer in json.loads(finished.stdout)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("inputs")
+    lines = [f"line {i}" for i in range(20)]
+
+    def write(name: str, content: str | bytes) -> None:
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+
+    write("a.en", "\n".join(lines) + "\n")
+    write("short.de", "\n".join(lines[:-3]) + "\n")
+    write("latin.de", "\n".join(lines[:6]).encode() + b"\nGr\xfc\xdfe\n" + "\n".join(lines[7:]).encode() + b"\n")
+    write("long.de", "\n".join([*lines[:9], "x" * 300, *lines[10:]]) + "\n")
+    write("empty.en", "")
+    write("head.tsv", "text\tlabel\n")
+    write("table.tsv", "text\tlabel\n" + "".join(f"{line}\t{i % 2}\n" for i, line in enumerate(lines)))
+    write("new.tsv", "text\tlabel\na\t0\nb\t1\nc\tmaybe\n")
+    write("ragged.tsv", "text\tlabel\na\t0\nb\n")
+    write("short.txt", "ab")
+    return folder
+
+
+PAIRS = ["train", "task=translation", "model=full", "data=parallel_text", "data.dir=.", *SMALL]
+TABLE = ["train", "task=classification", "model=encoder_only", "data=labelled_text", "data.dir=.", *SMALL]
+TEXT = ["train", "task=language_modeling", "model=decoder_only", "data=plain_text", "data.dir=.", *SMALL]
+DATA_FAULTS = {
+    "17 no lines": ([*PAIRS, "data.train=[empty.en,empty.en]"], ["empty.en", "no lines"]),
+    "17 a header alone": ([*TABLE, "data.train=head.tsv"], ["head.tsv"]),
+    "17 no characters": ([*TEXT, "data.train=empty.en"], ["empty.en", "0 characters"]),
+    "17 no examples": (["train", *SMALL_DATES, "data.num_train=0"], ["data.num_train", "got 0", "at least 1"]),
+    "17 a test file without lines": (
+        [*PAIRS, "data.train=[a.en,a.en]", "data.test=[empty.en,empty.en]"],
+        ["empty.en", "no lines"],
+    ),
+    "17 all are too long": (
+        [*PAIRS, "data.train=[long.de,long.de]", "batch.too_long=drop", "shape.max_length=4"],
+        ["train", "empty"],
+    ),
+    "17 fewer than an update": (
+        ["train", *SMALL_DATES, "batch.size=41"],
+        ["batch.size=41", "training split has 40 examples"],
+    ),
+    "18 unaligned": ([*PAIRS, "data.train=[a.en,short.de]"], ["a.en, line 18", "short.de", "20 and 17 lines"]),
+    "18 not UTF-8": ([*PAIRS, "data.train=[a.en,latin.de]"], ["latin.de, line 7", "not UTF-8"]),
+    "18 an unknown label": (
+        [*TABLE, "data.train=table.tsv", "data.test=new.tsv"],
+        ["new.tsv, line 4", "'maybe'", "0, 1"],
+    ),
+    "18 a row without its label": ([*TABLE, "data.train=ragged.tsv"], ["ragged.tsv, line 3"]),
+    "18 an over-long line": (
+        [*PAIRS, "data.train=[a.en,long.de]"],
+        ["line 10: ", "tokens", "shape.max_length", "batch.too_long"],
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def data_answers(folder: Path) -> dict[str, tuple[int, str, list[str]]]:
+    commands = [arguments for arguments, _ in DATA_FAULTS.values()]
+    return dict(zip(DATA_FAULTS, answers_to(commands, folder), strict=True))
+
+
+@pytest.mark.parametrize("case", DATA_FAULTS)
+def test_faults_17_and_18_refused_before_the_first_step(
+    case: str, data_answers: dict[str, tuple[int, str, list[str]]]
+) -> None:
+    status, stderr, happened = data_answers[case]
+    assert status == 1
+    answer = stderr.splitlines()[-1]
+    assert answer.startswith("error: ")
+    for word in DATA_FAULTS[case][1]:
+        assert word in answer
+    assert "fit" not in happened
+
+
+def test_faults_17_and_18_the_same_without_a_fault(folder: Path) -> None:
+    """What is refused above is refused for its fault: without it there is training. A line that is too long is dropped
+    and counted where that is asked for."""
+    commands = [
+        [*PAIRS, "data.train=[a.en,a.en]", "run_dir=fine"],
+        [*PAIRS, "data.train=[a.en,long.de]", "batch.too_long=drop", "run_dir=dropped"],
+        ["train", *SMALL_DATES, "batch.size=40", "run_dir=whole"],
+    ]
+    for status, stderr, happened in answers_to(commands, folder):
+        assert status == 0, stderr
+        assert happened == ["splits", "fit"]
+    assert json.loads((folder / "dropped" / "summary.json").read_text())["too_long"]["train"] == 1
+
+
+class TestIds:
+    """Fault 18: an id that the network has no vector for. On a GPU it would be a failed assertion of the device."""
+
+    @pytest.mark.parametrize("side", ["tokens", "source"])
+    def test_is_refused_with_file_and_line(self, side: str) -> None:
+        good, bad = np.array([1, 9, 2]), np.array([1, 10, 2])
+        place = (Path("text.tsv"), 7)
+        fine = Encoded(good, good, good, example=Example("a"))
+        wrong = Encoded(
+            bad if side == "tokens" else good,
+            good,
+            bad if side == "source" else good,
+            example=Example("b", place=place),
+        )
+        check_ids([fine, fine], 10)
+        with pytest.raises(ValueError, match=r"text\.tsv, line 7: token id 10, but the vocabulary has 10 tokens"):
+            check_ids([fine, wrong], 10)
+        check_ids([], 10)
+
+    def test_a_tokenizer_with_a_gap_is_refused(self) -> None:
+        backend = tokenizers.Tokenizer(models.WordLevel({"<unk>": 0, "a": 1, "b": 900}, unk_token="<unk>"))
+        with pytest.raises(ValueError, match="token id 900, but the vocabulary has 3 tokens"):
+            Tokenizer(backend)
+
+    def test_a_tokenizer_of_another_checkpoint_is_refused(self, tmp_path: Path) -> None:
+        """In evaluate and predict as in training."""
+        small = "experiment=dates/classification_encoder_only"
+        (answer,) = answers_to([["train", small, *SMALL_DATES, "data.languages=[de,en]"]], tmp_path)
+        assert answer[0] == 0, answer[1]
+        file = next(iter((tmp_path / "run" / "checkpoints").glob("*.ckpt")))
+        checkpoint = torch.load(file, weights_only=True)
+        checkpoint["triptych"]["tokenizer"] = Characters().train([chr(i) for i in range(0x4E00, 0x5000)]).to_json()
+        torch.save(checkpoint, tmp_path / "mixed.ckpt")
+        (tmp_path / "in.txt").write_text("丁\n")
+        commands = [["evaluate", "checkpoint=mixed.ckpt"], ["predict", "checkpoint=mixed.ckpt", "input=in.txt"]]
+        for status, stderr, _ in answers_to(commands, tmp_path):
+            assert status == 1
+            assert "shape.vocab_size=262, but the tokenizer has 518 tokens" in stderr.splitlines()[-1]
+
+
+TASKS: dict[str, tuple[type[Task], dict[str, Any], tuple[str, ...]]] = {
+    "classification": (Classification, {}, ("encoder_only", "decoder_only", "full")),
+    "tagging": (Tagging, {}, ("encoder_only", "decoder_only", "full")),
+    "denoising": (
+        Denoising,
+        {"max_new_tokens": 5, "mask_share": 0.4},
+        ("encoder_only", "decoder_only", "full"),
+    ),
+    "language_modeling": (LanguageModeling, {"max_new_tokens": 5}, ("decoder_only", "full")),
+    "translation": (
+        Translation,
+        {"max_new_tokens": 5, "num_beams": 1, "length_penalty": 1.0, "early_stopping": False, "bleu_tokenizer": "13a"},
+        ("decoder_only", "full"),
+    ),
+}
+CELLS = [(name, architecture) for name, (_, _, architectures) in TASKS.items() for architecture in architectures]
+
+
+@pytest.mark.parametrize("rows", ["one of two", "all"])
+@pytest.mark.parametrize("position", ["sinusoidal", "learned", "rotary", "relative"])
+@pytest.mark.parametrize(("name", "architecture"), CELLS, ids=["-".join(cell) for cell in CELLS])
+def test_fault_19_a_row_of_padding_only(
+    name: str, architecture: str, position: str, rows: str, build: Callable[..., Any]
+) -> None:
+    """Loss and gradients are finite, in training and in evaluation, and the row changes nothing of the others."""
+    task = make_task(name, architecture, build, position=position)
+    batch = padding_batch(task, rows)
+    task.train()
+    loss = task.training_step(batch, 0)
+    loss.backward()
+    assert torch.isfinite(loss)
+    for parameter in task.parameters():
+        assert parameter.grad is None or torch.isfinite(parameter.grad).all()
+    assert any(p.grad is not None and p.grad.abs().sum() > 0 for p in task.parameters()) == (rows == "one of two")
+    task.eval()
+    with torch.no_grad():
+        logits = task(batch)
+        assert torch.isfinite(logits).all()
+        if rows == "one of two":
+            alone = task(padding_batch(task, "none"))
+            torch.testing.assert_close(logits[:1], alone)
+
+
+def make_task(name: str, architecture: str, build: Callable[..., Any], *, position: str) -> Task:
+    cls, options, _ = TASKS[name]
+    tokenizer = Characters().train(["abcd "])
+    corpus = CorpusFacts(labels=("zero", "one"), tag_labels=("even", "odd"), words_are_characters=True)
+    network = build(
+        architecture,
+        vocab_size=tokenizer.vocab_size,
+        num_outputs=cls.num_outputs(tokenizer.vocab_size, corpus),
+        pool=cls.pools[architecture],
+        position=position,
+    )
+    setup: dict[str, Any] = {
+        "network": network,
+        "tokenizer": tokenizer,
+        "corpus": corpus,
+        "optimizer": AdamW(lr=1e-3, beta1=0.9, beta2=0.98, eps=1e-9, weight_decay=0.0),
+        "schedule": Constant(warmup_steps=0),
+        "seed": 0,
+        "max_length": 24,
+    }
+    task = cls(Setup(**setup), label_smoothing=0.1, **options)
+    task._trainer = _Trainer()  # type: ignore[assignment]
+    return task
+
+
+class _Trainer:
+    """As much of a Trainer as a training step asks for."""
+
+    accumulate_grad_batches = world_size = 1
+    global_step = global_rank = 0
+    log_every_n_steps = 1000
+
+
+def padding_batch(task: Task, rows: str) -> Batch:
+    """A row of five tokens, and one of padding only; or one of them alone."""
+    text = Example("abcd", target="dcba", label="one", words=tuple("abcd"), tags=("even",) * 4)
+    batch = collate(task.encode([text, text]))
+    kept = {"one of two": slice(None), "all": slice(1, None), "none": slice(1)}[rows]
+
+    def with_padding(values: Tensor, fill: int) -> Tensor:
+        changed = values.clone()
+        changed[1] = fill
+        return changed[kept]
+
+    batch.tokens, batch.mask = with_padding(batch.tokens, 0), with_padding(batch.mask, False)
+    batch.labels, batch.prefix = with_padding(batch.labels, IGNORE), batch.prefix[kept]
+    if batch.source is not None and batch.source_mask is not None:
+        batch.source = with_padding(batch.source, 0)
+        batch.source_mask = with_padding(batch.source_mask, False)
+    batch.normalizer = int((batch.labels != IGNORE).sum())
+    batch.examples = batch.examples[kept]
+    return batch
+
+
+def test_fault_19_the_plain_mean_is_not_finite() -> None:
+    """What the sum over the number of labels stands against."""
+    assert torch.isnan(F.cross_entropy(torch.zeros(3, 2), torch.full((3,), IGNORE), ignore_index=IGNORE))
+
+
+MISTAKES = {
+    "a typo": (["shape.d_modl=64"], ["shape.d_modl", "did you mean shape.d_model?"]),
+    "a typo in a group": (["shap.d_model=64"], ["shap.d_model", "did you mean shape.d_model?"]),
+    "a typo in a choice": (["model=ful"], ["model=ful", "did you mean full?"]),
+    "a typo in what is built": (["trainer.max_step=5"], ["trainer.max_step", "did you mean trainer.max_steps?"]),
+    "a key without its group": (["d_model=64"], ["d_model", "did you mean shape.d_model?"]),
+    "a wrong type": (["shape.num_layers=abc"], ["shape.num_layers", "abc", "Integer"]),
+    "a fraction of a layer": (["shape.d_model=1.5"], ["shape.d_model", "1.5", "Integer"]),
+    "a word for a number": (["optimizer.lr=fast"], ["optimizer.lr=fast", "float"]),
+    "a word for a truth": (["block.gated=perhaps"], ["block.gated", "perhaps"]),
+    "a wrong choice": (["block.position=rotery"], ["block.position=rotery", "did you mean rotary?"]),
+    "heads that do not divide": (["shape.num_heads=5"], ["shape.num_heads=5", "shape.d_model=128", "4"]),
+    "no heads": (["shape.num_heads=0"], ["shape.num_heads=0", "at least 1"]),
+    "lr=nan": (["optimizer.lr=nan"], ["optimizer.lr=nan", "finite"]),
+    "lr=inf": (["optimizer.lr=inf"], ["optimizer.lr=inf", "finite"]),
+    "lr=0": (["optimizer.lr=0"], ["optimizer.lr=0", "more than 0"]),
+    "dropout=nan": (["block.dropout=nan"], ["block.dropout=nan"]),
+    "+x=1": (["+x=1"], ["x: there is no such key", "expected one of", "seed"]),
+    "+shape.x=1": (["+shape.x=1"], ["shape.x: there is no such key", "expected one of", "d_model"]),
+    "+optimizer.lrr=1": (["+optimizer.lrr=1"], ["optimizer.lrr", "did you mean lr?"]),
+    # names that are valid for another choice of the groups only
+    "a beam for a language model": (
+        ["task=language_modeling", "model=decoder_only", "task.num_beams=3"],
+        ["task.num_beams", "expected one of task.label_smoothing, task.max_new_tokens"],
+    ),
+    "a tokenizer without settings": (["tokenizer.vocabsize=9"], ["tokenizer.vocabsize", "mean shape.vocab_size?"]),
+    "a tokenizer with settings": (
+        ["tokenizer=bpe", "tokenizer.vocabsize=9"],
+        ["tokenizer.vocabsize", "did you mean tokenizer.vocab_size?"],
+    ),
+    "an encoder has no decoder": (
+        ["experiment=dates/classification_encoder_only", "model.decoder.num_layers=2"],
+        ["model.decoder.num_layers", "did you mean model.encoder.num_layers?"],
+    ),
+    "a logger that is not there": (["logger=csv", "logger.wandb.offline=false"], ["expected one of logger.csv"]),
+    "own files": (["--config-dir=own", "experiment=mine", "task.num_beam=2"], ["did you mean task.num_beams?"]),
+    "a mistake in own files": (["--config-dir", "own", "experiment=wrong"], ["shape.d_modl", "shape.d_model?"]),
+    "a sweep": (
+        ["-m", "task=language_modeling,translation", "model=decoder_only", "task.max_new_token=3"],
+        ["tokens?"],
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def mistake_answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, list[str]]]:
+    folder = tmp_path_factory.mktemp("mistakes")
+    (folder / "own" / "experiment").mkdir(parents=True)
+    (folder / "own" / "experiment" / "mine.yaml").write_text("# @package _global_\nseed: 3\n")
+    (folder / "own" / "experiment" / "wrong.yaml").write_text("# @package _global_\nshape:\n  d_modl: 3\n")
+    commands = [["train", *arguments, "run_dir=run"] for arguments, _ in MISTAKES.values()]
+    return dict(zip(MISTAKES, answers_to(commands, folder), strict=True))
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_fault_20_answered_before_data_is_read(
+    case: str, mistake_answers: dict[str, tuple[int, str, list[str]]]
+) -> None:
+    status, stderr, happened = mistake_answers[case]
+    assert status == 1
+    assert happened == []
+    assert len(stderr.splitlines()) <= 2, stderr
+    answer = stderr.splitlines()[-1]
+    assert answer.startswith("error: ")
+    for word in MISTAKES[case][1]:
+        assert word in answer
