@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Int
 from omegaconf import DictConfig, OmegaConf
 
-from triptych.config import ConfigError, build, nearest, target_of
+from triptych.config import ConfigError, RunError, build, nearest, target_of
 from triptych.data import (
     Corpus,
     CorpusFacts,
@@ -266,7 +266,10 @@ def restore(path: str | Path) -> tuple[DictConfig, Task]:
         ConfigError: a file that is not a checkpoint of Triptych.
     """
     path = checkpoint_file(path)
-    checkpoint = read_checkpoint(path)
+    try:
+        checkpoint = read_checkpoint(path)
+    except RunError as error:
+        raise ConfigError(f"checkpoint={error}") from None
     if "triptych" not in checkpoint:
         raise ConfigError(f"checkpoint={path}: not a checkpoint of Triptych")
     facts = checkpoint["triptych"]

@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import random
+import re
 import resource
 import signal
 import subprocess
@@ -66,13 +67,17 @@ CATALOGUE = {
     23: "secrets in the environment, configuration, command, output, git remote",
     24: "supply chain",
 }
-"""The faults by number; ``pytest.mark.fault(N)`` says which a test is about."""
+"""The faults by number. The name of a test (fault_7, faults_17_and_18), or ``pytest.mark.fault(N)``, says which it is
+about."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The numbers travel with the reports."""
     for item in items:
-        item.user_properties += [("fault", mark.args[0]) for mark in item.iter_markers("fault")]
+        numbers = {int(mark.args[0]) for mark in item.iter_markers("fault")}
+        if name := re.search(r"faults?_(\d+)(?:_and_(\d+))?", item.name):
+            numbers |= {int(number) for number in name.groups() if number}
+        item.user_properties += [("fault", number) for number in sorted(numbers)]
 
 
 class Table:

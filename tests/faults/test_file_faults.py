@@ -51,7 +51,6 @@ def test_the_background_writes_what_was_there_when_it_was_asked(tmp_path: Path) 
     assert not read_checkpoint(tmp_path / "a.ckpt")["weights"].any()
 
 
-@pytest.mark.fault(5)
 def test_fault_5_killed_while_it_saves(
     tmp_path: Path, full: bool, chance: random.Random, record_property: Callable[[str, object], None]
 ) -> None:
@@ -79,7 +78,6 @@ def test_fault_5_killed_while_it_saves(
     assert len(seen) > 1
 
 
-@pytest.mark.fault(6)
 @pytest.mark.parametrize("share", [0, 10, 50, 99])
 def test_fault_6_cut(share: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for step in (5, 10):
@@ -96,7 +94,6 @@ def test_fault_6_cut(share: int, tmp_path: Path, caplog: pytest.LogCaptureFixtur
         newest_good(tmp_path)
 
 
-@pytest.mark.fault(6)
 def test_fault_6_cut_under_a_real_run(tmp_path: Path, job: Callable[..., Any], run_of: Callable[[Path], Any]) -> None:
     """The run goes on from the one before, to the same end; and says so."""
     alone = job(tmp_path, "experiment=dates/classification_encoder_only", "run_dir=alone")
@@ -130,7 +127,6 @@ def test_fault_6_cut_under_a_real_run(tmp_path: Path, job: Callable[..., Any], r
     assert "Traceback" not in none_good.text
 
 
-@pytest.mark.fault(7)
 def test_fault_7_flipped_bits(
     tmp_path: Path, full: bool, chance: random.Random, record_property: Callable[[str, object], None]
 ) -> None:
@@ -163,7 +159,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-@pytest.mark.fault(8)
 @pytest.mark.parametrize("background", [False, True])
 def test_fault_8_full_disk(background: bool, small_disk: Path) -> None:
     files = CheckpointFiles(background=background)
@@ -178,7 +173,6 @@ def test_fault_8_full_disk(background: bool, small_disk: Path) -> None:
     assert torch.equal(read_checkpoint(newest_good(small_disk))["weights"], good["weights"])
 
 
-@pytest.mark.fault(8)
 def test_fault_8_file_size_limit(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
@@ -190,7 +184,6 @@ def test_fault_8_file_size_limit(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.fault(8)
 def test_fault_8_a_run_on_a_full_disk(small_disk: Path, job: Callable[..., Any], run_of: Callable[[Path], Any]) -> None:
     """It stops with one line; with room again, it goes on."""
     sizes = ["experiment=dates/classification_encoder_only", "shape.d_model=64", "shape.num_layers=2"]

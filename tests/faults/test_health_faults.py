@@ -20,7 +20,6 @@ def all_finite(checkpoint: Path) -> bool:
     return all(tensor.isfinite().all() for tensor in content["state_dict"].values() if tensor.is_floating_point())
 
 
-@pytest.mark.fault(13)
 def test_fault_13_a_loss_that_is_not_finite(
     tmp_path: Path, job: Callable[..., Any], run_of: Callable[[Path], Any]
 ) -> None:
@@ -36,7 +35,6 @@ def test_fault_13_a_loss_that_is_not_finite(
     assert all(map(all_finite, saved))
 
 
-@pytest.mark.fault(13)
 def test_fault_13_or_the_update_is_skipped_and_counted(
     tmp_path: Path, job: Callable[..., Any], run_of: Callable[[Path], Any]
 ) -> None:
@@ -48,7 +46,6 @@ def test_fault_13_or_the_update_is_skipped_and_counted(
     assert all_finite(run.directory / "checkpoints" / "last.ckpt")
 
 
-@pytest.mark.fault(15)
 def test_fault_15_two_jobs_in_one_run_directory(
     tmp_path: Path,
     job: Callable[..., Any],

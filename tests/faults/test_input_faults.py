@@ -162,6 +162,7 @@ def test_faults_17_and_18_the_same_without_a_fault(folder: Path) -> None:
     assert json.loads((folder / "dropped" / "summary.json").read_text())["too_long"]["train"] == 1
 
 
+@pytest.mark.fault(18)
 class TestIds:
     """Fault 18: an id that the network has no vector for. On a GPU it would be a failed assertion of the device."""
 

@@ -34,7 +34,6 @@ OTHERS = {
 FULL = os.environ.get("TRIPTYCH_FAULTS") == "full"
 
 
-@pytest.mark.fault(1)
 @pytest.mark.parametrize("case", {**CASES, **OTHERS} if FULL else CASES)
 def test_fault_1_killed_at_random_steps(
     case: str,
@@ -69,7 +68,6 @@ def test_fault_1_killed_at_random_steps(
     assert not list(killed.directory.rglob("*.tmp"))
 
 
-@pytest.mark.fault(2)
 def test_fault_2_resume_of_a_resume_across_epochs(
     tmp_path: Path, job: Callable[..., Any], run_of: Callable[[Path], Any]
 ) -> None:

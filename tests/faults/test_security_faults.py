@@ -166,6 +166,24 @@ class TestCheckpoints:
                 assert "expected a file or a run directory" in stderr.splitlines()[-1]
         assert not asked
 
+    def test_fault_21_train_resume_is_data(self, folder: Path, server: tuple[str, list[str]]) -> None:
+        """Also in the run directory itself, where nobody has named it."""
+        address, asked = server
+        places = [*(f"evil-{form}.ckpt" for form in self.FORMS), f"{address}/evil-whole.ckpt", "auto"]
+        planted = folder / "run-5" / "checkpoints" / "step-00000001.ckpt"
+        planted.parent.mkdir(parents=True)
+        planted.write_bytes((folder / "evil-inside.ckpt").read_bytes())
+        own = ["train", "experiment=dates/classification_encoder_only", "data.languages=[de,en]"]
+        own += [word for word in SMALL if not word.startswith("run_dir=")]
+        commands = [[*own, f"resume={place}", f"run_dir=run-{number}"] for number, place in enumerate(places)]
+        answers = answers_to(commands, folder, TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD="1")
+        for place, (status, stderr, executed) in zip(places, answers, strict=True):
+            assert not executed, place
+            assert status == 1
+            assert "Traceback" not in stderr
+            assert (planted.name if place == "auto" else place) in stderr.splitlines()[-1]
+        assert not asked
+
     def test_fault_21_the_payload_works(
         self, folder: Path, server: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch
     ) -> None:

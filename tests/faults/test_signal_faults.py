@@ -16,7 +16,6 @@ CLASSIFICATION = "experiment=dates/classification_encoder_only"
 STATUS = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGUSR1: 138}
 
 
-@pytest.mark.fault(3)
 @pytest.mark.parametrize("signum", STATUS, ids=lambda s: s.name)
 def test_fault_3_asked_to_end(
     signum: signal.Signals,

@@ -20,7 +20,6 @@ CLASSIFICATION = ["experiment=dates/classification_encoder_only", "trainer.accum
                   "trainer.val_check_interval=14"]  # fmt: skip
 
 
-@pytest.mark.fault(1)
 def test_fault_1_killed_with_two_processes(
     tmp_path: Path,
     job: Callable[..., Any],
@@ -48,7 +47,6 @@ def test_fault_1_killed_with_two_processes(
     assert killed.summary["train_tokens"] == alone.summary["train_tokens"]
 
 
-@pytest.mark.fault(4)
 def test_fault_4_the_warning_of_the_scheduler(
     cluster: Any,
     training: Any,
@@ -88,7 +86,6 @@ def test_fault_4_the_warning_of_the_scheduler(
     assert all(torch.equal(stopped[name], alone[name]) for name in alone)
 
 
-@pytest.mark.fault(11)
 def test_fault_11_sigterm_to_rank_1_only(training: Any, record_property: Callable[[str, object], None]) -> None:
     training.start(*TWO, "trainer.max_steps=1000000")
     training.wait_for_updates(4, ranks=2)
@@ -101,7 +98,6 @@ def test_fault_11_sigterm_to_rank_1_only(training: Any, record_property: Callabl
     assert "stopped by SIGTERM at update" in training.stderr.read_text()
 
 
-@pytest.mark.fault(12)
 @pytest.mark.parametrize(("before", "after"), [(TWO, []), ([], TWO)], ids=["2 to 1", "1 to 2"])
 def test_fault_12_another_number_of_processes(
     before: list[str],
