@@ -301,7 +301,7 @@ def test_a_file_that_is_no_checkpoint_is_refused(tmp_path: Path, harmless_payloa
         (tmp_path / "bad.ckpt").write_bytes(content)
         finished = run("evaluate", "checkpoint=bad.ckpt", cwd=tmp_path)
         assert finished.returncode == 1
-        assert "bad.ckpt: not a checkpoint" in finished.stderr
+        assert "checkpoint=bad.ckpt is damaged: it is" in finished.stderr
     marker = harmless_payload(tmp_path / "evil.ckpt")
     assert run("evaluate", "checkpoint=evil.ckpt", cwd=tmp_path).returncode == 1
     assert not marker.exists()

@@ -136,7 +136,7 @@ def train(config: DictConfig) -> None:
         for logger in loggers:
             if isinstance(logger, WandbLogger):
                 logger.log_hyperparams(plain)
-        with explained(config, trainer, data):
+        with explained(config, trainer, task, data):
             trainer.fit(task, data, ckpt_path=None if earlier is None else earlier.path, weights_only=True)
             wall_time = tally.wall_time
             metrics = test(config, trainer, task, data, run_dir)
@@ -163,7 +163,7 @@ def train(config: DictConfig) -> None:
 
 
 @contextmanager
-def explained(config: DictConfig, trainer: L.Trainer, data: DataModule) -> Iterator[None]:
+def explained(config: DictConfig, trainer: L.Trainer, task: Task, data: DataModule) -> Iterator[None]:
     """Says what to do about a run that cannot go on.
 
     Raises:
@@ -179,7 +179,7 @@ def explained(config: DictConfig, trainer: L.Trainer, data: DataModule) -> Itera
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RunError) or not is_out_of_memory(error):
             raise
-        if trainer.evaluating or trainer.validating:
+        if not task.training:  # it was in the middle of an evaluation
             advice = f"lower batch.eval_size={config.batch.eval_size}"
         else:
             parts = config.trainer.accumulate_grad_batches

@@ -48,7 +48,7 @@ def test_the_end_is_the_same(
 ) -> None:
     """Asked to end again and again, most often during a validation, with a moving average of the weights."""
     overrides = [CLASSIFICATION, "callbacks=[default,ema]", "data.num_validation=2000", "batch.eval_size=4",
-                 "trainer.max_steps=6", "trainer.val_check_interval=2", "block.dropout=0.1"]  # fmt: skip
+                 "trainer.max_steps=14", "trainer.val_check_interval=2", "block.dropout=0.1"]  # fmt: skip
     alone = job(tmp_path, *overrides, "run_dir=alone")
     run, in_validation = run_of(tmp_path / "run"), []
     for _ in range(3):
@@ -57,7 +57,8 @@ def test_the_end_is_the_same(
         time.sleep(chance.uniform(1.0, 2.0))
         if started.process.poll() is None:
             started.kill(signal.SIGTERM)
-        assert started.wait(60) in (0, 143), started.text
+        is_asked = started.wait(60) == 143
+        assert is_asked or (run.directory / "summary.json").exists(), started.text
         assert run.newest >= before
         newest = run.directory / "checkpoints" / f"step-{run.newest:08d}.ckpt"
         state = torch.load(newest, weights_only=True)["callbacks"]["Checkpoints"]

@@ -30,8 +30,8 @@ AGREED = tuple(128 + number for number in FORWARDED)
 """Exit statuses of a process that was asked to stop, and did so in order."""
 AGREED_S = 60.0
 """Seconds in which the others follow one that was asked to stop; they may have a checkpoint to write."""
-SPEAK_S = 1.0
-"""Seconds in which those that fail for the same reason as the first may still say so."""
+SPEAK_S = 3.0
+"""Seconds in which those that fail for the same reason as the first may still say so; after a kill, nobody has one."""
 TERMINATE_S = 3.0
 """Seconds from SIGTERM to SIGKILL."""
 
@@ -205,7 +205,8 @@ def _wait(processes: Sequence[subprocess.Popen[bytes]], received: list[int]) -> 
         for rank, status in sorted(news, key=lambda item: item[1]):  # the signal comes before its consequences
             ended[rank] = status
             if status:
-                terminate_at = min(terminate_at, time.monotonic() + (AGREED_S if status in AGREED else SPEAK_S))
+                patience = AGREED_S if status in AGREED else SPEAK_S if status > 0 else 0.0
+                terminate_at = min(terminate_at, time.monotonic() + patience)
         if time.monotonic() > terminate_at:
             _send(processes, signal.SIGTERM)
             terminate_at, kill_at = math.inf, min(kill_at, time.monotonic() + TERMINATE_S)
