@@ -16,6 +16,8 @@ install_import_hook(["triptych.nn", "triptych.models", "triptych.decoding"], "be
 from triptych.models import DecoderOnly, EncoderDecoder, EncoderOnly  # noqa: E402
 from triptych.nn import Embedding, Head, Stack  # noqa: E402
 
+pytest_plugins = ["faults_table"]
+
 Model = EncoderOnly | DecoderOnly | EncoderDecoder
 
 torch.set_num_threads(1)  # the tests themselves run in parallel
