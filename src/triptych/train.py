@@ -5,6 +5,7 @@ import json
 import logging
 import platform
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -147,6 +148,7 @@ def train(config: DictConfig) -> None:
         record["command"] = redact(record["command"])
         with replacing(run_dir / "weights.safetensors") as temporary:
             save_model(task.network, str(temporary))
+            shutil.copymode(run_dir / "config.yaml", temporary)  # safetensors leaves it to its owner alone
         write_text(run_dir / "summary.json", json.dumps(record, indent=2, ensure_ascii=False) + "\n")
         for name, value in metrics.items():
             optimum = record["optimum"].get(name)

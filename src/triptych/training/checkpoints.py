@@ -133,7 +133,7 @@ class Checkpoints(Checkpoint):
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int
     ) -> None:
         """Between two updates: saves if it is time, ends if that was asked for."""
-        if batch_idx % trainer.accumulate_grad_batches or (trainer.global_step == 0 and signals.received() is None):
+        if batch_idx % trainer.accumulate_grad_batches:
             return
         signum, is_time = self._agreed(trainer)
         if (signum or is_time or self._is_due(trainer)) and trainer.global_step:
