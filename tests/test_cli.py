@@ -13,23 +13,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import tiny
 import triptych
 
 TINY = [
-    "data.num_train=400",
-    "data.num_validation=60",
-    "data.num_test=60",
-    "data.languages=[de,en,ja]",
-    "shape.d_model=16",
-    "shape.num_heads=2",
-    "shape.num_layers=1",
-    "shape.d_ff=32",
-    "batch.size=20",
-    "batch.eval_size=32",
+    *tiny.TINY,
     "trainer.max_steps=6",
     "trainer.val_check_interval=3",
     "trainer.log_every_n_steps=2",
-    "callbacks.progress.refresh_rate=0",
 ]
 
 
@@ -145,6 +136,19 @@ def test_same_seed_same_weights(classification: Path, tmp_path: Path) -> None:
     again = train(tmp_path, "experiment=dates/classification_encoder_only", "logger=csv")
     other = [json.loads((d / "summary.json").read_text())["weights_sha256"] for d in (classification, again)]
     assert other[0] == other[1]
+
+
+def test_checkpoints_by_the_clock(tmp_path: Path) -> None:
+    run_dir = train(
+        tmp_path, "experiment=dates/classification_encoder_only", "logger=csv", "trainer.max_steps=100",
+        "trainer.val_check_interval=100", "callbacks.checkpoints.every_n_steps=null",
+        "callbacks.checkpoints.every_n_minutes=0.001", "callbacks.checkpoints.keep=4",
+    )  # fmt: skip
+    steps = sorted(int(f.stem.removeprefix("step-")) for f in (run_dir / "checkpoints").glob("step-*.ckpt"))
+    assert len(steps) == 4
+    assert steps[-1] == 100
+    contents = [torch.load(f, weights_only=True) for f in (run_dir / "checkpoints").glob("step-*.ckpt")]
+    assert sorted(content["global_step"] for content in contents) == steps
 
 
 def test_a_mistake_loses_nothing_of_an_unfinished_run(tmp_path: Path) -> None:

@@ -10,26 +10,21 @@ from pathlib import Path
 import pytest
 import torch
 
+import tiny
+
 TINY = [
+    *tiny.TINY,
     "experiment=dates/translation_full",
-    "data.num_train=400",
     "data.num_validation=50",
     "data.num_test=2",
-    "data.languages=[de,en,ja]",
-    "shape.d_model=16",
-    "shape.num_heads=2",
-    "shape.num_layers=1",
-    "shape.d_ff=32",
     "block.dropout=0",
     "block.bias=false",  # a bias of keys changes nothing: Adam makes steps of its rounding errors
-    "batch.size=20",
     "batch.eval_size=20",
     "trainer.accelerator=cpu",
     "trainer.accumulate_grad_batches=2",
     "trainer.max_steps=6",
     "trainer.val_check_interval=4",
     "trainer.log_every_n_steps=2",
-    "callbacks.progress.refresh_rate=0",
 ]
 
 

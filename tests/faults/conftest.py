@@ -16,26 +16,18 @@ from typing import Any
 
 import pytest
 
+import tiny
+
 FULL = os.environ.get("TRIPTYCH_FAULTS") == "full"
 """Whether each fault is tried as often as docs/faults.md says, or a few times only."""
 
 TINY = [
-    "data.num_train=400",
-    "data.num_validation=60",
-    "data.num_test=60",
-    "data.languages=[de,en,ja]",
-    "shape.d_model=16",
-    "shape.num_heads=2",
-    "shape.num_layers=1",
-    "shape.d_ff=32",
-    "batch.size=20",
-    "batch.eval_size=32",
+    *tiny.TINY,
     "trainer.max_steps=60",
     "trainer.val_check_interval=7",
     "trainer.log_every_n_steps=3",
     "scheduler.warmup_steps=10",
     "callbacks.checkpoints.every_n_steps=5",
-    "callbacks.progress.refresh_rate=0",
     "trainer.accelerator=cpu",
     "logger=csv",
 ]

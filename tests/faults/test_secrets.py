@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tiny
 from triptych.redaction import REDACTED, Redactor
 
 pytestmark = [pytest.mark.faults, pytest.mark.fault(23)]
@@ -34,20 +35,14 @@ SECRETS = {
     "git remote": "Git1-silver-thimble",
 }
 TINY = [
+    *tiny.TINY,
     "experiment=dates/classification_encoder_only",
     "data.num_train=60",
     "data.num_validation=20",
     "data.num_test=20",
     "data.languages=[de,en]",
-    "shape=tiny",
-    "shape.d_model=16",
-    "shape.num_heads=2",
-    "shape.num_layers=1",
-    "shape.d_ff=32",
-    "batch.size=20",
     "trainer.max_steps=3",
     "trainer.val_check_interval=3",
-    "callbacks.progress.refresh_rate=0",
     "seed=1",
 ]
 CORPUS = '''

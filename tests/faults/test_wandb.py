@@ -17,25 +17,21 @@ from pathlib import Path
 
 import pytest
 
+import tiny
+
 pytestmark = [pytest.mark.faults, pytest.mark.fault(14)]
 
 API_KEY = "0123456789abcdef" * 2 + "01234567"
 TINY = [
+    *tiny.TINY,
     "experiment=dates/translation_full",
-    "data.num_train=400",
     "data.num_validation=20",
     "data.num_test=20",
     "data.languages=[en]",
-    "shape.d_model=16",
-    "shape.num_heads=2",
-    "shape.num_layers=1",
-    "shape.d_ff=32",
-    "batch.size=20",
     "trainer.max_steps=200",
     "trainer.val_check_interval=50",
     "trainer.log_every_n_steps=2",
     "task.max_new_tokens=10",
-    "callbacks.progress.refresh_rate=0",
 ]
 STOCK = [
     "logger.wandb._target_=lightning.pytorch.loggers.WandbLogger",

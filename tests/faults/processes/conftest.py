@@ -19,23 +19,15 @@ import pytest
 import torch
 from torch import Tensor
 
+import tiny
+
 TINY = [
+    *tiny.TINY,
     "experiment=dates/classification_decoder_only",
-    "data.num_train=400",
-    "data.num_validation=60",
-    "data.num_test=60",
-    "data.languages=[de,en,ja]",
-    "shape.d_model=16",
-    "shape.num_heads=2",
-    "shape.num_layers=1",
-    "shape.d_ff=32",
-    "batch.size=20",
-    "batch.eval_size=32",
     "trainer.accelerator=cpu",
     "trainer.max_steps=6",
     "trainer.val_check_interval=3",
     "trainer.log_every_n_steps=2",
-    "callbacks.progress.refresh_rate=0",
     "logger=csv",
 ]
 WITNESS = ["+callbacks.witness._target_=witness.Witness", "+callbacks.witness.folder=."]
