@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,6 +18,7 @@ from typing import Any, cast
 
 import lightning as L
 import torch
+import torch.distributed as dist
 from hydra.core.hydra_config import HydraConfig
 from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig, OmegaConf
@@ -179,6 +181,13 @@ def explained(config: DictConfig, trainer: L.Trainer, task: Task, data: DataModu
             f"optimizer.lr={config.optimizer.lr}, or leave such updates out with not_finite=skip"
         ) from error
     except (MemoryError, RuntimeError) as error:
+        if is_loss_of_a_peer(error):
+            said = str(error).splitlines()[0]  # gloo: [place in its source] what happened. Advice
+            reason = (said.rpartition(".cc:")[2].partition("] ")[2] or said).partition(". ")[0]
+            raise RunError(
+                f"after {trainer.global_step} updates another process was gone or hung ({reason}); the same command "
+                "goes on from the newest checkpoint"
+            ) from error
         if isinstance(error, RunError) or not is_out_of_memory(error):
             raise
         if not task.training:  # it was in the middle of an evaluation
@@ -190,6 +199,13 @@ def explained(config: DictConfig, trainer: L.Trainer, task: Task, data: DataModu
                 f"batch.size={config.batch.size} or shape.max_length={config.shape.max_length}"
             )
         raise RunError(f"out of memory after {trainer.global_step} updates: {advice}") from error
+
+
+def is_loss_of_a_peer(error: BaseException) -> bool:
+    """NCCL has a class of its own for it. Gloo has not: it fails in a call of torch.distributed, or says its name."""
+    if isinstance(error, dist.DistError) or "gloo" in str(error):
+        return True
+    return any("torch/distributed/" in frame.filename for frame in traceback.extract_tb(error.__traceback__)[-1:])
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import lightning as L
 import torch
+import torch.distributed as dist
 from lightning.pytorch.callbacks import Checkpoint, WeightAveraging
 from lightning.pytorch.trainer.states import TrainerFn
 
@@ -229,7 +230,7 @@ class Checkpoints(Checkpoint):
         if trainer.world_size == 1:
             return signum, is_time
         seen = torch.tensor([signum, int(is_time)], device=trainer.strategy.root_device)
-        seen = trainer.strategy.reduce(seen, reduce_op="max")
+        dist.all_reduce(seen, op=dist.ReduceOp.MAX)
         return int(seen[0]), bool(seen[1])
 
     def _save(self, trainer: L.Trainer, *, is_best: bool = False, pending_validation: bool = False) -> None:

@@ -40,7 +40,9 @@ def test_a_rank_that_hangs_takes_all_along(
     os.kill(training.rank(rank), signal.SIGSTOP)
     record_property("count", f"rank {rank}: all gone after {training.wait_until_gone(TIMEOUT + 10):.1f} s")
     assert training.process.returncode == 1
-    assert f"Timed out waiting {TIMEOUT}000ms" in training.stderr.read_text()
+    terminal = training.stderr.read_text()
+    assert "another process was gone or hung (" in terminal
+    assert "Traceback" not in terminal
 
 
 @pytest.mark.fault(9)
