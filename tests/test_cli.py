@@ -157,7 +157,10 @@ def test_a_mistake_loses_nothing_of_an_unfinished_run(tmp_path: Path) -> None:
     checkpoint.write_bytes(b"hours of work")
     (tmp_path / "short.txt").write_text("x")
     overrides = ["experiment=shakespeare/decoder_only", f"data.dir={tmp_path}", "data.train=short.txt", "run_dir=run"]
-    finished = run("train", *overrides, cwd=tmp_path)
+    damaged = run("train", *overrides, cwd=tmp_path)
+    assert damaged.returncode == 1
+    assert "last.ckpt is damaged and skipped: it is no archive of torch's" in damaged.stderr
+    finished = run("train", *overrides, "resume=never", cwd=tmp_path)
     assert finished.returncode == 1
     assert "short.txt: 1 characters are too few" in finished.stderr
     assert checkpoint.read_bytes() == b"hours of work"

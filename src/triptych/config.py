@@ -126,8 +126,8 @@ class TrainConfig:
     """The root of a training run. The nodes that are not typed here are typed by what they build.
 
     Attributes:
-        resume: auto (go on from the newest good checkpoint in run_dir, if there is one), never (start over), or a
-            checkpoint to go on from.
+        resume: auto (go on from the newest good checkpoint in run_dir, if there is one), never (start over), or the run
+            directory or checkpoint to go on from, if there is none in run_dir yet.
         test_weights: whether the last or the best weights by validation are tested.
         not_finite: what a loss or gradient that is not finite does: stop the run, or skip that update (and count it).
     """

@@ -3,14 +3,15 @@
 import logging
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from lightning.pytorch.loggers import Logger
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
-from triptych.config import ConfigError, nearest
+from triptych.config import ConfigError, RunError, nearest
 from triptych.data import CorpusFacts, Tokenizer
 from triptych.durable import link, remove_leftovers
+from triptych.tasks import Task
 from triptych.training import CSVLogger, WandbLogger, newest_good, read_checkpoint
 
 log = logging.getLogger("triptych")
@@ -19,8 +20,30 @@ PLACES = ("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "traine
 """Settings that say where a run is computed; another place may change the last digits."""
 
 
+def is_finished(config: DictConfig, plain: dict[str, Any]) -> bool:
+    """Whether run_dir holds this very run, finished.
+
+    Args:
+        config: of this run.
+        plain: the same as a run directory holds it, without secrets.
+
+    Raises:
+        ConfigError: it holds another run, or starting over was asked for.
+    """
+    run_dir = Path(config.run_dir)
+    if not (run_dir / "summary.json").exists():
+        return False
+    earlier = OmegaConf.load(run_dir / "config.yaml") if (run_dir / "config.yaml").exists() else OmegaConf.create()
+    found = differences(cast(dict[str, Any], OmegaConf.to_container(earlier)), plain) if earlier else []
+    if found or config.resume == "never":
+        what = f" with {'; '.join(found)}" if found else ""
+        raise ConfigError(f"run_dir={run_dir} holds a finished run{what}; choose another run_dir")
+    return True
+
+
 def state_to_resume(config: DictConfig, plain: dict[str, Any]) -> "Earlier | None":
-    """The checkpoint from which this run goes on; None: it starts.
+    """The checkpoint from which this run goes on; None: it starts. Once run_dir has checkpoints of its own, these are
+    meant, so that the same command goes on with what it began.
 
     Args:
         config: of this run.
@@ -30,30 +53,82 @@ def state_to_resume(config: DictConfig, plain: dict[str, Any]) -> "Earlier | Non
         ConfigError: it belongs to a run of another configuration, or there is none where ``resume`` says.
         RunError: there are checkpoints, and all are damaged.
     """
-    folder = Path(config.run_dir) / "checkpoints"
     if config.resume == "never":
         return None
-    if config.resume == "auto":
-        path = newest_good(folder)
-    elif (path := Path(config.resume)).is_dir():
-        path = newest_good(path / "checkpoints")
-        if path is None:
-            raise ConfigError(f"resume={config.resume}: no checkpoints in there")
-    elif not path.is_file():
-        choices = nearest(config.resume, ["auto", "never"])
-        raise ConfigError(f"resume={config.resume}: no such file; expected auto, never or a checkpoint{choices}")
+    folder = Path(config.run_dir) / "checkpoints"
+    path, is_own = newest_good(folder), True
+    if config.resume != "auto" and (path is None or Path(config.resume).resolve().parent == folder.resolve()):
+        path = named_checkpoint(config.resume)
+        is_own = path.resolve().parent == folder.resolve()
     if path is None:
         return None
-    earlier = Earlier(path, read_checkpoint(path))
-    differences = earlier.differences(plain)
-    if differences and config.resume == "auto":
+    try:
+        earlier = Earlier(path, read_checkpoint(path))
+    except RunError as error:
+        raise ConfigError(f"resume={error}") from None
+    found = differences(earlier.config, plain)
+    if found and is_own:
         raise ConfigError(
-            f"run_dir={config.run_dir} holds an unfinished run with {'; '.join(differences)}; give the same, or "
-            "another run_dir, or resume=never to start over"
+            f"run_dir={config.run_dir} holds an unfinished run with {'; '.join(found)}; give the same, or go on from "
+            f"it in another run_dir with resume={config.run_dir}, or start over with resume=never"
         )
-    for difference in differences:
+    for difference in found:
+        if difference.startswith("tokenizer"):
+            raise ConfigError(f"resume={config.resume} was trained with {difference}, and needs it to go on")
         log.warning("the run of resume=%s had %s", config.resume, difference)
+    if earlier.step > config.trainer.max_steps:
+        raise ConfigError(
+            f"trainer.max_steps={config.trainer.max_steps}: {path} has done {earlier.step} updates already"
+        )
     return earlier
+
+
+def named_checkpoint(name: str) -> Path:
+    """The file that ``resume`` names, or the newest one of the run directory that it names.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    path = Path(name)
+    if name and path.is_dir():
+        newest = newest_good(path / "checkpoints")
+        if newest is None:
+            raise ConfigError(f"resume={name}: there are no checkpoints in it")
+        return newest
+    if not path.is_file():
+        hint = nearest(name, ["auto", "never"])
+        raise ConfigError(f"resume={name}: no such file; expected auto, never, a run directory or a checkpoint{hint}")
+    return path
+
+
+FREE = ("run_dir", "resume", "logger", "callbacks.progress", "callbacks.checkpoints", "callbacks.spikes",
+        "batch.num_workers", "batch.eval_size", "trainer.log_every_n_steps", "trainer.default_root_dir", "test_weights",
+        "not_finite", *PLACES)  # fmt: skip
+"""Settings that may change while a run is under way: they change nothing of the weights."""
+
+
+def differences(earlier: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """The settings of an earlier run that this one has not, as ``key=value``, the first few of them.
+
+    Args:
+        earlier: its complete configuration.
+        now: the configuration of this one; what is null is still to be filled in from the data.
+    """
+    old, new = flat(earlier), flat(now)
+    free = tuple(f"{key}." for key in FREE)
+    keys = [
+        key
+        for key in {**old, **new}
+        if not f"{key}.".startswith(free) and old.get(key) != new.get(key) and new.get(key, "") is not None
+    ]
+    # Of several keys of a node that only one of the two has, its own name says enough.
+    names: dict[str, None] = {}
+    for key in keys:
+        node = ".".join(key.split(".")[:2])
+        is_whole = node.startswith("callbacks.") and not (f"{node}._target_" in old and f"{node}._target_" in new)
+        name = f"{key}={old.get(key)}" if not is_whole else node if f"{node}._target_" in old else f"no {node}"
+        names[name] = None
+    return [*names][:4] + ([f"{len(names) - 4} more"] if len(names) > 4 else [])
 
 
 class Earlier:
@@ -71,10 +146,6 @@ class Earlier:
         ConfigError: it holds weights, but not the state of a run of Triptych.
     """
 
-    FREE = ("run_dir", "resume", "logger", "callbacks.progress", "callbacks.checkpoints", "callbacks.spikes",
-            "batch.num_workers", "trainer.default_root_dir", *PLACES)  # fmt: skip
-    """Settings that change nothing of the weights."""
-
     def __init__(self, path: Path, content: dict[str, Any]) -> None:
         self.path = path
         try:
@@ -85,14 +156,15 @@ class Earlier:
             self.step: int = content["global_step"]
             self.pending_validation: bool = state["pending_validation"]
             self.is_best: bool = state["best_step"] == self.step
+            self._shapes = {name: tensor.shape for name, tensor in content["state_dict"].items()}
         except (KeyError, TypeError) as error:
             raise ConfigError(f"resume={path}: it is no checkpoint of a run of Triptych (no {error})") from None
 
-    def differences(self, plain: dict[str, Any]) -> list[str]:
-        """The settings of the earlier run that this one has not."""
+    def warn_of_place(self, plain: dict[str, Any]) -> None:
+        """Says that the last digits will differ where the run is computed elsewhere."""
         old, new = flat(self.config), flat(plain)
         for place in PLACES:
-            if (was := old.get(place)) != (now := new.get(place)):
+            if (was := old.get(place)) != (now := new.get(place)) and was is not None and now is not None:
                 log.warning(
                     "%s=%s, but the run began with %s: the examples of each update stay the same, but dropout and the "
                     "last digits do not",
@@ -100,13 +172,6 @@ class Earlier:
                     now,
                     was,
                 )
-        free = tuple(f"{key}." for key in self.FREE)
-        # what is still null is filled in from the data, which are held against each other as such
-        return [
-            f"{key}={old.get(key)}"
-            for key in {**old, **new}
-            if not f"{key}.".startswith(free) and old.get(key) != new.get(key) and new.get(key, "") is not None
-        ]
 
     def check_data(self, corpus: CorpusFacts) -> None:
         """Refuses to go on with other examples.
@@ -120,6 +185,20 @@ class Earlier:
                 "or start over with resume=never"
             )
 
+    def check_network(self, task: Task) -> None:
+        """Refuses weights that do not fit.
+
+        Raises:
+            ConfigError: such weights; names the first.
+        """
+        shapes = {name: tensor.shape for name, tensor in task.state_dict().items()}
+        for name in {**self._shapes, **shapes}:
+            if self._shapes.get(name) != shapes.get(name):
+                was, now = (tuple(s[name]) if name in s else "none" for s in (self._shapes, shapes))
+                raise ConfigError(
+                    f"resume: the weights of {self.path} are those of another network: {name} is {was}, and {now} here"
+                )
+
 
 def flat(node: Any, prefix: str = "") -> dict[str, object]:
     """The leaves of nested dictionaries by their dotted keys."""
@@ -132,9 +211,9 @@ def prepare_directory(run_dir: Path, loggers: list[Logger], earlier: Earlier | N
     """Leaves in the directory what the run goes on from, and nothing of what it will do again."""
     remove_leftovers(run_dir)
     folder = run_dir / "checkpoints"
-    if earlier is None and folder.exists():
+    if earlier is None and (folder.exists() or (run_dir / "metrics.csv").exists()):
         log.warning("%s holds a run that was not finished; it starts over", run_dir)
-        shutil.rmtree(folder)
+        shutil.rmtree(folder, ignore_errors=True)
         for logger in loggers:
             if isinstance(logger, WandbLogger):
                 logger.start_afresh()
@@ -146,3 +225,5 @@ def prepare_directory(run_dir: Path, loggers: list[Logger], earlier: Earlier | N
         if isinstance(logger, CSVLogger):
             pending = earlier is not None and earlier.pending_validation
             logger.rewind(0 if earlier is None else earlier.step, pending_validation=pending)
+            if earlier is not None and not logger.path.exists():
+                log.warning("%s has no rows yet: the series begins after update %s", logger.path, earlier.step)

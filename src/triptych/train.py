@@ -33,7 +33,7 @@ from triptych.durable import replacing, write_text
 from triptych.launch.processes import check_place, depends_on_clock, find_place, hush, run_processes
 from triptych.redaction import Redactor
 from triptych.results import show_confusion, signature
-from triptych.resume import prepare_directory, state_to_resume
+from triptych.resume import is_finished, prepare_directory, state_to_resume
 from triptych.tasks import Task
 from triptych.tasks.base import ClassPrediction, NotFinite
 from triptych.training import CheckpointFacts, Checkpoints, Tally, WandbLogger, read_checkpoint
@@ -54,26 +54,28 @@ def train(config: DictConfig) -> None:
         Interruption: it was asked to end, and the same command goes on with it.
     """
     run_dir = Path(config.run_dir)
-    if (run_dir / "summary.json").exists():
-        if config.resume != "auto":
-            raise ConfigError(f"run_dir={run_dir} holds a finished run; choose another run_dir")
-        print(f"{run_dir} holds a finished run: nothing to do", flush=True)
-        return
     place = find_place()
     if place.rank:
         hush()
+    redact = Redactor(OmegaConf.to_container(config, resolve=True))
+    redact.guard_logging()
+    plain = cast(dict[str, Any], redact(OmegaConf.to_container(config, resolve=True)))
+    if is_finished(config, plain):
+        if place.rank == 0:
+            print(f"{run_dir} holds this run, finished: nothing to do", flush=True)
+        return
     world_size = place.world_size
     if place.starter != "parent":  # which has checked it
         check_before_data(config)
         world_size = check_place(config, place)
-    redact = Redactor(OmegaConf.to_container(config, resolve=True))
-    redact.guard_logging()
     run_dir.mkdir(parents=True, exist_ok=True)
     if place.starter is None and world_size > 1:
         same = [f"run_dir={run_dir}"] if depends_on_clock(config) else []
         command = [sys.executable, "-m", "triptych", "train", *sys.argv[1:], *same]
         raise SystemExit(run_processes(command, world_size, run_dir))
-    earlier = state_to_resume(config, redact(OmegaConf.to_container(config, resolve=True)))
+    earlier = state_to_resume(config, plain)
+    if earlier is not None:
+        earlier.warn_of_place(plain)
 
     corpus: Corpus = build(config, "data")
     log.info("reading %s", HydraConfig.get().runtime.choices["data"])
@@ -97,6 +99,8 @@ def train(config: DictConfig) -> None:
             tokenizer = earlier.tokenizer
         complete(config, tokenizer, facts)
         task = make_task(config, tokenizer, facts)
+        if earlier is not None:
+            earlier.check_network(task)
         data = make_data_module(config, task, splits, world_size=world_size)
         data.train_dataloader()  # refuses a batch size that cannot be split
     except ValueError as error:
@@ -148,6 +152,8 @@ def train(config: DictConfig) -> None:
             return  # rank 0 writes the record
         record = summary(config, task, corpus, splits, data, trainer, tally, wall_time, metrics)
         record["command"] = redact(record["command"])
+        if task.skipped_updates:
+            log.warning("%s of %s updates were left out: not finite", task.skipped_updates, trainer.global_step)
         with replacing(run_dir / "weights.safetensors") as temporary:
             save_model(task.network, str(temporary))
             shutil.copymode(run_dir / "config.yaml", temporary)  # safetensors leaves it to its owner alone
@@ -177,8 +183,9 @@ def explained(config: DictConfig, trainer: L.Trainer, task: Task, data: DataModu
         yield
     except NotFinite as error:
         raise RunError(
-            f"{error}; it read {data.describe_update(error.update)}. The weights before it are saved. Lower "
-            f"optimizer.lr={config.optimizer.lr}, or leave such updates out with not_finite=skip"
+            f"{error}; it read {data.describe_update(error.update)}. The same command with not_finite=skip leaves such "
+            f"updates out; with optimizer.lr below {config.optimizer.lr}, go on in another run_dir with "
+            f"resume={config.run_dir}"
         ) from error
     except (MemoryError, RuntimeError) as error:
         if is_loss_of_a_peer(error):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 pytestmark = pytest.mark.faults
 
@@ -118,11 +119,15 @@ class TestResume:
         before = {f: f.stat().st_mtime_ns for f in (tmp_path / "run").rglob("*") if f.is_file()}
         again = job(tmp_path, CLASSIFICATION, "run_dir=run", "trainer.max_steps=6")
         assert again.wait() == 0, again.text
-        assert "holds a finished run: nothing to do" in again.text
+        assert "holds this run, finished: nothing to do" in again.text
         assert {f: f.stat().st_mtime_ns for f in (tmp_path / "run").rglob("*") if f.is_file()} == before
         never = job(tmp_path, CLASSIFICATION, "run_dir=run", "trainer.max_steps=6", "resume=never")
         assert never.wait() == 1
         assert "run_dir=run holds a finished run; choose another run_dir" in never.text
+
+        other = job(tmp_path, CLASSIFICATION, "run_dir=run", "trainer.max_steps=6", "seed=2")
+        assert other.wait() == 1
+        assert "run_dir=run holds a finished run with seed=1; choose another run_dir" in other.text
 
         longer = job(tmp_path, CLASSIFICATION, "run_dir=longer", "trainer.max_steps=9", "resume=run")
         assert longer.wait() == 0, longer.text
@@ -148,4 +153,68 @@ class TestResume:
         assert run.summary["updates"] == 6
         typo = job(tmp_path, CLASSIFICATION, "run_dir=new", "resume=nevr")
         assert typo.wait() == 1
-        assert "expected auto, never or a checkpoint; did you mean never?" in typo.text
+        assert "expected auto, never, a run directory or a checkpoint; did you mean never?" in typo.text
+
+    def test_a_path_with_other_settings(
+        self, tmp_path: Path, job: Callable[..., Any], run_of: Callable[[Path], Any]
+    ) -> None:
+        run = run_of(tmp_path / "run")
+        ema = "callbacks=[default,ema]"
+        first = job(tmp_path, CLASSIFICATION, ema, "run_dir=run", "optimizer.lr=0.01")
+        assert first.until(lambda: run.newest >= 20), first.text
+        first.kill()
+        first.wait()
+        step = run.newest
+        content = torch.load(run.directory / "checkpoints" / f"step-{step:08d}.ckpt", weights_only=True)
+
+        slower = job(tmp_path, CLASSIFICATION, ema, "run_dir=slower", "resume=run", "optimizer.lr=0.001")
+        assert slower.wait() == 0, slower.text
+        assert "the run of resume=run had optimizer.lr=0.01" in slower.text
+        rates = [float(row["lr"]) for row in run_of(tmp_path / "slower").series if row["lr"]]
+        assert 0.0001 < rates[0] < 0.001
+
+        # without the moving average: the weights that training goes on with, not the average
+        plain = job(tmp_path, CLASSIFICATION, "run_dir=plain", "resume=run", f"trainer.max_steps={step}",
+                    "optimizer.lr=0.01")  # fmt: skip
+        assert plain.wait() == 0, plain.text
+        for name, tensor in load_file(tmp_path / "plain" / "weights.safetensors").items():
+            assert torch.equal(tensor, content["current_model_state"][f"network.{name}"])
+        assert not all(torch.equal(content["state_dict"][k], v) for k, v in content["current_model_state"].items())
+
+        for override, answer in {
+            "tokenizer=bytes": "was trained with tokenizer",
+            "shape.num_layers=2": "are those of another network: network.encoder.layers.1",
+            "trainer.max_steps=3": f"has done {step} updates already",
+            "callbacks.checkpoints.monitor=val/accuracies": "did you mean val/accuracy?",
+        }.items():
+            refused = job(tmp_path, CLASSIFICATION, ema, "run_dir=new", "resume=run", "optimizer.lr=0.01", override)
+            assert refused.wait() == 1, override
+            assert answer in refused.text
+            assert "Traceback" not in refused.text
+
+        # nothing but last.ckpt is left; and metrics.csv is damaged
+        for file in (run.directory / "checkpoints").glob("step-*.ckpt"):
+            file.unlink()
+        (run.directory / "metrics.csv").write_bytes(b"\x00\xff\xfe")
+        again = job(tmp_path, CLASSIFICATION, ema, "run_dir=run", "optimizer.lr=0.01")
+        assert again.wait() == 0, again.text
+        assert f"going on from run/checkpoints/last.ckpt, after {step} updates" in again.text
+        assert f"the series begins after update {step}" in again.text
+
+    def test_the_same_command_goes_on_with_what_it_began(
+        self, tmp_path: Path, job: Callable[..., Any], run_of: Callable[[Path], Any]
+    ) -> None:
+        run = run_of(tmp_path / "run")
+        first = job(tmp_path, CLASSIFICATION, "run_dir=first", "trainer.max_steps=6")
+        assert first.wait() == 0, first.text
+        command = [CLASSIFICATION, "run_dir=run", "resume=first", "trainer.max_steps=60"]
+        started = job(tmp_path, *command)
+        assert started.until(lambda: run.newest >= 20), started.text
+        started.kill()
+        started.wait()
+        again = job(tmp_path, *command)
+        assert again.wait() == 0, again.text
+        assert "going on from run/checkpoints/step-" in again.text
+        third = job(tmp_path, *command)
+        assert third.wait() == 0, third.text
+        assert "nothing to do" in third.text

@@ -25,6 +25,8 @@ def explain(error: BaseException, command: str, arguments: Sequence[str]) -> str
     """
     if isinstance(error, ConfigError | RunError):
         return str(error)
+    if isinstance(error, FileExistsError | NotADirectoryError | PermissionError):
+        return f"{error.filename}: {error.strerror}"
     if not isinstance(error, HydraException | OmegaConfBaseException):
         return None
     message = str(error)

@@ -30,6 +30,8 @@ def locked(run_dir: Path) -> Iterator[None]:
     if not is_rank_0() or os.environ.get(HELD) == str(run_dir):
         yield
         return
+    if run_dir.exists() and not run_dir.is_dir():
+        raise ConfigError(f"run_dir={run_dir} is a file; expected a directory, there or not")
     run_dir.mkdir(parents=True, exist_ok=True)
     file, holder = run_dir / ".lock", run_dir / ".lock.holder"
     try:

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from jaxtyping import Float, Int
+from lightning.pytorch.callbacks import WeightAveraging
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 from torchmetrics import MeanMetric, Metric
@@ -266,7 +267,17 @@ class Task(L.LightningModule):
         checkpoint["task"] = {"losses": torch.stack(losses), "skipped_updates": self.skipped_updates}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Goes on from there."""
+        """Goes on from there, with the settings of this run's optimizer and the state of the earlier one's."""
+        callbacks: list[L.Callback] = self.trainer.callbacks  # type: ignore[attr-defined]
+        if not any(isinstance(callback, WeightAveraging) for callback in callbacks):
+            # of a run with a moving average, take the weights that training goes on with
+            checkpoint["state_dict"] = checkpoint.get("current_model_state", checkpoint["state_dict"])
+        groups = self.optimizer(self.network).param_groups
+        factor = self.schedule(checkpoint["global_step"])
+        for saved, group in zip(checkpoint["optimizer_states"][0]["param_groups"], groups, strict=True):
+            settings = {name: value for name, value in group.items() if name != "params"}
+            saved.update(settings, initial_lr=group["lr"], lr=group["lr"] * factor)
+        checkpoint["lr_schedulers"][0]["base_lrs"] = [group["lr"] for group in groups]
         losses = checkpoint["task"]["losses"].to(self.device)
         is_same_world = len(losses) == self.trainer.world_size
         self._losses = list(losses[self.global_rank] if is_same_world else losses.mean(0))

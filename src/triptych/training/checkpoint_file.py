@@ -63,7 +63,11 @@ def damage_of(path: Path) -> str | None:
                 return None if record is None else f"{record} has another checksum than when it was written"
             written = archive.comment.removeprefix(CHECKSUM).decode(errors="replace")
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, RuntimeError, EOFError) as error:
-        return "it is empty" if not path.stat().st_size else f"it is cut or overwritten ({error})"
+        if not path.is_file() or not path.stat().st_size:
+            return "it is empty"
+        with open(path, "rb") as file:
+            is_archive = file.read(2) == b"PK"
+        return f"it is cut or overwritten ({error})" if is_archive else "it is no archive of torch's"
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         left = path.stat().st_size - COMMENT

@@ -3,6 +3,7 @@
 import logging
 import math
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ from triptych import signals
 from triptych.config import ConfigError, RunError, nearest
 from triptych.data import Batch
 from triptych.durable import link, remove_leftovers
+from triptych.tasks import Task
 from triptych.training.checkpoint_file import CheckpointFiles, damage_of
 
 log = logging.getLogger("triptych")
@@ -106,6 +108,9 @@ class Checkpoints(Checkpoint):
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Makes sure that Lightning calls its hooks even if all updates are done: it would skip them, and leave a
         moving average of the weights where it is."""
+        assert isinstance(pl_module, Task)
+        names = pl_module.derived_metrics(dict.fromkeys(pl_module.metrics_of("val"), 1.0))
+        self._check_monitor([f"val/{name}" for name in names])
         if trainer.is_global_zero:
             self.folder.mkdir(parents=True, exist_ok=True)
             remove_leftovers(self.folder)
@@ -167,10 +172,7 @@ class Checkpoints(Checkpoint):
         """Saves if it is time, or if these weights are the best."""
         if trainer.state.fn != TrainerFn.FITTING or trainer.sanity_checking:
             return
-        if self.monitor not in trainer.callback_metrics:
-            names = sorted(name for name in trainer.callback_metrics if name.startswith("val/"))
-            hint = nearest(self.monitor, names)
-            raise ConfigError(f"callbacks.checkpoints.monitor={self.monitor}: expected one of {', '.join(names)}{hint}")
+        self._check_monitor(list(trainer.callback_metrics))
         value = float(trainer.callback_metrics[self.monitor])
         is_best = value < self.best if self.mode == "min" else value > self.best
         if is_best:
@@ -212,6 +214,12 @@ class Checkpoints(Checkpoint):
         """What was being written is finished, unless that is what went wrong."""
         if not isinstance(exception, RunError):
             self.files.wait()
+
+    def _check_monitor(self, measured: Sequence[str]) -> None:
+        names = sorted(name for name in measured if name.startswith("val/"))
+        if self.monitor not in names:
+            hint = nearest(self.monitor, names)
+            raise ConfigError(f"callbacks.checkpoints.monitor={self.monitor}: expected one of {', '.join(names)}{hint}")
 
     def _is_validation_due(self, trainer: L.Trainer) -> bool:
         every = trainer.val_check_interval
@@ -278,7 +286,7 @@ def newest_good(folder: Path) -> Path | None:
     Raises:
         RunError: there are some, and all are damaged.
     """
-    files = step_files(folder)
+    files = step_files(folder) or [path for name in ("last", "best") if (path := folder / f"{name}.ckpt").exists()]
     for file in files:
         if (damage := damage_of(file)) is None:
             return file

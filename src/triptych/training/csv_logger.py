@@ -63,11 +63,12 @@ class CSVLogger(Logger):
                 os.fsync(file.fileno())
 
     def rows(self) -> list[dict[str, str]]:
-        """What is in the file; a last line that was cut in the middle is left out."""
+        """What is in the file; a line that is no row, since it was cut or damaged, is left out."""
         if not self.path.exists():
             return []
-        with open(self.path, newline="", encoding="utf-8") as file:
-            return [row for row in csv.DictReader(file) if None not in row and None not in row.values()]
+        text = self.path.read_text(encoding="utf-8", errors="replace").replace("\0", "")
+        rows = csv.DictReader(text.splitlines(keepends=True))
+        return [row for row in rows if None not in row and None not in row.values() and row.get("step", "").isdigit()]
 
     @rank_zero_only
     def rewind(self, updates: int, *, pending_validation: bool) -> None:
