@@ -32,7 +32,7 @@ AGREED_S = 60.0
 """Seconds in which the others follow one that was asked to stop; they may have a checkpoint to write."""
 SPEAK_S = 1.5
 """Seconds in which those that fail for the same reason as the first may still say so; after a kill, nobody has one."""
-TERMINATE_S = 3.0
+TERMINATE_S = 2.0
 """Seconds from SIGTERM to SIGKILL."""
 
 
