@@ -39,6 +39,8 @@ def test_link_is_the_same_file_and_replaces(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "b").write_text("second")
     link(tmp_path / "a", tmp_path / "last")
     link(tmp_path / "b", tmp_path / "last")
+    link(tmp_path / "b", tmp_path / "last")
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["a", "b", "last"]
     assert (tmp_path / "last").samefile(tmp_path / "b")
     (tmp_path / "b").unlink()
     assert (tmp_path / "last").read_text() == "second"

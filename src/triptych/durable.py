@@ -62,6 +62,7 @@ def link(source: Path, path: Path) -> None:
             shutil.copyfile(source, copy)
         return
     os.replace(temporary, path)
+    temporary.unlink(missing_ok=True)  # where both names are of one file already, a rename does nothing
 
 
 def remove_leftovers(folder: Path) -> None:

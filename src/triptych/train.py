@@ -57,9 +57,10 @@ def train(config: DictConfig) -> None:
     place = find_place()
     if place.rank:
         hush()
-    redact = Redactor(OmegaConf.to_container(config, resolve=True))
+    whole = OmegaConf.to_container(config, resolve=True)
+    redact = Redactor(whole)
     redact.guard_logging()
-    plain = cast(dict[str, Any], redact(OmegaConf.to_container(config, resolve=True)))
+    plain = cast(dict[str, Any], redact(whole))
     if is_finished(config, plain):
         if place.rank == 0:
             print(f"{run_dir} holds this run, finished: nothing to do", flush=True)
