@@ -8,7 +8,7 @@ from triptych.data.labelled_text import LabelledText
 from triptych.data.loading import DataModule
 from triptych.data.parallel_text import ParallelText
 from triptych.data.plain_text import PlainText
-from triptych.data.tokenizers import BytePairs, Bytes, Characters, Tokenizer, TrainableTokenizer
+from triptych.data.tokenizers import BytePairs, Bytes, Characters, SpecialTokens, Tokenizer, TrainableTokenizer
 from triptych.data.windows import Windows
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "LabelledText",
     "ParallelText",
     "PlainText",
+    "SpecialTokens",
     "Splits",
     "Tokenizer",
     "TrainableTokenizer",

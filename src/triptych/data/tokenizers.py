@@ -1,8 +1,9 @@
 """Text to token ids and back: bytes, characters and byte-pair encoding, all by the ``tokenizers`` library."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import tokenizers
@@ -19,28 +20,70 @@ _VISIBLE = [ord(character) for character in ALPHABET if ord(character) < 256]
 BYTE_OF = dict(zip(ALPHABET, _VISIBLE + sorted(set(range(256)) - set(_VISIBLE)), strict=True))
 
 
+@dataclass(frozen=True, slots=True)
+class SpecialTokens:
+    """The ids of the tokens that are no text, and how they surround texts. The defaults are those of Triptych's own
+    tokenizers; each published family has others.
+
+    Attributes:
+        bos: begins a text that is read from left to right.
+        eos: ends a text that is written.
+        sep: between source and target, where a decoder by itself reads both.
+        start: what the decoder of the full model reads first.
+        pad: fills up; in Triptych a mask hides padding, so any id serves.
+        unk: stands for what the tokenizer does not know; None: it knows everything.
+        mask: hides a token; None: there is none.
+        begin: stand before a text that is read as a whole.
+        end: stand after such a text.
+        target_begin: the first tokens that the decoder of the full model is to write.
+        sentinels: hide a span each, in this order (Raffel et al. 2020, section 3.1.4).
+    """
+
+    bos: int = BOS
+    eos: int = EOS
+    sep: int = SEP
+    start: int = BOS
+    pad: int = PAD
+    unk: int | None = UNK
+    mask: int | None = MASK
+    begin: tuple[int, ...] = (BOS,)
+    end: tuple[int, ...] = (EOS,)
+    target_begin: tuple[int, ...] = ()
+    sentinels: tuple[int, ...] = ()
+
+    def as_plain(self) -> dict[str, Any]:
+        """Plain containers, for a checkpoint."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> "SpecialTokens":
+        """What ``as_plain`` gave."""
+        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in plain.items()}
+        return cls(**values)
+
+
 class Tokenizer:
-    """A trained tokenizer. The ids 0 to 5 are pad, bos, eos, sep, unk and mask; text never turns into them, but
-    for unk.
+    """A trained tokenizer. Text never turns into special tokens, but for unk.
 
     Args:
         backend: a tokenizer of the ``tokenizers`` library that knows the special tokens.
+        special: the ids of the special tokens.
 
     Raises:
         ValueError: ids that are not those from 0 up to the number of tokens.
     """
 
-    def __init__(self, backend: tokenizers.Tokenizer) -> None:
+    def __init__(self, backend: tokenizers.Tokenizer, special: SpecialTokens | None = None) -> None:
         backend.encode_special_tokens = True  # "<eos>" in a text is five characters, not the end
-        self._backend = backend
+        self._backend, self.special = backend, special or SpecialTokens()
         largest = max(backend.get_vocab().values())
         if largest >= self.vocab_size:
             raise ValueError(f"tokenizer: token id {largest}, but the vocabulary has {self.vocab_size} tokens")
 
     @classmethod
-    def from_json(cls, json: str) -> "Tokenizer":
+    def from_json(cls, json: str, special: SpecialTokens | None = None) -> "Tokenizer":
         """The tokenizer that ``to_json`` wrote."""
-        return cls(tokenizers.Tokenizer.from_str(json))
+        return cls(tokenizers.Tokenizer.from_str(json), special)
 
     def to_json(self) -> str:
         """Everything that it is, in the format of the ``tokenizers`` library."""
