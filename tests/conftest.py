@@ -81,10 +81,11 @@ def _build(
             causal=causal,
             cross_attention=cross_attention,
             position=position,
+            max_length=max_length,
             **options,
         )
 
-    embedding = Embedding(vocab_size=vocab_size, d_model=d_model, max_length=max_length, position=position)
+    embedding = Embedding(vocab_size=vocab_size, d_model=d_model)
     head = Head(d_model=d_model, num_outputs=num_outputs or vocab_size, pool=pool)
     if architecture == "encoder_only":
         return EncoderOnly(embedding=embedding, encoder=stack(causal=False), head=head, tie_output=tie_output)

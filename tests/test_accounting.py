@@ -28,7 +28,8 @@ class TestParameters:
         stacks = LAYERS * layer + norm
         if architecture == "full":
             stacks = 2 * stacks + LAYERS * (attention + norm)
-        embedding = VOCAB * D + (LENGTH * D if position == "learned" else 0)
+        tables = (2 if architecture == "full" else 1) * LENGTH * D if position == "learned" else 0
+        embedding = VOCAB * D + tables
         head = 0 if tie_output else D * VOCAB
         model = build(architecture, tie_output=tie_output, position=position)
         assert count_parameters(model) == (embedding + stacks + head, stacks + head)

@@ -13,12 +13,13 @@ BatchShape = tuple[int, int, int]
 
 
 def count_parameters(network: Network) -> tuple[int, int]:
-    """All trainable parameters, and those outside of the embedding (a tied output layer is the embedding).
+    """All trainable parameters, and those outside of the embeddings of tokens and positions (a tied output layer is an
+    embedding).
 
     Args:
         network: one of the three architectures; tied parameters count once.
     """
-    embedding = set(network.embedding.parameters())
+    embedding = {*network.embedding.parameters(), *(stack.positions for stack in network.stacks)}
     trainable = [p for p in network.parameters() if p.requires_grad]
     return sum(p.numel() for p in trainable), sum(p.numel() for p in trainable if p not in embedding)
 

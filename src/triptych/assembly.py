@@ -68,14 +68,22 @@ def train_tokenizer(config: DictConfig, splits: Splits) -> Tokenizer:
 
 def complete(config: DictConfig, tokenizer: Tokenizer, corpus: CorpusFacts) -> None:
     """Fills in what the task, the tokenizer and the corpus decide, so that the configuration says it all."""
-    task, architecture = target_of(config, "task"), target_of(config, "model").architecture
+    task = target_of(config, "task")
     if config.shape.vocab_size is None:
         config.shape.vocab_size = tokenizer.vocab_size
     head = config.model.head
     if head.num_outputs is None:
         head.num_outputs = task.num_outputs(tokenizer.vocab_size, corpus)
-    if head.pool is None:
-        head.pool = task.pools[architecture]
+    choose_head(config)
+
+
+def choose_head(config: DictConfig) -> None:
+    """Fills in what the task decides of the head, as far as it is null."""
+    task, architecture = target_of(config, "task"), target_of(config, "model").architecture
+    kind = "tokens" if task.predicts_tokens else "tags" if task.pools[architecture] == "none" else "classes"
+    for key, value in {"pool": task.pools[architecture], **config.heads[kind]}.items():
+        if config.model.head[key] is None:
+            config.model.head[key] = value
     if config.model.tie_output is None:
         config.model.tie_output = task.predicts_tokens and config.block.tie_output
 
@@ -111,9 +119,9 @@ def check_network(config: DictConfig) -> Network:
     trial = config.copy()
     if trial.shape.vocab_size is None:
         trial.shape.vocab_size = 8
-    for key, value in (("head.num_outputs", trial.shape.vocab_size), ("head.pool", "none"), ("tie_output", False)):
-        if OmegaConf.select(trial.model, key) is None:
-            OmegaConf.update(trial.model, key, value)
+    if trial.model.head.num_outputs is None:
+        trial.model.head.num_outputs = trial.shape.vocab_size
+    choose_head(trial)
     with torch.device("meta"):
         network: Network = build(trial, "model")
     return network

@@ -71,12 +71,23 @@ class Block:
         norm: layer or rms.
         norm_eps: added to the variance.
         norm_position: pre or post.
+        embed_norm: whether embedded tokens are normalised before the first block.
         activation: relu, gelu, gelu_tanh or silu.
         gated: whether the feed-forward sub-layers are gated.
         bias: whether the projections have a bias.
+        qkv_bias: whether those of queries, keys and values have one; None: as bias.
         num_kv_heads: key and value heads; None: as many as query heads.
         head_dim: width of each head; None: d_model / num_heads.
+        qk_scale: of the attention's scores; None: 1 / sqrt(head_dim).
+        windows: how far positions see in the first, second, ... block, and so on in turns; None: without limit.
         position: none, learned, sinusoidal, rotary or relative.
+        first_position: row of the first token in a table of positions.
+        rope_theta: base of the frequencies of rotary positions.
+        rope_scaling: a triptych.nn.RopeScaling; None: the frequencies as they are.
+        relative_buckets: rows of the table of relative positions.
+        relative_max_distance: from this distance on, all share a row.
+        scale_embedding: whether tokens' vectors are multiplied by sqrt(d_model).
+        num_token_types: types of tokens that have a vector each, such as the two texts of a pair.
         tie_output: whether the output layer is the token table, where the outputs are tokens.
         dropout: of embeddings and of each sub-layer's output.
         attention_dropout: of the attention weights.
@@ -86,18 +97,61 @@ class Block:
     norm: str = field(default="layer", metadata={"choices": ("layer", "rms")})
     norm_eps: float = 1e-5
     norm_position: str = field(default="pre", metadata={"choices": ("pre", "post")})
+    embed_norm: bool = False
     activation: str = field(default="gelu", metadata={"choices": ("relu", "gelu", "gelu_tanh", "silu")})
     gated: bool = False
     bias: bool = True
+    qkv_bias: bool | None = None
     num_kv_heads: int | None = None
     head_dim: int | None = None
+    qk_scale: float | None = None
+    windows: list[int | None] | None = None
     position: str = field(
         default="sinusoidal", metadata={"choices": ("none", "learned", "sinusoidal", "rotary", "relative")}
     )
+    first_position: int = 0
+    rope_theta: float = 10000.0
+    rope_scaling: dict[str, Any] | None = None
+    relative_buckets: int = 32
+    relative_max_distance: int = 128
+    scale_embedding: bool = True
+    num_token_types: int = 0
     tie_output: bool = True
     dropout: float = 0.1
     attention_dropout: float = 0.0
     feed_forward_dropout: float = 0.0
+
+
+@dataclass
+class HeadOptions:
+    """What stands between the last states and the outputs; see ``triptych.nn.Head``.
+
+    Attributes:
+        transform: none, or the activation of a dense layer before the output layer: tanh, relu, gelu, gelu_tanh, silu.
+        norm: of that layer: none, layer or rms.
+        bias: of the output layer: none, trained or fixed.
+        scale_states: whether states are divided by sqrt(d_model) before the output layer.
+    """
+
+    transform: str = field(default="none", metadata={"choices": ("none", "tanh", "relu", "gelu", "gelu_tanh", "silu")})
+    norm: str = field(default="none", metadata={"choices": ("none", "layer", "rms")})
+    bias: str = field(default="none", metadata={"choices": ("none", "trained", "fixed")})
+    scale_states: bool = False
+
+
+@dataclass
+class Heads:
+    """The options of the head, by what the task predicts; ``model.head`` is one of them.
+
+    Attributes:
+        tokens: of the vocabulary.
+        classes: of the whole text.
+        tags: of each word.
+    """
+
+    tokens: HeadOptions = field(default_factory=HeadOptions)
+    classes: HeadOptions = field(default_factory=HeadOptions)
+    tags: HeadOptions = field(default_factory=HeadOptions)
 
 
 @dataclass
@@ -134,6 +188,7 @@ class TrainConfig:
 
     shape: Shape = field(default_factory=Shape)
     block: Block = field(default_factory=Block)
+    heads: Heads = field(default_factory=Heads)
     batch: BatchConfig = field(default_factory=BatchConfig)
     model: dict[str, Any] = MISSING
     task: dict[str, Any] = MISSING

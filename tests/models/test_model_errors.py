@@ -12,7 +12,7 @@ from triptych.nn import Embedding, Head, Stack
 
 def parts() -> dict[str, Any]:
     return {
-        "embedding": Embedding(vocab_size=11, d_model=16, max_length=8),
+        "embedding": Embedding(vocab_size=11, d_model=16),
         "head": Head(d_model=16, num_outputs=11),
     }
 

@@ -80,14 +80,22 @@ def test_attend_is_the_formula(
     past=st.integers(0, 6),
     causal=st.booleans(),
     seed=st.none() | st.integers(0, 100),
+    window=st.none() | st.integers(1, 13),
 )
-def test_visibility_says_who_sees_whom(queries: int, past: int, causal: bool, seed: int | None) -> None:
+def test_visibility_says_who_sees_whom(
+    queries: int, past: int, causal: bool, seed: int | None, window: int | None
+) -> None:
     keys, batch = past + queries, 2
     key_mask = None
     if seed is not None:
         key_mask = torch.rand(batch, keys, generator=torch.Generator().manual_seed(seed)) < 0.5
     visibility = Visibility.of(
-        num_queries=queries, num_keys=keys, causal=causal, key_mask=key_mask, device=torch.device("cpu")
+        num_queries=queries,
+        num_keys=keys,
+        causal=causal,
+        key_mask=key_mask,
+        device=torch.device("cpu"),
+        window=window,
     )
     if visibility.causal:
         assert visibility.mask is None
@@ -96,6 +104,9 @@ def test_visibility_says_who_sees_whom(queries: int, past: int, causal: bool, se
     else:
         found = torch.ones(1, dtype=torch.bool) if visibility.mask is None else visibility.mask[:, 0]
     expected = visible_pairs(key_mask, batch, queries, keys, causal=causal)
+    if window is not None:
+        near = [[abs(past + i - j) < window for j in range(keys)] for i in range(queries)]
+        expected &= torch.tensor(near)
     assert torch.equal(found.expand_as(expected), expected)
 
 

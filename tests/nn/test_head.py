@@ -27,7 +27,7 @@ def pooled(states: Tensor, mask: list[bool], pool: str) -> Tensor:
 @pytest.mark.parametrize("pool", ["first", "last", "mean"])
 @given(mask=masks)
 def test_pools_are_plain_loops(randomize: Callable[..., Any], pool: str, mask: list[list[bool]]) -> None:
-    head = randomize(Head(d_model=5, num_outputs=3, pool=pool, bias=True))
+    head = randomize(Head(d_model=5, num_outputs=3, pool=pool, bias="trained"))
     states = torch.randn(len(mask), len(mask[0]), 5)
     logits = head(states, torch.tensor(mask))
     assert logits.isfinite().all()
@@ -44,7 +44,7 @@ def test_without_a_mask_every_position_is_real(randomize: Callable[..., Any], po
 
 
 def test_without_a_pool_each_position_has_its_logits(randomize: Callable[..., Any]) -> None:
-    head = randomize(Head(d_model=5, num_outputs=3, bias=True))
+    head = randomize(Head(d_model=5, num_outputs=3, bias="trained"))
     states = torch.randn(2, 4, 5)
     assert_close(head(states), states @ head.output.weight.T + head.output.bias)
 
@@ -54,3 +54,30 @@ def test_dropout_acts_in_training_only() -> None:
     states = torch.randn(2, 4, 500)
     assert not torch.allclose(head(states), head.output(states))
     assert_close(head.eval()(states), head.output(states))
+
+
+@pytest.mark.parametrize("transform", ["tanh", "gelu", "silu"])
+@pytest.mark.parametrize("norm", ["none", "layer", "rms"])
+@pytest.mark.parametrize("scale_states", [False, True])
+def test_transform_is_the_formula(randomize: Callable[..., Any], transform: str, norm: str, scale_states: bool) -> None:
+    options = {"transform": transform, "norm": norm, "norm_eps": 0.1, "scale_states": scale_states, "bias": "trained"}
+    head = randomize(Head(d_model=16, num_outputs=3, **options)).double()
+    states = torch.randn(2, 4, 16, dtype=torch.float64)
+    x = states @ head.dense.weight.T + head.dense.bias
+    x = {"tanh": torch.tanh(x), "gelu": x * (1 + torch.erf(x / 2**0.5)) / 2, "silu": x * torch.sigmoid(x)}[transform]
+    if norm == "layer":
+        x = x - x.mean(-1, keepdim=True)
+    if norm != "none":
+        x = x / ((x**2).mean(-1, keepdim=True) + 0.1).sqrt() * head.norm.weight
+    if norm == "layer":
+        x = x + head.norm.bias
+    assert_close(head(states), (x / 4 if scale_states else x) @ head.output.weight.T + head.output.bias)
+
+
+def test_a_fixed_bias_is_added_and_not_trained() -> None:
+    head = Head(d_model=5, num_outputs=3, bias="fixed")
+    head.output.bias.data = torch.tensor([1.0, 2.0, 3.0])
+    states = torch.randn(2, 4, 5)
+    head(states).sum().backward()
+    assert head.output.bias.grad is None
+    assert_close(head(states), states @ head.output.weight.T + torch.tensor([1.0, 2.0, 3.0]))

@@ -54,11 +54,17 @@ def test_relative_tables_are_zero() -> None:
 
 
 def test_embeddings() -> None:
-    embedding = Embedding(vocab_size=500, d_model=64, max_length=200, position="learned")
+    embedding = Embedding(vocab_size=500, d_model=64, num_token_types=300)
     assert_normal(embedding.tokens.weight, 1 / 8)
-    assert_normal(embedding.positions, 1 / 8)
-    plain = Embedding(vocab_size=500, d_model=64, max_length=200, position="none")
-    assert_normal(plain(torch.arange(500)[None]), 1.0)
+    assert_normal(embedding.token_types.weight, 1 / 8)
+    assert_normal(Embedding(vocab_size=500, d_model=64)(torch.arange(500)[None]), 1.0)
+
+
+def test_learned_positions() -> None:
+    options = {"num_layers": 1, "d_model": 64, "num_heads": 4, "d_ff": 8, "causal": False}
+    stack = Stack(**options, position="learned", max_length=300, first_position=2)
+    assert stack.positions.shape == (302, 64)
+    assert_normal(stack.positions, 1 / 8)
 
 
 @pytest.mark.parametrize("num_layers", [2, 12])

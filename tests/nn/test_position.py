@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from triptych.nn import RelativeBias, Rotary, sinusoids
+from triptych.nn import RelativeBias, RopeScaling, Rotary, sinusoids
 
 
 class TestSinusoids:
@@ -77,6 +77,21 @@ def t5_bucket(relative: int, *, causal: bool, num_buckets: int, max_distance: in
     # the largest k with ln(distance / near) / ln(max_distance / near) far >= k, in integers
     k = max(k for k in range(far + 1) if distance**far * near**k >= max_distance**k * near**far)
     return offset + min(size - 1, near + k)
+
+
+class TestRopeScaling:
+    @given(factor=st.floats(1, 16), low=st.floats(0.5, 2), span=st.floats(0.5, 8), length=st.integers(16, 4096))
+    def test_is_the_formula(self, factor: float, low: float, span: float, length: int) -> None:
+        scaling = RopeScaling(factor=factor, low_rotations=low, high_rotations=low + span, original_length=length)
+        for w in (1.0, 0.1, 0.01, 1e-3, 1e-4):
+            rotations = length * w / (2 * math.pi)
+            s = min(max((rotations - low) / span, 0), 1)
+            found = scaling(torch.tensor([w], dtype=torch.float64)).item()
+            assert found == pytest.approx((1 - s) * w / factor + s * w)
+
+    def test_without_a_length_every_frequency_is_slowed(self) -> None:
+        angles = Rotary(head_dim=8, scaling=RopeScaling(factor=4.0))(torch.arange(0, 40, 4))
+        assert_close(angles, Rotary(head_dim=8)(torch.arange(10)))
 
 
 class TestRelativeBias:

@@ -1,14 +1,14 @@
 """A stack against torch.nn.TransformerEncoder and torch.nn.TransformerDecoder with the same weights."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from triptych.nn import KeyValueCache, Stack
+from triptych.nn import KeyValueCache, Stack, sinusoids
 
 D_MODEL, NUM_HEADS, D_FF, NUM_LAYERS = 16, 4, 24, 3
 
@@ -62,6 +62,7 @@ class TestAgainstPyTorch:
             d_ff=D_FF,
             causal=causal,
             cross_attention=cross_attention,
+            position="none",
             **options,
         )
         return randomize(stack).double()
@@ -155,3 +156,63 @@ def test_the_cache_holds_every_layer_and_the_memory_once(randomize: Callable[...
     assert cache.length == 6
     assert [layer.length for layer in cache.self_attention] == [6, 6]
     assert [layer.length for layer in cache.cross_attention] == [5, 5]
+
+
+class TestPositions:
+    OPTIONS: ClassVar[dict[str, Any]] = {"num_layers": 1, "d_model": 16, "num_heads": 4, "d_ff": 24, "causal": False}
+    PLACES = torch.tensor([[3, 0, 5], [1, 1, 2]])
+
+    @pytest.mark.parametrize("position", ["learned", "sinusoidal"])
+    @pytest.mark.parametrize("first_position", [0, 2])
+    @pytest.mark.parametrize("embed_norm", [False, True])
+    def test_the_first_block_reads_the_sum(
+        self, randomize: Callable[..., Any], position: str, first_position: int, embed_norm: bool
+    ) -> None:
+        options = {"position": position, "first_position": first_position, "max_length": 6, "embed_norm": embed_norm}
+        stack = randomize(Stack(**self.OPTIONS, **options))
+        read: list[Tensor] = []
+        stack.layers[0].register_forward_pre_hook(lambda _, inputs: read.append(inputs[0]))
+        x = torch.randn(2, 3, 16)
+        stack(x, positions=self.PLACES)
+        stack(x)
+        table = stack.positions if position == "learned" else sinusoids(8, 16)
+        for found, places in zip(read, (self.PLACES, torch.arange(3).expand(2, 3)), strict=True):
+            expected = x + torch.stack([table[first_position + row] for row in places])
+            if embed_norm:
+                mean, variance = expected.mean(-1, keepdim=True), expected.var(-1, keepdim=True, correction=0)
+                expected = (expected - mean) / (variance + 1e-5).sqrt()
+                expected = expected * stack.embed_norm.weight + stack.embed_norm.bias
+            assert_close(found, expected)
+
+    @pytest.mark.parametrize("position", ["learned", "sinusoidal"])
+    def test_beyond_the_table_raises(self, position: str) -> None:
+        stack = Stack(**self.OPTIONS, position=position, max_length=4, first_position=2)
+        stack(torch.randn(1, 4, 16))
+        with pytest.raises(ValueError, match=r"5 positions, but shape\.max_length=4"):
+            stack(torch.randn(1, 5, 16))
+        assert stack.room == 4
+
+    def test_only_a_learned_table_is_trained_or_saved(self) -> None:
+        for position in ("none", "rotary", "relative", "sinusoidal", "learned"):
+            names = Stack(**self.OPTIONS, position=position).state_dict()
+            assert ("positions" in names) == (position == "learned")
+            assert ("relative_bias.table.weight" in names) == (position == "relative")
+
+    @pytest.mark.parametrize("position", ["none", "rotary", "relative"])
+    def test_the_other_schemes_have_no_limit(self, position: str) -> None:
+        stack = Stack(**self.OPTIONS, position=position, max_length=4)
+        assert stack.room is None
+        assert stack(torch.randn(1, 9, 16)).shape == (1, 9, 16)
+
+
+def test_windows_take_turns(randomize: Callable[..., Any]) -> None:
+    """A change of the first position reaches as far as the windows of the blocks together."""
+    options = {"d_model": 16, "num_heads": 4, "d_ff": 24, "causal": True, "position": "none", "norm_position": "post"}
+    x = torch.randn(1, 12, 16, dtype=torch.float64)
+    changed = torch.cat((torch.randn(1, 1, 16, dtype=torch.float64), x[:, 1:]), dim=1)
+    for num_layers, reach in ((1, 2), (2, 5), (3, 7)):  # a window of w reaches w - 1 positions on
+        stack = randomize(Stack(num_layers=num_layers, windows=[3, 4], **options)).double()
+        differs = (stack(x) != stack(changed)).any(-1)[0]
+        assert differs.tolist() == [i <= reach for i in range(12)]
+    with pytest.raises(ValueError, match=r"block\.windows=\[0\]"):
+        Stack(num_layers=1, windows=[0], **options)

@@ -64,6 +64,5 @@ class DecoderOnly(Network):
         positions = None
         if mask is not None:  # real tokens are counted from 0, wherever the padding stands
             positions = (mask.long().cumsum(1) - 1).clamp(min=0)[:, past:]
-        x = self.embedding(tokens, positions, start=past)
-        states: Tensor = self.decoder(x, mask=mask, cache=cache)
+        states: Tensor = self.decoder(self.embedding(tokens), mask=mask, positions=positions, cache=cache)
         return states

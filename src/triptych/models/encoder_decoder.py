@@ -92,6 +92,6 @@ class EncoderDecoder(Network):
         memory_mask: Tensor | None,
         cache: KeyValueCache | None = None,
     ) -> Tensor:
-        x = self.embedding(tokens, start=0 if cache is None else cache.length)
+        x = self.embedding(tokens)
         states: Tensor = self.decoder(x, mask=mask, memory=memory, memory_mask=memory_mask, cache=cache)
         return states

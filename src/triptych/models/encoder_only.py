@@ -32,13 +32,21 @@ class EncoderOnly(Network):
         self.encoder = encoder
 
     def forward(
-        self, tokens: Int[Tensor, "batch length"], mask: Bool[Tensor, "batch length"] | None = None
+        self,
+        tokens: Int[Tensor, "batch length"],
+        mask: Bool[Tensor, "batch length"] | None = None,
+        *,
+        token_types: Int[Tensor, "batch length"] | None = None,
+        positions: Int[Tensor, "#batch length"] | None = None,
     ) -> Float[Tensor, "batch *length outputs"]:
         """Logits.
 
         Args:
             tokens: token ids.
             mask: True at real tokens; None: all are real.
+            token_types: the type of each token, if the embedding has types; None: type 0.
+            positions: the place of each token; None: in their order.
         """
-        logits: Tensor = self.head(self.encoder(self.embedding(tokens), mask=mask), mask)
+        states = self.encoder(self.embedding(tokens, token_types), mask=mask, positions=positions)
+        logits: Tensor = self.head(states, mask)
         return logits

@@ -8,7 +8,7 @@ from triptych.nn.feed_forward import FeedForward
 from triptych.nn.head import Head
 from triptych.nn.masks import Visibility
 from triptych.nn.network import Network
-from triptych.nn.position import RelativeBias, Rotary, sinusoids
+from triptych.nn.position import RelativeBias, RopeScaling, Rotary, sinusoids
 from triptych.nn.stack import Stack
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "MultiHeadAttention",
     "Network",
     "RelativeBias",
+    "RopeScaling",
     "Rotary",
     "Stack",
     "Visibility",

@@ -16,9 +16,10 @@ def attend(
     visibility: Visibility,
     bias: Float[Tensor, "1 heads queries keys"] | None = None,
     *,
+    scale: float | None = None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "batch heads queries head_dim"]:
-    """softmax(q k^T / sqrt(head_dim) + bias + mask) v; the one place that chooses a kernel.
+    """softmax(scale q k^T + bias + mask) v; the one place that chooses a kernel.
 
     A query that sees nothing gets zeros. With fewer key heads than query heads, query head i reads key head
     floor(i kv_heads / heads) (grouped-query attention, Ainslie et al. 2023). Vaswani et al. 2017, section 3.2.1.
@@ -29,6 +30,7 @@ def attend(
         v: values.
         visibility: who may attend to whom.
         bias: added to the scaled scores, for instance a relative position bias.
+        scale: of the scores; None: 1 / sqrt(head_dim).
         dropout: probability of dropping an attention weight; 0 outside of training.
     """
     mask, causal = visibility.mask, visibility.causal
@@ -38,7 +40,7 @@ def attend(
         mask = bias.to(q.dtype) if mask is None else bias.to(q.dtype).masked_fill(~mask, float("-inf"))
     grouped = q.shape[1] != k.shape[1]
     return F.scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, enable_gqa=grouped
+        q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale, enable_gqa=grouped
     )
 
 
@@ -52,7 +54,9 @@ class MultiHeadAttention(nn.Module):
         num_heads: query heads.
         num_kv_heads: key and value heads; None: as many as query heads.
         head_dim: width of each head; None: d_model / num_heads.
-        bias: whether the four projections have one.
+        qk_scale: of the scores; None: 1 / sqrt(head_dim).
+        bias: whether the projections have one.
+        qkv_bias: whether those of queries, keys and values have one; None: as ``bias``.
         dropout: probability of dropping an attention weight.
 
     Raises:
@@ -66,10 +70,13 @@ class MultiHeadAttention(nn.Module):
         num_heads: int,
         num_kv_heads: int | None = None,
         head_dim: int | None = None,
+        qk_scale: float | None = None,
         bias: bool = True,
+        qkv_bias: bool | None = None,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        qkv_bias = bias if qkv_bias is None else qkv_bias
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         if head_dim is None:
             if d_model % num_heads:
@@ -81,10 +88,10 @@ class MultiHeadAttention(nn.Module):
             head_dim = d_model // num_heads
         if num_heads % num_kv_heads:
             raise ValueError(f"block.num_kv_heads={num_kv_heads} does not divide shape.num_heads={num_heads}")
-        self.head_dim, self.dropout = head_dim, dropout
-        self.q = nn.Linear(d_model, num_heads * head_dim, bias=bias)
-        self.k = nn.Linear(d_model, num_kv_heads * head_dim, bias=bias)
-        self.v = nn.Linear(d_model, num_kv_heads * head_dim, bias=bias)
+        self.head_dim, self.qk_scale, self.dropout = head_dim, qk_scale, dropout
+        self.q = nn.Linear(d_model, num_heads * head_dim, bias=qkv_bias)
+        self.k = nn.Linear(d_model, num_kv_heads * head_dim, bias=qkv_bias)
+        self.v = nn.Linear(d_model, num_kv_heads * head_dim, bias=qkv_bias)
         self.o = nn.Linear(num_heads * head_dim, d_model, bias=bias)
 
     def forward(
@@ -120,7 +127,8 @@ class MultiHeadAttention(nn.Module):
             if cache is not None:
                 cache.append(k, v)
                 k, v = cache.contents
-        heads = attend(q, k, v, visibility, bias, dropout=self.dropout if self.training else 0.0)
+        dropout = self.dropout if self.training else 0.0
+        heads = attend(q, k, v, visibility, bias, scale=self.qk_scale, dropout=dropout)
         y: Tensor = self.o(heads.transpose(1, 2).flatten(2))
         return y
 

@@ -60,12 +60,14 @@ class Block(nn.Module):
         cross_attention: whether the layer looks at a memory.
         num_kv_heads: key and value heads; None: as many as query heads.
         head_dim: width of each head; None: d_model / num_heads.
+        qk_scale: of the attention's scores; None: 1 / sqrt(head_dim).
         norm: layer or rms.
         norm_eps: added to the variance.
         norm_position: pre or post.
         activation: of the feed-forward sub-layer.
         gated: whether the feed-forward sub-layer is gated.
         bias: whether the projections have one.
+        qkv_bias: whether those of queries, keys and values have one; None: as ``bias``.
         dropout: of each sub-layer's output.
         attention_dropout: of the attention weights.
         feed_forward_dropout: of the feed-forward sub-layer's hidden units.
@@ -80,12 +82,14 @@ class Block(nn.Module):
         cross_attention: bool,
         num_kv_heads: int | None,
         head_dim: int | None,
+        qk_scale: float | None,
         norm: NormName,
         norm_eps: float,
         norm_position: NormPosition,
         activation: ActivationName,
         gated: bool,
         bias: bool,
+        qkv_bias: bool | None,
         dropout: float,
         attention_dropout: float,
         feed_forward_dropout: float,
@@ -98,7 +102,9 @@ class Block(nn.Module):
                 num_heads=num_heads,
                 num_kv_heads=num_kv_heads,
                 head_dim=head_dim,
+                qk_scale=qk_scale,
                 bias=bias,
+                qkv_bias=qkv_bias,
                 dropout=attention_dropout,
             )
 

@@ -6,31 +6,59 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from triptych.nn.block import NormName, make_norm
+from triptych.nn.feed_forward import ACTIVATIONS, ActivationName
 from triptych.nn.initialization import initialize_linear
 
 PoolName = Literal["none", "first", "mean", "last"]
+TransformName = Literal["none", "tanh"] | ActivationName
+HeadNormName = Literal["none"] | NormName
+HeadBiasName = Literal["none", "trained", "fixed"]
 
 
 class Head(nn.Module):
-    """pool(states) W + b.
+    """dropout(scale transform(pool(states))) W + b, where transform(x) = norm(act(x W_t + b_t)), or x itself.
 
     Args:
         d_model: width of the states.
         num_outputs: size of the vocabulary, or number of classes.
         pool: none (an output for each position); first, last (the first, last real position); mean (over the real
             positions).
-        bias: whether there is a b.
-        dropout: probability of dropping a unit of the pooled state.
+        transform: none, or the act of a dense layer before the output (Devlin et al. 2019: gelu for masked tokens, tanh
+            for classes).
+        norm: of that layer: none, layer or rms.
+        norm_eps: added to the variance.
+        scale_states: scale = 1 / sqrt(d_model) if true, else 1 (Raffel et al. 2020, with a tied W).
+        bias: none, trained, or fixed (a b that training leaves alone).
+        dropout: probability of dropping a unit of what W is applied to.
     """
 
     def __init__(
-        self, *, d_model: int, num_outputs: int, pool: PoolName = "none", bias: bool = False, dropout: float = 0.0
+        self,
+        *,
+        d_model: int,
+        num_outputs: int,
+        pool: PoolName = "none",
+        transform: TransformName = "none",
+        norm: HeadNormName = "none",
+        norm_eps: float = 1e-5,
+        scale_states: bool = False,
+        bias: HeadBiasName = "none",
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.pool = pool
+        self.dense = None if transform == "none" else nn.Linear(d_model, d_model)
+        self.activation = None if transform == "none" else torch.tanh if transform == "tanh" else ACTIVATIONS[transform]
+        self.norm = nn.Identity() if norm == "none" else make_norm(norm, d_model, norm_eps)
+        self.scale = d_model**-0.5 if scale_states else 1.0
         self.dropout = nn.Dropout(dropout)
-        self.output = nn.Linear(d_model, num_outputs, bias=bias)
-        initialize_linear(self.output)
+        self.output = nn.Linear(d_model, num_outputs, bias=bias != "none")
+        for linear in (self.dense, self.output):
+            if linear is not None:
+                initialize_linear(linear)
+        if bias == "fixed":
+            self.output.bias.requires_grad_(False)
 
     def forward(
         self, states: Float[Tensor, "batch length d_model"], mask: Bool[Tensor, "batch length"] | None = None
@@ -41,7 +69,10 @@ class Head(nn.Module):
             states: of the last layer.
             mask: True at real positions; None: all are real.
         """
-        logits: Tensor = self.output(self.dropout(self._pooled(states, mask)))
+        x = self._pooled(states, mask)
+        if self.dense is not None and self.activation is not None:
+            x = self.norm(self.activation(self.dense(x)))
+        logits: Tensor = self.output(self.dropout(x * self.scale))
         return logits
 
     def _pooled(self, states: Tensor, mask: Tensor | None) -> Tensor:

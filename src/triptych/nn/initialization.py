@@ -28,6 +28,8 @@ def initialize_stack(stack: "Stack") -> None:
     for module in stack.modules():
         if isinstance(module, nn.Linear):
             initialize_linear(module)
+    if isinstance(stack.positions, nn.Parameter):
+        nn.init.normal_(stack.positions, std=stack.d_model**-0.5)
     if stack.relative_bias is not None:
         nn.init.zeros_(stack.relative_bias.table.weight)
     outputs = [

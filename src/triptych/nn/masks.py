@@ -28,8 +28,9 @@ class Visibility:
         causal: bool,
         key_mask: Bool[Tensor, "batch keys"] | None,
         device: torch.device,
+        window: int | None = None,
     ) -> "Visibility":
-        """Visible(i, j) = key_mask[j] and (not causal or j <= i + num_keys - num_queries).
+        """Visible(i, j) = key_mask[j] and (not causal or j <= p) and |p - j| < window; p = i + num_keys - num_queries.
 
         The queries are the last ``num_queries`` of the ``num_keys`` positions (all of them without a cache).
 
@@ -39,16 +40,19 @@ class Visibility:
             causal: whether a position may see only itself and earlier ones.
             key_mask: True at real keys, False at padding; None when all keys are real.
             device: where the mask is made.
+            window: how far a position sees, itself included; None: without limit.
         """
-        causal = causal and num_queries > 1  # the newest position alone sees everything before it
-        if key_mask is None:
-            if not causal:
-                return cls()
-            if num_queries == num_keys:
+        if window is not None and window < num_keys:
+            after = num_keys - num_queries + (0 if causal else window - 1)
+            ones = torch.ones(num_queries, num_keys, dtype=torch.bool, device=device)
+            pairs = ones.tril(after).triu(num_keys - num_queries - window + 1)
+        elif causal and num_queries > 1:  # the newest position alone sees everything before it
+            if key_mask is None and num_queries == num_keys:
                 return cls(causal=True)
-            return cls(mask=causal_mask(num_queries, num_keys, device)[None, None])
-        mask = key_mask[:, None, None, :]
-        return cls(mask=mask & causal_mask(num_queries, num_keys, device) if causal else mask)
+            pairs = causal_mask(num_queries, num_keys, device)
+        else:
+            return cls(mask=None if key_mask is None else key_mask[:, None, None, :])
+        return cls(mask=pairs[None, None] if key_mask is None else key_mask[:, None, None, :] & pairs)
 
 
 def causal_mask(num_queries: int, num_keys: int, device: torch.device) -> Bool[Tensor, "queries keys"]:

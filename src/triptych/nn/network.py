@@ -27,12 +27,12 @@ class Network(nn.Module):
 
     def __init__(self, *, embedding: Embedding, stacks: Sequence[Stack], head: Head, tie_output: bool) -> None:
         super().__init__()
-        width = embedding.tokens.embedding_dim
+        width = embedding.d_model
         if others := {head.output.in_features, *(stack.d_model for stack in stacks)} - {width}:
             raise ValueError(
                 f"d_model={others.pop()} beside d_model={width}: embedding, stacks and head share one width"
             )
-        self.embedding, self.head = embedding, head
+        self.embedding, self.stacks, self.head = embedding, tuple(stacks), head
         if not tie_output:
             return
         if head.output.weight.shape != embedding.tokens.weight.shape:
@@ -41,3 +41,8 @@ class Network(nn.Module):
                 f"the vocabulary {embedding.tokens.num_embeddings} tokens; set model.tie_output=false"
             )
         head.output.weight = embedding.tokens.weight
+
+    @property
+    def room(self) -> int | None:
+        """The positions that the stacks have a vector for; None: no limit."""
+        return min((stack.room for stack in self.stacks if stack.room is not None), default=None)

@@ -1,6 +1,7 @@
 """Where a token stands: sinusoids, rotary embedding, relative bias. (Learned positions are a plain table.)"""
 
 import math
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
@@ -30,6 +31,34 @@ Angles = tuple[Float[Tensor, "length half"], Float[Tensor, "length half"]]
 """cos and sin of the rotation of every position and frequency."""
 
 
+@dataclass(frozen=True, slots=True)
+class RopeScaling:
+    """Slower rotations, for texts longer than those of the training: w becomes (1 - s) w / factor + s w.
+
+    s is 0 for all frequencies without ``original_length`` L (Chen et al. 2023), else it grows linearly from 0 at
+    ``low_rotations`` rotations within L to 1 at ``high_rotations`` (the LLaMA 3 herd's, Dubey et al. 2024).
+
+    Attributes:
+        factor: how much slower.
+        low_rotations: below, a frequency is slowed in full.
+        high_rotations: above, a frequency stays.
+        original_length: L, positions.
+    """
+
+    factor: float
+    low_rotations: float = 1.0
+    high_rotations: float = 4.0
+    original_length: int | None = None
+
+    def __call__(self, frequencies: Float[Tensor, " half"]) -> Float[Tensor, " half"]:
+        """The slower frequencies, in radians a position."""
+        if self.original_length is None:
+            return frequencies / self.factor
+        rotations = self.original_length * frequencies / (2 * math.pi)
+        s = ((rotations - self.low_rotations) / (self.high_rotations - self.low_rotations)).clamp(0, 1)
+        return (1 - s) * frequencies / self.factor + s * frequencies
+
+
 class Rotary(nn.Module):
     """Rotates the pairs (i, i + D/2) of queries and keys by the angle p theta^(-2i / D).
 
@@ -38,21 +67,25 @@ class Rotary(nn.Module):
     Args:
         head_dim: D, even.
         theta: base of the frequencies.
+        scaling: of the frequencies; None: as they are.
 
     Raises:
         ValueError: an odd width.
     """
 
-    def __init__(self, *, head_dim: int, theta: float = 10000.0) -> None:
+    def __init__(self, *, head_dim: int, theta: float = 10000.0, scaling: RopeScaling | None = None) -> None:
         super().__init__()
         if head_dim % 2:
             raise ValueError(f"head_dim={head_dim}: rotary positions need an even width of each head")
-        self.head_dim, self.theta = head_dim, theta
+        self.head_dim, self.theta, self.scaling = head_dim, theta, scaling
 
     def forward(self, positions: Int[Tensor, " length"]) -> Angles:
         """The angles of these positions, in float32 whatever the network's type; computed once for all layers."""
         exponents = -torch.arange(0, self.head_dim, 2, device=positions.device) / self.head_dim
-        angles = positions[:, None].float() * self.theta**exponents
+        frequencies = self.theta**exponents
+        if self.scaling is not None:
+            frequencies = self.scaling(frequencies)
+        angles = positions[:, None].float() * frequencies
         return angles.cos(), angles.sin()
 
     @staticmethod

@@ -1,9 +1,10 @@
 """A stack of blocks: an encoder or a decoder."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from triptych.nn.block import Block, NormName, NormPosition, make_norm
@@ -11,13 +12,15 @@ from triptych.nn.cache import KeyValueCache
 from triptych.nn.feed_forward import ActivationName
 from triptych.nn.initialization import initialize_stack
 from triptych.nn.masks import Visibility
-from triptych.nn.position import RelativeBias, Rotary
+from triptych.nn.position import RelativeBias, RopeScaling, Rotary, sinusoids
 
 PositionName = Literal["none", "learned", "sinusoidal", "rotary", "relative"]
 
 
 class Stack(nn.Module):
-    """N blocks, and with pre-norm one last norm. An encoder is a stack; a decoder is a causal stack.
+    """x_0 = dropout(norm_0(x + P)); then N blocks, and with pre-norm one last norm.
+
+    P and norm_0 are there by choice. An encoder is a stack; a decoder is a causal stack.
 
     Args:
         num_layers: N.
@@ -28,17 +31,33 @@ class Stack(nn.Module):
         cross_attention: whether the blocks look at a memory.
         num_kv_heads: key and value heads; None: as many as query heads.
         head_dim: width of each head; None: d_model / num_heads.
+        qk_scale: of the attention's scores; None: 1 / sqrt(head_dim).
+        windows: how far positions see, themselves included, in the first, second, ... block, and so on in turns;
+            None: without limit.
         norm: layer or rms.
         norm_eps: added to the variance.
         norm_position: pre or post; pre adds a last norm.
+        embed_norm: whether there is a norm_0.
         activation: relu, gelu, gelu_tanh or silu.
         gated: whether the feed-forward sub-layers are gated.
         bias: whether the projections have one.
-        position: rotary and relative act in here; the others act in the embedding.
-        dropout: of each sub-layer's output.
+        qkv_bias: whether those of queries, keys and values have one; None: as ``bias``.
+        position: learned and sinusoidal add P; rotary and relative act in the attention.
+        max_length: positions of P; the other schemes have no limit.
+        first_position: row of P of the first token; a learned P has as many rows more.
+        rope_theta: base of the frequencies of rotary positions.
+        rope_scaling: of these frequencies.
+        relative_buckets: rows of the table of relative positions.
+        relative_max_distance: from this distance on, all share a row.
+        dropout: of x_0 and of each sub-layer's output.
         attention_dropout: of the attention weights.
         feed_forward_dropout: of the feed-forward sub-layers' hidden units.
+
+    Raises:
+        ValueError: sizes that cannot be.
     """
+
+    positions: Tensor | None
 
     def __init__(
         self,
@@ -51,13 +70,23 @@ class Stack(nn.Module):
         cross_attention: bool = False,
         num_kv_heads: int | None = None,
         head_dim: int | None = None,
+        qk_scale: float | None = None,
+        windows: Sequence[int | None] | None = None,
         norm: NormName = "layer",
         norm_eps: float = 1e-5,
         norm_position: NormPosition = "pre",
+        embed_norm: bool = False,
         activation: ActivationName = "relu",
         gated: bool = False,
         bias: bool = True,
+        qkv_bias: bool | None = None,
         position: PositionName = "sinusoidal",
+        max_length: int = 512,
+        first_position: int = 0,
+        rope_theta: float = 10000.0,
+        rope_scaling: RopeScaling | None = None,
+        relative_buckets: int = 32,
+        relative_max_distance: int = 128,
         dropout: float = 0.0,
         attention_dropout: float = 0.0,
         feed_forward_dropout: float = 0.0,
@@ -65,8 +94,12 @@ class Stack(nn.Module):
         super().__init__()
         if num_layers < 1:
             raise ValueError(f"num_layers={num_layers}: expected at least 1")
-        self.d_model = d_model
-        self.causal, self.has_cross_attention = causal, cross_attention
+        windows = windows or (None,)
+        if any(window is not None and window < 1 for window in windows):
+            raise ValueError(f"block.windows={list(windows)}: expected numbers of at least 1, or null")
+        self.d_model, self.position, self.max_length = d_model, position, max_length
+        self.causal, self.has_cross_attention, self.first_position = causal, cross_attention, first_position
+        self.windows = [windows[i % len(windows)] for i in range(num_layers)]
         self.layers = nn.ModuleList(
             Block(
                 d_model=d_model,
@@ -75,28 +108,54 @@ class Stack(nn.Module):
                 cross_attention=cross_attention,
                 num_kv_heads=num_kv_heads,
                 head_dim=head_dim,
+                qk_scale=qk_scale,
                 norm=norm,
                 norm_eps=norm_eps,
                 norm_position=norm_position,
                 activation=activation,
                 gated=gated,
                 bias=bias,
+                qkv_bias=qkv_bias,
                 dropout=dropout,
                 attention_dropout=attention_dropout,
                 feed_forward_dropout=feed_forward_dropout,
             )
             for _ in range(num_layers)
         )
+        if position == "learned":
+            self.positions = nn.Parameter(torch.empty(first_position + max_length, d_model))
+        elif position == "sinusoidal":
+            self.register_buffer("positions", sinusoids(first_position + max_length, d_model), persistent=False)
+        else:
+            self.positions = None
+        self.embed_norm = make_norm(norm, d_model, norm_eps) if embed_norm else nn.Identity()
+        self.dropout = nn.Dropout(dropout)
         self.final_norm = make_norm(norm, d_model, norm_eps) if norm_position == "pre" else nn.Identity()
-        self.rotary = Rotary(head_dim=head_dim or d_model // num_heads) if position == "rotary" else None
-        self.relative_bias = RelativeBias(num_heads=num_heads, causal=causal) if position == "relative" else None
+        self.rotary = (
+            Rotary(head_dim=head_dim or d_model // num_heads, theta=rope_theta, scaling=rope_scaling)
+            if position == "rotary"
+            else None
+        )
+        self.relative_bias = (
+            RelativeBias(
+                num_heads=num_heads, causal=causal, num_buckets=relative_buckets, max_distance=relative_max_distance
+            )
+            if position == "relative"
+            else None
+        )
         initialize_stack(self)
+
+    @property
+    def room(self) -> int | None:
+        """The positions that there is a vector for; None: no limit."""
+        return None if self.positions is None else self.max_length
 
     def forward(
         self,
         x: Float[Tensor, "batch length d_model"],
         *,
         mask: Bool[Tensor, "batch keys"] | None = None,
+        positions: Int[Tensor, "#batch length"] | None = None,
         memory: Float[Tensor, "batch source d_model"] | None = None,
         memory_mask: Bool[Tensor, "batch source"] | None = None,
         cache: KeyValueCache | None = None,
@@ -106,23 +165,36 @@ class Stack(nn.Module):
         Args:
             x: embedded tokens; with a cache, the new ones only.
             mask: True at real tokens, cached ones included; None: all are real.
+            positions: the place of each token in P, from 0; None: in their order. (Where the padding stands changes no
+                distance, so the other schemes need none.)
             memory: what cross-attention looks at.
             memory_mask: True at real positions of the memory; None: all are real.
             cache: earlier keys and values; the new ones are added.
+
+        Raises:
+            ValueError: more positions than P has.
         """
         length = x.shape[1]
         past = 0 if cache is None else cache.length
-        visibility = Visibility.of(
-            num_queries=length, num_keys=past + length, causal=self.causal, key_mask=mask, device=x.device
-        )
+        x = self.dropout(self.embed_norm(self._placed(x, positions, past)))
+        visibility = {
+            window: Visibility.of(
+                num_queries=length,
+                num_keys=past + length,
+                causal=self.causal,
+                key_mask=mask,
+                device=x.device,
+                window=window,
+            )
+            for window in set(self.windows)
+        }
         memory_visibility = Visibility(mask=None if memory_mask is None else memory_mask[:, None, None, :])
         bias = None if self.relative_bias is None else self.relative_bias(length, past + length)
-        # Rotary scores depend on distances alone, and padding on the left keeps them: no need to know what is real.
         angles = None if self.rotary is None else self.rotary(torch.arange(past, past + length, device=x.device))
         for i, layer in enumerate(self.layers):
             x = layer(
                 x,
-                visibility=visibility,
+                visibility=visibility[self.windows[i]],
                 bias=bias,
                 angles=angles,
                 memory=memory,
@@ -132,3 +204,22 @@ class Stack(nn.Module):
             )
         y: Tensor = self.final_norm(x)
         return y
+
+    def _placed(
+        self,
+        x: Float[Tensor, "batch length d_model"],
+        positions: Int[Tensor, "#batch length"] | None,
+        past: int,
+    ) -> Float[Tensor, "batch length d_model"]:
+        if self.positions is None:
+            return x
+        end = (past if positions is None else 0) + x.shape[1]
+        if end > self.max_length:
+            raise ValueError(
+                f"{end} positions, but shape.max_length={self.max_length} (block.position={self.position}); "
+                "raise shape.max_length or use block.position=rotary, which has no limit"
+            )
+        first = self.first_position
+        return x + (
+            self.positions[first + past : first + end] if positions is None else self.positions[first + positions]
+        )

@@ -195,8 +195,7 @@ class Task(L.LightningModule):
     @property
     def room(self) -> int | None:
         """The positions that the network has a vector for; None: no limit."""
-        embedding = self.network.embedding
-        return embedding.max_length if embedding.positions is not None else None
+        return self.network.room
 
     def predictions(self, texts: Sequence[str], *, batch_size: int = 64) -> Iterator[Prediction]:
         """What the network says of each text, in their order, as it comes.
