@@ -1,0 +1,105 @@
+"""Settings that differ while the function is the same: the weights take up the difference."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from triptych.interop.family import Settings
+from triptych.nn import sinusoids
+
+State = dict[str, Tensor]
+"""Weights by our names; tied ones under each of their names."""
+
+
+def canonical(model: Mapping[str, Any]) -> Settings:
+    """The flat ``model`` node with what is meant in place of null, and without what has no effect in evaluation.
+
+    Args:
+        model: the resolved node, flat, such as encoder.norm.
+    """
+    found = {key: value for key, value in model.items() if "dropout" not in key and not key.endswith("_target_")}
+    for stack in stacks_of(model):
+        options = {key.removeprefix(f"{stack}."): value for key, value in found.items() if key.startswith(f"{stack}.")}
+        head_dim = options["head_dim"] or options["d_model"] // options["num_heads"]
+        windows = options["windows"] or [None]
+        options |= {
+            "head_dim": head_dim,
+            "num_kv_heads": options["num_kv_heads"] or options["num_heads"],
+            "qk_scale": options["qk_scale"] or head_dim**-0.5,
+            "qkv_bias": options["bias"] if options["qkv_bias"] is None else options["qkv_bias"],
+            "windows": [windows[i % len(windows)] for i in range(options["num_layers"])],
+        }
+        acts = {
+            "learned": ("max_length", "first_position"),
+            "sinusoidal": ("first_position",),
+            "rotary": tuple(key for key in options if key.startswith("rope_")),
+            "relative": ("relative_buckets", "relative_max_distance"),
+        }
+        idle = {key for keys in acts.values() for key in keys} - set(acts.get(options["position"], ()))
+        found = {key: value for key, value in found.items() if not key.startswith(f"{stack}.")}
+        found |= {f"{stack}.{key}": value for key, value in options.items() if key not in idle}
+    if found["head.transform"] == "none":
+        found["head.norm"] = "none"
+    if found["head.norm"] == "none":
+        del found["head.norm_eps"]
+    return found
+
+
+def stacks_of(model: Mapping[str, Any]) -> list[str]:
+    """The stacks that a flat ``model`` node has."""
+    return [stack for stack in ("encoder", "decoder") if f"{stack}.d_model" in model]
+
+
+def differences(mine: Settings, theirs: Settings) -> dict[str, tuple[Any, Any]]:
+    """The settings in which two canonical models differ, with both values."""
+    keys = dict.fromkeys((*mine, *theirs))
+    return {key: (mine.get(key), theirs.get(key)) for key in keys if mine.get(key) != theirs.get(key)}
+
+
+def absorb(state: State, mine: Settings, theirs: Settings) -> list[str]:
+    """Changes the weights of one model into those of another that is the same function, as far as there are such.
+
+    Args:
+        state: the weights, which are changed in place.
+        mine: canonical settings of the model whose weights these are.
+        theirs: the same of the other.
+
+    Returns:
+        The keys of the differences that weights cannot take up; with any, the weights mean nothing.
+    """
+    width = state["embedding.tokens.weight"].shape[1] if "embedding.tokens.weight" in state else 0
+    obstacles = []
+    for key, (my, their) in differences(mine, theirs).items():
+        stack, _, name = key.rpartition(".")
+        match name, my, their:
+            case (
+                ("tie_output", True, False)
+                | ("max_length", None, _)
+                | ("bias", "trained" | "fixed", "trained" | "fixed")
+            ):
+                pass  # of a tied pair, the state has both; a table of sinusoids is as long as wanted
+            case "scale_embedding", True, False if not theirs["tie_output"]:
+                state["embedding.tokens.weight"] = state["embedding.tokens.weight"] * width**0.5
+            case "num_token_types", 0, number:
+                state["embedding.token_types.weight"] = torch.zeros(number, width)
+            case "position", "sinusoidal", "learned":
+                rows = theirs[f"{stack}.max_length"] + mine[f"{stack}.first_position"]
+                state[f"{stack}.positions"] = sinusoids(rows, theirs[f"{stack}.d_model"])
+            case "first_position", 0, rows if theirs[f"{stack}.position"] == "learned":
+                if f"{stack}.positions" in state:
+                    table = state[f"{stack}.positions"]
+                    state[f"{stack}.positions"] = torch.cat((table.new_zeros(rows, table.shape[1]), table))
+            case (("bias" | "qkv_bias"), False, True):
+                endings = (".q", ".k", ".v") if name == "qkv_bias" else (".o", ".up", ".gate", ".down")
+                for weight in [n for n in state if n.startswith(stack) and n.removesuffix(".weight").endswith(endings)]:
+                    state[weight.replace(".weight", ".bias")] = torch.zeros(len(state[weight]))
+            case "bias", "none", "trained" | "fixed":
+                state["head.output.bias"] = torch.zeros(len(state["head.output.weight"]))
+            case "qk_scale", _, _:
+                for q in [n for n in state if n.startswith(stack) and ".q." in n]:
+                    state[q] = state[q] * (my / their)
+            case _:
+                obstacles.append(key)
+    return obstacles

@@ -1,0 +1,166 @@
+"""What must be known of a family of published models to read and write its folders."""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from triptych.config import ConfigError, suggestion
+
+Settings = dict[str, Any]
+"""Values by the dotted key of our configuration, such as block.norm."""
+
+ACTIVATIONS = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "silu": "silu",
+    "swish": "silu",
+}
+"""Hugging Face's names of activations, and ours."""
+
+THEIR_ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_tanh": "gelu_new", "silu": "silu"}
+
+
+class Family(ABC):
+    """A family of models: its configuration file and the names of its tensors, in both directions.
+
+    Attributes:
+        model_type: of config.json.
+        architecture: of ours.
+        classes: by task, the class of ``transformers`` that has the head for it.
+        names: by our module or parameter, theirs; {} is the number of a layer, [n] the n-th equal part of the rows of a
+            tensor that fuses several of ours.
+        heads: the same for the heads, by task.
+        prefix: of the names of the body, which files of a bare model lack.
+        transposed: endings of the modules whose weights are [in, out].
+        copies: by name, the tensor that it repeats in some files, or stands for.
+        buffers: patterns of names in old files that are no weights.
+        other_heads: patterns of names that belong to other heads than the one that is read.
+    """
+
+    model_type: ClassVar[str]
+    architecture: ClassVar[str]
+    classes: ClassVar[Mapping[str, str]]
+    names: ClassVar[Mapping[str, str]]
+    heads: ClassVar[Mapping[str, Mapping[str, str]]]
+    prefix: ClassVar[str]
+    transposed: ClassVar[tuple[str, ...]] = ()
+    copies: ClassVar[Mapping[str, str]] = {}
+    buffers: ClassVar[tuple[str, ...]] = ()
+    other_heads: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def settings(self, config: "TheirConfig", tensors: Mapping[str, Tensor]) -> Settings:
+        """Our settings.
+
+        Args:
+            config: the content of config.json.
+            tensors: the content of the folder's safetensors files, read when looked up.
+
+        Raises:
+            ConfigError: a value that no setting of ours means.
+        """
+
+    @abstractmethod
+    def config(self, model: Settings) -> dict[str, Any]:
+        """Their configuration; what it cannot say of the model is left out.
+
+        Args:
+            model: the resolved ``model`` node, flat, such as encoder.norm.
+        """
+
+    def shapes(self, config: "TheirConfig") -> Mapping[str, tuple[int, ...]]:
+        """By their name, their shape, where it is not ours; -1 is what remains."""
+        return {}
+
+    def reordered(self, state: Mapping[str, Tensor], *, to_ours: bool) -> Mapping[str, Tensor]:
+        """The same function, with its channels in our order or in theirs.
+
+        Args:
+            state: by our names.
+            to_ours: which way.
+        """
+        return state
+
+    def predicts_tokens(self, task: str) -> bool:
+        """Whether the outputs of the head are the vocabulary."""
+        return task not in ("classification", "tagging")
+
+    def task_of(self, class_name: str) -> str | None:
+        """The task that a class of ``transformers`` has the head for."""
+        return next((task for task, name in self.classes.items() if name == class_name), None)
+
+    def their_name(self, ours: str, task: str) -> tuple[str, int | None]:
+        """Their name of a parameter of ours, and which part of it, if they fuse several.
+
+        Raises:
+            KeyError: they have nothing like it.
+        """
+        general = re.sub(r"\.layers\.\d+\.", ".layers.{}.", ours)
+        number = "".join(re.findall(r"\.layers\.(\d+)\.", ours))
+        names = {**self.names, **self.heads.get(task, {})}
+        module, _, leaf = general.rpartition(".")
+        theirs, ending = (names[general], "") if general in names else (names[module], f".{leaf}")
+        theirs, bracket, part = theirs.partition("[")
+        return theirs.format(number) + ending, int(part[:-1]) if bracket else None
+
+    def is_transposed(self, theirs: str) -> bool:
+        """Whether their weight is [in, out]."""
+        return theirs.removesuffix(".weight").endswith(self.transposed) if self.transposed else False
+
+
+class TheirConfig:
+    """The content of a config.json; what is asked of it and is not there is an answer for the user.
+
+    Args:
+        values: the content.
+        place: the file, for messages.
+    """
+
+    def __init__(self, values: Mapping[str, Any], place: str) -> None:
+        self.values, self.place = values, place
+
+    def __getitem__(self, key: str) -> Any:
+        """The value of a key that must be there.
+
+        Raises:
+            ConfigError: it is not.
+        """
+        if key not in self.values:
+            raise ConfigError(f"{self.place}: {key} is missing")
+        return self.values[key]
+
+    def get(self, key: str, default: Any) -> Any:
+        """The value of a key, or what the published files mean when it is not there."""
+        return self.values.get(key, default)
+
+    def activation(self, key: str, default: str | None = None) -> str:
+        """Our name of an activation.
+
+        Raises:
+            ConfigError: it is none of ours.
+        """
+        theirs = self[key] if default is None else self.get(key, default)
+        if theirs not in ACTIVATIONS:
+            raise ConfigError(f"{self.place}: {key}={theirs}{suggestion(str(theirs), list(ACTIVATIONS))}")
+        return ACTIVATIONS[theirs]
+
+    def expect(self, key: str, default: Any, valid: Collection[Any]) -> None:
+        """Refuses values that would change the function in a way that we do not have.
+
+        Raises:
+            ConfigError: such a value.
+        """
+        if (value := self.get(key, default)) not in valid:
+            raise ConfigError(f"{self.place}: {key}={value}; expected {' or '.join(map(str, valid))}")
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The classes, in their order."""
+        names = self.get("id2label", {str(i): f"LABEL_{i}" for i in range(self.get("num_labels", 2))})
+        return tuple(str(names[key]) for key in sorted(names, key=int))

@@ -1,0 +1,172 @@
+"""Networks from Hugging Face folders, and into them: configuration and weights."""
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from hydra import compose, initialize_config_module
+from hydra.core.config_store import ConfigStore
+from omegaconf import DictConfig, OmegaConf
+from safetensors.torch import save_file
+
+from triptych.assembly import choose_head
+from triptych.config import ConfigError, TrainConfig, build, suggestion
+from triptych.durable import replacing, write_text
+from triptych.interop.bert import Bert
+from triptych.interop.equivalences import absorb, canonical, differences
+from triptych.interop.family import Family, Settings, TheirConfig
+from triptych.interop.tensors import FILE, Renamed, Tensors, listed, read_json, to_ours, to_theirs
+from triptych.nn import Network
+from triptych.resume import flat
+
+log = logging.getLogger("triptych")
+
+FAMILIES: tuple[Family, ...] = (Bert(),)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A network from a folder.
+
+    Attributes:
+        network: with its weights, in evaluation mode.
+        config: of a training run of it, without a corpus.
+        task: that its head is for.
+        labels: the classes of the head, if it has some.
+    """
+
+    network: Network
+    config: DictConfig
+    task: str
+    labels: tuple[str, ...]
+
+
+def read_network(folder: str | Path, task: str | None = None, *, new_head: bool = False) -> Read:
+    """The network of a folder.
+
+    Args:
+        folder: with config.json and safetensors files.
+        task: that the network is for; None: the one of its class.
+        new_head: whether the head may be missing; it is then new.
+
+    Raises:
+        ConfigError: a folder of another kind, or one that lacks something.
+    """
+    place = Path(folder) / "config.json"
+    config = TheirConfig(read_json(place), str(place))
+    kinds = {family.model_type: family for family in FAMILIES}
+    kind = config["model_type"]
+    if kind not in kinds:
+        raise ConfigError(f"{place}: model_type={kind}{suggestion(str(kind), list(kinds))}")
+    family = kinds[kind]
+    class_name = (config.get("architectures", None) or [next(iter(family.classes.values()))])[0]
+    task = task or family.task_of(class_name) or next(iter(family.classes))
+    if task not in family.classes:
+        raise ConfigError(f"task={task} with {place}: expected one of {', '.join(family.classes)}")
+    tensors = Renamed(Tensors(place.parent), family)
+    labels = () if family.predicts_tokens(task) else config.labels
+    num_outputs = len(labels) or config["vocab_size"]
+    ours = configuration(family.architecture, task, family.settings(config, tensors), num_outputs)
+    network: Network = build(ours, "model")
+    is_tied = bool(ours.model.tie_output)
+    state = dict(network.named_parameters(remove_duplicate=False))
+    found = to_ours(family, task, config, tensors, state, is_tied=is_tied, new_head=new_head)
+    network.load_state_dict(found.state, strict=False)  # what is missing was refused, is tied, or is a new head
+    for names, what in ((found.new, "new"), (found.left_out, "left out, since they belong to another head")):
+        if names:
+            log.warning("%s: %s tensors are %s: %s", folder, len(names), what, listed(names))
+    return Read(network.eval(), ours, task, labels)
+
+
+def write_network(
+    folder: Path,
+    network: Network,
+    config: DictConfig,
+    task: str,
+    *,
+    labels: Sequence[str] = (),
+    special: Mapping[str, int] | None = None,
+) -> Family:
+    """Writes config.json and model.safetensors of the family that is exactly this network.
+
+    Args:
+        folder: that exists.
+        network: to write.
+        config: the complete configuration that it was built of.
+        task: that it was trained for.
+        labels: the classes of its head, if it has some.
+        special: further content of config.json, such as pad_token_id.
+
+    Returns:
+        The family.
+
+    Raises:
+        ConfigError: no family is this network; names what stands in the way in the nearest.
+    """
+    model = flat(OmegaConf.to_container(config.model, resolve=True))
+    mine, num_outputs = canonical(model), config.model.head.num_outputs
+    architecture = network.architecture
+    nearest: tuple[int, str] | None = None
+    chosen: tuple[int, Family, dict[str, Any], dict[str, torch.Tensor], bool] | None = None
+    for family in FAMILIES:
+        if family.architecture != architecture or task not in family.classes:
+            continue
+        values = family.config(model)
+        theirs = configuration(architecture, task, family.settings(TheirConfig(values, "config.json"), {}), num_outputs)
+        other = canonical(flat(OmegaConf.to_container(theirs.model, resolve=True)))
+        state = {name: tensor.detach().to("cpu", torch.float32) for name, tensor in network.state_dict().items()}
+        differing = differences(mine, other)
+        obstacles = absorb(state, mine, other)
+        if not obstacles and (chosen is None or len(differing) < chosen[0]):
+            chosen = len(differing), family, values, state, bool(other["tie_output"])
+        said = "; ".join(
+            f"model.{key}={differing[key][0]} ({family.model_type}: {differing[key][1]})" for key in obstacles
+        )
+        if nearest is None or len(obstacles) < nearest[0]:
+            nearest = len(obstacles), said
+    if chosen is None:
+        why = f"the nearest differs in {nearest[1]}" if nearest else f"none has a head for task={task}"
+        raise ConfigError(f"no published family of model={architecture} is this network: {why}")
+    _, family, values, state, is_tied = chosen
+    content = {"model_type": family.model_type, "architectures": [family.classes[task]], "dtype": "float32"} | values
+    content |= special or {}
+    if labels:
+        content["id2label"] = dict(enumerate(labels))
+        content["label2id"] = {label: i for i, label in enumerate(labels)}
+    tensors = to_theirs(family, task, TheirConfig(content, "config.json"), state, is_tied=is_tied)
+    with replacing(folder / FILE) as temporary:
+        save_file(tensors, str(temporary), metadata={"format": "pt"})
+    write_text(folder / "config.json", json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    return family
+
+
+def configuration(architecture: str, task: str, settings: Settings, num_outputs: int) -> DictConfig:
+    """The configuration of a training run of such a network.
+
+    Args:
+        architecture: encoder_only, decoder_only or full.
+        task: that the head is for.
+        settings: by dotted key.
+        num_outputs: of the head.
+    """
+    config = defaults(architecture, task).copy()
+    for key, value in settings.items():
+        OmegaConf.update(config, key, value)
+    config.model.head.num_outputs = num_outputs
+    choose_head(config)
+    return config
+
+
+@cache
+def defaults(architecture: str, task: str) -> DictConfig:
+    """The project's configuration, with no corpus."""
+    ConfigStore.instance().store(name="train_schema", node=TrainConfig)
+    with initialize_config_module("triptych.conf", version_base="1.3"):
+        config = compose("train", overrides=[f"model={architecture}", f"task={task}", "run_dir=imported"])
+    config.data = {}
+    return config

@@ -1,0 +1,222 @@
+"""The tensors of a folder under their names and under ours."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from triptych.config import ConfigError
+from triptych.interop.family import Family, TheirConfig
+
+FILE, INDEX = "model.safetensors", "model.safetensors.index.json"
+
+
+class Tensors(Mapping[str, Tensor]):
+    """The tensors of the safetensors files of a folder, each read when it is looked up.
+
+    Args:
+        folder: of the files.
+
+    Raises:
+        ConfigError: there are none, or they cannot be read.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        if (folder / FILE).is_file():
+            names = [FILE]
+        elif (folder / INDEX).is_file():
+            names = sorted(set(read_json(folder / INDEX).get("weight_map", {}).values()))
+            if any(Path(name).name != name for name in names):
+                raise ConfigError(f"{folder / INDEX}: names files outside of the folder")
+        else:
+            others = sorted(file.name for file in folder.glob("*.bin"))
+            found = f"; {others[0]} is a pickle, which is never read: save it anew as safetensors" if others else ""
+            raise ConfigError(f"{folder}: there is no {FILE}{found}")
+        self._files: dict[str, Any] = {}
+        for name in names:
+            try:
+                file = safe_open(str(folder / name), framework="pt")
+            except (OSError, SafetensorError) as error:
+                raise ConfigError(f"{folder / name}: not a safetensors file ({error})") from None
+            self._files |= dict.fromkeys(file.keys(), file)  # type: ignore[no-untyped-call]
+
+    def __getitem__(self, name: str) -> Tensor:
+        """One tensor."""
+        tensor: Tensor = self._files[name].get_tensor(name)
+        return tensor
+
+    def __iter__(self) -> Iterator[str]:
+        """The names."""
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._files)
+
+
+class Renamed(Mapping[str, Tensor]):
+    """The same tensors under the names that a family's files have today: with the prefix of the body, which files of a
+    bare model lack, and without the gamma and beta of old files.
+
+    Args:
+        tensors: by the names in the file.
+        family: of the names.
+    """
+
+    def __init__(self, tensors: Mapping[str, Tensor], family: Family) -> None:
+        is_bare = not any(name.startswith(family.prefix) for name in tensors)
+        self._tensors, self._names = tensors, dict[str, str]()
+        for name in tensors:
+            now = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))
+            self._names[family.prefix + now if is_bare else now] = name
+
+    def __getitem__(self, name: str) -> Tensor:
+        """One tensor."""
+        return self._tensors[self._names[name]]
+
+    def __iter__(self) -> Iterator[str]:
+        """The names."""
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._names)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file.
+
+    Raises:
+        ConfigError: there is no such file, or no object in it.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path.parent}: there is no {path.name}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: not JSON ({error})") from None
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: expected a JSON object")
+    return content
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a folder held.
+
+    Attributes:
+        state: the weights by our names (tied ones once).
+        new: our names of what was missing of the head.
+        left_out: their names of what belongs to another head.
+    """
+
+    state: dict[str, Tensor]
+    new: list[str]
+    left_out: list[str]
+
+
+def to_ours(
+    family: Family,
+    task: str,
+    config: TheirConfig,
+    tensors: Mapping[str, Tensor],
+    ours: Mapping[str, Tensor],
+    *,
+    is_tied: bool,
+    new_head: bool,
+) -> Found:
+    """The weights of a folder by our names.
+
+    Args:
+        family: of the folder.
+        task: whose head is wanted.
+        config: of the folder.
+        tensors: by their names.
+        ours: the state of our network, for its names and shapes.
+        is_tied: whether the output layer is the token table.
+        new_head: whether the head may be missing.
+
+    Raises:
+        ConfigError: missing or unexpected tensors, or shapes that do not fit.
+    """
+    state, new, missing, used = dict[str, Tensor](), list[str](), list[str](), set[str]()
+    shapes = family.shapes(config)
+    for name, mine in ours.items():
+        theirs, part = family.their_name(name, task)
+        if is_tied and name == "head.output.weight":
+            continue
+        copies = [copy for copy, original in family.copies.items() if original == theirs]
+        found = next((candidate for candidate in (theirs, *copies) if candidate in tensors), None)
+        if found is None:
+            if name == "head.output.bias" and not mine.requires_grad:
+                state[name] = torch.zeros_like(mine)  # the fixed bias of a bare model
+            else:
+                (new if new_head and name.startswith("head.") else missing).append(theirs)
+            continue
+        used.add(found)
+        tensor = tensors[found]
+        if family.is_transposed(theirs) and tensor.ndim == 2:
+            tensor = tensor.T
+        if part is not None:
+            tensor = tensor.chunk(3)[part]
+        is_reshaped = theirs in shapes and tensor.ndim == len(shapes[theirs]) and tensor.numel() == mine.numel()
+        if not is_reshaped and tensor.shape != mine.shape:
+            was, expected = tuple(tensors[found].shape), tuple(mine.shape)
+            raise ConfigError(f"{found} of {was} does not fit {name} of {expected}, which {config.place} says")
+        state[name] = tensor.reshape(mine.shape).to(torch.float32).contiguous()
+    if missing:
+        raise ConfigError(f"{config.place} needs tensors that are missing: {listed(missing)}")
+    left_out, unexpected = list[str](), list[str]()
+    for name in tensors:
+        if name in used or any(re.fullmatch(pattern, name) for pattern in family.buffers):
+            continue
+        original = family.copies.get(name)
+        if original in used:
+            if not torch.equal(tensors[name], tensors[original]):
+                raise ConfigError(f"{name} differs from {original}, though {config.place} says that they are one")
+        elif any(re.fullmatch(pattern, name) for pattern in family.other_heads):
+            left_out.append(name)
+        else:
+            unexpected.append(name)
+    if unexpected:
+        raise ConfigError(f"{config.place} knows nothing of some tensors: {listed(unexpected)}")
+    return Found(dict(family.reordered(state, to_ours=True)), new, left_out)
+
+
+def to_theirs(
+    family: Family, task: str, config: TheirConfig, state: Mapping[str, Tensor], *, is_tied: bool
+) -> dict[str, Tensor]:
+    """The weights of a network by a family's names.
+
+    Args:
+        family: whose settings are those of the network.
+        task: whose head the network has.
+        config: that is written beside them.
+        state: by our names.
+        is_tied: whether the output layer is the token table.
+    """
+    parts = dict[str, list[Tensor]]()
+    for name, tensor in family.reordered(state, to_ours=False).items():
+        if not (is_tied and name == "head.output.weight"):
+            parts.setdefault(family.their_name(name, task)[0], []).append(tensor)  # q, k, v: in this order
+    shapes = family.shapes(config)
+    tensors = dict[str, Tensor]()
+    for theirs, pieces in parts.items():
+        tensor = torch.cat(pieces) if len(pieces) > 1 else pieces[0]
+        if theirs in shapes:
+            tensor = tensor.reshape(shapes[theirs])
+        tensors[theirs] = (
+            (tensor.T if family.is_transposed(theirs) and tensor.ndim == 2 else tensor).clone().contiguous()
+        )
+    return tensors
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first few of them."""
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

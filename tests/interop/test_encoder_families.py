@@ -1,0 +1,43 @@
+"""BERT's and RoBERTa's like, against ``transformers``."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import transformers as hf
+
+from oracle import Case, measure
+
+SMALL = {
+    "vocab_size": 101,
+    "hidden_size": 32,
+    "num_attention_heads": 4,
+    "intermediate_size": 96,
+    "max_position_embeddings": 40,
+    "num_labels": 3,
+    "layer_norm_eps": 1e-2,
+}
+
+
+def bert(head: type, **options: Any) -> Case:
+    config = hf.BertConfig(**{**SMALL, "num_hidden_layers": 2, **options})
+    left = () if head is hf.BertForSequenceClassification else ("left",)  # it reads the first position, real or not
+    return Case(f"{head.__name__} {options}", lambda: head(config), ("none", "right", *left))
+
+
+CASES = [
+    bert(hf.BertForMaskedLM),
+    bert(hf.BertForMaskedLM, hidden_act="gelu_new", num_hidden_layers=3, type_vocab_size=1),
+    bert(hf.BertForSequenceClassification),
+    bert(hf.BertForTokenClassification, hidden_act="relu"),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_equals_theirs(case: Case, tmp_path: Path) -> None:
+    measured = measure(case, tmp_path)
+    assert measured.imported < 1e-5
+    assert measured.exported < 1e-5
+    assert measured.loss < 1e-5
+    assert measured.is_round_trip_equal
+    assert measured.has_equal_size

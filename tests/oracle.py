@@ -1,0 +1,239 @@
+"""Hugging Face's models as an independent measure of ours: the same weights must give the same numbers.
+
+What is measured of a family is a row of docs/families.md; `make families` writes it.
+"""
+
+import os
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+import transformers
+from torch import Tensor, nn
+
+from triptych.decoding import BeamSearch, Sampling, beam_search, generate
+from triptych.interop import read_network, write_network
+
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+
+PAD, END = 1, 2
+"""The tokens that fill up and that end, in all small models here."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A small model of a family, with random weights.
+
+    Attributes:
+        name: of the case.
+        model: makes the model of ``transformers``.
+        padding: the sides on which its inputs may be padded.
+    """
+
+    name: str
+    model: Callable[[], nn.Module]
+    padding: tuple[str, ...] = ("none", "right")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """How far ours is from theirs, in each direction.
+
+    Attributes:
+        imported: the largest difference of two logits at real positions, over max(1, the largest logit); float32.
+        exported: the same, of their model with what we write.
+        loss: relative difference of the loss.
+        is_round_trip_equal: whether what we write and read again is bitwise the same.
+        has_equal_size: whether both have as many trainable parameters.
+    """
+
+    imported: float
+    exported: float
+    loss: float
+    is_round_trip_equal: bool
+    has_equal_size: bool
+
+
+@torch.no_grad()
+def randomized(model: nn.Module, seed: int = 0) -> nn.Module:
+    """Every parameter, and the bias that is a buffer, away from its initial value, where most mistakes are invisible;
+    queries twice as large, so that attention is not uniform. Tied tensors stay tied."""
+    generator = torch.Generator().manual_seed(seed)
+    buffers = [(name, buffer) for name, buffer in model.named_buffers() if name.endswith("final_logits_bias")]
+    for name, tensor in [*model.named_parameters(), *buffers]:
+        noise = torch.randn(tensor.shape, generator=generator)
+        is_matrix = tensor.ndim > 1 and "embed" not in name and "relative" not in name
+        tensor.add_((tensor.shape[-1] ** -0.5 if is_matrix else 0.3) * noise)
+        if any(word in name for word in ("query.", "q_proj.", "SelfAttention.q.", "EncDecAttention.q.")):
+            tensor.mul_(2)
+    return model.eval()
+
+
+def inputs(padding: str, *, is_full: bool, length: int = 12, seed: int = 1) -> dict[str, Tensor]:
+    """Three rows of random tokens of unequal length; ``tokens`` and ``mask``, and with a source ``source`` and
+    ``source_mask``."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def side(length: int) -> tuple[Tensor, Tensor]:
+        tokens = torch.randint(5, 101, (3, length), generator=generator)
+        sizes = torch.tensor([length, length - 3, length - 5])[:, None]
+        places = torch.arange(length)
+        mask = {"none": places < length, "right": places < sizes, "left": places >= length - sizes}[padding]
+        mask = mask.expand(3, length).clone()
+        return tokens.masked_fill(~mask, PAD), mask
+
+    tokens, mask = side(length)
+    if not is_full:
+        return {"tokens": tokens, "mask": mask}
+    source, source_mask = side(length + 3)
+    return {"tokens": tokens, "mask": mask, "source": source, "source_mask": source_mask}
+
+
+def positions(mask: Tensor) -> Tensor:
+    """Real tokens counted from 0, as ``generate`` does."""
+    return (mask.long().cumsum(1) - 1).clamp(min=0)
+
+
+@torch.no_grad()
+def theirs(model: nn.Module, given: dict[str, Tensor]) -> Tensor:
+    """Logits of a model of ``transformers``."""
+    if "source" in given:
+        answer = model(
+            input_ids=given["source"],
+            attention_mask=given["source_mask"].long(),
+            decoder_input_ids=given["tokens"],
+            decoder_attention_mask=given["mask"].long(),
+        )
+        return torch.as_tensor(answer.logits)
+    places = {} if "Bert" in type(model).__name__ or "Roberta" in type(model).__name__ else positions(given["mask"])
+    more = {"position_ids": places} if isinstance(places, Tensor) and not given["mask"][:, 0].all() else {}
+    answer = model(input_ids=given["tokens"], attention_mask=given["mask"].long(), **more)
+    return torch.as_tensor(answer.logits)
+
+
+@torch.no_grad()
+def ours(network: nn.Module, given: dict[str, Tensor]) -> Tensor:
+    """Logits of our network."""
+    more: dict[str, Any] = {}
+    if "source" in given:
+        more = {"source": given["source"], "source_mask": given["source_mask"]}
+    elif network.architecture == "encoder_only" and network.encoder.first_position:
+        more = {"positions": positions(given["mask"])}  # RoBERTa counts real tokens alone
+    logits: Tensor = network(tokens=given["tokens"], mask=given["mask"], **more)
+    return logits
+
+
+def distance(mine: Tensor, their: Tensor, mask: Tensor) -> float:
+    """The largest difference at real positions, over max(1, the largest of their logits)."""
+    where = mask if their.ndim == 3 else torch.ones(len(their), dtype=torch.bool)
+    return float((mine - their)[where].abs().max() / their[where].abs().max().clamp(min=1))
+
+
+def measure(case: Case, folder: Path) -> Measured:
+    """What is measured of a case.
+
+    Args:
+        case: the model.
+        folder: an empty folder to write to.
+    """
+    model = randomized(case.model())
+    model.save_pretrained(folder / "theirs")
+    read = read_network(folder / "theirs")
+    network = read.network
+    (folder / "ours").mkdir()
+    write_network(folder / "ours", network, read.config, read.task, labels=read.labels)
+    written = type(model).from_pretrained(folder / "ours").eval()
+    again = read_network(folder / "ours").network
+    imported, exported, losses = [0.0], [0.0], [0.0]
+    for padding in case.padding:
+        given = inputs(padding, is_full=network.architecture == "full")
+        their, mine = theirs(model, given), ours(network, given)
+        imported.append(distance(mine, their, given["mask"]))
+        exported.append(distance(theirs(written, given), their, given["mask"]))
+        losses.append(loss_distance(model, given, mine))
+    size = sum(p.numel() for p in network.parameters() if p.requires_grad)
+    same = [torch.equal(a, b) for a, b in zip(network.parameters(), again.parameters(), strict=True)]
+    their_size = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    return Measured(max(imported), max(exported), max(losses), all(same), size == their_size)
+
+
+def loss_distance(model: nn.Module, given: dict[str, Tensor], mine: Tensor) -> float:
+    """The relative difference between the loss that their model computes and that of our logits."""
+    generator = torch.Generator().manual_seed(2)
+    labels = torch.randint(mine.shape[-1], mine.shape[:-1], generator=generator)
+    if mine.ndim == 3:
+        labels = labels.masked_fill(~given["mask"], -100)
+    arguments = {"input_ids": given["tokens"], "attention_mask": given["mask"].long(), "labels": labels}
+    if "source" in given:
+        arguments |= {"input_ids": given["source"], "attention_mask": given["source_mask"].long()}
+        arguments |= {"decoder_input_ids": given["tokens"], "decoder_attention_mask": given["mask"].long()}
+    elif not given["mask"][:, 0].all():
+        return 0.0  # the label after a left pad is scored there
+    with torch.no_grad():
+        their = model(**arguments).loss
+    if "CausalLM" in type(model).__name__ or "LMHead" in type(model).__name__:
+        mine, labels = mine[:, :-1], labels[:, 1:]
+    loss = F.cross_entropy(mine.flatten(0, -2), labels.flatten(), ignore_index=-100)
+    return float((loss - their).abs() / their)
+
+
+def decoded_alike(case: Case, folder: Path, *, num_beams: int, max_new_tokens: int = 20) -> bool:
+    """Whether greedy or beam search finds the tokens of ``generate``, in float64, prompts of unequal length.
+
+    Args:
+        case: the model, which writes.
+        folder: an empty folder to write to.
+        num_beams: 1: greedy.
+        max_new_tokens: the most new tokens.
+    """
+    model = randomized(case.model())
+    model.save_pretrained(folder)
+    network: Any = read_network(folder).network.double()
+    model = model.double()
+    is_full = network.architecture == "full"
+    given = inputs("right" if is_full else "left", is_full=is_full, length=8)
+    options = {"max_new_tokens": max_new_tokens, "num_beams": num_beams, "do_sample": False, "use_cache": True}
+    options |= {"eos_token_id": END, "pad_token_id": PAD, "early_stopping": False, "length_penalty": 1.0}
+    if is_full:
+        start = model.config.decoder_start_token_id
+        options |= {"decoder_start_token_id": start, "forced_eos_token_id": None, "forced_bos_token_id": None}
+        their = model.generate(given["source"], attention_mask=given["source_mask"].long(), **options)[:, 1:]
+        prompt = torch.full((3, 1), start)
+        next_token = network.continuation(given["source"], given["source_mask"], capacity=max_new_tokens + 1)
+    else:
+        prompt = given["tokens"]
+        their = model.generate(prompt, attention_mask=given["mask"].long(), **options)[:, prompt.shape[1] :]
+        next_token = network.continuation(given["mask"], capacity=prompt.shape[1] + max_new_tokens)
+    if num_beams == 1:
+        mine = generate(next_token, prompt, end=END, max_new_tokens=max_new_tokens, sampling=Sampling(), generator=None)
+    else:
+        search = BeamSearch(num_beams)
+        found = beam_search(next_token, prompt, end=END, max_new_tokens=max_new_tokens, search=search)
+        mine = [hypotheses[0].tokens for hypotheses in found]
+    return mine == [row[: row.index(END)] if END in row else row for row in their.tolist()]
+
+
+def cached_distance(case: Case, folder: Path) -> float:
+    """The largest difference between decoding in uneven chunks with a cache and one pass, in float64."""
+    randomized(case.model()).save_pretrained(folder)
+    network: Any = read_network(folder).network.double()
+    is_full = network.architecture == "full"
+    given = inputs("right", is_full=is_full, length=17)
+    whole = ours(network, given | {"mask": torch.ones_like(given["mask"])})
+    if is_full:
+        next_token = network.continuation(given["source"], given["source_mask"], capacity=17)
+    else:
+        next_token = network.continuation(None, capacity=17)
+    ends = (1, 4, 5, 11, 17)
+    chunks = [given["tokens"][:, start:end] for start, end in zip((0, *ends), ends, strict=False)]
+    with torch.no_grad():
+        return max(
+            float((next_token(chunk) - whole[:, end - 1]).abs().max()) for chunk, end in zip(chunks, ends, strict=True)
+        )
