@@ -25,7 +25,16 @@ def bert(head: type, **options: Any) -> Case:
     return Case(f"{head.__name__} {options}", lambda: head(config), ("none", "right", *left))
 
 
+def roberta(head: type, **options: Any) -> Case:
+    config = hf.RobertaConfig(**{**SMALL, "num_hidden_layers": 2, "pad_token_id": 1, **options})
+    left = () if head is hf.RobertaForSequenceClassification else ("left",)
+    return Case(f"{head.__name__} {options}", lambda: head(config), ("none", "right", *left))
+
+
 CASES = [
+    roberta(hf.RobertaForMaskedLM, type_vocab_size=1),
+    roberta(hf.RobertaForSequenceClassification, max_position_embeddings=21),
+    roberta(hf.RobertaForTokenClassification, num_attention_heads=2),
     bert(hf.BertForMaskedLM),
     bert(hf.BertForMaskedLM, hidden_act="gelu_new", num_hidden_layers=3, type_vocab_size=1),
     bert(hf.BertForSequenceClassification),

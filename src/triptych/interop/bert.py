@@ -16,12 +16,12 @@ class Bert(Family):
     model_type = "bert"
     architecture = "encoder_only"
     prefix = "bert."
-    classes = {  # noqa: RUF012 - constants of the class, here and below
+    classes = {
         "denoising": "BertForMaskedLM",
         "classification": "BertForSequenceClassification",
         "tagging": "BertForTokenClassification",
     }
-    names = {  # noqa: RUF012
+    names = {
         "embedding.tokens": "bert.embeddings.word_embeddings",
         "embedding.token_types": "bert.embeddings.token_type_embeddings",
         "encoder.positions": "bert.embeddings.position_embeddings.weight",
@@ -35,7 +35,7 @@ class Bert(Family):
         "encoder.layers.{}.feed_forward.down": LAYER + "output.dense",
         "encoder.layers.{}.feed_forward_residual.norm": LAYER + "output.LayerNorm",
     }
-    heads = {  # noqa: RUF012
+    heads = {
         "denoising": {
             "head.dense": "cls.predictions.transform.dense",
             "head.norm": "cls.predictions.transform.LayerNorm",
@@ -45,7 +45,7 @@ class Bert(Family):
         "classification": {"head.dense": "bert.pooler.dense", "head.output": "classifier"},
         "tagging": {"head.output": "classifier"},
     }
-    copies = {  # noqa: RUF012
+    copies = {
         "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
         "cls.predictions.decoder.bias": "cls.predictions.bias",
     }

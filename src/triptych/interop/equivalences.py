@@ -91,6 +91,8 @@ def absorb(state: State, mine: Settings, theirs: Settings) -> list[str]:
                 if f"{stack}.positions" in state:
                     table = state[f"{stack}.positions"]
                     state[f"{stack}.positions"] = torch.cat((table.new_zeros(rows, table.shape[1]), table))
+            case "first_position", rows, 0 if theirs[f"{stack}.position"] == "learned":
+                state[f"{stack}.positions"] = state[f"{stack}.positions"][rows:]
             case (("bias" | "qkv_bias"), False, True):
                 endings = (".q", ".k", ".v") if name == "qkv_bias" else (".o", ".up", ".gate", ".down")
                 for weight in [n for n in state if n.startswith(stack) and n.removesuffix(".weight").endswith(endings)]:

@@ -13,6 +13,7 @@ from hydra import compose, initialize_config_module
 from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 from safetensors.torch import save_file
+from torch import Tensor
 
 from triptych.assembly import choose_head
 from triptych.config import ConfigError, TrainConfig, build, suggestion
@@ -20,13 +21,14 @@ from triptych.durable import replacing, write_text
 from triptych.interop.bert import Bert
 from triptych.interop.equivalences import absorb, canonical, differences
 from triptych.interop.family import Family, Settings, TheirConfig
+from triptych.interop.roberta import Roberta
 from triptych.interop.tensors import FILE, Renamed, Tensors, listed, read_json, to_ours, to_theirs
 from triptych.nn import Network
 from triptych.resume import flat
 
 log = logging.getLogger("triptych")
 
-FAMILIES: tuple[Family, ...] = (Bert(),)
+FAMILIES: tuple[Family, ...] = (Bert(), Roberta())
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,30 +113,36 @@ def write_network(
     model = flat(OmegaConf.to_container(config.model, resolve=True))
     mine, num_outputs = canonical(model), config.model.head.num_outputs
     architecture = network.architecture
-    nearest: tuple[int, str] | None = None
-    chosen: tuple[int, Family, dict[str, Any], dict[str, torch.Tensor], bool] | None = None
+    fitting: list[tuple[int, Family, dict[str, Any], dict[str, Tensor], bool]] = []
+    others: list[tuple[int, str]] = []
     for family in FAMILIES:
         if family.architecture != architecture or task not in family.classes:
             continue
-        values = family.config(model)
+        values = dict(special or {}) | family.config(model)
         theirs = configuration(architecture, task, family.settings(TheirConfig(values, "config.json"), {}), num_outputs)
         other = canonical(flat(OmegaConf.to_container(theirs.model, resolve=True)))
         state = {name: tensor.detach().to("cpu", torch.float32) for name, tensor in network.state_dict().items()}
         differing = differences(mine, other)
-        obstacles = absorb(state, mine, other)
-        if not obstacles and (chosen is None or len(differing) < chosen[0]):
-            chosen = len(differing), family, values, state, bool(other["tie_output"])
-        said = "; ".join(
-            f"model.{key}={differing[key][0]} ({family.model_type}: {differing[key][1]})" for key in obstacles
-        )
-        if nearest is None or len(obstacles) < nearest[0]:
-            nearest = len(obstacles), said
-    if chosen is None:
-        why = f"the nearest differs in {nearest[1]}" if nearest else f"none has a head for task={task}"
-        raise ConfigError(f"no published family of model={architecture} is this network: {why}")
-    _, family, values, state, is_tied = chosen
-    content = {"model_type": family.model_type, "architectures": [family.classes[task]], "dtype": "float32"} | values
-    content |= special or {}
+        obstacles = [
+            f"model.{key}={differing[key][0]} (there {differing[key][1]})" for key in absorb(state, mine, other)
+        ]
+        for key, value in (special or {}).items():
+            if values[key] != value:
+                obstacles.append(f"{key}={value} (there {values[key]})")
+        if obstacles:
+            others.append((len(obstacles), f"the nearest, {family.model_type}, differs in {'; '.join(obstacles)}"))
+        else:
+            fitting.append((len(differing), family, values, state, bool(other["tie_output"])))
+    if not fitting:
+        why = min(others)[1] if others else f"none has a head for task={task}"
+        raise ConfigError(f"no published family is this network (model={architecture}): {why}")
+    _, family, values, state, is_tied = min(fitting, key=lambda candidate: candidate[0])
+    content: dict[str, Any] = {
+        "model_type": family.model_type,
+        "architectures": [family.classes[task]],
+        "dtype": "float32",
+        **values,
+    }
     if labels:
         content["id2label"] = dict(enumerate(labels))
         content["label2id"] = {label: i for i, label in enumerate(labels)}
