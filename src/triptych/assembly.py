@@ -21,11 +21,11 @@ from triptych.data import (
     EncodedList,
     EncodedSet,
     Example,
+    SpecialTokens,
     Splits,
     Tokenizer,
     Windows,
 )
-from triptych.data.tokenizers import UNK
 from triptych.nn import Network
 from triptych.tasks import LanguageModeling, Setup, Task
 from triptych.tasks.generative import GenerativeTask
@@ -139,7 +139,7 @@ def encode_split(config: DictConfig, task: Task, examples: Sequence[Example], na
         is_dropped = config.batch.too_long == "drop" and name == "train"
         kept = [item for item in lines if item.longest <= task.max_length] if is_dropped else task.fit(lines)
         if lines:
-            warn_of_unknown(np.concatenate([item.tokens for item in lines]), name)
+            warn_of_unknown(np.concatenate([item.tokens for item in lines]), task.tokenizer.special.unk, name)
         too_long = sum(item.longest > task.max_length for item in lines)
         if too_long:
             log.warning(
@@ -154,7 +154,7 @@ def encode_split(config: DictConfig, task: Task, examples: Sequence[Example], na
     assert isinstance(task, LanguageModeling)
     (ids,) = task.tokenizer.encode([examples[0].text])
     check_ids([Encoded(np.array(ids), np.array(ids), example=examples[0])], task.tokenizer.vocab_size)
-    warn_of_unknown(np.array(ids), name)
+    warn_of_unknown(np.array(ids), task.tokenizer.special.unk, name)
     if name == "train":  # training sees every window, evaluation scores every token once
         return Windows(np.array(ids), length=task.max_length, stride=1, encode=task.encode_window)
     stride = config.batch.eval_stride or task.max_length
@@ -175,9 +175,9 @@ def check_ids(items: Sequence[Encoded], vocab_size: int) -> None:
     raise ValueError(f"{where}token id {ids.max()}, but the vocabulary has {vocab_size} tokens")
 
 
-def warn_of_unknown(tokens: Int[np.ndarray, " tokens"], name: str) -> None:
-    """Says how many tokens of a split are characters that the tokenizer does not know."""
-    unknown = int((tokens == UNK).sum())
+def warn_of_unknown(tokens: Int[np.ndarray, " tokens"], unk: int | None, name: str) -> None:
+    """Says how many tokens of a split stand for what the tokenizer does not know."""
+    unknown = 0 if unk is None else int((tokens == unk).sum())
     if unknown:
         log.warning("%s of %s %s tokens are <unk>", f"{unknown:,}", f"{len(tokens):,}", name)
 
@@ -282,7 +282,7 @@ def restore(path: str | Path) -> tuple[DictConfig, Task]:
         raise ConfigError(f"checkpoint={path}: not a checkpoint of Triptych")
     facts = checkpoint["triptych"]
     config = OmegaConf.create(facts["config"])
-    tokenizer = Tokenizer.from_json(facts["tokenizer"])
+    tokenizer = Tokenizer.from_json(facts["tokenizer"], SpecialTokens.from_plain(facts["special_tokens"]))
     corpus = CorpusFacts.from_plain(facts["corpus"])
     task = make_task(config, tokenizer, corpus)
     task.load_state_dict(checkpoint["state_dict"])

@@ -9,7 +9,7 @@ from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig, OmegaConf
 
 from triptych.config import ConfigError, RunError, nearest
-from triptych.data import CorpusFacts, Tokenizer
+from triptych.data import CorpusFacts, SpecialTokens, Tokenizer
 from triptych.durable import link, remove_leftovers
 from triptych.tasks import Task
 from triptych.training import CSVLogger, WandbLogger, newest_good, read_checkpoint
@@ -151,7 +151,8 @@ class Earlier:
         try:
             facts, state = content["triptych"], content["callbacks"]["Checkpoints"]
             self.config: dict[str, Any] = facts["config"]
-            self.tokenizer = Tokenizer.from_json(facts["tokenizer"])
+            special = SpecialTokens.from_plain(facts["special_tokens"])
+            self.tokenizer = Tokenizer.from_json(facts["tokenizer"], special)
             self.data_sha256: str = facts["corpus"]["sha256"]
             self.step: int = content["global_step"]
             self.pending_validation: bool = state["pending_validation"]

@@ -1,14 +1,16 @@
 """Text to ids and back."""
 
+import json
 from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tokenizers import models, pre_tokenizers, trainers
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Tokenizer as Backend
 
-from triptych.data import BytePairs, Bytes, Characters, Tokenizer
+from triptych.data import BytePairs, Bytes, Characters, SpecialTokens, Tokenizer
 from triptych.data.tokenizers import BOS, EOS, MASK, PAD, SEP, SPECIAL_TOKENS, UNK
 
 CORPUS = [
@@ -224,3 +226,159 @@ class TestBytePairs:
     def test_refuses_less_than_the_bytes(self, vocab_size: int) -> None:
         with pytest.raises(ValueError, match=rf"tokenizer\.vocab_size={vocab_size}: expected at least 262"):
             BytePairs(vocab_size=vocab_size)
+
+
+phrases = st.lists(st.text("abcdeé日👩", min_size=1, max_size=6), max_size=6).map(" ".join)
+
+
+def gpt2() -> Tokenizer:
+    """Byte pairs, one special token, at the end."""
+    backend = Backend(models.BPE())
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    backend.train_from_iterator(CORPUS, trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet))
+    backend.add_special_tokens(["<|endoftext|>"])
+    end = backend.get_vocab_size() - 1
+    layout = dict.fromkeys(("bos", "eos", "sep", "start", "pad"), end)
+    return Tokenizer(backend, SpecialTokens(**layout, unk=None, mask=None, begin=(), end=()))
+
+
+def llama() -> Tokenizer:
+    """SentencePiece's byte pairs: a blank is "▁", a character that is not known its bytes."""
+    pieces = [*"▁abcdeé", "ab", "▁a", "▁ab"]
+    vocabulary = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *pieces]
+    merges = [("a", "b"), ("▁", "a"), ("▁", "ab")]
+    model = models.BPE({piece: i for i, piece in enumerate(vocabulary)}, merges, byte_fallback=True, unk_token="<unk>")
+    backend = Backend(model)
+    backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    backend.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    backend.add_special_tokens(vocabulary[:3])
+    special = SpecialTokens(bos=1, eos=2, sep=2, start=1, pad=0, unk=0, mask=None, begin=(1,), end=())
+    return Tokenizer(backend, special)
+
+
+def t5() -> Tokenizer:
+    """SentencePiece's unigrams, with sentinels that nothing but the library's own list calls special."""
+    backend = Backend(models.Unigram())
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    names = ["<pad>", "</s>", "<unk>"]
+    trainer = trainers.UnigramTrainer(vocab_size=60, special_tokens=names, unk_token="<unk>", show_progress=False)
+    backend.train_from_iterator(["abcde é日👩", "abc de", "abab cde"] * 5, trainer)
+    backend.add_special_tokens(["<extra_id_0>", "<extra_id_1>"])
+    return Tokenizer(backend, SpecialTokens(bos=0, eos=1, sep=1, start=0, pad=0, unk=2, mask=None, begin=(), end=(1,)))
+
+
+def bert() -> Tokenizer:
+    """WordPiece."""
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    vocabulary = [*names, *"abcdeé日👩,", *(f"##{c}" for c in "abcdeé日👩"), "ab", "##ab"]
+    backend = Backend(models.WordPiece({token: i for i, token in enumerate(vocabulary)}, unk_token="[UNK]"))
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()
+    backend.add_special_tokens(names)
+    special = SpecialTokens(bos=2, eos=3, sep=3, start=2, pad=0, unk=1, mask=4, begin=(2,), end=(3,))
+    return Tokenizer(backend, special)
+
+
+FAMILIES = {"gpt2": gpt2(), "llama": llama(), "t5": t5(), "bert": bert()}
+every_family = pytest.mark.parametrize("family", FAMILIES)
+
+
+class TestFamilies:
+    """Tokenizers like those of published families: other special tokens, other ways to write a blank and a byte."""
+
+    @pytest.mark.parametrize("family", ["gpt2", "llama", "t5"])
+    @given(text=phrases)
+    @example(text="ab 日")
+    def test_counts_sum_to_those_of_the_text(self, family: str, text: str) -> None:
+        """SentencePiece puts a blank before a text."""
+        tokenizer = FAMILIES[family]
+        (ids,) = tokenizer.encode([text])
+        assert tokenizer.decode(ids) == text
+        read = text if family == "gpt2" or not ids else f" {text}"
+        assert tokenizer.num_bytes()[ids].sum() == len(read.encode())
+        assert tokenizer.num_characters()[ids].sum() == len(read)
+        words, ends_in_space = tokenizer.num_words(), tokenizer.ends_in_space()
+        before = [tokenizer.special.bos, *ids]
+        counted = sum(int(words[int(ends_in_space[last]), i]) for last, i in pairwise([*before, tokenizer.special.eos]))
+        assert counted == len(text.split()) + 1
+
+    @given(text=phrases)
+    def test_pieces_of_words_have_no_blanks(self, text: str) -> None:
+        """WordPiece: what stands between the words is not in the tokens."""
+        tokenizer = FAMILIES["bert"]
+        (ids,) = tokenizer.encode([text])
+        assert tokenizer.num_bytes()[ids].sum() == len(text.replace(" ", "").encode())
+
+    @every_family
+    def test_special_tokens_are_no_text(self, family: str) -> None:
+        tokenizer = FAMILIES[family]
+        special = tokenizer.special
+        assert set(tokenizer.text_ids) == set(range(tokenizer.vocab_size)) - tokenizer.special_ids
+        assert special.ids <= tokenizer.special_ids
+        assert not tokenizer.num_bytes()[list(tokenizer.special_ids)].any()
+        assert (tokenizer.num_bytes()[tokenizer.text_ids] > 0).all()
+        characters = {i: int(tokenizer.num_characters()[i]) for i in tokenizer.special_ids}
+        assert characters == {i: int(i == special.unk) for i in tokenizer.special_ids}
+        assert tokenizer.num_words()[0, special.eos] == 1
+
+    @every_family
+    @given(text=phrases, places=st.lists(st.integers(0, 40), max_size=5))
+    def test_special_tokens_are_left_out_of_decoded_text(self, family: str, text: str, places: list[int]) -> None:
+        tokenizer = FAMILIES[family]
+        (ids,) = tokenizer.encode([text])
+        plain = tokenizer.decode(ids)
+        for special, place in zip(tokenizer.special_ids, places, strict=False):
+            ids.insert(place, special)
+        assert tokenizer.decode(ids) == plain
+
+    @every_family
+    def test_come_back_from_plain_containers(self, family: str) -> None:
+        tokenizer = FAMILIES[family]
+        special = SpecialTokens.from_plain(json.loads(json.dumps(tokenizer.special.as_plain())))
+        assert special == tokenizer.special
+        again = Tokenizer.from_json(tokenizer.to_json(), special)
+        assert again.special_ids == tokenizer.special_ids
+        assert again.num_bytes().tolist() == tokenizer.num_bytes().tolist()
+
+    def test_sentinels_of_the_library_alone_are_special(self) -> None:
+        tokenizer = FAMILIES["t5"]
+        assert tokenizer.special_ids == {0, 1, 2, tokenizer.vocab_size - 2, tokenizer.vocab_size - 1}
+
+    def test_an_added_token_that_is_text_stands_for_itself(self) -> None:
+        backend = Backend.from_str(FAMILIES["gpt2"].to_json())
+        backend.add_tokens(["▁ é"])
+        tokenizer = Tokenizer(backend, FAMILIES["gpt2"].special)
+        assert tokenizer.num_bytes()[-1] == len("▁ é".encode())
+
+    def test_one_beyond_the_vocabulary_is_refused(self) -> None:
+        size = FAMILIES["bert"].vocab_size
+        with pytest.raises(ValueError, match=rf"token id {size}, but the vocabulary has {size} tokens"):
+            Tokenizer.from_json(FAMILIES["bert"].to_json(), SpecialTokens(end=(3, size)))
+
+
+class TestMarked:
+    """Names of special tokens that are understood."""
+
+    @every_kind
+    @given(parts=st.lists(seen_text, min_size=1, max_size=5))
+    def test_stand_for_the_tokens(self, tokenizer: Tokenizer, parts: list[str]) -> None:
+        (ids,) = tokenizer.encode_marked(["<mask>".join(parts)], [MASK])
+        first, *others = tokenizer.encode(parts)
+        assert ids == [*first, *(i for part in others for i in [MASK, *part])]
+
+    def test_others_stay_text(self) -> None:
+        tokenizer = TOKENIZERS["bytes"]
+        (ids,) = tokenizer.encode_marked(["<sep>a<mask><mask>b<eos>"], [SEP, MASK])
+        a, b, eos = tokenizer.encode(["a", "b", "<eos>"])
+        assert ids == [SEP, *a, MASK, MASK, *b, *eos]
+
+    def test_take_the_blanks_that_the_tokenizer_says(self) -> None:
+        """BART's mask takes the blanks before it."""
+        backend = Backend.from_str(FAMILIES["gpt2"].to_json())
+        backend.add_special_tokens([AddedToken("<mask>", lstrip=True)])
+        tokenizer = Tokenizer(backend, FAMILIES["gpt2"].special)
+        mask = tokenizer.vocab_size - 1
+        a, b = tokenizer.encode(["a", " b"])
+        assert tokenizer.encode_marked(["a  <mask> b"], [mask]) == [[*a, mask, *b]]

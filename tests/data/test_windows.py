@@ -10,13 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triptych.data import IGNORE, Encoded, Windows
-from triptych.data.tokenizers import BOS
+from triptych.data.tokenizers import SpecialTokens
 from triptych.tasks import LanguageModeling
+
+START = 3
 
 
 def encode_window(architecture: str, window: Any) -> Encoded:
-    """The layout of a window depends on nothing of the task but its architecture."""
-    return LanguageModeling.encode_window(cast(LanguageModeling, SimpleNamespace(architecture=architecture)), window)
+    """The layout of a window depends on nothing of the task but its architecture and what begins a text."""
+    task = SimpleNamespace(architecture=architecture, tokenizer=SimpleNamespace(special=SpecialTokens(start=START)))
+    return LanguageModeling.encode_window(cast(LanguageModeling, task), window)
 
 
 def windows_of(
@@ -110,7 +113,7 @@ def test_both_architectures_score_the_same_continuation(num_tokens: int) -> None
     assert scored(full) == scored(decoder) == ids[num_tokens // 2 :].tolist()
     assert full.source is not None
     assert full.source.tolist() == ids[: num_tokens // 2].tolist()
-    assert full.tokens.tolist() == [BOS, *ids[num_tokens // 2 : -1]]
+    assert full.tokens.tolist() == [START, *ids[num_tokens // 2 : -1]]
     assert decoder.tokens.tolist() == ids[:-1].tolist()
 
 

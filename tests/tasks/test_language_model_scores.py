@@ -11,9 +11,22 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer as Backend
+from tokenizers import decoders, models, pre_tokenizers, trainers
 from torch.utils.data import DataLoader
 
-from triptych.data import Batch, BytePairs, Bytes, Characters, CorpusFacts, Encoded, Example, Tokenizer, collate
+from triptych.data import (
+    Batch,
+    BytePairs,
+    Bytes,
+    Characters,
+    CorpusFacts,
+    Encoded,
+    Example,
+    SpecialTokens,
+    Tokenizer,
+    collate,
+)
 from triptych.data.prefix import prefix_length
 from triptych.data.windows import Windows
 from triptych.optim import AdamW, Linear
@@ -29,10 +42,26 @@ Build = Callable[..., Any]
 TEXT = "\tOne of the  lines \n \n= é Öl 日本 =\r\n\n and of the other, no end of the " + "of the\n" * 3
 LINES = ["of the line", " é  日本\t", "", "a", "two\nin one \n", "other of the lines"]
 SEEN = [TEXT, *LINES, "\x1f"]
+
+
+def gpt2() -> Tokenizer:
+    """As GPT-2's: one special token, the last."""
+    backend = Backend(models.BPE())
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=280, initial_alphabet=alphabet, show_progress=False)
+    backend.train_from_iterator(SEEN, trainer)
+    backend.add_special_tokens(["<|endoftext|>"])
+    end = backend.get_vocab_size() - 1
+    layout = dict.fromkeys(("bos", "eos", "sep", "start", "pad"), end)
+    return Tokenizer(backend, SpecialTokens(**layout, unk=None, mask=None, begin=(), end=()))
+
+
 TOKENIZERS: dict[str, Tokenizer] = {
     "bytes": Bytes().train(SEEN),
     "characters": Characters().train(SEEN),
     "bpe": BytePairs(vocab_size=290).train(SEEN),
+    "token 0 is text": gpt2(),
 }
 ARCHITECTURES = ("decoder_only", "full")
 every_tokenizer = pytest.mark.parametrize("tokenizer", TOKENIZERS.values(), ids=TOKENIZERS.keys())

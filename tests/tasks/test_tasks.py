@@ -31,6 +31,7 @@ from triptych.data import (
     Encoded,
     EncodedList,
     Example,
+    SpecialTokens,
     Tokenizer,
     collate,
 )
@@ -105,6 +106,20 @@ TRAINED = EXAMPLES[:8]
 TEXTS = [example.text for example in EXAMPLES]
 CHARACTERS = Characters().train([*TEXTS, " "])
 BPE = BytePairs(vocab_size=280).train(TEXTS)
+
+
+def with_specials(**special: Any) -> Tokenizer:
+    """CHARACTERS, with special tokens as another family has them: other ids, and others around a text."""
+    return Tokenizer.from_json(CHARACTERS.to_json(), SpecialTokens(**special))
+
+
+LAYOUTS = {
+    "characters": CHARACTERS,
+    "bpe": BPE,
+    "bart": with_specials(bos=3, eos=1, sep=1, start=1, begin=(3,), end=(1,), target_begin=(3,), mask=2, pad=5),
+    "t5": with_specials(bos=5, eos=3, sep=3, start=5, begin=(), end=(3,), mask=2),
+    "gpt2": with_specials(bos=2, eos=2, sep=3, start=2, begin=(), end=(), mask=1, pad=2),
+}
 
 
 def make_task(
@@ -237,6 +252,11 @@ def answer(task: Task, item: Encoded) -> str:
     return CHARACTERS.decode(np.where(item.tokens == MASK, item.labels, item.tokens).tolist())
 
 
+def inner(ids: list[int], special: SpecialTokens) -> list[int]:
+    """A whole text without what stands around it."""
+    return ids[len(special.begin) : len(ids) - len(special.end)]
+
+
 def logits_of(task: Task, item: Encoded) -> Tensor:
     """Of an example by itself: no batch, no padding, no mask."""
     inputs = [torch.from_numpy(ids)[None] for ids in (item.source, item.tokens) if ids is not None]
@@ -293,7 +313,7 @@ class TestGrid:
         assert outputs == [answer(task, item) for item in items]
 
 
-@pytest.mark.parametrize("tokenizer", [CHARACTERS, BPE], ids=["characters", "bpe"])
+@pytest.mark.parametrize("tokenizer", LAYOUTS.values(), ids=LAYOUTS.keys())
 class TestLayout:
     """What is read, and what is scored."""
 
@@ -305,92 +325,102 @@ class TestLayout:
             yield example, item
 
     def test_translation_full(self, build: Build, tokenizer: Tokenizer) -> None:
+        s = tokenizer.special
         for example, item in self.layouts(build, "translation", "full", tokenizer):
             source, target = tokenizer.encode([example.text, example.target or ""])
             assert item.source is not None
-            assert item.source.tolist() == [BOS, *source, EOS]
-            assert item.tokens.tolist() == [BOS, *target]
-            assert item.labels.tolist() == [*target, EOS]
+            assert item.source.tolist() == [*s.begin, *source, *s.end]
+            assert item.tokens.tolist() == [s.start, *s.target_begin, *target]
+            assert item.labels.tolist() == [*s.target_begin, *target, s.eos]
 
     def test_translation_decoder_only(self, build: Build, tokenizer: Tokenizer) -> None:
         """Scored are the target and the end alone, each at the place before it."""
+        s = tokenizer.special
         for example, item in self.layouts(build, "translation", "decoder_only", tokenizer):
             source, target = tokenizer.encode([example.text, example.target or ""])
             assert item.source is None
-            assert item.tokens.tolist() == [BOS, *source, SEP, *target]
-            assert item.labels.tolist() == [IGNORE] * (1 + len(source)) + [*target, EOS]
+            assert item.tokens.tolist() == [*s.begin, *source, s.sep, *target]
+            assert item.labels.tolist() == [IGNORE] * (len(s.begin) + len(source)) + [*target, s.eos]
 
     @pytest.mark.parametrize("architecture", ARCHITECTURES)
     def test_classification(self, build: Build, tokenizer: Tokenizer, architecture: str) -> None:
+        s = tokenizer.special
         for example, item in self.layouts(build, "classification", architecture, tokenizer):
             (text,) = tokenizer.encode([example.text])
-            assert item.tokens.tolist() == [BOS, *text, EOS]
+            whole = [*s.begin, *text, *s.end]
             assert item.labels.tolist() == [FACTS.labels.index(example.label or "")]
-            if architecture == "full":
+            if architecture == "full":  # the decoder's last state has the whole text behind it
                 assert item.source is not None
-                assert item.source.tolist() == item.tokens.tolist()
+                assert item.source.tolist() == whole
+                assert item.tokens.tolist() == [s.start, *whole[:-1]]
             else:
                 assert item.source is None
+                assert item.tokens.tolist() == whole
 
     def test_language_modeling(self, build: Build, tokenizer: Tokenizer) -> None:
         """Both architectures are scored on the same continuations, token by token."""
+        s = tokenizer.special
         pairs = [self.layouts(build, "language_modeling", a, tokenizer) for a in ("full", "decoder_only")]
         for (example, full), (_, decoder) in zip(*pairs, strict=True):
             cut = prefix_length(example.text)
             prefix, rest = tokenizer.encode([example.text[:cut], example.text[cut:]])
             assert full.source is not None
-            assert full.source.tolist() == [BOS, *prefix]
-            assert full.tokens.tolist() == [BOS, *rest]
-            assert full.labels.tolist() == [*rest, EOS]
+            assert full.source.tolist() == [*s.begin, *prefix, *s.end]
+            assert full.tokens.tolist() == [s.start, *s.target_begin, *rest]
+            assert full.labels.tolist() == [*s.target_begin, *rest, s.eos]
             assert decoder.source is None
-            assert decoder.tokens.tolist() == [BOS, *prefix, *rest]
-            assert decoder.labels.tolist() == [*prefix, *rest, EOS]
-            assert decoder.labels[decoder.prefix :].tolist() == full.labels.tolist()
+            assert decoder.tokens.tolist() == [s.bos, *prefix, *rest]
+            assert decoder.labels.tolist() == [*prefix, *rest, s.eos]
+            assert [*s.target_begin, *decoder.labels[decoder.prefix :]] == full.labels.tolist()
 
     @pytest.mark.parametrize("architecture", ARCHITECTURES)
     def test_tagging(self, build: Build, tokenizer: Tokenizer, architecture: str) -> None:
         """Each word's tag stands at its first token."""
+        s = tokenizer.special
         for example, item in self.layouts(build, "tagging", architecture, tokenizer):
-            tokens, labels = [BOS], [IGNORE]
+            tokens, labels = [*s.begin], [IGNORE] * len(s.begin)
             for word, tag in zip(example.words or (), example.tags or (), strict=True):
                 (piece,) = tokenizer.encode([word])
                 tokens += piece
                 labels += [FACTS.tag_labels.index(tag)] + [IGNORE] * (len(piece) - 1)
-            assert item.tokens.tolist() == [*tokens, EOS]
-            assert item.labels.tolist() == [*labels, IGNORE]
+            assert item.tokens.tolist() == [*tokens, *s.end]
+            assert item.labels.tolist() == [*labels, *(IGNORE for _ in s.end)]
             assert (item.source is not None) == (architecture == "full")
 
     def test_denoising_encoder_only(self, build: Build, tokenizer: Tokenizer) -> None:
         """Four of ten tokens are scored; others are as they were."""
+        s = tokenizer.special
         hidden = 0
         for example, item in self.layouts(build, "denoising", "encoder_only", tokenizer):
             (text,) = tokenizer.encode([example.text])
-            expected = np.array([BOS, *text, EOS])
+            expected = np.array([*s.begin, *text, *s.end])
             scored = item.labels != IGNORE
             assert scored.sum() == max(1, round(0.4 * len(text)))
             assert (item.labels[scored] == expected[scored]).all()
             assert (item.tokens[~scored] == expected[~scored]).all()
-            hidden += (item.tokens[scored] == MASK).sum()
+            hidden += (item.tokens[scored] == s.mask).sum()
         assert hidden > 0
 
     def test_denoising_full(self, build: Build, tokenizer: Tokenizer) -> None:
         """The source is the text with spans of it, four of ten tokens in all, replaced by one mask each."""
+        s = tokenizer.special
         for example, item in self.layouts(build, "denoising", "full", tokenizer):
             (text,) = tokenizer.encode([example.text])
-            assert item.tokens.tolist() == [BOS, *text]
-            assert item.labels.tolist() == [*text, EOS]
+            assert item.tokens.tolist() == [s.start, *s.target_begin, *text]
+            assert item.labels.tolist() == [*s.target_begin, *text, s.eos]
             assert item.source is not None
-            source = item.source.tolist()
-            assert (source[0], source[-1]) == (BOS, EOS)
-            assert sum(i != MASK for i in source[1:-1]) == len(text) - round(0.4 * len(text))
-            pattern = "".join(".+" if i == MASK else re.escape(chr(i)) for i in source[1:-1])
+            source = inner(item.source.tolist(), s)
+            assert item.source.tolist() == [*s.begin, *source, *s.end]
+            assert sum(i != s.mask for i in source) == len(text) - round(0.4 * len(text))
+            pattern = "".join(".+" if i == s.mask else re.escape(chr(i)) for i in source)
             assert re.fullmatch(pattern, "".join(map(chr, text)), re.DOTALL)
-            assert (MASK, MASK) not in set(pairwise(source))
+            assert (s.mask, s.mask) not in set(pairwise(source))
 
     def test_denoising_decoder_only(self, build: Build, tokenizer: Tokenizer) -> None:
+        s = tokenizer.special
         for example, item in self.layouts(build, "denoising", "decoder_only", tokenizer):
             (text,) = tokenizer.encode([example.text])
-            assert (item.tokens.tolist(), item.labels.tolist()) == ([BOS, *text], [*text, EOS])
+            assert (item.tokens.tolist(), item.labels.tolist()) == ([s.bos, *text], [*text, s.eos])
             assert item.source is None
 
     @pytest.mark.parametrize("text", ["", "a"])
@@ -399,10 +429,12 @@ class TestLayout:
         self, build: Build, tokenizer: Tokenizer, text: str, architecture: str
     ) -> None:
         task = make_task(build, "language_modeling", architecture, tokenizer=tokenizer)
+        s = tokenizer.special
         (item,) = task.encode([Example(text)])
+        target_begin = s.target_begin if architecture == "full" else ()
         assert item.prefix == 0
-        assert item.labels.tolist() == [*tokenizer.encode([text])[0], EOS]
-        assert item.source is None or item.source.tolist() == [BOS]
+        assert item.labels.tolist() == [*target_begin, *tokenizer.encode([text])[0], s.eos]
+        assert item.source is None or item.source.tolist() == ([*s.begin, *s.end] or [s.bos])
 
 
 class TestLoss:
@@ -689,7 +721,13 @@ class TestTooLong:
     def test_classification_reads_the_beginning(self, build: Build, architecture: str) -> None:
         task = make_task(build, "classification", architecture, max_length=8, truncates=True)
         (item,) = task.fit(task.encode([self.example("abcdabcdabcd")]))
-        assert item.tokens.tolist() == [BOS, *CHARACTERS.encode(["abcdab"])[0], EOS]
+        kept = [BOS, *CHARACTERS.encode(["abcdab"])[0], EOS]
+        if architecture == "full":
+            assert item.source is not None
+            assert item.source.tolist() == kept
+            assert item.tokens.tolist() == [BOS, *kept[:-1]]
+        else:
+            assert item.tokens.tolist() == kept
         long, cut = task.predict(["abcdabcdabcd", "abcdab"])
         assert long == cut
 
@@ -812,13 +850,15 @@ class TestTrainer:
         assert [row["lr"] for row in logger.rows] == pytest.approx([1e-2 * task.schedule(step) for step in range(4)])
 
     def test_a_checkpoint_says_what_it_is(self, build: Build, tmp_path: Path) -> None:
-        task = make_task(build, "classification", "full")
+        tokenizer = LAYOUTS["bart"]
+        task = make_task(build, "classification", "full", tokenizer=tokenizer)
         trainer = make_trainer(max_steps=1, callbacks=[CheckpointFacts({"a": {"b": 1}}, task)], limit_val_batches=0)
         trainer.fit(task, make_data(task))
         trainer.save_checkpoint(tmp_path / "it.ckpt")
         checkpoint = torch.load(tmp_path / "it.ckpt", weights_only=True)
         facts = checkpoint["triptych"]
-        assert Tokenizer.from_json(facts["tokenizer"]).sha256 == CHARACTERS.sha256
+        assert Tokenizer.from_json(facts["tokenizer"]).sha256 == tokenizer.sha256
+        assert SpecialTokens.from_plain(facts["special_tokens"]) == tokenizer.special != SpecialTokens()
         assert facts["config"] == {"a": {"b": 1}}
         assert CorpusFacts.from_plain(facts["corpus"]) == FACTS
         again = make_task(build, "classification", "full", seed=1)

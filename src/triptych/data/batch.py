@@ -11,7 +11,6 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from triptych.data.example import Example
-from triptych.data.tokenizers import PAD
 
 IGNORE = -100
 """The label of a position that is not scored (the default of torch's cross-entropy)."""
@@ -140,13 +139,13 @@ class Batch:
 
 
 def pad(
-    rows: Sequence[Int[np.ndarray, " length"] | Sequence[int]], value: int = PAD, *, left: bool = False
+    rows: Sequence[Int[np.ndarray, " length"] | Sequence[int]], value: int = 0, *, left: bool = False
 ) -> tuple[Int[Tensor, "rows longest"], Bool[Tensor, "rows longest"]]:
     """Rows of unequal length as one matrix, and True where it is real.
 
     Args:
         rows: token ids or labels.
-        value: what fills up.
+        value: what fills up; a mask hides it, so any token does.
         left: whether the padding stands before the row instead of after it.
     """
     longest = max(len(row) for row in rows)

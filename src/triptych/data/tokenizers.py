@@ -1,8 +1,11 @@
 """Text to token ids and back: bytes, characters and byte-pair encoding, all by the ``tokenizers`` library."""
 
 import hashlib
+import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -51,6 +54,26 @@ class SpecialTokens:
     target_begin: tuple[int, ...] = ()
     sentinels: tuple[int, ...] = ()
 
+    @property
+    def ids(self) -> frozenset[int]:
+        """All of them."""
+        values = [value if isinstance(value, tuple) else (value,) for value in asdict(self).values()]
+        return frozenset(i for ids in values for i in ids if i is not None)
+
+    def whole(self, ids: Sequence[int]) -> list[int]:
+        """A text that is read as a whole: begin, ids, end. It has a token even if there is none of these."""
+        return [*self.begin, *ids, *self.end] or [self.bos]
+
+    def opening(self, ids: Sequence[int]) -> list[int]:
+        """A text that a decoder by itself goes on with: begin, ids. It has a token even if there is none of these."""
+        return [*self.begin, *ids] or [self.bos]
+
+    def written(self, ids: Sequence[int]) -> tuple[list[int], list[int]]:
+        """What the decoder of the full model reads while it writes a text, and its answer at each place: start,
+        target_begin, ids; and target_begin, ids, eos."""
+        text = [*self.target_begin, *ids]
+        return [self.start, *text], [*text, self.eos]
+
     def as_plain(self) -> dict[str, Any]:
         """Plain containers, for a checkpoint."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
@@ -70,13 +93,13 @@ class Tokenizer:
         special: the ids of the special tokens.
 
     Raises:
-        ValueError: ids that are not those from 0 up to the number of tokens.
+        ValueError: ids that are not those from 0 up to the number of tokens, or a special token beyond them.
     """
 
     def __init__(self, backend: tokenizers.Tokenizer, special: SpecialTokens | None = None) -> None:
         backend.encode_special_tokens = True  # "<eos>" in a text is five characters, not the end
         self._backend, self.special = backend, special or SpecialTokens()
-        largest = max(backend.get_vocab().values())
+        largest = max(*backend.get_vocab().values(), *self.special.ids)
         if largest >= self.vocab_size:
             raise ValueError(f"tokenizer: token id {largest}, but the vocabulary has {self.vocab_size} tokens")
 
@@ -101,31 +124,64 @@ class Tokenizer:
         size: int = self._backend.get_vocab_size()
         return size
 
+    @cached_property
+    def special_ids(self) -> frozenset[int]:
+        """The tokens that stand for no text."""
+        added = self._backend.get_added_tokens_decoder()
+        return self.special.ids | {i for i, token in added.items() if token.special}
+
+    @cached_property
+    def text_ids(self) -> Int[np.ndarray, " text_tokens"]:
+        """The tokens that stand for text, in their order."""
+        return np.setdiff1d(np.arange(self.vocab_size), list(self.special_ids))
+
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The token ids of each text, without special tokens around them."""
         return [encoding.ids for encoding in self._backend.encode_batch_fast(texts, add_special_tokens=False)]
 
+    def encode_marked(self, texts: Sequence[str], marks: Sequence[int]) -> list[list[int]]:
+        """Like ``encode``, but these special tokens are understood where a text names them: "a <mask> c".
+
+        Args:
+            texts: with names of tokens in them.
+            marks: the ids of the tokens whose names are understood.
+        """
+        added = self._backend.get_added_tokens_decoder()
+        tokens = {added[i].content: i for i in marks}
+        pattern = "|".join(
+            (r"\s*" if added[i].lstrip else "") + f"({re.escape(name)})" + (r"\s*" if added[i].rstrip else "")
+            for name, i in tokens.items()
+        )
+        encoded = []
+        for text in texts:
+            parts = [part for part in re.split(pattern, text) if part is not None]
+            pieces = iter(self.encode([part for part in parts if part not in tokens]))
+            encoded.append([i for part in parts for i in ([tokens[part]] if part in tokens else next(pieces))])
+        return encoded
+
     def decode(self, ids: Iterable[int]) -> str:
         """The text of these ids; special tokens are left out."""
-        text: str = self._backend.decode(list(ids), skip_special_tokens=True)
+        text: str = self._backend.decode([i for i in ids if i not in self.special_ids], skip_special_tokens=False)
         return text
 
     def num_bytes(self) -> Int[np.ndarray, " vocab"]:
-        """How many UTF-8 bytes of text each token stands for; special tokens stand for none."""
+        """How many UTF-8 bytes of text each token stands for; special tokens stand for none. (SentencePiece puts a
+        blank before a text, and that counts.)"""
         return np.array([len(content) for content in self._contents()])
 
     def num_characters(self) -> Int[np.ndarray, " vocab"]:
         """How many characters (code points) of text begin in each token: one that is cut into several tokens counts
-        where its first byte is. <unk> stands for one character, other special tokens stand for none."""
+        where its first byte is. unk stands for one character, other special tokens stand for none."""
         counts = np.array([sum(byte & 0xC0 != 0x80 for byte in content) for content in self._contents()])
-        counts[UNK] = 1
+        if self.special.unk is not None:
+            counts[self.special.unk] = 1
         return counts
 
     def num_words(self) -> Int[np.ndarray, "2 vocab"]:
         """How many words begin in each token.
 
         Words are separated by white space (``str.split``), and each end of a line is a word too, "\\n" in a text and
-        <eos> after one: ``len(text.split()) + text.count("\\n")``. <unk> is part of a word, and so is a blank of
+        eos after one: ``len(text.split()) + text.count("\\n")``. unk is part of a word, and so is a blank of
         several bytes, such as U+00A0, where a byte-level tokenizer cuts it apart.
 
         Returns:
@@ -138,24 +194,55 @@ class Tokenizer:
         return np.stack([after_space - goes_on, after_space])
 
     def ends_in_space(self) -> Bool[np.ndarray, " vocab"]:
-        """Whether what follows each token begins a word: it ends in white space, or is <bos> or <eos>."""
+        """Whether what follows each token begins a word: it ends in white space, or is bos or eos."""
         return np.array([text[-1:].isspace() for text in self._texts()])
 
     def _contents(self) -> list[bytes]:
-        """The bytes of text that each token stands for."""
-        byte_level = isinstance(self._backend.decoder, decoders.ByteLevel)
+        """The bytes of text that each token stands for, by what the decoder makes of it."""
+        added, parts = self._backend.get_added_tokens_decoder(), self._decoders()
         contents = [b""] * self.vocab_size
         for token, i in self._backend.get_vocab().items():
-            if i >= len(SPECIAL_TOKENS):
-                contents[i] = bytes(BYTE_OF[character] for character in token) if byte_level else token.encode()
+            if i not in self.special_ids:
+                contents[i] = token.encode() if i in added else _content(token, parts)
         return contents
 
+    def _decoders(self) -> list[dict[str, Any]]:
+        """The steps from tokens to text, as the library writes them."""
+        decoder = json.loads(self.to_json())["decoder"] or {"type": None}
+        return decoder["decoders"] if decoder["type"] == "Sequence" else [decoder]
+
     def _texts(self) -> list[str]:
-        """What each token is where words are counted: <bos> white space, <eos> the end of a line, <unk> and parts of
+        """What each token is where words are counted: bos white space, eos the end of a line, unk and parts of
         characters something else than white space."""
         texts = [content.decode(errors="replace") for content in self._contents()]
-        texts[BOS], texts[EOS], texts[UNK] = " ", "\n", "\ufffd"
+        for i in (self.special.bos, self.special.start, *self.special.begin):
+            texts[i] = " "
+        texts[self.special.eos] = "\n"
+        if self.special.unk is not None:
+            texts[self.special.unk] = "\ufffd"
         return texts
+
+
+def _content(token: str, parts: Sequence[Mapping[str, Any]]) -> bytes:
+    """The bytes of text that a token of the model stands for.
+
+    Args:
+        token: as the vocabulary has it.
+        parts: steps of the decoder.
+    """
+    for part in parts:
+        match part:
+            case {"type": "ByteLevel"}:
+                return bytes(BYTE_OF[character] for character in token)
+            case {"type": "ByteFallback"} if byte := re.fullmatch("<0x([0-9A-F]{2})>", token):
+                return bytes.fromhex(byte[1])
+            case {"type": "Metaspace", "replacement": blank}:
+                token = token.replace(blank, " ")
+            case {"type": "Replace", "pattern": {"String": old}, "content": new}:
+                token = token.replace(old, new)
+            case {"type": "WordPiece", "prefix": continues}:
+                token = token.removeprefix(continues)
+    return token.encode()
 
 
 class TrainableTokenizer(Protocol):

@@ -162,7 +162,10 @@ class Task(L.LightningModule):
         return [self.truncate(item) if item.longest > self.max_length else item for item in items]
 
     def _cut(self, tokens: Int[np.ndarray, " length"]) -> Int[np.ndarray, " cut"]:
-        return tokens if len(tokens) <= self.max_length else np.append(tokens[: self.max_length - 1], tokens[-1])
+        if len(tokens) <= self.max_length:
+            return tokens
+        end = self.tokenizer.special.end
+        return np.append(tokens[: self.max_length - len(end)], tokens[len(tokens) - len(end) :])
 
     @abstractmethod
     def make_metrics(self) -> dict[str, Metric]:

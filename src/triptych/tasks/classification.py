@@ -1,10 +1,11 @@
 """One class for a whole text."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.classification import MulticlassAccuracy, MulticlassConfusionMatrix, MulticlassF1Score
@@ -12,7 +13,6 @@ from torchmetrics.classification import MulticlassAccuracy, MulticlassConfusionM
 from triptych.data.batch import Batch, Encoded, collate
 from triptych.data.corpus import CorpusFacts
 from triptych.data.example import Example
-from triptych.data.tokenizers import BOS, EOS
 from triptych.nn.head import PoolName
 from triptych.tasks.base import ClassPrediction, Task
 
@@ -20,8 +20,9 @@ from triptych.tasks.base import ClassPrediction, Task
 class Classification(Task):
     """The class of a text: softmax(head(state)).
 
-    The state is the first position's in an encoder, the last real position's in a decoder; the decoder of the full
-    model reads the same text as its encoder (as BART does, Lewis et al. 2020, section 3.1).
+    The state is the first position's in an encoder, the last real position's in a decoder. The decoder of the full
+    model reads the same text as its encoder (as BART does, Lewis et al. 2020, section 3.1), behind its start token and
+    without the last token, as where it writes a text (so do Hugging Face's classifiers).
     """
 
     name = "classification"
@@ -46,7 +47,7 @@ class Classification(Task):
         return len(corpus.labels)
 
     def encode(self, examples: Sequence[Example]) -> list[Encoded]:
-        """<bos> text <eos>, and the number of the class.
+        """The text as a whole, and the number of the class.
 
         Raises:
             ValueError: a label that is not one of the classes.
@@ -54,15 +55,26 @@ class Classification(Task):
         numbers = {label: i for i, label in enumerate(self.labels)}
         encoded = []
         for example, ids in zip(examples, self.tokenizer.encode([e.text for e in examples]), strict=True):
-            tokens = np.array([BOS, *ids, EOS])
+            text = np.array(self.tokenizer.special.whole(ids))
             if example.label not in numbers:
                 raise ValueError(
                     f"{example.where}: label {example.label!r}; expected one of {', '.join(self.labels)} "
                     "(the labels of the training split)"
                 )
-            source = tokens if self.architecture == "full" else None
-            encoded.append(Encoded(tokens, np.array([numbers[example.label]]), source, example=example))
+            label = np.array([numbers[example.label]])
+            if self.architecture == "full":
+                encoded.append(Encoded(self._shifted(text), label, text, example=example))
+            else:
+                encoded.append(Encoded(text, label, example=example))
         return encoded
+
+    def truncate(self, item: Encoded) -> Encoded:
+        """See ``Task``; the decoder of the full model reads what its encoder reads."""
+        cut = super().truncate(item)
+        return cut if cut.source is None else replace(cut, tokens=self._shifted(cut.source))
+
+    def _shifted(self, source: Int[np.ndarray, " length"]) -> Int[np.ndarray, " length"]:
+        return np.append(self.tokenizer.special.start, source[:-1])
 
     def make_metrics(self) -> dict[str, Metric]:
         """Accuracy, the mean over the classes of their F1, and how often each class was taken for each other."""

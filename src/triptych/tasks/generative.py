@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from triptych.data.batch import pad
-from triptych.data.tokenizers import BOS, EOS
 from triptych.decoding import BeamSearch, Sampling, beam_search, generate
 from triptych.decoding.generate import NextToken
 from triptych.tasks.base import Candidate, Prediction, Setup, Task
@@ -64,7 +63,12 @@ class GenerativeTask(Task):
             return [candidates[0].text for candidates in self.candidates(given)]
         next_token, prompt, limits = self._start(given)
         outputs = generate(
-            next_token, prompt, end=EOS, max_new_tokens=limits, sampling=self.sampling, generator=self._generator
+            next_token,
+            prompt,
+            end=self.tokenizer.special.eos,
+            max_new_tokens=limits,
+            sampling=self.sampling,
+            generator=self._generator,
         )
         return [self.tokenizer.decode(ids) for ids in outputs]
 
@@ -75,7 +79,8 @@ class GenerativeTask(Task):
             given: token ids.
         """
         next_token, prompt, limits = self._start(given)
-        found = beam_search(next_token, prompt, end=EOS, max_new_tokens=limits, search=self.search)
+        end = self.tokenizer.special.eos
+        found = beam_search(next_token, prompt, end=end, max_new_tokens=limits, search=self.search)
         return [[Candidate(self.tokenizer.decode(h.tokens), h.score) for h in hypotheses] for hypotheses in found]
 
     def _start(self, given: Sequence[Sequence[int]]) -> tuple[NextToken, Tensor, list[int]]:
@@ -90,7 +95,7 @@ class GenerativeTask(Task):
         capacity = max(lengths) + max(limits)
         if self.architecture == "full":
             source, source_mask = (tensor.to(self.device) for tensor in pad(given))
-            prompt = torch.full((len(given), 1), BOS, device=self.device)
+            prompt = torch.full((len(given), 1), self.tokenizer.special.start, device=self.device)
             return network.continuation(source, source_mask, capacity=capacity), prompt, limits
         prompt, mask = (tensor.to(self.device) for tensor in pad(given, left=True))
         return network.continuation(None if mask.all() else mask, capacity=capacity), prompt, limits

@@ -14,7 +14,6 @@ from torchmetrics import Metric, SumMetric
 from triptych.data.batch import IGNORE, Batch, Encoded
 from triptych.data.example import Example
 from triptych.data.prefix import prefix_length
-from triptych.data.tokenizers import BOS, EOS, PAD
 from triptych.tasks.base import Prediction, mean_metric, token_accuracy
 from triptych.tasks.generative import GenerativeTask
 
@@ -31,17 +30,17 @@ class LanguageModeling(GenerativeTask):
 
     A long text is read in windows; there, the prefix is the first half of the window.
 
-    Scores, all from N, the sum of the nats of the scored tokens, the ends of lines (<eos>) included:
+    Scores, all from N, the sum of the nats of the scored tokens, the ends of lines (eos) included:
 
     - ``perplexity``: exp(N / tokens). It depends on the tokenizer; the next do not, but for unknown characters and for
       white space beyond ASCII (see ``Tokenizer.num_words``).
     - ``bits_per_byte``: N / (ln 2 * bytes of UTF-8).
     - ``nats_per_character``: N / characters (code points; one counts where its first byte is scored). An end of line
-      counts where it is a "\\n" of the text; <eos> is neither a byte nor a character.
-    - ``word_perplexity``: exp(N / words), where words are separated by white space and each end of a line, <eos> or
+      counts where it is a "\\n" of the text; eos is neither a byte nor a character.
+    - ``word_perplexity``: exp(N / words), where words are separated by white space and each end of a line, eos or
       "\\n", is a word too, as is the custom with Penn Treebank and WikiText; one counts where its first byte is scored.
       Of the decoder-only model alone: whether a word begins is told by the token before, and of a window's continuation
-      that is the source's last, not the <bos> that the decoder of the full model reads.
+      that is the source's last, not the token that the decoder of the full model reads.
 
     The first token of a long text is read and never scored: its bytes, characters and words are not counted.
     """
@@ -78,15 +77,14 @@ class LanguageModeling(GenerativeTask):
         texts = [example.text for example in examples]
         prefixes = self.tokenizer.encode([text[:cut] for text, cut in zip(texts, cuts, strict=True)])
         rests = self.tokenizer.encode([text[cut:] for text, cut in zip(texts, cuts, strict=True)])
-        encoded = []
+        encoded, special = [], self.tokenizer.special
         for example, prefix, rest in zip(examples, prefixes, rests, strict=True):
             if self.architecture == "full":
-                item = Encoded(
-                    np.array([BOS, *rest]), np.array([*rest, EOS]), np.array([BOS, *prefix]), example=example
-                )
+                tokens, labels = special.written(rest)
+                item = Encoded(np.array(tokens), np.array(labels), np.array(special.whole(prefix)), example=example)
             else:
-                line = prefix + rest
-                item = Encoded(np.array([BOS, *line]), np.array([*line, EOS]), prefix=len(prefix), example=example)
+                tokens, labels = [special.bos, *prefix, *rest], [*prefix, *rest, special.eos]
+                item = Encoded(np.array(tokens), np.array(labels), prefix=len(prefix), example=example)
             encoded.append(item)
         return encoded
 
@@ -94,7 +92,7 @@ class LanguageModeling(GenerativeTask):
         """A window of a long text, which has one token more than is read."""
         half = len(ids) // 2
         if self.architecture == "full":
-            return Encoded(np.array([BOS, *ids[half:-1]]), ids[half:], ids[:half])
+            return Encoded(np.append(self.tokenizer.special.start, ids[half:-1]), ids[half:], ids[:half])
         return Encoded(ids[:-1], ids[1:], prefix=half - 1)
 
     def make_metrics(self) -> dict[str, Metric]:
@@ -107,18 +105,19 @@ class LanguageModeling(GenerativeTask):
     ) -> None:
         """Adds the negative log-likelihoods of the scored tokens, and what these stand for."""
         token_accuracy(metrics["token_accuracy"], batch, logits)
-        labels = batch.labels.clamp(min=PAD)  # what is not scored becomes <pad>, which stands for nothing
+        scored = batch.labels != IGNORE
+        labels = batch.labels.where(scored, 0)  # any token: what it stands for is not counted
         nats = F.cross_entropy(
             logits.transpose(1, 2).float(), batch.labels, ignore_index=IGNORE, reduction="none"
         ).double()
-        sizes = self.token_bytes.to(self.device)[labels]
+        sizes = self.token_bytes.to(self.device)[labels] * scored
         places = torch.arange(batch.labels.shape[1], device=self.device)
         continuation = places >= batch.prefix[:, None]
         metrics["nats"].update(nats.sum())
         metrics["bytes"].update(sizes.sum())
-        metrics["characters"].update(self.token_characters.to(self.device)[labels].sum())
+        metrics["characters"].update((self.token_characters.to(self.device)[labels] * scored).sum())
         after_space = self.ends_in_space.to(self.device)[batch.tokens].long()
-        metrics["words"].update(self.token_words.to(self.device)[after_space, labels].sum())
+        metrics["words"].update((self.token_words.to(self.device)[after_space, labels] * scored).sum())
         metrics["continuation_nats"].update(nats[continuation].sum())
         metrics["continuation_bytes"].update(sizes[continuation].sum())
 
@@ -143,8 +142,10 @@ class LanguageModeling(GenerativeTask):
     def predict_batch(self, texts: Sequence[str]) -> Sequence[Prediction]:
         """A continuation of each text. What of a text does not fit into the table of positions, together with the new
         tokens, is forgotten from its beginning; half of the table is always the text's."""
-        begins_anywhere = self.corpus.is_stream  # windows have no <bos>
-        prompts = [ids if ids and begins_anywhere else [BOS, *ids] for ids in self.tokenizer.encode(texts)]
+        special = self.tokenizer.special
+        laid_out = special.whole if self.architecture == "full" else special.opening
+        begins_anywhere = self.corpus.is_stream  # windows have nothing before them
+        prompts = [(ids or [special.bos]) if begins_anywhere else laid_out(ids) for ids in self.tokenizer.encode(texts)]
         if self.room is None or self.architecture == "full":
             return self.answer(prompts)
         kept = max(self.room - self.max_new_tokens, self.room // 2)

@@ -11,14 +11,13 @@ from torchmetrics import Metric
 from triptych.data.batch import IGNORE, Batch, Encoded, collate
 from triptych.data.corpus import CorpusFacts
 from triptych.data.example import Example
-from triptych.data.tokenizers import BOS, EOS
 from triptych.tasks.base import Task, mean_metric, token_accuracy
 
 
 class Tagging(Task):
     """The tag of each word, from the state of its first token.
 
-    Every architecture reads <bos> words <eos>; the decoder of the full model reads the same words as its encoder. A
+    Every architecture reads the words as a whole text; the decoder of the full model reads the same as its encoder. A
     decoder sees only what stands before a word.
     """
 
@@ -45,9 +44,12 @@ class Tagging(Task):
             if len(words) != len(tags):
                 raise ValueError(f"{example.where}: {len(words)} words, but {len(tags)} tags")
             pieces = self.tokenizer.encode(words)
-            tokens = np.array([BOS, *(i for piece in pieces for i in piece), EOS])
+            special = self.tokenizer.special
+            if special.unk is not None:  # of some words, of control characters alone, nothing would be left
+                pieces = [piece or [special.unk] for piece in pieces]
+            tokens = np.array(special.whole([i for piece in pieces for i in piece]))
             labels = np.full(len(tokens), IGNORE)
-            labels[first_tokens(pieces)] = [numbers[tag] for tag in tags]
+            labels[first_tokens(pieces, len(special.begin))] = [numbers[tag] for tag in tags]
             source = tokens if self.architecture == "full" else None
             encoded.append(Encoded(tokens, labels, source, example=example))
         return encoded
@@ -79,6 +81,6 @@ class Tagging(Task):
         ]
 
 
-def first_tokens(pieces: Sequence[Sequence[int]]) -> list[int]:
-    """The place of each word's first token behind <bos>."""
-    return list(accumulate((len(piece) for piece in pieces[:-1]), initial=1)) if pieces else []
+def first_tokens(pieces: Sequence[Sequence[int]], start: int) -> list[int]:
+    """The place of each word's first token, where the first word's is ``start``."""
+    return list(accumulate((len(piece) for piece in pieces[:-1]), initial=start)) if pieces else []

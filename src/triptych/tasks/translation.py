@@ -14,7 +14,6 @@ from torchmetrics import Metric
 
 from triptych.data.batch import IGNORE, Batch, Encoded
 from triptych.data.example import Example
-from triptych.data.tokenizers import BOS, EOS, SEP
 from triptych.decoding import BeamSearch
 from triptych.tasks.base import Prediction, Setup, mean_metric, token_accuracy
 from triptych.tasks.generative import GenerativeTask
@@ -23,8 +22,8 @@ from triptych.tasks.generative import GenerativeTask
 class Translation(GenerativeTask):
     """Writes the target of a source text; trained by teacher forcing.
 
-    The full model reads <bos> source <eos> with its encoder and <bos> target with its decoder. The decoder-only model
-    reads <bos> source <sep> target as one text, and is scored on the target alone.
+    The full model reads the source as a whole text with its encoder, and the target behind a start token with its
+    decoder. The decoder-only model reads source, separator and target as one text, and is scored on the target alone.
 
     Args:
         setup: see ``Task``.
@@ -78,14 +77,14 @@ class Translation(GenerativeTask):
             raise ValueError(f"{missing[0].where}: there is no target")
         sources = self._given([example.text for example in examples])
         targets = self.tokenizer.encode([example.target or "" for example in examples])
-        encoded = []
+        encoded, special = [], self.tokenizer.special
         for example, source, target in zip(examples, sources, targets, strict=True):
-            labels = [*target, EOS]
             if self.architecture == "full":
-                encoded.append(Encoded(np.array([BOS, *target]), np.array(labels), np.array(source), example=example))
+                tokens, labels = special.written(target)
+                encoded.append(Encoded(np.array(tokens), np.array(labels), np.array(source), example=example))
             else:
-                unscored = [IGNORE] * (len(source) - 1)
-                encoded.append(Encoded(np.array(source + target), np.array(unscored + labels), example=example))
+                labels = [IGNORE] * (len(source) - 1) + [*target, special.eos]
+                encoded.append(Encoded(np.array(source + target), np.array(labels), example=example))
         return encoded
 
     def truncate(self, item: Encoded) -> Encoded:
@@ -95,7 +94,7 @@ class Translation(GenerativeTask):
         given = _given_length(item.labels)
         source = item.tokens[:given]
         if given > self.prompt_length:
-            source = np.append(source[: self.prompt_length - 1], SEP)
+            source = np.append(source[: self.prompt_length - 1], self.tokenizer.special.sep)
         tokens = np.append(source, item.tokens[given:])
         labels = np.append(np.full(len(source) - 1, IGNORE), item.labels[given - 1 :])
         return replace(item, tokens=tokens[: self.max_length], labels=labels[: self.max_length])
@@ -131,8 +130,10 @@ class Translation(GenerativeTask):
         return self.answer([self._fit(ids) for ids in self._given(texts)])
 
     def _given(self, texts: Sequence[str]) -> list[list[int]]:
-        end = EOS if self.architecture == "full" else SEP
-        return [[BOS, *ids, end] for ids in self.tokenizer.encode(texts)]
+        special, sources = self.tokenizer.special, self.tokenizer.encode(texts)
+        if self.architecture == "full":
+            return [special.whole(ids) for ids in sources]
+        return [[*special.begin, *ids, special.sep] for ids in sources]
 
     def _given_of(self, batch: Batch) -> list[list[int]]:
         if batch.source is not None and batch.source_mask is not None:
@@ -142,7 +143,8 @@ class Translation(GenerativeTask):
 
     def _fit(self, given: list[int]) -> list[int]:
         if self.truncates and len(given) > self.prompt_length:
-            return [*given[: self.prompt_length - 1], given[-1]]
+            end = len(self.tokenizer.special.end) if self.architecture == "full" else 1
+            return given[: self.prompt_length - end] + given[len(given) - end :]
         return given
 
 

@@ -129,6 +129,7 @@ class CheckpointFacts(L.Callback):
         self._facts = {
             "config": config,
             "tokenizer": task.tokenizer.to_json(),
+            "special_tokens": task.tokenizer.special.as_plain(),
             "corpus": task.corpus.as_plain(),
         }
 
