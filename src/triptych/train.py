@@ -27,6 +27,7 @@ from safetensors.torch import save_model
 from triptych import signals
 from triptych.accounting import count_parameters, training_flops
 from triptych.assembly import check_grid, check_network, complete, make_data_module, make_task, measure, train_tokenizer
+from triptych.choices import check_model_choice
 from triptych.config import ConfigError, RunError, TrainConfig, build, check, check_keys
 from triptych.data import Corpus, DataModule, Example, Splits, sha256
 from triptych.durable import replacing, write_text
@@ -229,6 +230,7 @@ def check_before_data(config: DictConfig) -> None:
         ConfigError: what is wrong.
     """
     check_keys(config, TrainConfig)
+    check_model_choice(config)
     check_grid(config)
     check_network(config)
     check(config, "data")
