@@ -90,8 +90,16 @@ def test_names_that_scripts_rely_on() -> None:
 
 @pytest.mark.parametrize("group", ["optimizer", "scheduler", "tokenizer"])
 def test_every_option_of_a_group_builds(group: str) -> None:
-    for option in options(group):
+    for option in options(group) - {"pretrained"}:  # needs a folder
         build(composed(f"{group}={option}"), group)
+
+
+def test_a_pretrained_tokenizer_needs_a_folder_with_one(tmp_path: Path) -> None:
+    for folder, message in ((tmp_path / "nowhere", "no such folder"), (tmp_path, "no tokenizer; looked for")):
+        with pytest.raises(ConfigError, match=rf"tokenizer\.dir={folder}: {message}"):
+            build(composed("tokenizer=pretrained", f"tokenizer.dir={folder}"), "tokenizer")
+    with pytest.raises(ConfigError, match=r"tokenizer\.dir"):
+        build(composed("tokenizer=pretrained"), "tokenizer")
 
 
 @pytest.mark.parametrize("position", ["none", "learned", "sinusoidal", "rotary", "relative"])

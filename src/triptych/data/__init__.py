@@ -8,6 +8,7 @@ from triptych.data.labelled_text import LabelledText
 from triptych.data.loading import DataModule
 from triptych.data.parallel_text import ParallelText
 from triptych.data.plain_text import PlainText
+from triptych.data.pretrained_tokenizer import Pretrained
 from triptych.data.tokenizers import BytePairs, Bytes, Characters, SpecialTokens, Tokenizer, TrainableTokenizer
 from triptych.data.windows import Windows
 
@@ -28,6 +29,7 @@ __all__ = [
     "LabelledText",
     "ParallelText",
     "PlainText",
+    "Pretrained",
     "SpecialTokens",
     "Splits",
     "Tokenizer",

@@ -1,0 +1,441 @@
+"""The tokenizer files of a Hugging Face folder, read and written by the ``tokenizers`` library alone.
+
+No code of a folder is run (``auto_map``), and no pickle is read.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
+
+from triptych.data.files import read_lines, read_text
+from triptych.data.sentencepiece import Kind, Piece, SentencePieceModel
+from triptych.data.tokenizers import SpecialTokens, Tokenizer
+from triptych.durable import write_text
+
+NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+FILES = (
+    ("tokenizer.json",),
+    ("vocab.txt",),
+    ("vocab.json", "merges.txt"),
+    ("spiece.model",),
+    ("tokenizer.model",),
+)
+"""What a tokenizer may be made of; the first that is there is read."""
+
+
+class Pretrained:
+    """The tokenizer of a Hugging Face folder: it is read, not trained.
+
+    Args:
+        dir: the folder.
+
+    Raises:
+        ValueError: no such folder, or what ``read_tokenizer`` says of it.
+    """
+
+    def __init__(self, *, dir: str) -> None:
+        folder = Path(dir)
+        if not folder.is_dir():
+            raise ValueError(f"tokenizer.dir={dir}: no such folder ({folder.resolve()})")
+        try:
+            self._tokenizer = read_tokenizer(folder)
+        except ValueError as error:  # it begins with the folder
+            raise ValueError(f"tokenizer.dir={error}") from None
+
+    def train(self, texts: Iterable[str]) -> Tokenizer:
+        """The tokenizer; it does not depend on the texts."""
+        return self._tokenizer
+
+
+def read_tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer of a Hugging Face folder: BERT's, RoBERTa's, GPT-2's, T5's, BART's, Pegasus', LLaMA's, or any
+    other that ``tokenizer.json`` describes.
+
+    ``begin`` and ``end`` are what the folder's tokenizer puts around a text. A special token that the folder does not
+    name is the nearest that it does: cls or else eos for bos; sep for eos; eos for sep and pad. A folder by
+    ``write_tokenizer`` says them all.
+
+    Args:
+        folder: with ``tokenizer.json``, or else ``vocab.txt`` (word pieces), ``vocab.json`` and ``merges.txt`` (byte
+            pairs), ``spiece.model`` or ``tokenizer.model`` (SentencePiece); ``tokenizer_config.json``,
+            ``special_tokens_map.json``, ``added_tokens.json`` and ``config.json`` are read where they are there.
+
+    Raises:
+        ValueError: no tokenizer, or files that contradict themselves or one another; with the file.
+    """
+    settings = _Settings.read(folder)
+    try:
+        backend = _BACKENDS[settings.path.name](settings)
+        backend.no_truncation()
+        backend.no_padding()
+        special = _special_tokens(backend, settings, _add_tokens(backend, settings))
+        backend.encode("\U0010ffff")  # fails where there is no token for the unknown
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the library raises nothing finer, and when it panics no Exception
+        message = str(error)
+        if not (isinstance(error, ValueError) and message.startswith(str(folder))):
+            message = f"{settings.path}: it, or a file beside it, is not as it should be ({message})"
+        raise ValueError(message.splitlines()[0]) from None
+    ids = sorted(backend.get_vocab().values())
+    if ids != list(range(len(ids))):
+        raise ValueError(f"{settings.path}: {len(ids)} tokens, but their ids are not those from 0 to {len(ids) - 1}")
+    backend.post_processor = None
+    _keep_out_of_text(backend)
+    return Tokenizer(backend, special)
+
+
+def write_tokenizer(
+    tokenizer: Tokenizer,
+    folder: Path,
+    *,
+    begin: Sequence[int] | None = None,
+    end: Sequence[int] | None = None,
+    model_max_length: int,
+) -> None:
+    """Writes ``tokenizer.json``, ``tokenizer_config.json`` and ``special_tokens_map.json``, for ``AutoTokenizer`` of
+    transformers and for ``read_tokenizer``.
+
+    Args:
+        tokenizer: what to write.
+        folder: where; it is there.
+        begin: ids that ``AutoTokenizer`` puts before a text; None: ``special.begin``.
+        end: ids that it puts after a text; None: ``special.end``.
+        model_max_length: the most tokens that the model reads.
+
+    Raises:
+        RunError: a file cannot be written.
+    """
+    special = tokenizer.special
+    backend = tokenizers.Tokenizer.from_str(tokenizer.to_json())
+    before = [(_name(backend, i), i) for i in (special.begin if begin is None else begin)]
+    after = [(_name(backend, i), i) for i in (special.end if end is None else end)]
+    backend.post_processor = processors.TemplateProcessing(
+        single=[*(name for name, _ in before), "$A", *(name for name, _ in after)],
+        special_tokens=[*dict(before + after).items()],
+    )
+    ids = {name: getattr(special, name.removesuffix("_token"), None) for name in NAMES}
+    names = {name: _name(backend, i) for name, i in ids.items() if i is not None}
+    if before:
+        names["cls_token"] = before[0][0]
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",  # the families' own classes rebuild parts of tokenizer.json
+        "model_input_names": ["input_ids", "attention_mask"],
+        "model_max_length": model_max_length,
+        "clean_up_tokenization_spaces": False,
+        **names,
+        "triptych": special.as_plain(),
+    }
+    write_text(folder / "tokenizer.json", backend.to_str(pretty=True))
+    write_text(folder / "tokenizer_config.json", json.dumps(settings, indent=2, ensure_ascii=False))
+    write_text(folder / "special_tokens_map.json", json.dumps(names, indent=2, ensure_ascii=False))
+
+
+@dataclass(frozen=True)
+class _Family:
+    """What the class of a tokenizer knows, and its folder need not say.
+
+    Attributes:
+        names: of special tokens, where the vocabulary has them.
+        begin: the special token before a text; None: there is none.
+        end: the special token after a text; None: there is none.
+        start: what the decoder of the full model reads first.
+    """
+
+    names: Mapping[str, str]
+    begin: str | None = None
+    end: str | None = None
+    start: str = "bos_token"
+
+
+_BERT = {name: f"[{name.removesuffix('_token').upper()}]" for name in NAMES[2:]}
+_T5 = {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
+_ROBERTA = {**_T5, "bos_token": "<s>", "cls_token": "<s>", "sep_token": "</s>", "mask_token": "<mask>"}
+_FAMILIES = {
+    "bert": _Family(_BERT, begin="cls_token", end="sep_token"),
+    "roberta": _Family(_ROBERTA, begin="cls_token", end="sep_token"),
+    "bart": _Family(_ROBERTA, begin="cls_token", end="sep_token", start="eos_token"),
+    "gpt2": _Family(dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")),
+    "t5": _Family(_T5, end="eos_token", start="pad_token"),
+    "pegasus": _Family({**_T5, "mask_token": "<mask_2>"}, end="eos_token", start="pad_token"),
+    "llama": _Family({"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}, begin="bos_token"),
+}
+_NO_FAMILY = _Family({})
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """What the files of a folder say, but for the vocabulary.
+
+    Attributes:
+        path: the vocabulary.
+        tokenizer: ``tokenizer_config.json``, and if it is an older one ``special_tokens_map.json`` over it.
+        added: ids of the tokens in ``added_tokens.json``.
+        model: ``config.json``.
+        family: what the files need not say.
+    """
+
+    path: Path
+    tokenizer: dict[str, Any]
+    added: dict[str, Any]
+    model: dict[str, Any]
+    family: _Family
+
+    @classmethod
+    def read(cls, folder: Path) -> "_Settings":
+        path = folder / _files(folder)[0]
+        config, names, added, model = (
+            _read_object(folder / f"{name}.json")
+            for name in ("tokenizer_config", "special_tokens_map", "added_tokens", "config")
+        )
+        kind = str(config.get("tokenizer_class")).removesuffix("Fast").removesuffix("Tokenizer").lower()
+        by_file = {"vocab.txt": "bert", "vocab.json": "gpt2", "spiece.model": "t5", "tokenizer.model": "llama"}
+        known = [k for k in (kind, str(model.get("model_type")), by_file.get(path.name)) if k in _FAMILIES]
+        said = config if "added_tokens_decoder" in config else {**config, **names}
+        return cls(path, said, added, model, _FAMILIES[known[0]] if known else _Family({}))
+
+    def model_id(self, key: str, backend: tokenizers.Tokenizer) -> int | None:
+        """A token's id in ``config.json`` (the first, where it lists several); None: it says none that there is."""
+        value = self.model.get(key)
+        i = value[0] if isinstance(value, list) and value else value
+        return i if isinstance(i, int) and 0 <= i < backend.get_vocab_size() else None
+
+    def token(self, said: Any) -> AddedToken:
+        """A token as these files write it: its text, or its text and its flags."""
+        try:
+            if isinstance(said, str):
+                return AddedToken(said, normalized=False)
+            flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
+            return AddedToken(said["content"], **{flag: said[flag] for flag in flags if flag in said})
+        except (KeyError, TypeError):
+            raise ValueError(f"{self.path.parent / 'tokenizer_config.json'}: {said!r} is not a token") from None
+
+
+def _files(folder: Path) -> tuple[str, ...]:
+    for files in FILES:
+        if all((folder / name).is_file() for name in files):
+            return files
+    raise ValueError(f"{folder}: no tokenizer; looked for {', '.join(' with '.join(files) for files in FILES)}")
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; an empty one if there is no such file."""
+    if not path.is_file():
+        return {}
+    try:
+        content = json.loads(read_text(path))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}, line {error.lineno}: not JSON ({error.msg})") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: expected an object, got {type(content).__name__}")
+    return content
+
+
+def _from_json(settings: _Settings) -> tokenizers.Tokenizer:
+    state = _read_object(settings.path)
+    backend = tokenizers.Tokenizer.from_str(json.dumps(state))
+    for token in state["added_tokens"]:
+        if backend.token_to_id(token["content"]) != token["id"]:  # the library numbers it as it likes
+            raise ValueError(f"{settings.path}: added token {token['content']!r} cannot have id {token['id']}")
+    return backend
+
+
+def _word_pieces(settings: _Settings) -> tokenizers.Tokenizer:
+    """As BERT reads: Devlin et al. 2019."""
+    vocabulary: dict[str, int] = {}
+    for i, token in enumerate(read_lines(settings.path)):
+        if vocabulary.setdefault(token, i) != i:
+            raise ValueError(f"{settings.path}, line {i + 1}: {token!r} stands in line {vocabulary[token] + 1} already")
+    unk = settings.token(settings.tokenizer.get("unk_token") or "[UNK]").content
+    backend = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=unk))
+    backend.normalizer = normalizers.BertNormalizer(
+        lowercase=settings.tokenizer.get("do_lower_case", True),
+        strip_accents=settings.tokenizer.get("strip_accents"),
+        handle_chinese_chars=settings.tokenizer.get("tokenize_chinese_chars", True),
+    )
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece()
+    return backend
+
+
+def _byte_pairs(settings: _Settings) -> tokenizers.Tokenizer:
+    """As GPT-2 reads: Radford et al. 2019, section 2.2."""
+    vocabulary, path = _read_object(settings.path), settings.path.with_name("merges.txt")
+    merges = []
+    for number, line in enumerate(read_lines(path), 1):
+        if line.startswith("#version") and number == 1:
+            continue
+        left, _, right = line.partition(" ")
+        if not {left, right, left + right} <= vocabulary.keys():
+            raise ValueError(f"{path}, line {number}: {line!r} is not a pair of tokens that makes a third")
+        merges.append((left, right))
+    backend = tokenizers.Tokenizer(models.BPE(vocabulary, merges))
+    add_prefix_space = settings.tokenizer.get("add_prefix_space", False)
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
+    backend.decoder = decoders.ByteLevel()
+    return backend
+
+
+def _sentencepiece(settings: _Settings) -> tokenizers.Tokenizer:
+    """As T5, Pegasus and LLaMA read: the first two have tokens that their files lack."""
+    model = SentencePieceModel.read(settings.path)
+    pieces = model.pieces
+    if settings.family is _FAMILIES["t5"]:
+        hidden = [f"<extra_id_{i}>" for i in range(settings.tokenizer.get("extra_ids", 100))]
+        pieces = [*pieces, *(Piece(text, kind=Kind.CONTROL) for text in reversed(hidden))]
+    elif settings.family is _FAMILIES["pegasus"]:  # after <pad> and </s>
+        hidden = ["<mask_1>", "<mask_2>", *(f"<unk_{i}>" for i in range(2, 103))]
+        pieces = [*pieces[:2], *(Piece(text, kind=Kind.CONTROL) for text in hidden), *pieces[2:]]
+    return replace(model, pieces=pieces).backend()
+
+
+_BACKENDS = {
+    "tokenizer.json": _from_json,
+    "vocab.txt": _word_pieces,
+    "vocab.json": _byte_pairs,
+    "spiece.model": _sentencepiece,
+    "tokenizer.model": _sentencepiece,
+}
+
+
+def _add_tokens(backend: tokenizers.Tokenizer, settings: _Settings) -> dict[str, int]:
+    """Adds what the vocabulary lacks, and makes special what the settings call special.
+
+    Returns:
+        the id of each special token that has a role.
+    """
+    said, folder = settings.tokenizer, settings.path.parent
+    added = {int(i): token for i, token in said.get("added_tokens_decoder", {}).items()}
+    added |= {i: text for text, i in settings.added.items()}
+    for i in sorted(added):
+        if _add(backend, settings.token(added[i])) != i:
+            raise ValueError(f"{folder}: added token {added[i]!r} cannot have id {i}")
+    roles = {}
+    for role in NAMES:
+        default = settings.family.names.get(role)
+        if default is None or backend.token_to_id(default) is None:
+            default_id = settings.model_id(f"{role}_id", backend)
+            default = None if default_id is None else backend.id_to_token(default_id)
+        name = said.get(role, default)
+        if name is not None:
+            roles[role] = _add(backend, settings.token(name), special=True)
+    for key in ("additional_special_tokens", "extra_special_tokens"):
+        others = said.get(key) or []
+        for other in others.values() if isinstance(others, dict) else others:
+            _add(backend, settings.token(other), special=True)
+    return roles
+
+
+def _add(backend: tokenizers.Tokenizer, token: AddedToken, special: bool = False) -> int:
+    """Adds a token, unless it is one already; then it may still become special.
+
+    Returns:
+        its id.
+    """
+    known = {known.content: known for known in backend.get_added_tokens_decoder().values()}
+    token = known.get(token.content, token)
+    token.special = token.special or special
+    backend.add_tokens([token])
+    i = backend.token_to_id(token.content)
+    assert i is not None
+    return i
+
+
+def _special_tokens(backend: tokenizers.Tokenizer, settings: _Settings, roles: Mapping[str, int]) -> SpecialTokens:
+    folder, said, family = settings.path.parent, settings.tokenizer, settings.family
+    if "triptych" in said:
+        special = SpecialTokens.from_plain(said["triptych"])
+        for value in special.as_plain().values():
+            for i in value if isinstance(value, list) else [value]:
+                if i is not None and backend.id_to_token(i) is None:
+                    raise ValueError(f"{folder / 'tokenizer_config.json'}: triptych: there is no token of id {i}")
+        return special
+    eos = roles.get("eos_token", roles.get("sep_token"))
+    if eos is None:
+        raise ValueError(f"{folder}: tokenizer_config.json names neither eos_token nor sep_token")
+    bos = roles.get("bos_token", roles.get("cls_token", eos))
+    unk = roles["unk_token"] if "unk_token" in roles else _unknown(backend)
+    if settings.path.name == "tokenizer.json":
+        begin, end = _surroundings(backend, settings.path, eos)
+    else:
+        has_begin = said.get("add_bos_token", family.begin is not None)
+        has_end = said.get("add_eos_token", family.end is not None)
+        begin = (roles.get(family.begin or "", bos),) if has_begin else ()
+        end = (roles.get(family.end or "", eos),) if has_end else ()
+    start = settings.model_id("decoder_start_token_id", backend)
+    is_full = settings.model.get("is_encoder_decoder", family.start != "bos_token")
+    hidden = {token: i for token, i in backend.get_vocab().items() if re.fullmatch(r"<extra_id_\d+>", token)}
+    return SpecialTokens(
+        bos=bos,
+        eos=eos,
+        sep=roles.get("sep_token", eos),
+        start=roles.get(family.start, bos) if start is None else start,
+        pad=roles.get("pad_token", eos),
+        unk=None if unk in (bos, eos) else unk,  # GPT-2's: it knows all bytes
+        mask=roles.get("mask_token"),
+        begin=begin,
+        end=end,
+        target_begin=begin if is_full else (),  # its labels are texts like others
+        sentinels=tuple(hidden[token] for token in sorted(hidden, key=lambda token: int(token[10:-1]))),
+    )
+
+
+def _unknown(backend: tokenizers.Tokenizer) -> int | None:
+    """What the model itself makes of what it does not know."""
+    model = json.loads(backend.to_str())["model"]
+    name, i = model.get("unk_token"), model.get("unk_id")
+    return i if name is None else backend.token_to_id(name)
+
+
+def _surroundings(backend: tokenizers.Tokenizer, path: Path, eos: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """What a tokenizer puts before and after a text, seen at a text of one token."""
+    encoding = backend.encode(_name(backend, eos))
+    for token, i in zip(encoding.tokens, encoding.ids, strict=True):
+        if backend.id_to_token(i) != token:
+            what = "no" if backend.id_to_token(i) is None else "another"
+            raise ValueError(f"{path}: the post-processor puts {token!r} as {i}, which is {what} token")
+    text = encoding.special_tokens_mask.index(0)
+    return tuple(encoding.ids[:text]), tuple(encoding.ids[text + 1 :])
+
+
+def _name(backend: tokenizers.Tokenizer, i: int) -> str:
+    name = backend.id_to_token(i)
+    if name is None:
+        raise ValueError(f"the tokenizer has no token of id {i}")
+    return name
+
+
+def _keep_out_of_text(backend: tokenizers.Tokenizer) -> None:
+    """Sees to it that no text becomes a special token.
+
+    ``encode_special_tokens`` alone does not where the model itself has special tokens among its words, as T5's has
+    "</s>". These are cut after their first character wherever they stand in a text.
+    """
+    vocabulary = backend.get_vocab(with_added_tokens=False)
+    words = []
+    for token in backend.get_added_tokens_decoder().values():
+        name = token.content
+        if token.special and len(name) > 1 and name in vocabulary:
+            is_word = vocabulary[name] in [piece.id for piece in backend.model.tokenize(name)]
+            if is_word and any(name in part for text in (name, f"a{name}a") for part in _parts(backend, text)):
+                words.append(name)
+    if words:
+        places = "|".join(f"{re.escape(name[0])}(?={re.escape(name[1:])})" for name in words)
+        cut = pre_tokenizers.Split(Regex(places), "merged_with_previous")
+        before = backend.pre_tokenizer
+        backend.pre_tokenizer = cut if before is None else pre_tokenizers.Sequence([before, cut])
+
+
+def _parts(backend: tokenizers.Tokenizer, text: str) -> list[str]:
+    """What of a text the model sees at a time."""
+    if backend.normalizer is not None:
+        text = backend.normalizer.normalize_str(text)
+    if backend.pre_tokenizer is None:
+        return [text]
+    return [part for part, _ in backend.pre_tokenizer.pre_tokenize_str(text)]
