@@ -45,10 +45,8 @@ class Bert(Family):
         "classification": {"head.dense": "bert.pooler.dense", "head.output": "classifier"},
         "tagging": {"head.output": "classifier"},
     }
-    copies = {
-        "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
-        "cls.predictions.decoder.bias": "cls.predictions.bias",
-    }
+    copies = {"cls.predictions.decoder.bias": "cls.predictions.bias"}
+    tied_copies = {"cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight"}
     buffers = (r"bert\.embeddings\.position_ids",)
     other_heads = (r"bert\.pooler\..*", r"cls\..*", r"classifier\..*", r"qa_outputs\..*")
 
@@ -58,12 +56,12 @@ class Bert(Family):
         config.expect("is_decoder", False, [False])
         activation = config.activation("hidden_act", "gelu")
         return {
-            "shape.d_model": config["hidden_size"],
-            "shape.num_layers": config["num_hidden_layers"],
-            "shape.num_heads": config["num_attention_heads"],
-            "shape.d_ff": config["intermediate_size"],
-            "shape.vocab_size": config["vocab_size"],
-            "shape.max_length": config["max_position_embeddings"],
+            "shape.d_model": config.size("hidden_size"),
+            "shape.num_layers": config.size("num_hidden_layers"),
+            "shape.num_heads": config.size("num_attention_heads"),
+            "shape.d_ff": config.size("intermediate_size"),
+            "shape.vocab_size": config.size("vocab_size"),
+            "shape.max_length": config.size("max_position_embeddings"),
             "block.norm_eps": config.get("layer_norm_eps", 1e-12),
             "block.norm_position": "post",
             "block.embed_norm": True,

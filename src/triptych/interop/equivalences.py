@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from triptych.interop.family import Settings
-from triptych.nn import sinusoids
+from triptych.nn import RopeScaling, sinusoids
 
 State = dict[str, Tensor]
 """Weights by our names; tied ones under each of their names."""
@@ -30,6 +30,7 @@ def canonical(model: Mapping[str, Any]) -> Settings:
             "qk_scale": options["qk_scale"] or head_dim**-0.5,
             "qkv_bias": options["bias"] if options["qkv_bias"] is None else options["qkv_bias"],
             "windows": [windows[i % len(windows)] for i in range(options["num_layers"])],
+            "rope_scaling": rope_scaling(model, stack),
         }
         acts = {
             "learned": ("max_length", "first_position"),
@@ -38,6 +39,7 @@ def canonical(model: Mapping[str, Any]) -> Settings:
             "relative": ("relative_buckets", "relative_max_distance"),
         }
         idle = {key for keys in acts.values() for key in keys} - set(acts.get(options["position"], ()))
+        idle |= {key for key in options if key.startswith("rope_scaling.")}
         found = {key: value for key, value in found.items() if not key.startswith(f"{stack}.")}
         found |= {f"{stack}.{key}": value for key, value in options.items() if key not in idle}
     if found["head.transform"] == "none":
@@ -47,15 +49,23 @@ def canonical(model: Mapping[str, Any]) -> Settings:
     return found
 
 
+def rope_scaling(model: Mapping[str, Any], stack: str) -> RopeScaling | None:
+    """The scaling of rotary frequencies that a flat ``model`` node has in a stack."""
+    key = f"{stack}.rope_scaling."
+    given = {name.removeprefix(key): value for name, value in model.items() if name.startswith(key)}
+    given.pop("_target_", None)
+    return RopeScaling(**given) if given else None
+
+
 def stacks_of(model: Mapping[str, Any]) -> list[str]:
     """The stacks that a flat ``model`` node has."""
     return [stack for stack in ("encoder", "decoder") if f"{stack}.d_model" in model]
 
 
 def differences(mine: Settings, theirs: Settings) -> dict[str, tuple[Any, Any]]:
-    """The settings in which two canonical models differ, with both values."""
-    keys = dict.fromkeys((*mine, *theirs))
-    return {key: (mine.get(key), theirs.get(key)) for key in keys if mine.get(key) != theirs.get(key)}
+    """The settings in which two canonical models differ, with both values. What acts in one of them alone is left out,
+    since another setting says so, such as ``position`` of ``rope_theta``."""
+    return {key: (my, theirs[key]) for key, my in mine.items() if key in theirs and my != theirs[key]}
 
 
 def absorb(state: State, mine: Settings, theirs: Settings) -> list[str]:
@@ -74,12 +84,8 @@ def absorb(state: State, mine: Settings, theirs: Settings) -> list[str]:
     for key, (my, their) in differences(mine, theirs).items():
         stack, _, name = key.rpartition(".")
         match name, my, their:
-            case (
-                ("tie_output", True, False)
-                | ("max_length", None, _)
-                | ("bias", "trained" | "fixed", "trained" | "fixed")
-            ):
-                pass  # of a tied pair, the state has both; a table of sinusoids is as long as wanted
+            case ("tie_output", True, False) | ("bias", "trained" | "fixed", "trained" | "fixed"):
+                pass  # of a tied pair, the state has both
             case "scale_embedding", True, False if not theirs["tie_output"]:
                 state["embedding.tokens.weight"] = state["embedding.tokens.weight"] * width**0.5
             case "num_token_types", 0, number:
@@ -87,18 +93,18 @@ def absorb(state: State, mine: Settings, theirs: Settings) -> list[str]:
             case "position", "sinusoidal", "learned":
                 rows = theirs[f"{stack}.max_length"] + mine[f"{stack}.first_position"]
                 state[f"{stack}.positions"] = sinusoids(rows, theirs[f"{stack}.d_model"])
-            case "first_position", 0, rows if theirs[f"{stack}.position"] == "learned":
-                if f"{stack}.positions" in state:
-                    table = state[f"{stack}.positions"]
-                    state[f"{stack}.positions"] = torch.cat((table.new_zeros(rows, table.shape[1]), table))
-            case "first_position", rows, 0 if theirs[f"{stack}.position"] == "learned":
-                state[f"{stack}.positions"] = state[f"{stack}.positions"][rows:]
+            case "first_position", int(), int() if f"{stack}.positions" in state:
+                table = state[f"{stack}.positions"][my:]
+                state[f"{stack}.positions"] = torch.cat((table.new_zeros(their, table.shape[1]), table))
             case (("bias" | "qkv_bias"), False, True):
                 endings = (".q", ".k", ".v") if name == "qkv_bias" else (".o", ".up", ".gate", ".down")
                 for weight in [n for n in state if n.startswith(stack) and n.removesuffix(".weight").endswith(endings)]:
                     state[weight.replace(".weight", ".bias")] = torch.zeros(len(state[weight]))
             case "bias", "none", "trained" | "fixed":
                 state["head.output.bias"] = torch.zeros(len(state["head.output.weight"]))
+            case "num_kv_heads", _, heads if heads % my == 0:
+                for n in [n for n in state if n.startswith(stack) and ("attention.k." in n or "attention.v." in n)]:
+                    state[n] = torch.cat([head for head in state[n].chunk(my) for _ in range(heads // my)])
             case "qk_scale", _, _:
                 for q in [n for n in state if n.startswith(stack) and ".q." in n]:
                     state[q] = state[q] * (my / their)

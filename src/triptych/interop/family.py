@@ -23,6 +23,9 @@ ACTIVATIONS = {
 }
 """Hugging Face's names of activations, and ours."""
 
+TOKEN_TASKS = ("language_modeling", "translation", "denoising")
+"""The tasks that a causal language model is for; the first is the one of an imported one."""
+
 THEIR_ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_tanh": "gelu_new", "silu": "silu"}
 
 
@@ -39,6 +42,7 @@ class Family(ABC):
         prefix: of the names of the body, which files of a bare model lack.
         transposed: endings of the modules whose weights are [in, out].
         copies: by name, the tensor that it repeats in some files, or stands for.
+        tied_copies: the same, where the output layer is the token table.
         buffers: patterns of names in old files that are no weights.
         other_heads: patterns of names that belong to other heads than the one that is read.
     """
@@ -51,6 +55,7 @@ class Family(ABC):
     prefix: ClassVar[str]
     transposed: ClassVar[tuple[str, ...]] = ()
     copies: ClassVar[Mapping[str, str]] = {}
+    tied_copies: ClassVar[Mapping[str, str]] = {}
     buffers: ClassVar[tuple[str, ...]] = ()
     other_heads: ClassVar[tuple[str, ...]] = ()
 
@@ -135,6 +140,17 @@ class TheirConfig:
             raise ConfigError(f"{self.place}: {key} is missing")
         return self.values[key]
 
+    def size(self, key: str) -> int:
+        """A number of things, which must be there.
+
+        Raises:
+            ConfigError: it is not, or is no number of things.
+        """
+        value = self[key]
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ConfigError(f"{self.place}: {key}={value}; expected a whole number of at least 1")
+        return value
+
     def get(self, key: str, default: Any) -> Any:
         """The value of a key, or what the published files mean when it is not there."""
         return self.values.get(key, default)
@@ -145,9 +161,9 @@ class TheirConfig:
         Raises:
             ConfigError: it is none of ours.
         """
-        theirs = self[key] if default is None else self.get(key, default)
+        theirs = str(self[key] if default is None else self.get(key, default))
         if theirs not in ACTIVATIONS:
-            raise ConfigError(f"{self.place}: {key}={theirs}{suggestion(str(theirs), list(ACTIVATIONS))}")
+            raise ConfigError(f"{self.place}: {key}={theirs}{suggestion(theirs, list(ACTIVATIONS))}")
         return ACTIVATIONS[theirs]
 
     def expect(self, key: str, default: Any, valid: Collection[Any]) -> None:

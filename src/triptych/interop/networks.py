@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from hydra import compose, initialize_config_module
 from hydra.core.config_store import ConfigStore
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, ValidationError
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -21,6 +21,7 @@ from triptych.durable import replacing, write_text
 from triptych.interop.bert import Bert
 from triptych.interop.equivalences import absorb, canonical, differences
 from triptych.interop.family import Family, Settings, TheirConfig
+from triptych.interop.gpt2 import Gpt2
 from triptych.interop.roberta import Roberta
 from triptych.interop.tensors import FILE, Renamed, Tensors, listed, read_json, to_ours, to_theirs
 from triptych.nn import Network
@@ -28,7 +29,7 @@ from triptych.resume import flat
 
 log = logging.getLogger("triptych")
 
-FAMILIES: tuple[Family, ...] = (Bert(), Roberta())
+FAMILIES: tuple[Family, ...] = (Bert(), Roberta(), Gpt2())
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +63,9 @@ def read_network(folder: str | Path, task: str | None = None, *, new_head: bool 
     place = Path(folder) / "config.json"
     config = TheirConfig(read_json(place), str(place))
     kinds = {family.model_type: family for family in FAMILIES}
-    kind = config["model_type"]
+    kind = str(config["model_type"])
     if kind not in kinds:
-        raise ConfigError(f"{place}: model_type={kind}{suggestion(str(kind), list(kinds))}")
+        raise ConfigError(f"{place}: model_type={kind}{suggestion(kind, list(kinds))}")
     family = kinds[kind]
     class_name = (config.get("architectures", None) or [next(iter(family.classes.values()))])[0]
     task = task or family.task_of(class_name) or next(iter(family.classes))
@@ -72,12 +73,16 @@ def read_network(folder: str | Path, task: str | None = None, *, new_head: bool 
         raise ConfigError(f"task={task} with {place}: expected one of {', '.join(family.classes)}")
     tensors = Renamed(Tensors(place.parent), family)
     labels = () if family.predicts_tokens(task) else config.labels
-    num_outputs = len(labels) or config["vocab_size"]
-    ours = configuration(family.architecture, task, family.settings(config, tensors), num_outputs)
-    network: Network = build(ours, "model")
-    is_tied = bool(ours.model.tie_output)
-    state = dict(network.named_parameters(remove_duplicate=False))
-    found = to_ours(family, task, config, tensors, state, is_tied=is_tied, new_head=new_head)
+    num_outputs = len(labels) or config.size("vocab_size")
+    settings = family.settings(config, tensors)
+    try:
+        ours = configuration(family.architecture, task, settings, num_outputs)
+        network: Network = build(ours, "model")
+    except ConfigError as error:
+        raise ConfigError(f"{place}: {error}") from None
+    is_tied = ours.block.tie_output  # of the folder; with classes for outputs, the network itself ties nothing
+    parameters = dict(network.named_parameters())
+    found = to_ours(family, task, config, tensors, parameters, is_tied=is_tied, new_head=new_head)
     network.load_state_dict(found.state, strict=False)  # what is missing was refused, is tied, or is a new head
     for names, what in ((found.new, "new"), (found.left_out, "left out, since they belong to another head")):
         if names:
@@ -161,10 +166,16 @@ def configuration(architecture: str, task: str, settings: Settings, num_outputs:
         task: that the head is for.
         settings: by dotted key.
         num_outputs: of the head.
+
+    Raises:
+        ConfigError: a setting of another type.
     """
     config = defaults(architecture, task).copy()
     for key, value in settings.items():
-        OmegaConf.update(config, key, value)
+        try:
+            OmegaConf.update(config, key, value, merge=False)
+        except ValidationError as error:
+            raise ConfigError(f"{key}={value}: {str(error).splitlines()[0]}") from None
     config.model.head.num_outputs = num_outputs
     choose_head(config)
     return config

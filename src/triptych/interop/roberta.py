@@ -30,10 +30,8 @@ class Roberta(Bert):
         "classification": {"head.dense": "classifier.dense", "head.output": "classifier.out_proj"},
         "tagging": {"head.output": "classifier"},
     }
-    copies = {
-        "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
-        "lm_head.decoder.bias": "lm_head.bias",
-    }
+    copies = {"lm_head.decoder.bias": "lm_head.bias"}
+    tied_copies = {"lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight"}
     buffers = (r"roberta\.embeddings\.position_ids",)
     other_heads = (r"roberta\.pooler\..*", r"lm_head\..*", r"classifier\..*", r"qa_outputs\..*")
 
@@ -41,7 +39,7 @@ class Roberta(Bert):
         """See ``Family``."""
         first = config.get("pad_token_id", 1) + 1
         return super().settings(config, tensors) | {
-            "shape.max_length": config["max_position_embeddings"] - first,
+            "shape.max_length": config.size("max_position_embeddings") - first,
             "block.first_position": first,
             "heads.tokens.transform": "gelu",
         }

@@ -31,9 +31,12 @@ class Tensors(Mapping[str, Tensor]):
         if (folder / FILE).is_file():
             names = [FILE]
         elif (folder / INDEX).is_file():
-            names = sorted(set(read_json(folder / INDEX).get("weight_map", {}).values()))
-            if any(Path(name).name != name for name in names):
-                raise ConfigError(f"{folder / INDEX}: names files outside of the folder")
+            files = read_json(folder / INDEX).get("weight_map")
+            names = sorted(set(map(str, files.values()))) if isinstance(files, dict) else []
+            outside = [name for name in names if Path(name).name != name]
+            if outside or not names:
+                said = outside[0] if outside else "no file"
+                raise ConfigError(f"{folder / INDEX}: weight_map names {said}; expected files of the folder")
         else:
             others = sorted(file.name for file in folder.glob("*.bin"))
             found = f"; {others[0]} is a pickle, which is never read: save it anew as safetensors" if others else ""
@@ -138,20 +141,18 @@ def to_ours(
         task: whose head is wanted.
         config: of the folder.
         tensors: by their names.
-        ours: the state of our network, for its names and shapes.
-        is_tied: whether the output layer is the token table.
+        ours: the parameters of our network (tied ones once), for their names and shapes.
+        is_tied: whether the folder's output layer is the token table.
         new_head: whether the head may be missing.
 
     Raises:
         ConfigError: missing or unexpected tensors, or shapes that do not fit.
     """
     state, new, missing, used = dict[str, Tensor](), list[str](), list[str](), set[str]()
-    shapes = family.shapes(config)
+    shapes, originals = family.shapes(config), {**family.copies, **(family.tied_copies if is_tied else {})}
     for name, mine in ours.items():
         theirs, part = family.their_name(name, task)
-        if is_tied and name == "head.output.weight":
-            continue
-        copies = [copy for copy, original in family.copies.items() if original == theirs]
+        copies = [copy for copy, original in originals.items() if original == theirs]
         found = next((candidate for candidate in (theirs, *copies) if candidate in tensors), None)
         if found is None:
             if name == "head.output.bias" and not mine.requires_grad:
@@ -163,8 +164,8 @@ def to_ours(
         tensor = tensors[found]
         if family.is_transposed(theirs) and tensor.ndim == 2:
             tensor = tensor.T
-        if part is not None:
-            tensor = tensor.chunk(3)[part]
+        if part is not None and tensor.ndim:
+            tensor = tensor.tensor_split(3)[part]
         is_reshaped = theirs in shapes and tensor.ndim == len(shapes[theirs]) and tensor.numel() == mine.numel()
         if not is_reshaped and tensor.shape != mine.shape:
             was, expected = tuple(tensors[found].shape), tuple(mine.shape)
@@ -176,7 +177,7 @@ def to_ours(
     for name in tensors:
         if name in used or any(re.fullmatch(pattern, name) for pattern in family.buffers):
             continue
-        original = family.copies.get(name)
+        original = originals.get(name)
         if original in used:
             if not torch.equal(tensors[name], tensors[original]):
                 raise ConfigError(f"{name} differs from {original}, though {config.place} says that they are one")
