@@ -23,6 +23,7 @@ from triptych.interop.equivalences import absorb, canonical, differences
 from triptych.interop.family import Family, Settings, TheirConfig
 from triptych.interop.gpt2 import Gpt2
 from triptych.interop.gpt_neo import GptNeo
+from triptych.interop.llama import Llama
 from triptych.interop.roberta import Roberta
 from triptych.interop.tensors import FILE, Renamed, Tensors, listed, read_json, to_ours, to_theirs
 from triptych.nn import Network
@@ -30,7 +31,7 @@ from triptych.resume import flat
 
 log = logging.getLogger("triptych")
 
-FAMILIES: tuple[Family, ...] = (Bert(), Roberta(), Gpt2(), GptNeo())
+FAMILIES: tuple[Family, ...] = (Bert(), Roberta(), Gpt2(), GptNeo(), Llama())
 
 
 @dataclass(frozen=True, slots=True)
