@@ -23,8 +23,8 @@ from triptych.interop import read_network, write_network
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 
-PAD, END = 1, 2
-"""The tokens that fill up and that end, in all small models here."""
+PAD = 1
+"""The token that fills up, in all small models here."""
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,13 @@ def randomized(model: nn.Module, seed: int = 0) -> nn.Module:
     buffers = [(name, buffer) for name, buffer in model.named_buffers() if name.endswith("final_logits_bias")]
     for name, tensor in [*model.named_parameters(), *buffers]:
         noise = torch.randn(tensor.shape, generator=generator)
-        is_matrix = tensor.ndim > 1 and "embed" not in name and "relative" not in name
-        tensor.add_((tensor.shape[-1] ** -0.5 if is_matrix else 0.3) * noise)
+        is_matrix = tensor.ndim > 1 and not any(word in name for word in ("embed", "relative", "wte.", "wpe."))
+        fan_in = tensor.shape[0 if any(word in name for word in ("c_attn.", "c_proj.", "c_fc.")) else -1]
+        tensor.add_((fan_in**-0.5 if is_matrix else 0.3) * noise)
         if any(word in name for word in ("query.", "q_proj.", "SelfAttention.q.", "EncDecAttention.q.")):
             tensor.mul_(2)
+        elif "c_attn." in name:
+            tensor.tensor_split(3, dim=-1)[0].mul_(2)
     return model.eval()
 
 
@@ -148,7 +151,8 @@ def measure(case: Case, folder: Path) -> Measured:
     read = read_network(folder / "theirs")
     network = read.network
     (folder / "ours").mkdir()
-    write_network(folder / "ours", network, read.config, read.task, labels=read.labels)
+    special = {key: model.config.pad_token_id for key in ("pad_token_id",) if model.config.pad_token_id is not None}
+    write_network(folder / "ours", network, read.config, read.task, labels=read.labels, special=special)
     written = type(model).from_pretrained(folder / "ours").eval()
     again = read_network(folder / "ours").network
     imported, exported, losses = [0.0], [0.0], [0.0]
@@ -185,7 +189,8 @@ def loss_distance(model: nn.Module, given: dict[str, Tensor], mine: Tensor) -> f
 
 
 def decoded_alike(case: Case, folder: Path, *, num_beams: int, max_new_tokens: int = 20) -> bool:
-    """Whether greedy or beam search finds the tokens of ``generate``, in float64, prompts of unequal length.
+    """Whether greedy or beam search finds the tokens of ``generate``, in float64, prompts of unequal length. The end
+    token is one that these weights do write.
 
     Args:
         case: the model, which writes.
@@ -199,25 +204,30 @@ def decoded_alike(case: Case, folder: Path, *, num_beams: int, max_new_tokens: i
     model = model.double()
     is_full = network.architecture == "full"
     given = inputs("right" if is_full else "left", is_full=is_full, length=8)
+    prompt = torch.full((3, 1), model.config.decoder_start_token_id) if is_full else given["tokens"]
+    seen = (given["source"], given["source_mask"]) if is_full else (given["mask"],)
+    capacity = prompt.shape[1] + max_new_tokens
+
+    def greedy(end: int) -> list[list[int]]:
+        next_token = network.continuation(*seen, capacity=capacity)
+        return generate(next_token, prompt, end=end, max_new_tokens=max_new_tokens, sampling=Sampling(), generator=None)
+
+    _, end = max((row.index(token), token) for row in greedy(-1) for token in row)
     options = {"max_new_tokens": max_new_tokens, "num_beams": num_beams, "do_sample": False, "use_cache": True}
-    options |= {"eos_token_id": END, "pad_token_id": PAD, "early_stopping": False, "length_penalty": 1.0}
+    options |= {"eos_token_id": end, "pad_token_id": PAD, "early_stopping": False, "length_penalty": 1.0}
     if is_full:
-        start = model.config.decoder_start_token_id
-        options |= {"decoder_start_token_id": start, "forced_eos_token_id": None, "forced_bos_token_id": None}
+        options |= {"decoder_start_token_id": int(prompt[0, 0]), "forced_eos_token_id": None}
+        options |= {"forced_bos_token_id": None}
         their = model.generate(given["source"], attention_mask=given["source_mask"].long(), **options)[:, 1:]
-        prompt = torch.full((3, 1), start)
-        next_token = network.continuation(given["source"], given["source_mask"], capacity=max_new_tokens + 1)
     else:
-        prompt = given["tokens"]
         their = model.generate(prompt, attention_mask=given["mask"].long(), **options)[:, prompt.shape[1] :]
-        next_token = network.continuation(given["mask"], capacity=prompt.shape[1] + max_new_tokens)
     if num_beams == 1:
-        mine = generate(next_token, prompt, end=END, max_new_tokens=max_new_tokens, sampling=Sampling(), generator=None)
+        mine = greedy(end)
     else:
-        search = BeamSearch(num_beams)
-        found = beam_search(next_token, prompt, end=END, max_new_tokens=max_new_tokens, search=search)
+        next_token, search = network.continuation(*seen, capacity=capacity), BeamSearch(num_beams)
+        found = beam_search(next_token, prompt, end=end, max_new_tokens=max_new_tokens, search=search)
         mine = [hypotheses[0].tokens for hypotheses in found]
-    return mine == [row[: row.index(END)] if END in row else row for row in their.tolist()]
+    return mine == [row[: row.index(end)] if end in row else row for row in their.tolist()]
 
 
 def cached_distance(case: Case, folder: Path) -> float:

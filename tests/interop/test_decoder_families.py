@@ -1,0 +1,245 @@
+"""GPT-2's, GPT-Neo's and LLaMA's like, against ``transformers``."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers as hf
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from oracle import PAD, Case, cached_distance, decoded_alike, distance, inputs, measure, ours, randomized, theirs
+from triptych.config import ConfigError, build
+from triptych.interop import read_network, write_network
+from triptych.interop.networks import configuration
+
+PADDING = ("none", "right", "left")
+
+
+def gpt2(head: type, **options: Any) -> Case:
+    small = {"vocab_size": 101, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_inner": 96, "n_positions": 40}
+    config = hf.GPT2Config(**{**small, "layer_norm_epsilon": 1e-2, "num_labels": 3, "pad_token_id": PAD, **options})
+    return Case(f"{head.__name__} {options}", lambda: head(config), PADDING)
+
+
+def gpt_neo(head: type, layers: list[str], **options: Any) -> Case:
+    small = {"vocab_size": 101, "hidden_size": 32, "num_heads": 4, "intermediate_size": 96, "window_size": 5}
+    more = {"max_position_embeddings": 40, "layer_norm_epsilon": 1e-2, "num_labels": 3, "pad_token_id": PAD}
+    types = {"num_layers": len(layers), "attention_types": [[layers, 1]]}
+    config = hf.GPTNeoConfig(**{**small, **more, **types, **options})
+    return Case(f"{head.__name__} {layers} {options}", lambda: head(config), PADDING)
+
+
+def llama(head: type, **options: Any) -> Case:
+    small = {"vocab_size": 101, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 6}
+    more = {"num_key_value_heads": 2, "intermediate_size": 72, "max_position_embeddings": 40, "rms_norm_eps": 1e-2}
+    config = hf.LlamaConfig(**{**small, **more, "num_labels": 3, "pad_token_id": PAD, **options})
+    return Case(f"{head.__name__} {options}", lambda: head(config), PADDING)
+
+
+LINEAR = {"rope_type": "linear", "rope_theta": 100.0, "factor": 3.0}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 50.0,
+    "factor": 4.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 3.0,
+    "original_max_position_embeddings": 8,
+}
+
+LANGUAGE_MODELS = [
+    gpt2(hf.GPT2LMHeadModel),
+    gpt2(hf.GPT2LMHeadModel, n_layer=3, n_inner=None, n_embd=48, n_head=2, activation_function="relu"),
+    gpt2(hf.GPT2LMHeadModel, tie_word_embeddings=False, activation_function="gelu"),
+    gpt_neo(hf.GPTNeoForCausalLM, ["global", "local", "local"]),
+    gpt_neo(hf.GPTNeoForCausalLM, ["local", "global"], window_size=1, activation_function="silu"),
+    llama(hf.LlamaForCausalLM),
+    llama(hf.LlamaForCausalLM, rope_parameters=LINEAR, num_key_value_heads=1, head_dim=None),
+    llama(hf.LlamaForCausalLM, rope_parameters=LLAMA3, tie_word_embeddings=True, num_hidden_layers=3),
+    llama(hf.LlamaForCausalLM, attention_bias=True, mlp_bias=True, hidden_act="gelu_new", num_key_value_heads=4),
+]
+
+CASES = [
+    *LANGUAGE_MODELS,
+    gpt2(hf.GPT2ForSequenceClassification),
+    gpt2(hf.GPT2ForTokenClassification, n_inner=40),
+    gpt_neo(hf.GPTNeoForSequenceClassification, ["local", "global"]),
+    gpt_neo(hf.GPTNeoForTokenClassification, ["global"]),
+    llama(hf.LlamaForSequenceClassification, rope_parameters=LINEAR),
+    llama(hf.LlamaForTokenClassification),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_equals_theirs(case: Case, tmp_path: Path) -> None:
+    measured = measure(case, tmp_path)
+    assert measured.imported < 1e-5
+    assert measured.exported < 1e-5
+    assert measured.loss < 1e-5
+    assert measured.is_round_trip_equal
+    assert measured.has_equal_size
+
+
+@pytest.mark.parametrize("num_beams", [1, 5])
+@pytest.mark.parametrize("case", LANGUAGE_MODELS, ids=lambda case: case.name)
+def test_writes_what_theirs_writes(case: Case, num_beams: int, tmp_path: Path) -> None:
+    assert decoded_alike(case, tmp_path, num_beams=num_beams)
+
+
+@pytest.mark.parametrize("case", LANGUAGE_MODELS, ids=lambda case: case.name)
+def test_decodes_in_chunks_as_at_once(case: Case, tmp_path: Path) -> None:
+    assert cached_distance(case, tmp_path) < 1e-10
+
+
+def same(network: nn.Module, other: nn.Module) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(network.parameters(), other.parameters(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("case", "prefix", "buffers"),
+    [
+        (LANGUAGE_MODELS[0], "transformer.", ["h.0.attn.bias", "h.1.attn.masked_bias"]),
+        (LANGUAGE_MODELS[3], "transformer.", ["h.0.attn.attention.bias", "h.2.attn.attention.masked_bias"]),
+        (LANGUAGE_MODELS[7], "model.", ["layers.0.self_attn.rotary_emb.inv_freq"]),
+    ],
+    ids=["gpt2", "gpt_neo", "llama"],
+)
+def test_reads_files_of_bare_models_with_buffers(case: Case, prefix: str, buffers: list[str], tmp_path: Path) -> None:
+    randomized(case.model()).save_pretrained(tmp_path)
+    expected = read_network(tmp_path).network
+    file = tmp_path / "model.safetensors"
+    bare = {name.removeprefix(prefix): tensor for name, tensor in load_file(file).items()}
+    save_file({**bare, **{name: torch.ones(1, 3) for name in buffers}}, file)
+    assert same(read_network(tmp_path).network, expected)
+
+
+def test_reads_shards_and_a_copy_of_the_tied_table(tmp_path: Path) -> None:
+    case = LANGUAGE_MODELS[0]
+    randomized(case.model()).save_pretrained(tmp_path)
+    expected = read_network(tmp_path).network
+    tensors = load_file(tmp_path / "model.safetensors")
+    save_file({**tensors, "lm_head.weight": tensors["transformer.wte.weight"].clone()}, tmp_path / "model.safetensors")
+    assert same(read_network(tmp_path).network, expected)
+    model = type(case.model()).from_pretrained(tmp_path)
+    model.save_pretrained(tmp_path / "shards", max_shard_size="20KB")
+    assert len(list((tmp_path / "shards").glob("*.safetensors"))) > 2
+    assert same(read_network(tmp_path / "shards").network, expected)
+
+
+def change(folder: Path, **values: Any) -> None:
+    """Changes config.json; None takes a key out."""
+    file = folder / "config.json"
+    content = {**json.loads(file.read_text()), **values}
+    file.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
+
+
+@pytest.mark.parametrize("scaling", [LINEAR, LLAMA3], ids=["linear", "llama3"])
+@pytest.mark.parametrize("key", ["type", "rope_type"])
+def test_reads_the_rotary_settings_of_old_files(scaling: dict[str, Any], key: str, tmp_path: Path) -> None:
+    llama(hf.LlamaForCausalLM, rope_parameters=scaling).model().save_pretrained(tmp_path)
+    new = read_network(tmp_path).config
+    old = {name: value for name, value in scaling.items() if name not in ("rope_type", "rope_theta")}
+    old_scaling = {key: scaling["rope_type"], **old}
+    change(tmp_path, rope_parameters=None, rope_theta=scaling["rope_theta"], rope_scaling=old_scaling)
+    assert read_network(tmp_path).config == new
+    assert new.block.rope_scaling.factor == scaling["factor"]
+
+
+@pytest.mark.parametrize(
+    ("case", "changes", "words"),
+    [
+        (gpt2(hf.GPT2LMHeadModel), {"scale_attn_weights": False}, "scale_attn_weights=False; expected True"),
+        (gpt2(hf.GPT2LMHeadModel), {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=True"),
+        (gpt2(hf.GPT2LMHeadModel), {"add_cross_attention": True}, "add_cross_attention=True; expected False"),
+        (gpt2(hf.GPT2LMHeadModel), {"activation_function": "mish"}, "activation_function=mish; did you mean swish"),
+        (gpt_neo(hf.GPTNeoForCausalLM, ["local"]), {"attention_types": [[["sparse"], 1]]}, "expected global or local"),
+        (gpt_neo(hf.GPTNeoForCausalLM, ["local"]), {"num_layers": 2}, "for each of num_layers=2"),
+        (llama(hf.LlamaForCausalLM), {"attention_bias": True}, "mlp_bias=False; expected True"),
+        (llama(hf.LlamaForCausalLM), {"mlp_bias": True}, "mlp_bias=True; expected False"),
+        (llama(hf.LlamaForCausalLM), {"partial_rotary_factor": 0.5}, "partial_rotary_factor=0.5"),
+        (
+            llama(hf.LlamaForCausalLM),
+            {"rope_parameters": {"rope_type": "yarn", "factor": 2.0}},
+            "rope_parameters: rope_type=yarn; expected default or linear or llama3",
+        ),
+        (
+            llama(hf.LlamaForCausalLM),
+            {"rope_parameters": None, "rope_scaling": {"type": "dynamic", "factor": 2.0}},
+            "rope_scaling: type=dynamic",
+        ),
+        (
+            llama(hf.LlamaForCausalLM),
+            {"rope_parameters": {"rope_type": "linear"}},
+            "rope_parameters: factor is missing",
+        ),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_refuses_what_would_change_the_function(
+    case: Case, changes: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    case.model().save_pretrained(tmp_path)
+    change(tmp_path, **changes)
+    with pytest.raises(ConfigError, match=r"config\.json") as caught:
+        read_network(tmp_path)
+    assert words in str(caught.value)
+
+
+def test_settings_without_an_effect_are_ignored(tmp_path: Path) -> None:
+    gpt2(hf.GPT2LMHeadModel).model().save_pretrained(tmp_path / "gpt2")
+    change(tmp_path / "gpt2", reorder_and_upcast_attn=True)
+    llama(hf.LlamaForCausalLM).model().save_pretrained(tmp_path / "llama")
+    change(tmp_path / "llama", pretraining_tp=2)
+    assert read_network(tmp_path / "gpt2").task == read_network(tmp_path / "llama").task == "language_modeling"
+
+
+SMALL = {
+    "shape.d_model": 32,
+    "shape.num_layers": 2,
+    "shape.num_heads": 4,
+    "shape.d_ff": 72,
+    "shape.vocab_size": 101,
+    "shape.max_length": 24,
+}
+LIKE_LLAMA = {"block.norm": "rms", "block.position": "rotary", "block.gated": True}
+
+
+@pytest.mark.parametrize(
+    ("task", "settings", "family"),
+    [
+        ("language_modeling", {}, "gpt2"),
+        ("translation", {}, "gpt2"),
+        ("denoising", {"block.tie_output": False}, "gpt2"),
+        ("classification", {}, "gpt2"),
+        ("tagging", {}, "gpt2"),
+        ("language_modeling", {"block.num_kv_heads": 2, "block.qkv_bias": False, "block.windows": [9]}, "gpt_neo"),
+        ("language_modeling", {"block.num_kv_heads": 1, "block.qk_scale": 0.3}, "gpt2"),
+        ("language_modeling", {"block.position": "learned", "block.first_position": 3}, "gpt2"),
+        ("language_modeling", {"block.windows": [None, 4], "block.qkv_bias": False}, "gpt_neo"),
+        ("language_modeling", LIKE_LLAMA, "llama"),
+        ("translation", {**LIKE_LLAMA, "block.bias": False, "block.num_kv_heads": 2, "block.head_dim": 10}, "llama"),
+        ("classification", {**LIKE_LLAMA, "block.bias": False, "block.qkv_bias": True, "block.qk_scale": 1.0}, "llama"),
+        ("tagging", {**LIKE_LLAMA, "block.scale_embedding": False, "block.rope_theta": 100.0}, "llama"),
+    ],
+    ids=str,
+)
+def test_exports_networks_of_ours(
+    task: str, settings: dict[str, Any], family: str, randomize: Callable[..., Any], tmp_path: Path
+) -> None:
+    labels = ["a", "b", "c"] if task in ("classification", "tagging") else []
+    config = configuration("decoder_only", task, SMALL | settings, len(labels) or 101)
+    network = randomize(build(config, "model"))
+    special = {"pad_token_id": PAD}
+    assert write_network(tmp_path, network, config, task, labels=labels, special=special).model_type == family
+    auto = {"classification": hf.AutoModelForSequenceClassification, "tagging": hf.AutoModelForTokenClassification}
+    model, loading = auto.get(task, hf.AutoModelForCausalLM).from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(loading.values())
+    for padding in PADDING:
+        given = inputs(padding, is_full=False, length=24)
+        their = theirs(model.eval(), given)
+        assert distance(ours(network, given), their, given["mask"]) < 1e-5
+        assert distance(ours(read_network(tmp_path).network, given), their, given["mask"]) < 1e-5
+    assert list(model.config.id2label.values())[: len(labels)] == labels
