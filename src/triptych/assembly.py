@@ -27,7 +27,8 @@ from triptych.data import (
     Windows,
 )
 from triptych.nn import Network
-from triptych.tasks import LanguageModeling, Setup, Task
+from triptych.tasks import Denoising, LanguageModeling, Setup, Task
+from triptych.tasks.denoising import objective_for
 from triptych.tasks.generative import GenerativeTask
 from triptych.training import damage_of, newest_good, read_checkpoint
 
@@ -44,6 +45,11 @@ def check_grid(config: DictConfig) -> None:
     architecture = model.architecture
     if architecture in task.refusals:
         raise ConfigError(f"task={task.name} on model={architecture}: {task.refusals[architecture]}")
+    if issubclass(task, Denoising):
+        try:
+            objective_for(architecture, OmegaConf.select(config, "task.objective"))
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
     check_corpus(task.name, corpus)
 
 

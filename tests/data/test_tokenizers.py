@@ -358,6 +358,36 @@ class TestFamilies:
             Tokenizer.from_json(FAMILIES["bert"].to_json(), SpecialTokens(end=(3, size)))
 
 
+class TestSentinels:
+    MAKERS: dict[str, Callable[[int], Tokenizer]] = {  # noqa: RUF012 - a constant of the class
+        "bytes": lambda n: Bytes(num_sentinels=n).train(CORPUS),
+        "characters": lambda n: Characters(num_sentinels=n).train(CORPUS),
+        "bpe": lambda n: BytePairs(vocab_size=300, num_sentinels=n).train(CORPUS),
+    }
+
+    @pytest.mark.parametrize("kind", MAKERS)
+    @pytest.mark.parametrize("num_sentinels", [0, 1, 12])
+    def test_are_the_last_of_the_vocabulary(self, kind: str, num_sentinels: int) -> None:
+        tokenizer, size = self.MAKERS[kind](num_sentinels), TOKENIZERS[kind].vocab_size
+        assert tokenizer.vocab_size == (size if kind == "bpe" else size + num_sentinels)
+        sentinels = range(tokenizer.vocab_size - num_sentinels, tokenizer.vocab_size)
+        assert tokenizer.special == SpecialTokens(sentinels=tuple(sentinels))
+        assert tokenizer.special_ids == {*range(6), *sentinels}
+        names = [tokenizer._backend.id_to_token(i) for i in sentinels]
+        assert names == [f"<extra_id_{i}>" for i in range(num_sentinels)]
+        again = Tokenizer.from_json(tokenizer.to_json(), tokenizer.special)
+        assert again.encode_marked(["".join(names)], tokenizer.special.sentinels) == [list(sentinels)]
+        (ids,) = again.encode(["".join(names)])
+        assert not set(ids) & set(sentinels)
+
+    def test_fewer_than_none_are_refused(self) -> None:
+        for make in self.MAKERS.values():
+            with pytest.raises(ValueError, match=r"tokenizer\.num_sentinels=-1: expected 0 or more"):
+                make(-1)
+        with pytest.raises(ValueError, match=r"tokenizer\.vocab_size=270: expected at least 272"):
+            BytePairs(vocab_size=270, num_sentinels=10)
+
+
 class TestMarked:
     """Names of special tokens that are understood."""
 

@@ -208,7 +208,13 @@ TASKS: dict[str, tuple[type[Task], dict[str, Any], tuple[str, ...]]] = {
     "tagging": (Tagging, {}, ("encoder_only", "decoder_only", "full")),
     "denoising": (
         Denoising,
-        {"max_new_tokens": 5, "mask_share": 0.4},
+        {
+            "max_new_tokens": 5,
+            "objective": None,
+            "whole_words": False,
+            "mask_share": 0.4,
+            "mean_span_length": 3,
+        },
         ("encoder_only", "decoder_only", "full"),
     ),
     "language_modeling": (LanguageModeling, {"max_new_tokens": 5}, ("decoder_only", "full")),

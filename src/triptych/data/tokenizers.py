@@ -164,6 +164,28 @@ class Tokenizer:
         text: str = self._backend.decode([i for i in ids if i not in self.special_ids], skip_special_tokens=False)
         return text
 
+    def begins_word(self, ids: Sequence[int]) -> Bool[np.ndarray, " length"]:
+        """Whether each token of a text begins a word. The white space before a word is a part of it; so the first token
+        does, and one that begins with white space, or follows one that ends in it, unless that is nothing else.
+        WordPiece marks what goes on with a word: the others begin one.
+
+        Args:
+            ids: the text, without special tokens around it.
+        """
+        starts, ends, is_blank = self._word_limits[:, list(ids)]
+        return np.append(True, (starts[1:] | ends[:-1]) & ~is_blank[:-1])[: len(ids)]
+
+    @cached_property
+    def _word_limits(self) -> Bool[np.ndarray, "3 vocab"]:
+        """Of each token: whether white space comes first, comes last, and is all that there is."""
+        vocabulary = self._backend.get_vocab()
+        for part in self._decoders():
+            if part["type"] == "WordPiece":
+                starts = np.ones(self.vocab_size, dtype=bool)
+                starts[[i for token, i in vocabulary.items() if token.startswith(part["prefix"])]] = False
+                return np.stack([starts, np.zeros_like(starts), np.zeros_like(starts)])
+        return np.array([(t[:1].isspace(), t[-1:].isspace(), t.isspace()) for t in self._texts()]).T
+
     def num_bytes(self) -> Int[np.ndarray, " vocab"]:
         """How many UTF-8 bytes of text each token stands for; special tokens stand for none. (SentencePiece puts a
         blank before a text, and that counts.)"""
@@ -260,19 +282,51 @@ def _byte_level(model: models.Model) -> tokenizers.Tokenizer:
     return backend
 
 
+def _sentinel_names(num_sentinels: int) -> list[str]:
+    if num_sentinels < 0:
+        raise ValueError(f"tokenizer.num_sentinels={num_sentinels}: expected 0 or more")
+    return [f"<extra_id_{i}>" for i in range(num_sentinels)]
+
+
+def _with_sentinels(backend: tokenizers.Tokenizer, names: Sequence[str]) -> Tokenizer:
+    backend.add_special_tokens(list(names))
+    vocabulary = backend.get_vocab()
+    return Tokenizer(backend, SpecialTokens(sentinels=tuple(vocabulary[name] for name in names)))
+
+
 class Bytes:
-    """One token for each UTF-8 byte: 256 tokens and the special ones, whatever the text."""
+    """One token for each UTF-8 byte: 256 tokens and the special ones, whatever the text.
+
+    Args:
+        num_sentinels: the vocabulary ends with so many of them, <extra_id_0> and so on.
+
+    Raises:
+        ValueError: fewer than 0.
+    """
+
+    def __init__(self, *, num_sentinels: int = 0) -> None:
+        self.sentinels = _sentinel_names(num_sentinels)
 
     def train(self, texts: Iterable[str]) -> Tokenizer:
         """The tokenizer; it does not depend on the texts."""
         alphabet = [*SPECIAL_TOKENS, *ALPHABET]
         backend = _byte_level(models.BPE(vocab={token: i for i, token in enumerate(alphabet)}, merges=[]))
         backend.add_special_tokens(SPECIAL_TOKENS)
-        return Tokenizer(backend)
+        return _with_sentinels(backend, self.sentinels)
 
 
 class Characters:
-    """One token for each character of the training text; others become unk."""
+    """One token for each character of the training text; others become unk.
+
+    Args:
+        num_sentinels: the vocabulary ends with so many of them, <extra_id_0> and so on.
+
+    Raises:
+        ValueError: fewer than 0.
+    """
+
+    def __init__(self, *, num_sentinels: int = 0) -> None:
+        self.sentinels = _sentinel_names(num_sentinels)
 
     def train(self, texts: Iterable[str]) -> Tokenizer:
         """The tokenizer of the characters in these texts."""
@@ -282,22 +336,24 @@ class Characters:
         backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
         backend.decoder = decoders.Fuse()
         backend.add_special_tokens(SPECIAL_TOKENS)
-        return Tokenizer(backend)
+        return _with_sentinels(backend, self.sentinels)
 
 
 class BytePairs:
     """Byte-pair encoding over bytes: starts from the 256 bytes, merges frequent pairs. Sennrich et al. 2016.
 
     Args:
-        vocab_size: number of tokens, bytes and special ones included (at least 262).
+        vocab_size: number of tokens, bytes and special ones included (at least 262 and the sentinels).
         lowercase: whether texts are read, and hence written, in lower case.
+        num_sentinels: the vocabulary ends with so many of them, <extra_id_0> and so on.
 
     Raises:
-        ValueError: a vocabulary smaller than the bytes and the special tokens.
+        ValueError: a vocabulary smaller than the bytes and the special tokens, or fewer than 0 sentinels.
     """
 
-    def __init__(self, *, vocab_size: int, lowercase: bool = False) -> None:
-        smallest = 256 + len(SPECIAL_TOKENS)
+    def __init__(self, *, vocab_size: int, lowercase: bool = False, num_sentinels: int = 0) -> None:
+        self.sentinels = _sentinel_names(num_sentinels)
+        smallest = 256 + len(SPECIAL_TOKENS) + num_sentinels
         if vocab_size < smallest:
             raise ValueError(f"tokenizer.vocab_size={vocab_size}: expected at least {smallest} (bytes, special tokens)")
         self.vocab_size, self.lowercase = vocab_size, lowercase
@@ -308,10 +364,10 @@ class BytePairs:
         if self.lowercase:
             backend.normalizer = normalizers.Lowercase()
         trainer = trainers.BpeTrainer(
-            vocab_size=self.vocab_size,
+            vocab_size=self.vocab_size - len(self.sentinels),
             special_tokens=SPECIAL_TOKENS,
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )
         backend.train_from_iterator(texts, trainer)
-        return Tokenizer(backend)
+        return _with_sentinels(backend, self.sentinels)

@@ -1,9 +1,11 @@
 """Restoring a text of which a part is hidden: pre-training without labels."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torchmetrics import Metric
 
@@ -12,15 +14,53 @@ from triptych.data.example import Example
 from triptych.tasks.base import Prediction, Setup, mean_metric, token_accuracy
 from triptych.tasks.generative import GenerativeTask
 
+Objective = Literal["masked_lm", "text_infilling", "span_corruption", "next_token"]
+
+OBJECTIVES: Mapping[str, tuple[Objective, ...]] = {
+    "encoder_only": ("masked_lm",),
+    "full": ("text_infilling", "span_corruption"),
+    "decoder_only": ("next_token",),
+}
+"""By architecture: what it can do, its natural objective first."""
+
+REASONS = {
+    "encoder_only": "an encoder answers at the places that it reads, and sees all of them",
+    "full": "its decoder writes a text, and its encoder must not see what that text says",
+    "decoder_only": "a decoder by itself sees only what stands before each place",
+}
+
+
+def objective_for(architecture: str, objective: str | None) -> Objective:
+    """The objective itself, or an architecture's natural one.
+
+    Args:
+        architecture: encoder_only, full or decoder_only.
+        objective: a choice; None: the natural one.
+
+    Raises:
+        ValueError: an objective that the architecture cannot do.
+    """
+    choices = OBJECTIVES[architecture]
+    if objective is None:
+        return choices[0]
+    for choice in choices:
+        if objective == choice:
+            return choice
+    reason = f"{REASONS[architecture]}; " if any(objective in others for others in OBJECTIVES.values()) else ""
+    raise ValueError(
+        f"task.objective={objective} on model={architecture}: {reason}expected {' or '.join(choices)}, or null"
+    )
+
 
 class Denoising(GenerativeTask):
-    """Each architecture by its own objective, so the scores of different architectures are not comparable.
+    """Each architecture by its own objectives, so the scores of different ones are not comparable.
 
-    - encoder-only: masked language modelling. Of ``mask_share`` of the tokens, 80 % are replaced by the mask, 10 % by a
-      random token, 10 % stay; they alone are scored. Devlin et al. 2019, section 3.1.
-    - full: text infilling. Spans of Poisson(3) tokens, ``mask_share`` of the text in all, are each replaced by one
-      mask; the decoder writes the whole text. Lewis et al. 2020, section 2.2.
-    - decoder-only: the next token, nothing hidden.
+    - ``masked_lm`` (encoder-only): some tokens are masked; they alone are scored. See ``masked``.
+    - ``text_infilling`` (full): the source has spans replaced by one mask each; the decoder writes the whole text. See
+      ``infilled``.
+    - ``span_corruption`` (full): each span is replaced by a sentinel of its own; the decoder writes the spans. See
+      ``corrupted``. The tokenizer must have sentinels (``tokenizer.num_sentinels``).
+    - ``next_token`` (decoder-only): nothing is hidden.
 
     What is hidden in an example is a function of the seed and of the example's number.
 
@@ -28,42 +68,84 @@ class Denoising(GenerativeTask):
         setup: see ``Task``; what is hidden follows from its seed too.
         label_smoothing: share of each label that is spread over the vocabulary.
         max_new_tokens: the most tokens that are decoded.
-        mask_share: share of the tokens that is hidden.
+        objective: one of these; None: the natural one of the architecture, which stands first.
+        whole_words: whether masked_lm chooses words, not tokens: all tokens of a word or none.
+        mask_share: share of the tokens that is hidden (Devlin et al. and Raffel et al.: 0.15; Lewis et al.: 0.3).
+        mean_span_length: mean number of tokens of a span.
+
+    Raises:
+        ValueError: an objective that the architecture or the tokenizer cannot serve, or a number that cannot be.
     """
 
     name = "denoising"
 
-    def __init__(self, setup: Setup, *, label_smoothing: float, max_new_tokens: int, mask_share: float) -> None:
+    def __init__(
+        self,
+        setup: Setup,
+        *,
+        label_smoothing: float,
+        max_new_tokens: int,
+        objective: Objective | None,
+        whole_words: bool,
+        mask_share: float,
+        mean_span_length: float,
+    ) -> None:
         super().__init__(setup, label_smoothing=label_smoothing, max_new_tokens=max_new_tokens)
+        self.objective = objective_for(self.architecture, objective)
         if not 0 < mask_share < 1:
             raise ValueError(f"task.mask_share={mask_share}: expected more than 0 and less than 1")
-        self.mask_share = mask_share
-        if self.architecture != "decoder_only" and self.tokenizer.special.mask is None:
-            raise ValueError(f"task=denoising on model={self.architecture}: the tokenizer has no mask token")
+        if not 1 <= mean_span_length < float("inf"):
+            raise ValueError(f"task.mean_span_length={mean_span_length}: expected at least 1")
+        if whole_words and self.objective != "masked_lm":
+            raise ValueError(f"task.whole_words=true: {self.objective} hides no words; expected false, or masked_lm")
+        special = self.tokenizer.special
+        if self.objective in ("masked_lm", "text_infilling") and special.mask is None:
+            raise ValueError(f"task.objective={self.objective}: the tokenizer has no mask token")
+        if self.objective == "span_corruption" and len(special.sentinels) < 2:
+            raise ValueError(
+                f"task.objective=span_corruption: the tokenizer has {len(special.sentinels)} sentinels; "
+                "expected at least 2 (tokenizer.num_sentinels)"
+            )
+        self.whole_words, self.mask_share, self.mean_span_length = whole_words, mask_share, mean_span_length
 
     def encode(self, examples: Sequence[Example]) -> list[Encoded]:
         """Hides a part of each text."""
-        encoded, special = [], self.tokenizer.special
-        for number, (example, ids) in enumerate(
-            zip(examples, self.tokenizer.encode([e.text for e in examples]), strict=True)
-        ):
-            random = np.random.default_rng((self.seed, number))
-            if self.architecture == "encoder_only":
-                tokens, labels = self._masked(np.array(ids, dtype=np.int64), random)
-                unscored = [IGNORE] * len(special.begin), [IGNORE] * len(special.end)
-                item = Encoded(
-                    np.array([*special.begin, *tokens, *special.end]),
-                    np.array([*unscored[0], *labels, *unscored[1]]),
-                    example=example,
-                )
-            elif self.architecture == "full":
-                source = np.array(special.whole(self._infilled(ids, random)))
-                read, written = special.written(ids)
-                item = Encoded(np.array(read), np.array(written), source, example=example)
-            else:
-                item = Encoded(np.array([special.bos, *ids]), np.array([*ids, special.eos]), example=example)
-            encoded.append(item)
-        return encoded
+        texts = self.tokenizer.encode([example.text for example in examples])
+        return [
+            replace(self._hide(ids, np.random.default_rng((self.seed, number))), example=example)
+            for number, (example, ids) in enumerate(zip(examples, texts, strict=True))
+        ]
+
+    def _hide(self, ids: list[int], random: np.random.Generator) -> Encoded:
+        special = self.tokenizer.special
+        if self.objective == "next_token":
+            return Encoded(np.array([special.bos, *ids]), np.array([*ids, special.eos]))
+        if self.objective == "masked_lm":
+            begins = self.tokenizer.begins_word(ids) if self.whole_words else np.ones(len(ids), dtype=bool)
+            tokens, labels = masked(
+                np.array(ids, dtype=np.int64), begins, self.mask_share, self.mask, self.tokenizer.text_ids, random
+            )
+            whole = np.array(special.whole(tokens.tolist()))
+            answers = np.full(len(whole), IGNORE)
+            answers[len(special.begin) : len(special.begin) + len(ids)] = labels
+            return Encoded(whole, answers)
+        if self.objective == "text_infilling":
+            source, target = infilled(ids, self.mask_share, self.mean_span_length, self.mask, random), ids
+        else:
+            source, target = corrupted(ids, self.mask_share, self.mean_span_length, special.sentinels, random)
+        read, written = special.written(target)
+        return Encoded(np.array(read), np.array(written), np.array(special.whole(source)))
+
+    def truncate(self, item: Encoded) -> Encoded:
+        """See ``Task``; the target of span corruption ends where the source was cut."""
+        cut = super().truncate(item)
+        if self.objective != "span_corruption" or cut.source is None:
+            return cut
+        special = self.tokenizer.special
+        num_spans = int(np.isin(cut.source, special.sentinels).sum())
+        end = item.labels.tolist().index(special.sentinels[num_spans]) + 1
+        labels = np.append(item.labels[:end], special.eos)
+        return replace(cut, tokens=item.tokens[: end + 1][: self.max_length], labels=labels[: self.max_length])
 
     def make_metrics(self) -> dict[str, Metric]:
         """The share of scored tokens that are restored."""
@@ -76,43 +158,154 @@ class Denoising(GenerativeTask):
         token_accuracy(metrics["token_accuracy"], batch, logits)
 
     def predict_batch(self, texts: Sequence[str]) -> Sequence[Prediction]:
-        """Each text with its masks filled in; a decoder-only model goes on instead."""
+        """Each text with what it hides filled in: <mask>, or <extra_id_0>, <extra_id_1>, ... for span corruption (the
+        tokenizer's own names of them). A decoder-only model goes on instead."""
         special = self.tokenizer.special
-        if self.architecture == "decoder_only":
+        if self.objective == "next_token":
             return self.answer([special.opening(ids) for ids in self.tokenizer.encode(texts)])
-        whole = [special.whole(ids) for ids in self.tokenizer.encode_marked(texts, [self._mask])]
-        if self.architecture == "full":
-            return self.answer(whole)
-        batch = collate([Encoded(np.array(row), np.array(row)) for row in whole]).to(self.device)
-        filled = batch.tokens.where(batch.tokens != self._mask, self(batch).argmax(-1))
-        return [self.tokenizer.decode(row.tolist()) for row in filled]
+        marks = special.sentinels if self.objective == "span_corruption" else [self.mask]
+        given = [special.whole(ids) for ids in self.tokenizer.encode_marked(texts, marks)]
+        if self.objective != "masked_lm":
+            return self.answer(given)
+        batch = collate([Encoded(np.array(ids), np.array(ids)) for ids in given]).to(self.device)
+        filled = batch.tokens.where(batch.tokens != self.mask, self(batch).argmax(-1))
+        return [self.tokenizer.decode(row[mask].tolist()) for row, mask in zip(filled, batch.mask, strict=True)]
+
+    def text_of(self, ids: Sequence[int], given: Sequence[int]) -> str:
+        """See ``GenerativeTask``; of spans, the whole text that they complete."""
+        if self.objective == "span_corruption":
+            ids = restored(given, ids, self.tokenizer.special.sentinels)
+        return self.tokenizer.decode(ids)
 
     @property
-    def _mask(self) -> int:
+    def mask(self) -> int:
+        """Hides a token."""
         mask = self.tokenizer.special.mask
         assert mask is not None
         return mask
 
-    def _masked(self, ids: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        count = max(1, round(self.mask_share * len(ids))) if len(ids) else 0
-        chosen = random.permutation(len(ids))[:count]
-        labels = np.full(len(ids), IGNORE)
-        labels[chosen] = ids[chosen]
-        kinds = random.random(count)
-        others = random.choice(self.tokenizer.text_ids, count)
-        tokens = ids.copy()
-        tokens[chosen] = np.where(kinds < 0.8, self._mask, np.where(kinds < 0.9, others, ids[chosen]))
-        return tokens, labels
 
-    def _infilled(self, ids: Sequence[int], random: np.random.Generator) -> list[int]:
-        row: list[int | None] = list(ids)  # None: hidden
-        to_hide = round(self.mask_share * len(ids))
-        while (left := to_hide - row.count(None)) > 0:
-            length = min(max(int(random.poisson(3)), 1), left)
-            start = int(random.integers(len(row) - length + 1))
-            row[start : start + length] = [None] * length
-        return [
-            self._mask if token is None else token
-            for place, token in enumerate(row)
-            if token is not None or place == 0 or row[place - 1] is not None
-        ]
+def masked(
+    ids: Int[np.ndarray, " length"],
+    begins_word: Bool[np.ndarray, " length"],
+    share: float,
+    mask: int,
+    others: Int[np.ndarray, " others"],
+    random: np.random.Generator,
+) -> tuple[Int[np.ndarray, " length"], Int[np.ndarray, " length"]]:
+    """Masked language modelling: of the chosen tokens, 80 % become the mask, 10 % a random token, 10 % stay. Devlin et
+    al. 2019, section 3.1.
+
+    Args:
+        ids: the text.
+        begins_word: where words begin: a word is chosen as a whole. (All True: each token by itself.)
+        share: of the tokens that is chosen: words in random order, as many as come nearest to it; at least one.
+        mask: the token that hides.
+        others: what random tokens are drawn from.
+        random: of all draws.
+
+    Returns:
+        The tokens to be read, and the chosen ones as labels at their places.
+    """
+    word = begins_word.cumsum() - 1
+    sizes = np.bincount(word)
+    order = random.permutation(len(sizes))
+    distance = np.abs(sizes[order].cumsum() - num_hidden(len(ids), share))
+    chosen = np.isin(word, order[: distance.argmin() + 1]) if len(ids) else np.zeros(0, dtype=bool)
+    kind = random.random(len(ids))
+    hidden = np.where(kind < 0.8, mask, np.where(kind < 0.9, random.choice(others, len(ids)), ids))
+    return np.where(chosen, hidden, ids), np.where(chosen, ids, IGNORE)
+
+
+def infilled(
+    ids: Sequence[int], share: float, mean_span_length: float, mask: int, random: np.random.Generator
+) -> list[int]:
+    """Text infilling: spans, whose lengths are drawn from a Poisson distribution, are each replaced by one mask; one of
+    length 0 puts a mask between two tokens. Lewis et al. 2020, section 2.2.
+
+    Args:
+        ids: the text.
+        share: of its tokens that is hidden; the last span that is drawn is cut to it.
+        mean_span_length: of the Poisson distribution.
+        mask: the token that hides a span.
+        random: of all draws.
+    """
+    source, lengths = list(ids), list[int]()
+    to_hide = num_hidden(len(ids), share)
+    while (left := to_hide - sum(lengths)) > 0:
+        lengths.append(min(int(random.poisson(mean_span_length)), left))
+    for span in reversed(placed(lengths, len(ids), random)):
+        source[span] = [mask]
+    return source
+
+
+def corrupted(
+    ids: Sequence[int], share: float, mean_span_length: float, sentinels: Sequence[int], random: np.random.Generator
+) -> tuple[list[int], list[int]]:
+    """Span corruption: each span is replaced by a sentinel of its own; the target is each sentinel with its span behind
+    it, and one more sentinel. Raffel et al. 2020, section 3.1.4.
+
+    Args:
+        ids: the text.
+        share: of its tokens that is hidden.
+        mean_span_length: the number of spans is that of the hidden tokens divided by it; there is one at least, and one
+            less than there are sentinels at most (then the spans are longer).
+        sentinels: the first span's comes first.
+        random: of all draws. Each way to cut the hidden tokens into spans is equally likely.
+
+    Returns:
+        The source and the target.
+    """
+    if not ids:
+        return [], [sentinels[0]]
+    to_hide = num_hidden(len(ids), share)
+    count = min(max(1, round(to_hide / mean_span_length)), len(sentinels) - 1)
+    cuts = np.sort(random.choice(to_hide - 1, count - 1, replace=False)) + 1
+    source, target = list(ids), list[int]()
+    spans = placed(np.diff([0, *cuts, to_hide]).tolist(), len(ids), random)
+    for span, sentinel in zip(spans, sentinels, strict=False):
+        target += [sentinel, *ids[span]]
+    for span, sentinel in reversed(list(zip(spans, sentinels, strict=False))):
+        source[span] = [sentinel]
+    return source, [*target, sentinels[len(spans)]]
+
+
+def restored(source: Sequence[int], target: Sequence[int], sentinels: Sequence[int]) -> list[int]:
+    """The text of which ``corrupted`` made source and target.
+
+    Args:
+        source: with sentinels; one that the target lacks stands for nothing.
+        target: with the same sentinels.
+        sentinels: all that there are.
+    """
+    spans: dict[int, list[int]] = {}
+    span: list[int] = []
+    for token in target:
+        if token in sentinels:
+            span = spans.setdefault(token, [])
+        else:
+            span.append(token)
+    return [i for token in source for i in (spans.get(token, []) if token in sentinels else [token])]
+
+
+def num_hidden(length: int, share: float) -> int:
+    """Tokens that are hidden of a text: its share, rounded, and one at least."""
+    return min(max(1, round(share * length)), length)
+
+
+def placed(lengths: Sequence[int], length: int, random: np.random.Generator) -> list[slice]:
+    """Spans at random places of a text, from left to right, none touching another. Each way is equally likely.
+
+    Args:
+        lengths: of the spans, in any order. If the other tokens are too few to stand between all of them, the
+            last ones become one.
+        length: of the text.
+        random: of all draws.
+    """
+    most = length - sum(lengths) + 1  # places between, before and after the tokens that stay
+    if len(lengths) > most:
+        lengths = [*lengths[: most - 1], sum(lengths[most - 1 :])]
+    ordered = random.permutation(lengths)
+    before = np.sort(random.choice(most, len(lengths), replace=False))  # tokens that stay, before each span
+    starts = before + ordered.cumsum() - ordered
+    return [slice(start, start + size) for start, size in zip(starts.tolist(), ordered.tolist(), strict=True)]

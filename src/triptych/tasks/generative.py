@@ -70,7 +70,7 @@ class GenerativeTask(Task):
             sampling=self.sampling,
             generator=self._generator,
         )
-        return [self.tokenizer.decode(ids) for ids in outputs]
+        return [self.text_of(ids, source) for ids, source in zip(outputs, given, strict=True)]
 
     def candidates(self, given: Sequence[Sequence[int]]) -> list[list[Candidate]]:
         """The best answers to what is given, by beam search, best first.
@@ -81,7 +81,19 @@ class GenerativeTask(Task):
         next_token, prompt, limits = self._start(given)
         end = self.tokenizer.special.eos
         found = beam_search(next_token, prompt, end=end, max_new_tokens=limits, search=self.search)
-        return [[Candidate(self.tokenizer.decode(h.tokens), h.score) for h in hypotheses] for hypotheses in found]
+        return [
+            [Candidate(self.text_of(h.tokens, source), h.score) for h in hypotheses]
+            for hypotheses, source in zip(found, given, strict=True)
+        ]
+
+    def text_of(self, ids: Sequence[int], given: Sequence[int]) -> str:
+        """The text that the network's answer stands for.
+
+        Args:
+            ids: of the answer.
+            given: what it was given.
+        """
+        return self.tokenizer.decode(ids)
 
     def _start(self, given: Sequence[Sequence[int]]) -> tuple[NextToken, Tensor, list[int]]:
         """The network before its first new token, the prompts, and the most tokens that each may get."""
