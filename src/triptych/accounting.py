@@ -1,5 +1,6 @@
 """What a network has and costs: parameters and floating-point operations."""
 
+import hashlib
 from collections.abc import Mapping
 
 import torch
@@ -22,6 +23,15 @@ def count_parameters(network: Network) -> tuple[int, int]:
     embedding = {*network.embedding.parameters(), *(stack.positions for stack in network.stacks)}
     trainable = [p for p in network.parameters() if p.requires_grad]
     return sum(p.numel() for p in trainable), sum(p.numel() for p in trainable if p not in embedding)
+
+
+def weights_sha256(network: Network) -> str:
+    """Equal for bitwise equal weights."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(network.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def shape_of(batch: Batch) -> BatchShape:

@@ -79,7 +79,7 @@ def complete(config: DictConfig, tokenizer: Tokenizer, corpus: CorpusFacts) -> N
         config.shape.vocab_size = tokenizer.vocab_size
     head = config.model.head
     if head.num_outputs is None:
-        head.num_outputs = task.num_outputs(tokenizer.vocab_size, corpus)
+        head.num_outputs = task.num_outputs(config.shape.vocab_size, corpus)
     choose_head(config)
 
 
@@ -98,9 +98,9 @@ def make_task(config: DictConfig, tokenizer: Tokenizer, corpus: CorpusFacts) -> 
     """The task on a new network; the weights are a function of the seed.
 
     Raises:
-        ConfigError: a vocabulary that is not the tokenizer's.
+        ConfigError: a vocabulary that is smaller than the tokenizer's. (A larger one has rows that are never read.)
     """
-    if config.shape.vocab_size != tokenizer.vocab_size:
+    if config.shape.vocab_size < tokenizer.vocab_size:
         raise ConfigError(
             f"shape.vocab_size={config.shape.vocab_size}, but the tokenizer has {tokenizer.vocab_size} tokens; "
             "leave shape.vocab_size=null to take the tokenizer's"

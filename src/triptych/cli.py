@@ -26,6 +26,8 @@ triptych: trains and compares the three Transformer architectures.
   triptych evaluate checkpoint=RUN                     the metrics of a checkpoint, or of a run's newest one
   triptych predict checkpoint=RUN input=FILE           translate, classify or continue, line by line
   triptych compare RUN... [--output PAGE.html]         tables, a page and a JSON file of finished runs
+  triptych import FOLDER --output CHECKPOINT           the checkpoint of a Hugging Face folder
+  triptych export CHECKPOINT --output FOLDER           the Hugging Face folder of a checkpoint, or of a run
 
 After train, evaluate and predict stand Hydra overrides (key=value). `triptych COMMAND --help` says more.
 """
@@ -38,10 +40,11 @@ def main() -> int:
         print(USAGE)
         return 0
     command, rest = arguments[0], arguments[1:]
-    commands = ("train", "evaluate", "predict", "compare")
+    functions = {"compare": compare, "import": import_folder, "export": export}
+    commands = ("train", "evaluate", "predict", *functions)
     try:
-        if command == "compare":
-            compare(rest)
+        if command in functions:
+            functions[command](rest)
         elif command in commands:
             run_hydra(command, rest)
         else:
@@ -93,6 +96,43 @@ def compare(arguments: list[str]) -> None:
         compare(parsed.directories, parsed.output)
     except ValueError as error:
         raise ConfigError(str(error)) from None
+
+
+def import_folder(arguments: list[str]) -> None:
+    """``triptych import``."""
+    parser = argparse.ArgumentParser(
+        prog="triptych import",
+        description="Writes a checkpoint of a Hugging Face folder's model, for evaluate, predict and train init_from=.",
+    )
+    parser.add_argument("folder", type=Path, help="with config.json, safetensors files and the files of a tokenizer")
+    parser.add_argument("--output", type=Path, required=True, help="the checkpoint, a new file")
+    parser.add_argument("--task", help="what the model is for, where its class does not say it or more is possible")
+    parser.add_argument("--new-head", action="store_true", help="begin with a new head where the folder has none")
+    parsed = parser.parse_args(arguments)
+    from triptych.accounting import count_parameters
+    from triptych.interop import import_folder
+
+    task = import_folder(parsed.folder, parsed.output, parsed.task, new_head=parsed.new_head)
+    parameters, _ = count_parameters(task.network)
+    print(
+        f"{parsed.output}: {task.name} on {task.architecture}, {parameters:,} parameters, "
+        f"{task.tokenizer.vocab_size:,} tokens"
+    )
+
+
+def export(arguments: list[str]) -> None:
+    """``triptych export``."""
+    parser = argparse.ArgumentParser(
+        prog="triptych export",
+        description="Writes the model of a checkpoint as a folder that transformers loads.",
+    )
+    parser.add_argument("checkpoint", type=Path, help="a checkpoint, or a run directory (its newest checkpoint)")
+    parser.add_argument("--output", type=Path, required=True, help="the folder, new or empty")
+    parsed = parser.parse_args(arguments)
+    from triptych.interop import save_pretrained
+
+    class_name = save_pretrained(parsed.checkpoint, parsed.output)
+    print(f"{parsed.output}: {class_name}; README.md there says how to load it")
 
 
 def run_hydra(command: str, arguments: list[str]) -> None:

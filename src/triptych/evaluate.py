@@ -2,6 +2,7 @@
 
 import logging
 import tempfile
+from dataclasses import replace
 from typing import Any, cast
 
 import lightning as L
@@ -29,6 +30,8 @@ def evaluate(config: DictConfig) -> None:
     trained, task = restore(config.checkpoint)
     if config.data is not None:
         trained.data = config.data
+    elif not trained.data:
+        raise ConfigError(f"checkpoint={config.checkpoint} was imported and has no corpus: give data=... too")
     check_corpus(task.name, target_of(trained, "data"))
     trained.batch.eval_size = config.eval_size or trained.batch.eval_size
     set_search(task, config, ("num_beams", "length_penalty", "early_stopping"))
@@ -47,6 +50,8 @@ def evaluation(config: DictConfig, task: Task, *, is_same_data: bool) -> dict[st
     corpus: Corpus = build(config, "data")
     try:
         splits = corpus.splits()
+        if not is_same_data:  # lines or a long text, whatever the training had
+            task.corpus = replace(task.corpus, is_stream=corpus.facts.is_stream)
         if is_same_data and sha256(splits) != task.corpus.sha256:
             log.warning("data: these are not the examples of the training any more; its figures cannot come out again")
         data = make_data_module(config, task, splits, training=False)

@@ -1,6 +1,5 @@
 """``triptych train``: one training run, from the configuration to the record in its directory."""
 
-import hashlib
 import json
 import logging
 import platform
@@ -25,7 +24,7 @@ from omegaconf import DictConfig, OmegaConf
 from safetensors.torch import save_model
 
 from triptych import signals
-from triptych.accounting import count_parameters, training_flops
+from triptych.accounting import count_parameters, training_flops, weights_sha256
 from triptych.assembly import check_grid, check_network, complete, make_data_module, make_task, measure, train_tokenizer
 from triptych.choices import check_model_choice
 from triptych.config import ConfigError, RunError, TrainConfig, build, check, check_keys
@@ -336,7 +335,7 @@ def summary(
         "too_long": {"policy": config.batch.too_long, **data.too_long},
         "tested_weights": config.test_weights,
         "samples": samples(task, splits),
-        "weights_sha256": weights_sha256(task),
+        "weights_sha256": weights_sha256(task.network),
         "data_sha256": task.corpus.sha256,
         "tokenizer_sha256": task.tokenizer.sha256,
         "git_commit": git_commit(),
@@ -376,15 +375,6 @@ def samples(task: Task, splits: Splits, count: int = 8) -> list[dict[str, str]]:
         {"input": i, "output": o.label if isinstance(o, ClassPrediction) else str(o), "reference": r or ""}
         for i, o, r in zip(inputs, outputs, references, strict=True)
     ]
-
-
-def weights_sha256(task: Task) -> str:
-    """Equal for bitwise equal weights."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(task.network.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
 
 
 def hardware(device: torch.device) -> str:

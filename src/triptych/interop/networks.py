@@ -31,6 +31,9 @@ from triptych.resume import flat
 
 log = logging.getLogger("triptych")
 
+NOWHERE = ("run_dir=imported", "logger=csv")
+"""What of the configuration says where a run is; an imported network has no run."""
+
 FAMILIES: tuple[Family, ...] = (Bert(), Roberta(), Gpt2(), GptNeo(), Llama())
 
 
@@ -188,6 +191,6 @@ def defaults(architecture: str, task: str) -> DictConfig:
     """The project's configuration, with no corpus."""
     ConfigStore.instance().store(name="train_schema", node=TrainConfig)
     with initialize_config_module("triptych.conf", version_base="1.3"):
-        config = compose("train", overrides=[f"model={architecture}", f"task={task}", "run_dir=imported"])
+        config = compose("train", overrides=[f"model={architecture}", f"task={task}", *NOWHERE])
     config.data = {}
     return config

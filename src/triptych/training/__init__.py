@@ -1,12 +1,12 @@
 """What runs beside the training loop."""
 
-from triptych.training.checkpoint_file import damage_of, read_checkpoint
+from triptych.training.checkpoint_file import damage_of, read_checkpoint, write_checkpoint
 from triptych.training.checkpoints import Checkpoints, newest_good
 from triptych.training.csv_logger import CSVLogger
 from triptych.training.ddp import DDP
 from triptych.training.health import SpikeReport
 from triptych.training.progress import Progress
-from triptych.training.tally import CheckpointFacts, Tally
+from triptych.training.tally import CheckpointFacts, Tally, checkpoint_facts
 from triptych.training.wandb_logger import WandbLogger
 
 __all__ = [
@@ -18,7 +18,9 @@ __all__ = [
     "SpikeReport",
     "Tally",
     "WandbLogger",
+    "checkpoint_facts",
     "damage_of",
     "newest_good",
     "read_checkpoint",
+    "write_checkpoint",
 ]

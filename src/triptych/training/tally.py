@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from collections.abc import Mapping
 from copy import copy
 from typing import Any
 
@@ -117,24 +118,34 @@ class Tally(L.Callback):
         return total
 
 
-class CheckpointFacts(L.Callback):
-    """Puts into each checkpoint what it takes to use it: configuration, tokenizer, classes; plain containers only.
+def checkpoint_facts(config: Mapping[str, object], task: Task) -> dict[str, object]:
+    """What it takes to use the weights of a task: configuration, tokenizer, classes; plain containers only.
 
     Args:
         config: the complete configuration.
         task: the task, for its tokenizer and what it knows of the corpus.
     """
+    return {
+        "config": config,
+        "tokenizer": task.tokenizer.to_json(),
+        "special_tokens": task.tokenizer.special.as_plain(),
+        "corpus": task.corpus.as_plain(),
+    }
 
-    def __init__(self, config: dict[str, object], task: Task) -> None:
-        self._facts = {
-            "config": config,
-            "tokenizer": task.tokenizer.to_json(),
-            "special_tokens": task.tokenizer.special.as_plain(),
-            "corpus": task.corpus.as_plain(),
-        }
+
+class CheckpointFacts(L.Callback):
+    """Puts the facts above into each checkpoint, under the key "triptych".
+
+    Args:
+        config: the complete configuration.
+        task: the task.
+    """
+
+    def __init__(self, config: Mapping[str, object], task: Task) -> None:
+        self._facts = checkpoint_facts(config, task)
 
     def on_save_checkpoint(
         self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, object]
     ) -> None:
-        """Adds them under the key "triptych"."""
+        """Adds them."""
         checkpoint["triptych"] = self._facts

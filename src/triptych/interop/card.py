@@ -1,0 +1,85 @@
+"""The model card of an exported run."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from triptych.accounting import count_parameters, weights_sha256
+from triptych.tasks import Task
+
+AUTO_CLASSES = {
+    "ForMaskedLM": "AutoModelForMaskedLM",
+    "ForSequenceClassification": "AutoModelForSequenceClassification",
+    "ForTokenClassification": "AutoModelForTokenClassification",
+    "ForImageClassification": "AutoModelForImageClassification",
+    "ForConditionalGeneration": "AutoModelForSeq2SeqLM",
+    "MTModel": "AutoModelForSeq2SeqLM",
+    "ForCausalLM": "AutoModelForCausalLM",
+    "LMHeadModel": "AutoModelForCausalLM",
+}
+"""By the ending of a class of ``transformers``, the automatic class that loads it."""
+
+
+def auto_class(class_name: str) -> str:
+    """The automatic class of ``transformers`` that loads a class."""
+    return next(auto for ending, auto in AUTO_CLASSES.items() if class_name.endswith(ending))
+
+
+def model_card(name: str, task: Task, class_name: str, record: Mapping[str, Any]) -> str:
+    """The text of README.md, with the facts of the run.
+
+    Args:
+        name: of the folder.
+        task: that was trained.
+        class_name: of ``transformers``, that loads the folder.
+        record: the run's summary.json; empty: there is none.
+    """
+    auto = auto_class(class_name)
+    writes = auto in ("AutoModelForSeq2SeqLM", "AutoModelForCausalLM")
+    kinds = {"full": "full (encoder-decoder)", "encoder_only": "encoder-only", "decoder_only": "decoder-only"}
+    facts = {
+        "task": task.name.replace("_", " "),
+        "architecture": kinds[task.architecture],
+        "parameters": f"{count_parameters(task.network)[0]:,}",
+    }
+    for key, text in (("data", "data"), ("seed", "seed"), ("updates", "updates"), ("train_tokens", "training tokens")):
+        if key in record:
+            facts[text] = f"{record[key]:,}" if isinstance(record[key], int) else str(record[key])
+    if labels := (task.corpus.tag_labels if task.name == "tagging" else task.corpus.labels):
+        facts["classes"] = ", ".join(labels)
+    lines = [
+        "---",
+        "library_name: transformers",
+        "tags:",
+        "- triptych",
+        "---",
+        f"# {name}",
+        "",
+        "Trained with Triptych; exported for `transformers`.",
+        "",
+        "| | |",
+        "|---|---|",
+        *(f"| {key} | {value} |" for key, value in facts.items()),
+        "",
+        "```python",
+        f"from transformers import {auto}, AutoTokenizer",
+        "",
+        f'tokenizer = AutoTokenizer.from_pretrained("{name}")',
+        f'model = {auto}.from_pretrained("{name}")',
+        'inputs = tokenizer("...", return_tensors="pt", return_token_type_ids=False)',
+    ]
+    if writes:
+        lines += [
+            "outputs = model.generate(**inputs)",
+            "tokenizer.batch_decode(outputs, skip_special_tokens=True)",
+        ]
+    else:
+        lines += ["logits = model(**inputs).logits"]
+    lines += ["```", ""]
+    if record.get("weights_sha256") == weights_sha256(task.network):  # those of another checkpoint say nothing here
+        lines += ["Measured at the end of the training:", "", "| metric | value |", "|---|---|"]
+        lines += [*(f"| {key} | {value:.4f} |" for key, value in record["metrics"].items()), ""]
+    if command := record.get("command"):
+        lines += ["Command:", "", f"    {command}", ""]
+    if commit := record.get("git_commit"):
+        lines += [f"Commit of the code: {commit}", ""]
+    return "\n".join(lines)

@@ -1,0 +1,155 @@
+"""Trained tasks from Hugging Face folders, and into them: tokenizer, generation settings and model card included."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from omegaconf import DictConfig, OmegaConf
+
+from triptych.assembly import checkpoint_file, make_task, restore
+from triptych.config import ConfigError
+from triptych.data import CorpusFacts
+from triptych.data.pretrained_tokenizer import read_tokenizer, write_tokenizer
+from triptych.durable import write_text
+from triptych.interop.card import model_card
+from triptych.interop.networks import read_network, write_network
+from triptych.interop.tensors import read_json
+from triptych.tasks import Task
+from triptych.tasks.generative import GenerativeTask
+from triptych.training import checkpoint_facts, write_checkpoint
+
+
+def load_pretrained(folder: str | Path, task: str | None = None, *, new_head: bool = False) -> Task:
+    """The model of a Hugging Face folder, ready for ``predict``.
+
+    Args:
+        folder: with config.json, safetensors files and the files of a tokenizer.
+        task: translation, classification, tagging, language_modeling or denoising; None: the one of its class.
+        new_head: whether the head may be missing; it is then new.
+
+    Raises:
+        ConfigError: a folder of another kind, or one that lacks something; never a part of it in silence.
+    """
+    return _read(folder, task, new_head=new_head)[1]
+
+
+def import_folder(
+    folder: str | Path, checkpoint: str | Path, task: str | None = None, *, new_head: bool = False
+) -> Task:
+    """Writes a checkpoint of a Hugging Face folder's model, for ``train init_from=``, ``evaluate`` and ``predict``.
+
+    Args:
+        folder: see ``load_pretrained``.
+        checkpoint: the file to write.
+        task: see ``load_pretrained``.
+        new_head: see ``load_pretrained``.
+
+    Returns:
+        The task.
+
+    Raises:
+        ConfigError: see ``load_pretrained``; or the file exists.
+    """
+    path = Path(checkpoint)
+    if path.exists():
+        raise ConfigError(f"{path} exists; choose another name")
+    config, read = _read(folder, task, new_head=new_head)
+    plain = cast(dict[str, object], OmegaConf.to_container(config, resolve=True))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_checkpoint({"state_dict": read.state_dict(), "triptych": checkpoint_facts(plain, read)}, path)
+    return read
+
+
+def save_pretrained(checkpoint: str | Path, folder: str | Path) -> str:
+    """Writes the model of a checkpoint as a folder that ``transformers`` loads: config.json, model.safetensors, the
+    tokenizer, generation_config.json and a model card.
+
+    Args:
+        checkpoint: a file, or a run directory (its newest checkpoint).
+        folder: new or empty.
+
+    Returns:
+        The name of the class that loads it.
+
+    Raises:
+        ConfigError: no such checkpoint, a folder that is not empty, or a network that no published family is.
+    """
+    path = Path(folder)
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise ConfigError(f"{path} is not empty; choose another folder")
+    config, task = restore(checkpoint)
+    path.mkdir(parents=True, exist_ok=True)
+    special = task.tokenizer.special
+    ids = {"bos_token_id": special.bos, "eos_token_id": special.eos, "pad_token_id": special.pad}
+    if task.architecture == "full":
+        ids["decoder_start_token_id"] = special.start
+    labels = task.corpus.tag_labels if task.name == "tagging" else task.corpus.labels
+    labels = labels if task.name in ("classification", "tagging") else ()
+    family = write_network(path, task.network, config, task.name, labels=labels, special=ids)
+    begin, end = surroundings(task)
+    write_tokenizer(task.tokenizer, path, begin=begin, end=end, model_max_length=task.max_length)
+    if isinstance(task, GenerativeTask) and task.architecture != "encoder_only":
+        write_json(path / "generation_config.json", {**ids, **generation_settings(task)})
+    class_name = family.classes[task.name]
+    run_dir = checkpoint_file(checkpoint).parent.parent
+    record = read_json(run_dir / "summary.json") if (run_dir / "summary.json").is_file() else {}
+    write_text(path / "README.md", model_card(path.name, task, class_name, record))
+    return class_name
+
+
+def surroundings(task: Task) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """What stands before and after a text that is given to the network: what the tokenizer of a folder adds."""
+    special = task.tokenizer.special
+    if task.architecture != "decoder_only" or not isinstance(task, GenerativeTask):
+        return special.begin, special.end
+    begin = special.begin or tuple(special.opening([]))
+    return begin, (special.sep,) if task.name == "translation" else ()
+
+
+def generation_settings(task: GenerativeTask) -> dict[str, Any]:
+    """How the task decodes, by the names of ``transformers``."""
+    return {
+        "max_new_tokens": task.max_new_tokens,
+        "num_beams": task.search.num_beams,
+        "length_penalty": task.search.length_penalty,
+        "early_stopping": task.search.early_stopping,
+        "do_sample": False,
+    }
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Writes an object as JSON."""
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def _read(folder: str | Path, task_name: str | None, *, new_head: bool) -> tuple[DictConfig, Task]:
+    path = Path(folder)
+    if not path.is_dir():
+        raise ConfigError(f"{path}: no such folder")
+    read = read_network(path, task_name, new_head=new_head)
+    try:
+        tokenizer = read_tokenizer(path)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    config = read.config
+    config.tokenizer = {"_target_": "triptych.data.Pretrained", "dir": str(path)}
+    config.batch.too_long = "truncate"
+    settings = path / "generation_config.json"
+    for ours, theirs in GENERATION.items():
+        values = read_json(settings) if settings.is_file() else {}
+        if ours in config.task and values.get(theirs) is not None:
+            config.task[ours] = values[theirs]
+    facts = CorpusFacts(tag_labels=read.labels) if read.task == "tagging" else CorpusFacts(labels=read.labels)
+    task = make_task(config, tokenizer, facts)
+    task.network.load_state_dict(read.network.state_dict())
+    return config, task.eval()
+
+
+GENERATION = {
+    "max_new_tokens": "max_new_tokens",
+    "num_beams": "num_beams",
+    "length_penalty": "length_penalty",
+    "early_stopping": "early_stopping",
+}
+"""Our settings of a task, and the names in generation_config.json."""
