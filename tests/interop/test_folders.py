@@ -6,11 +6,18 @@ import pytest
 import tokenizers
 import torch
 import transformers as hf
+from hydra import compose, initialize_config_module
+from hydra.core.config_store import ConfigStore
+from omegaconf import OmegaConf
 from tokenizers import models, normalizers, pre_tokenizers, processors, trainers
+from transformers import AutoTokenizer
 
 import oracle
 import triptych
-from triptych.interop import import_folder, load_pretrained
+from triptych.assembly import complete, make_task, train_tokenizer
+from triptych.config import ConfigError, TrainConfig, build
+from triptych.interop import import_folder, load_pretrained, save_pretrained
+from triptych.training import checkpoint_facts, write_checkpoint
 
 TEXTS = ["a good film", "Bad, bad film!", "the film of the year is a good year of film", "?"]
 
@@ -55,3 +62,111 @@ def test_a_classifier_says_the_same(classifier: Path, tmp_path: Path) -> None:
         for found, expected in zip(task.predict(TEXTS), logits.softmax(-1), strict=True):
             assert list(found.probabilities) == ["bad", "good", "neither"]
             assert list(found.probabilities.values()) == pytest.approx(expected.tolist(), abs=1e-5)
+
+
+DATES = ["data.num_train=200", "data.num_validation=20", "data.num_test=20", "data.languages=[de,en]"]
+SENTENCES = ["5 mars 1998", "Donnerstag, 5. Maerz 1998", "4/7/71", "x"]
+
+
+def checkpoint_of(folder: Path, *overrides: str) -> Path:
+    """A checkpoint of a network with random weights, as a training run would write it."""
+    ConfigStore.instance().store(name="train_schema", node=TrainConfig)
+    small = ["shape=tiny", "shape.max_length=64", "logger=csv", "run_dir=unused", *DATES]
+    with initialize_config_module("triptych.conf", version_base="1.3"):
+        config = compose("train", overrides=[*small, *overrides])
+    corpus = build(config, "data")
+    splits = corpus.splits()
+    tokenizer = train_tokenizer(config, splits)
+    complete(config, tokenizer, corpus.facts)
+    task = make_task(config, tokenizer, corpus.facts)
+    oracle.randomized(task.network)
+    plain = OmegaConf.to_container(config, resolve=True)
+    path = folder / "run" / "checkpoints" / "last.ckpt"
+    path.parent.mkdir(parents=True)
+    write_checkpoint({"state_dict": task.state_dict(), "triptych": checkpoint_facts(plain, task)}, path)
+    return path
+
+
+class TestExport:
+    @pytest.mark.parametrize("tokenizer", ["characters", "bytes", "bpe tokenizer.vocab_size=300"])
+    @pytest.mark.parametrize("task", ["translation", "language_modeling", "translation task.num_beams=3"])
+    def test_a_decoder_writes_the_same(self, tmp_path: Path, task: str, tokenizer: str) -> None:
+        path = checkpoint_of(tmp_path, "model=decoder_only", *f"task={task} tokenizer={tokenizer}".split())
+        assert save_pretrained(path, tmp_path / "out") == "GPT2LMHeadModel"
+        self.check_writing(path, tmp_path / "out", hf.AutoModelForCausalLM)
+
+    def check_writing(self, path: Path, folder: Path, auto: type) -> None:
+        texts = AutoTokenizer.from_pretrained(folder)
+        model = auto.from_pretrained(folder).double()
+        inputs = texts(SENTENCES, return_tensors="pt", padding=True)
+        outputs = model.generate(**inputs, max_new_tokens=12)
+        if not model.config.is_encoder_decoder:
+            outputs = outputs[:, inputs.input_ids.shape[1] :]
+        task = triptych.load(path).double()
+        task.max_new_tokens = 12
+        assert task.predict(SENTENCES) == texts.batch_decode(outputs, skip_special_tokens=True)
+
+    @pytest.mark.parametrize("model", ["decoder_only", "gpt2-style", "llama-style", "bert-style"])
+    def test_a_classifier_answers_the_same(self, tmp_path: Path, model: str) -> None:
+        path = checkpoint_of(tmp_path, f"model={model}", "task=classification")
+        save_pretrained(path, tmp_path / "out")
+        texts = AutoTokenizer.from_pretrained(tmp_path / "out")
+        theirs, ours = hf.AutoModelForSequenceClassification.from_pretrained(tmp_path / "out"), triptych.load(path)
+        assert tuple(theirs.config.id2label.values()) == ours.labels == ("de", "en")
+        with torch.no_grad():
+            logits = theirs.eval()(**texts(SENTENCES, return_tensors="pt", padding=True)).logits
+        for found, expected in zip(ours.predict(SENTENCES), logits.softmax(-1), strict=True):
+            assert list(found.probabilities.values()) == pytest.approx(expected.tolist(), abs=1e-5)
+
+    @pytest.mark.parametrize("model", ["decoder_only", "gpt2-style", "llama-style", "bert-style"])
+    def test_a_tagger_answers_the_same(self, tmp_path: Path, model: str) -> None:
+        path = checkpoint_of(tmp_path, f"model={model}", "task=tagging")
+        save_pretrained(path, tmp_path / "out")
+        texts = AutoTokenizer.from_pretrained(tmp_path / "out")
+        theirs, ours = hf.AutoModelForTokenClassification.from_pretrained(tmp_path / "out"), triptych.load(path)
+        names = theirs.config.id2label
+        inputs = texts(SENTENCES, return_tensors="pt", padding=True)
+        with torch.no_grad():
+            best = theirs.eval()(**inputs).logits.argmax(-1)
+        for row, mask, found in zip(best, inputs.attention_mask, ours.predict(SENTENCES), strict=True):
+            assert found.split() == [names[i] for i in row[mask.bool()].tolist()][1:-1]  # each character is a word
+
+    def test_masked_tokens_are_restored_alike(self, tmp_path: Path) -> None:
+        path = checkpoint_of(tmp_path, "model=bert-style", "task=denoising")
+        save_pretrained(path, tmp_path / "out")
+        texts = AutoTokenizer.from_pretrained(tmp_path / "out")
+        theirs, ours = hf.AutoModelForMaskedLM.from_pretrained(tmp_path / "out").eval(), triptych.load(path)
+        inputs = texts(["5 m<mask>rs 19<mask>8"], return_tensors="pt")
+        with torch.no_grad():
+            best = theirs(**inputs).logits.argmax(-1)
+        filled = torch.where(inputs.input_ids == texts.mask_token_id, best, inputs.input_ids)
+        assert ours.predict(["5 m<mask>rs 19<mask>8"]) == [texts.decode(filled[0], skip_special_tokens=True)]
+
+    def test_what_no_family_is_says_why(self, tmp_path: Path) -> None:
+        path = checkpoint_of(tmp_path, "model=encoder_only", "task=classification")
+        with pytest.raises(ConfigError, match=r"no published family is this network.*norm_position=pre \(there post\)"):
+            save_pretrained(path, tmp_path / "out")
+        assert not list((tmp_path / "out").glob("*"))
+
+    def test_a_folder_that_is_not_empty_is_left_alone(self, tmp_path: Path) -> None:
+        path = checkpoint_of(tmp_path, "model=gpt2-style", "task=classification")
+        with pytest.raises(ConfigError, match="is not empty"):
+            save_pretrained(path, tmp_path)
+
+
+def test_an_import_does_not_overwrite(classifier: Path, tmp_path: Path) -> None:
+    (tmp_path / "there.ckpt").write_text("precious")
+    with pytest.raises(ConfigError, match=r"there\.ckpt exists"):
+        import_folder(classifier, tmp_path / "there.ckpt")
+    assert (tmp_path / "there.ckpt").read_text() == "precious"
+
+
+def test_export_of_an_import_is_bitwise_the_same(classifier: Path, tmp_path: Path) -> None:
+    first = import_folder(classifier, tmp_path / "first.ckpt")
+    save_pretrained(tmp_path / "first.ckpt", tmp_path / "out")
+    second = load_pretrained(tmp_path / "out")
+    assert first.tokenizer.special == second.tokenizer.special
+    assert first.tokenizer.encode(TEXTS) == second.tokenizer.encode(TEXTS)
+    for (name, a), (other, b) in zip(first.state_dict().items(), second.state_dict().items(), strict=True):
+        assert name == other
+        assert torch.equal(a, b)

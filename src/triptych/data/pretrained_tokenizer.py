@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
@@ -97,6 +97,7 @@ def write_tokenizer(
     *,
     begin: Sequence[int] | None = None,
     end: Sequence[int] | None = None,
+    padding_side: Literal["left", "right"] = "right",
     model_max_length: int,
 ) -> None:
     """Writes ``tokenizer.json``, ``tokenizer_config.json`` and ``special_tokens_map.json``, for ``AutoTokenizer`` of
@@ -107,6 +108,7 @@ def write_tokenizer(
         folder: where; it is there.
         begin: ids that ``AutoTokenizer`` puts before a text; None: ``special.begin``.
         end: ids that it puts after a text; None: ``special.end``.
+        padding_side: left for a decoder by itself that writes.
         model_max_length: the most tokens that the model reads.
 
     Raises:
@@ -127,14 +129,15 @@ def write_tokenizer(
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",  # the families' own classes rebuild parts of tokenizer.json
         "model_input_names": ["input_ids", "attention_mask"],
+        "padding_side": padding_side,
         "model_max_length": model_max_length,
         "clean_up_tokenization_spaces": False,
         **names,
         "triptych": special.as_plain(),
     }
     write_text(folder / "tokenizer.json", backend.to_str(pretty=True))
-    write_text(folder / "tokenizer_config.json", json.dumps(settings, indent=2, ensure_ascii=False))
-    write_text(folder / "special_tokens_map.json", json.dumps(names, indent=2, ensure_ascii=False))
+    write_text(folder / "tokenizer_config.json", json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
+    write_text(folder / "special_tokens_map.json", json.dumps(names, indent=2, ensure_ascii=False) + "\n")
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,8 @@ def model_card(name: str, task: Task, class_name: str, record: Mapping[str, Any]
     for key, text in (("data", "data"), ("seed", "seed"), ("updates", "updates"), ("train_tokens", "training tokens")):
         if key in record:
             facts[text] = f"{record[key]:,}" if isinstance(record[key], int) else str(record[key])
-    if labels := (task.corpus.tag_labels if task.name == "tagging" else task.corpus.labels):
+    labels = {"tagging": task.corpus.tag_labels, "classification": task.corpus.labels}.get(task.name, ())
+    if labels:
         facts["classes"] = ", ".join(labels)
     lines = [
         "---",
@@ -65,12 +66,13 @@ def model_card(name: str, task: Task, class_name: str, record: Mapping[str, Any]
         "",
         f'tokenizer = AutoTokenizer.from_pretrained("{name}")',
         f'model = {auto}.from_pretrained("{name}")',
-        'inputs = tokenizer("...", return_tensors="pt", return_token_type_ids=False)',
+        'inputs = tokenizer("...", return_tensors="pt")',
     ]
     if writes:
+        new = "outputs" if task.architecture == "full" else "outputs[:, inputs.input_ids.shape[1] :]"
         lines += [
             "outputs = model.generate(**inputs)",
-            "tokenizer.batch_decode(outputs, skip_special_tokens=True)",
+            f"tokenizer.batch_decode({new}, skip_special_tokens=True)",
         ]
     else:
         lines += ["logits = model(**inputs).logits"]

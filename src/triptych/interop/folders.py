@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -88,7 +88,8 @@ def save_pretrained(checkpoint: str | Path, folder: str | Path) -> str:
     labels = labels if task.name in ("classification", "tagging") else ()
     family = write_network(path, task.network, config, task.name, labels=labels, special=ids)
     begin, end = surroundings(task)
-    write_tokenizer(task.tokenizer, path, begin=begin, end=end, model_max_length=task.max_length)
+    side: Literal["left", "right"] = "left" if continues(task) else "right"
+    write_tokenizer(task.tokenizer, path, begin=begin, end=end, padding_side=side, model_max_length=task.max_length)
     if isinstance(task, GenerativeTask) and task.architecture != "encoder_only":
         write_json(path / "generation_config.json", {**ids, **generation_settings(task)})
     class_name = family.classes[task.name]
@@ -98,10 +99,15 @@ def save_pretrained(checkpoint: str | Path, folder: str | Path) -> str:
     return class_name
 
 
+def continues(task: Task) -> bool:
+    """Whether the network goes on with the text that it is given."""
+    return task.architecture == "decoder_only" and isinstance(task, GenerativeTask)
+
+
 def surroundings(task: Task) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """What stands before and after a text that is given to the network: what the tokenizer of a folder adds."""
     special = task.tokenizer.special
-    if task.architecture != "decoder_only" or not isinstance(task, GenerativeTask):
+    if not continues(task):
         return special.begin, special.end
     begin = special.begin or tuple(special.opening([]))
     return begin, (special.sep,) if task.name == "translation" else ()

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -157,9 +158,10 @@ def write_network(
         content["id2label"] = dict(enumerate(labels))
         content["label2id"] = {label: i for i, label in enumerate(labels)}
     tensors = to_theirs(family, task, TheirConfig(content, "config.json"), state, is_tied=is_tied)
+    write_text(folder / "config.json", json.dumps(content, indent=2, ensure_ascii=False) + "\n")
     with replacing(folder / FILE) as temporary:
         save_file(tensors, str(temporary), metadata={"format": "pt"})
-    write_text(folder / "config.json", json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        shutil.copymode(folder / "config.json", temporary)  # safetensors leaves it to its owner alone
     return family
 
 
