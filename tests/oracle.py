@@ -151,7 +151,8 @@ def measure(case: Case, folder: Path) -> Measured:
     read = read_network(folder / "theirs")
     network = read.network
     (folder / "ours").mkdir()
-    special = {key: model.config.pad_token_id for key in ("pad_token_id",) if model.config.pad_token_id is not None}
+    pad = model.config.pad_token_id
+    special = {} if pad is None else {"pad_token_id": pad}
     write_network(folder / "ours", network, read.config, read.task, labels=read.labels, special=special)
     written = type(model).from_pretrained(folder / "ours").eval()
     again = read_network(folder / "ours").network
