@@ -23,8 +23,8 @@ from triptych.interop import read_network, write_network
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 
-PAD = 1
-"""The token that fills up, in all small models here."""
+PAD, END = 1, 2
+"""The token that fills up, in all small models here, and the one that ends a text that is classified by its end."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,15 @@ class Case:
         name: of the case.
         model: makes the model of ``transformers``.
         padding: the sides on which its inputs may be padded.
+        length: of its inputs; sources are 3 longer.
+        generates: whether it is a model that writes, and ``generate`` of ``transformers`` can do it.
     """
 
     name: str
     model: Callable[[], nn.Module]
     padding: tuple[str, ...] = ("none", "right")
+    length: int = 12
+    generates: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,8 @@ def randomized(model: nn.Module, seed: int = 0) -> nn.Module:
     queries twice as large, so that attention is not uniform. Tied tensors stay tied."""
     generator = torch.Generator().manual_seed(seed)
     buffers = [(name, buffer) for name, buffer in model.named_buffers() if name.endswith("final_logits_bias")]
-    for name, tensor in [*model.named_parameters(), *buffers]:
+    trainable = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    for name, tensor in [*trainable, *buffers]:
         noise = torch.randn(tensor.shape, generator=generator)
         is_matrix = tensor.ndim > 1 and not any(word in name for word in ("embed", "relative", "wte.", "wpe."))
         fan_in = tensor.shape[0 if any(word in name for word in ("c_attn.", "c_proj.", "c_fc.")) else -1]
@@ -79,9 +84,12 @@ def randomized(model: nn.Module, seed: int = 0) -> nn.Module:
     return model.eval()
 
 
-def inputs(padding: str, *, is_full: bool, length: int = 12, seed: int = 1) -> dict[str, Tensor]:
+def inputs(
+    padding: str, *, is_full: bool, length: int = 12, seed: int = 1, start: int | None = None
+) -> dict[str, Tensor]:
     """Three rows of random tokens of unequal length; ``tokens`` and ``mask``, and with a source ``source`` and
-    ``source_mask``."""
+    ``source_mask``. With a start token, the source, which then ends with END, is what follows it (as a full model reads
+    a text that it classifies)."""
     generator = torch.Generator().manual_seed(seed)
 
     def side(length: int) -> tuple[Tensor, Tensor]:
@@ -96,6 +104,11 @@ def inputs(padding: str, *, is_full: bool, length: int = 12, seed: int = 1) -> d
     if not is_full:
         return {"tokens": tokens, "mask": mask}
     source, source_mask = side(length + 3)
+    if start is not None:
+        source[torch.arange(3), source_mask.sum(1) - 1] = END
+        tokens, mask = source.roll(1, dims=1), source_mask
+        tokens[:, 0] = start
+        tokens = tokens.masked_fill(~mask, PAD)
     return {"tokens": tokens, "mask": mask, "source": source, "source_mask": source_mask}
 
 
@@ -107,6 +120,8 @@ def positions(mask: Tensor) -> Tensor:
 @torch.no_grad()
 def theirs(model: nn.Module, given: dict[str, Tensor]) -> Tensor:
     """Logits of a model of ``transformers``."""
+    if "source" in given and "SequenceClassification" in type(model).__name__:  # makes the decoder's input by itself
+        return torch.as_tensor(model(input_ids=given["source"], attention_mask=given["source_mask"].long()).logits)
     if "source" in given:
         answer = model(
             input_ids=given["source"],
@@ -151,14 +166,18 @@ def measure(case: Case, folder: Path) -> Measured:
     read = read_network(folder / "theirs")
     network = read.network
     (folder / "ours").mkdir()
-    pad = model.config.pad_token_id
-    special = {} if pad is None else {"pad_token_id": pad}
+    special = {
+        name: getattr(model.config, name, None) for name in ("pad_token_id", "eos_token_id", "decoder_start_token_id")
+    }
+    special = {name: number for name, number in special.items() if number is not None}
     write_network(folder / "ours", network, read.config, read.task, labels=read.labels, special=special)
     written = type(model).from_pretrained(folder / "ours").eval()
     again = read_network(folder / "ours").network
     imported, exported, losses = [0.0], [0.0], [0.0]
     for padding in case.padding:
-        given = inputs(padding, is_full=network.architecture == "full")
+        is_full, is_pooled = network.architecture == "full", network.head.pool != "none"
+        start = model.config.decoder_start_token_id if is_full and is_pooled else None
+        given = inputs(padding, is_full=is_full, length=case.length, start=start)
         their, mine = theirs(model, given), ours(network, given)
         imported.append(distance(mine, their, given["mask"]))
         exported.append(distance(theirs(written, given), their, given["mask"]))

@@ -47,6 +47,7 @@ class Bert(Family):
     }
     copies = {"cls.predictions.decoder.bias": "cls.predictions.bias"}
     tied_copies = {"cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight"}
+    own_if_untied = ("cls.predictions.decoder.bias",)
     buffers = (r"bert\.embeddings\.position_ids",)
     other_heads = (r"bert\.pooler\..*", r"cls\..*", r"classifier\..*", r"qa_outputs\..*")
 

@@ -34,7 +34,7 @@ def canonical(model: Mapping[str, Any]) -> Settings:
         }
         acts = {
             "learned": ("max_length", "first_position"),
-            "sinusoidal": ("first_position",),
+            "sinusoidal": ("max_length", "first_position"),
             "rotary": tuple(key for key in options if key.startswith("rope_")),
             "relative": ("relative_buckets", "relative_max_distance"),
         }
@@ -80,20 +80,27 @@ def absorb(state: State, mine: Settings, theirs: Settings) -> list[str]:
         The keys of the differences that weights cannot take up; with any, the weights mean nothing.
     """
     width = state["embedding.tokens.weight"].shape[1] if "embedding.tokens.weight" in state else 0
+    # E sqrt(d) on the way in and E on the way out are E' and E' / sqrt(d), with E' = E sqrt(d)
+    scales = ("embedding.scale_embedding", "head.scale_states")
+    is_traded = [mine[key] for key in scales] == [True, False] and [theirs[key] for key in scales] == [False, True]
     obstacles = []
     for key, (my, their) in differences(mine, theirs).items():
         stack, _, name = key.rpartition(".")
         match name, my, their:
             case ("tie_output", True, False) | ("bias", "trained" | "fixed", "trained" | "fixed"):
                 pass  # of a tied pair, the state has both
-            case "scale_embedding", True, False if not theirs["tie_output"]:
+            case "scale_embedding", True, False if not theirs["tie_output"] or is_traded:
                 state["embedding.tokens.weight"] = state["embedding.tokens.weight"] * width**0.5
+            case "scale_states", _, _ if not theirs["tie_output"] or is_traded:
+                state["head.output.weight"] = state["head.output.weight"] * width ** ((their - my) / 2)
             case "num_token_types", 0, number:
                 state["embedding.token_types.weight"] = torch.zeros(number, width)
-            case "position", "sinusoidal", "learned":
-                rows = theirs[f"{stack}.max_length"] + mine[f"{stack}.first_position"]
+            case ("position", "sinusoidal", "learned") | ("max_length", _, _) if (
+                mine[f"{stack}.position"] == "sinusoidal"
+            ):
+                rows = theirs[f"{stack}.max_length"] + mine[f"{stack}.first_position"]  # as many as wanted
                 state[f"{stack}.positions"] = sinusoids(rows, theirs[f"{stack}.d_model"])
-            case "first_position", int(), int() if f"{stack}.positions" in state:
+            case "first_position", int(), int() if theirs[f"{stack}.position"] == "learned":
                 table = state[f"{stack}.positions"][my:]
                 state[f"{stack}.positions"] = torch.cat((table.new_zeros(their, table.shape[1]), table))
             case (("bias" | "qkv_bias"), False, True):

@@ -18,6 +18,7 @@ ACTIVATIONS = {
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
     "gelu_fast": "gelu_tanh",
+    "gelu_python": "gelu",
     "silu": "silu",
     "swish": "silu",
 }
@@ -40,9 +41,11 @@ class Family(ABC):
             tensor that fuses several of ours.
         heads: the same for the heads, by task.
         prefix: of the names of the body, which files of a bare model lack.
+        bare: the tasks whose class lacks it as well.
         transposed: endings of the modules whose weights are [in, out].
         copies: by name, the tensor that it repeats in some files, or stands for.
         tied_copies: the same, where the output layer is the token table.
+        own_if_untied: those copies that are weights of their own where tie_word_embeddings is false.
         buffers: patterns of names in old files that are no weights.
         other_heads: patterns of names that belong to other heads than the one that is read.
     """
@@ -53,9 +56,11 @@ class Family(ABC):
     names: ClassVar[Mapping[str, str]]
     heads: ClassVar[Mapping[str, Mapping[str, str]]]
     prefix: ClassVar[str]
+    bare: ClassVar[tuple[str, ...]] = ()
     transposed: ClassVar[tuple[str, ...]] = ()
     copies: ClassVar[Mapping[str, str]] = {}
     tied_copies: ClassVar[Mapping[str, str]] = {}
+    own_if_untied: ClassVar[tuple[str, ...]] = ()
     buffers: ClassVar[tuple[str, ...]] = ()
     other_heads: ClassVar[tuple[str, ...]] = ()
 
@@ -100,8 +105,8 @@ class Family(ABC):
         """The task that a class of ``transformers`` has the head for."""
         return next((task for task, name in self.classes.items() if name == class_name), None)
 
-    def their_name(self, ours: str, task: str) -> tuple[str, int | None]:
-        """Their name of a parameter of ours, and which part of it, if they fuse several.
+    def their_name(self, ours: str, task: str, config: "TheirConfig") -> tuple[str, int | None]:
+        """Their name of a parameter or a fixed table of ours, and which part of it, if they fuse several.
 
         Raises:
             KeyError: they have nothing like it.

@@ -19,13 +19,17 @@ from torch import Tensor
 from triptych.assembly import choose_head
 from triptych.config import ConfigError, TrainConfig, build, suggestion
 from triptych.durable import replacing, write_text
+from triptych.interop.bart import Bart
 from triptych.interop.bert import Bert
 from triptych.interop.equivalences import absorb, canonical, differences
 from triptych.interop.family import Family, Settings, TheirConfig
 from triptych.interop.gpt2 import Gpt2
 from triptych.interop.gpt_neo import GptNeo
 from triptych.interop.llama import Llama
+from triptych.interop.marian import Marian
+from triptych.interop.pegasus import Pegasus
 from triptych.interop.roberta import Roberta
+from triptych.interop.t5 import T5
 from triptych.interop.tensors import FILE, Renamed, Tensors, listed, read_json, to_ours, to_theirs
 from triptych.nn import Network
 from triptych.resume import flat
@@ -35,7 +39,11 @@ log = logging.getLogger("triptych")
 NOWHERE = ("run_dir=imported", "logger=csv")
 """What of the configuration says where a run is; an imported network has no run."""
 
-FAMILIES: tuple[Family, ...] = (Bert(), Roberta(), Gpt2(), GptNeo(), Llama())
+FAMILIES: tuple[Family, ...] = (
+    *(Bert(), Roberta()),
+    *(Gpt2(), GptNeo(), Llama()),
+    *(T5(), Bart(), Marian(), Pegasus()),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +95,8 @@ def read_network(folder: str | Path, task: str | None = None, *, new_head: bool 
     except ConfigError as error:
         raise ConfigError(f"{place}: {error}") from None
     is_tied = ours.block.tie_output  # of the folder; with classes for outputs, the network itself ties nothing
-    parameters = dict(network.named_parameters())
-    found = to_ours(family, task, config, tensors, parameters, is_tied=is_tied, new_head=new_head)
+    state = {**dict(network.named_parameters()), **dict(network.named_buffers())}
+    found = to_ours(family, task, config, tensors, state, is_tied=is_tied, new_head=new_head)
     network.load_state_dict(found.state, strict=False)  # what is missing was refused, is tied, or is a new head
     for names, what in ((found.new, "new"), (found.left_out, "left out, since they belong to another head")):
         if names:
@@ -132,7 +140,8 @@ def write_network(
         values = dict(special or {}) | family.config(model)
         theirs = configuration(architecture, task, family.settings(TheirConfig(values, "config.json"), {}), num_outputs)
         other = canonical(flat(OmegaConf.to_container(theirs.model, resolve=True)))
-        state = {name: tensor.detach().to("cpu", torch.float32) for name, tensor in network.state_dict().items()}
+        weights = {**network.state_dict(), **dict(network.named_buffers())}
+        state = {name: tensor.detach().to("cpu", torch.float32) for name, tensor in weights.items()}
         differing = differences(mine, other)
         obstacles = [
             f"model.{key}={differing[key][0]} (there {differing[key][1]})" for key in absorb(state, mine, other)

@@ -32,6 +32,7 @@ class Roberta(Bert):
     }
     copies = {"lm_head.decoder.bias": "lm_head.bias"}
     tied_copies = {"lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight"}
+    own_if_untied = ("lm_head.decoder.bias",)
     buffers = (r"roberta\.embeddings\.position_ids",)
     other_heads = (r"roberta\.pooler\..*", r"lm_head\..*", r"classifier\..*", r"qa_outputs\..*")
 

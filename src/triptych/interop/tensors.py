@@ -141,26 +141,24 @@ def to_ours(
         task: whose head is wanted.
         config: of the folder.
         tensors: by their names.
-        ours: the parameters of our network (tied ones once), for their names and shapes.
+        ours: the parameters (tied ones once) and the fixed tables of our network, for their names and shapes.
         is_tied: whether the folder's output layer is the token table.
         new_head: whether the head may be missing.
 
     Raises:
         ConfigError: missing or unexpected tensors, or shapes that do not fit.
     """
-    state, new, missing, used = dict[str, Tensor](), list[str](), list[str](), set[str]()
+    state, new, missing, used = dict[str, Tensor](), list[str](), list[str](), dict[str, str]()
     shapes, originals = family.shapes(config), {**family.copies, **(family.tied_copies if is_tied else {})}
     for name, mine in ours.items():
-        theirs, part = family.their_name(name, task)
+        theirs, part = family.their_name(name, task, config)
         copies = [copy for copy, original in originals.items() if original == theirs]
         found = next((candidate for candidate in (theirs, *copies) if candidate in tensors), None)
         if found is None:
-            if name == "head.output.bias" and not mine.requires_grad:
-                state[name] = torch.zeros_like(mine)  # the fixed bias of a bare model
-            else:
+            if mine.requires_grad:
                 (new if new_head and name.startswith("head.") else missing).append(theirs)
-            continue
-        used.add(found)
+            continue  # a fixed table, or the fixed bias that a bare model lacks, is as in a new network
+        used[theirs] = found
         tensor = tensors[found]
         if family.is_transposed(theirs) and tensor.ndim == 2:
             tensor = tensor.T
@@ -175,10 +173,10 @@ def to_ours(
         raise ConfigError(f"{config.place} needs tensors that are missing: {listed(missing)}")
     left_out, unexpected = list[str](), list[str]()
     for name in tensors:
-        if name in used or any(re.fullmatch(pattern, name) for pattern in family.buffers):
+        if name in used.values() or any(re.fullmatch(pattern, name) for pattern in family.buffers):
             continue
-        original = originals.get(name)
-        if original in used:
+        original = used.get(originals.get(name, ""))
+        if original is not None:
             if not torch.equal(tensors[name], tensors[original]):
                 raise ConfigError(f"{name} differs from {original}, though {config.place} says that they are one")
         elif any(re.fullmatch(pattern, name) for pattern in family.other_heads):
@@ -187,7 +185,12 @@ def to_ours(
             unexpected.append(name)
     if unexpected:
         raise ConfigError(f"{config.place} knows nothing of some tensors: {listed(unexpected)}")
-    return Found(dict(family.reordered(state, to_ours=True)), new, left_out)
+    state = dict(family.reordered(state, to_ours=True))
+    for name in [name for name in state if name.endswith(".positions") and not ours[name].requires_grad]:
+        if not torch.allclose(state[name], ours[name], atol=1e-2):  # another table differs by 1, a bfloat16 by 0.002
+            found = used[family.their_name(name, task, config)[0]]
+            raise ConfigError(f"{found} is another table than the sinusoids of model_type={family.model_type}")
+    return Found(state, new, left_out)
 
 
 def to_theirs(
@@ -205,7 +208,7 @@ def to_theirs(
     parts = dict[str, list[Tensor]]()
     for name, tensor in family.reordered(state, to_ours=False).items():
         if not (is_tied and name == "head.output.weight"):
-            parts.setdefault(family.their_name(name, task)[0], []).append(tensor)  # q, k, v: in this order
+            parts.setdefault(family.their_name(name, task, config)[0], []).append(tensor)  # q, k, v: in this order
     shapes = family.shapes(config)
     tensors = dict[str, Tensor]()
     for theirs, pieces in parts.items():
@@ -215,7 +218,10 @@ def to_theirs(
         tensors[theirs] = (
             (tensor.T if family.is_transposed(theirs) and tensor.ndim == 2 else tensor).clone().contiguous()
         )
-    return tensors
+    if not config.get("tie_word_embeddings", True):
+        originals = {name: family.copies[name] for name in family.own_if_untied}
+        tensors |= {name: tensors[original].clone() for name, original in originals.items() if original in tensors}
+    return {name.removeprefix(family.prefix if task in family.bare else ""): tensors[name] for name in tensors}
 
 
 def listed(names: Sequence[str]) -> str:

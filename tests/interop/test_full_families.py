@@ -1,0 +1,338 @@
+"""The encoder-decoder families, against ``transformers``."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers as hf
+from safetensors.torch import load_file, save_file
+from torch import nn
+from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
+from transformers.models.pegasus.modeling_pegasus import PegasusSinusoidalPositionalEmbedding
+
+from oracle import (
+    END,
+    PAD,
+    Case,
+    cached_distance,
+    decoded_alike,
+    distance,
+    inputs,
+    measure,
+    ours,
+    randomized,
+    theirs,
+)
+from triptych.config import ConfigError, build
+from triptych.interop import read_network, write_network
+from triptych.interop.marian import Marian
+from triptych.interop.networks import configuration
+from triptych.nn import sinusoids
+
+SMALL = {
+    "vocab_size": 101,
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 3,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 80,
+    "max_position_embeddings": 40,
+    "num_labels": 3,
+    "pad_token_id": PAD,
+    "eos_token_id": END,
+    "decoder_start_token_id": END,
+}
+SMALL_T5 = {
+    "vocab_size": 101,
+    "d_model": 32,
+    "d_kv": 6,
+    "d_ff": 80,
+    "num_layers": 3,
+    "num_decoder_layers": 2,
+    "num_heads": 4,
+    "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 20,
+    "layer_norm_epsilon": 1e-2,
+    "num_labels": 3,
+    "pad_token_id": PAD,
+    "eos_token_id": END,
+    "decoder_start_token_id": PAD,
+}
+
+
+def t5(
+    head: type = hf.T5ForConditionalGeneration, *, is_untied: bool = False, generates: bool = True, **options: Any
+) -> Case:
+    """Its sequences are longer than the largest distance that the buckets tell apart."""
+
+    def model() -> nn.Module:
+        model: nn.Module = head(hf.T5Config(**{**SMALL_T5, **options}))
+        if is_untied:
+            model.lm_head.weight = nn.Parameter(model.lm_head.weight.clone())
+        return model
+
+    return Case(f"{head.__name__} {options}{' untied' * is_untied}", model, length=24, generates=generates)
+
+
+def bart(head: type = hf.BartForConditionalGeneration, *, generates: bool = True, **options: Any) -> Case:
+    config = {**SMALL, **options}
+    return Case(f"{head.__name__} {options}", lambda: head(hf.BartConfig(**config)), generates=generates)
+
+
+def marian(**options: Any) -> Case:
+    config = {**SMALL, "decoder_start_token_id": PAD, "scale_embedding": True, **options}
+    return Case(f"MarianMTModel {options}", lambda: hf.MarianMTModel(hf.MarianConfig(**config)), generates=True)
+
+
+def pegasus(**options: Any) -> Case:
+    config = {**SMALL, "decoder_start_token_id": PAD, "scale_embedding": True, **options}
+    head = hf.PegasusForConditionalGeneration
+    return Case(f"{head.__name__} {options}", lambda: head(hf.PegasusConfig(**config)), generates=True)
+
+
+V1_1 = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}  # of T5: the second means that it is unscaled
+
+CASES = [
+    t5(),
+    t5(num_layers=2, num_decoder_layers=3, d_kv=12, generates=False),  # `generate` fails: a decoder of more layers
+    t5(**V1_1, is_untied=True),
+    t5(feed_forward_proj="gated-silu", tie_word_embeddings=False),
+    t5(hf.T5ForSequenceClassification, generates=False),
+    t5(hf.T5ForSequenceClassification, generates=False, **V1_1),
+    bart(),
+    bart(scale_embedding=True, activation_function="relu", encoder_layers=3, decoder_layers=1),
+    bart(hf.BartForSequenceClassification, generates=False),
+    marian(activation_function="swish"),
+    marian(activation_function="relu", encoder_layers=1, decoder_attention_heads=8),
+    pegasus(),
+    pegasus(scale_embedding=False, activation_function="relu", encoder_layers=3, decoder_layers=1),
+]
+GENERATIVE = [case for case in CASES if case.generates]
+T5_1_1 = CASES[2]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_equals_theirs(case: Case, tmp_path: Path) -> None:
+    measured = measure(case, tmp_path)
+    assert measured.imported < 1e-5
+    assert measured.exported < 1e-5
+    assert measured.loss < 1e-5
+    assert measured.is_round_trip_equal
+    assert measured.has_equal_size
+    files = [load_file(tmp_path / folder / "model.safetensors") for folder in ("ours", "theirs")]
+    names = [{name for name in file if "embed_positions" not in name} for file in files]  # Marian's may be there or not
+    assert names[0] == names[1]
+
+
+@pytest.mark.parametrize("case", [c for c in GENERATIVE if not c.name.startswith("T5")], ids=lambda case: case.name)
+def test_equals_theirs_in_float64(case: Case, tmp_path: Path) -> None:
+    """An eps that is fixed shows only here. (T5's norms are float32 there.)"""
+    model = randomized(case.model())
+    model.save_pretrained(tmp_path)
+    given = inputs("right", is_full=True)
+    network = read_network(tmp_path).network.double()
+    assert distance(ours(network, given), theirs(model.double(), given), given["mask"]) < 1e-12
+
+
+@pytest.mark.parametrize("num_beams", [1, 5])
+@pytest.mark.parametrize("case", GENERATIVE, ids=lambda case: case.name)
+def test_writes_what_theirs_writes(case: Case, num_beams: int, tmp_path: Path) -> None:
+    assert decoded_alike(case, tmp_path, num_beams=num_beams)
+
+
+@pytest.mark.parametrize("case", GENERATIVE, ids=lambda case: case.name)
+def test_decodes_in_chunks_as_at_once(case: Case, tmp_path: Path) -> None:
+    assert cached_distance(case, tmp_path) < 1e-10
+
+
+@pytest.mark.parametrize("table", [MarianSinusoidalPositionalEmbedding, PegasusSinusoidalPositionalEmbedding])
+def test_sinusoids_in_their_order_are_their_table(table: type) -> None:
+    rows, width = 512, 64
+    mine = {"encoder.positions": sinusoids(rows, width)}
+    reordered = Marian().reordered(mine, to_ours=False)
+    assert torch.equal(reordered["encoder.positions"], table(rows, width).create_weight())
+    assert torch.equal(Marian().reordered(reordered, to_ours=True)["encoder.positions"], mine["encoder.positions"])
+
+
+POST_BART = {"block.norm_position": "post", "block.embed_norm": True}
+T5_LIKE = {"block.norm": "rms", "block.position": "relative", "block.bias": False, "block.gated": True}
+OURS = {
+    "default": ("pegasus", {}),
+    "original": ("marian", {"block.norm_position": "post", "block.activation": "relu"}),
+    "untied": ("pegasus", {"block.tie_output": False}),
+    "longer_decoder": ("pegasus", {"model.decoder.max_length": 50}),
+    "other_scale": ("pegasus", {"block.qk_scale": 0.1, "heads.tokens.bias": "trained"}),
+    "sinusoidal_bart": ("bart", POST_BART),
+    "bart_without_biases": ("bart", {**POST_BART, "block.position": "learned", "block.bias": False}),
+    "t5_with_scaled_embedding": ("t5", T5_LIKE),
+    "t5_untied": ("t5", {**T5_LIKE, "block.tie_output": False, "heads.tokens.scale_states": True}),
+}
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_exports_our_own_models(name: str, tmp_path: Path) -> None:
+    kind, settings = OURS[name]
+    sizes = {
+        "shape.d_model": 32,
+        "shape.num_heads": 4,
+        "shape.d_ff": 48,
+        "shape.vocab_size": 101,
+        "shape.max_length": 40,
+    }
+    config = configuration("full", "denoising", {**sizes, "model.decoder.num_layers": 1, **settings}, 101)
+    network: Any = randomized(build(config, "model"))
+    special = {"pad_token_id": PAD, "eos_token_id": END, "decoder_start_token_id": 0}
+    assert write_network(tmp_path, network, config, "denoising", special=special).model_type == kind
+    model, info = hf.AutoModelForSeq2SeqLM.from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(info.values())
+    given = inputs("right", is_full=True)
+    mine = ours(network, given)
+    assert distance(theirs(model.eval(), given), mine, given["mask"]) < 1e-5
+    again = read_network(tmp_path, "denoising").network
+    assert distance(ours(again, given), mine, given["mask"]) < 1e-5
+    if name in ("default", "original", "untied"):
+        kept = dict(again.named_parameters())
+        assert all(torch.equal(kept[key], parameter) for key, parameter in network.named_parameters())
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"block.position": "rotary"}, "pegasus, differs in model.encoder.position=rotary .there sinusoidal."),
+        ({**T5_LIKE, "model.decoder.num_heads": 2}, "t5, differs in model.decoder.num_heads=2 .there 4."),
+        ({"block.norm_eps": 1e-6}, "pegasus, differs in model.encoder.norm_eps=1e-06 .there 1e-05."),
+    ],
+    ids=["rotary", "heads", "eps"],
+)
+def test_says_what_stands_in_the_way_of_an_export(settings: dict[str, Any], said: str, tmp_path: Path) -> None:
+    config = configuration("full", "translation", {"shape.vocab_size": 101, **settings}, 101)
+    with pytest.raises(ConfigError, match=said):
+        write_network(tmp_path, build(config, "model"), config, "translation")
+    assert not list(tmp_path.iterdir())
+
+
+def same(network: nn.Module, other: nn.Module) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(network.parameters(), other.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("case", [CASES[0], CASES[6], CASES[9], CASES[11]], ids=lambda case: case.name)
+def test_reads_bare_models_and_copies(case: Case, tmp_path: Path) -> None:
+    """facebook/bart-base, for one, is a file of BartModel: no prefix, no bias of the outputs, copies of the table."""
+    model = randomized(case.model())
+    if not isinstance(model, hf.T5ForConditionalGeneration):
+        model.final_logits_bias.zero_()
+    model.save_pretrained(tmp_path / "whole")
+    expected = read_network(tmp_path / "whole").network
+    base = model if isinstance(model, hf.T5ForConditionalGeneration) else model.model
+    kind = type(model).__name__.replace("ForConditionalGeneration", "Model").replace("MarianMTModel", "MarianModel")
+    bare = getattr(hf, kind)(model.config)
+    bare.load_state_dict(base.state_dict(), strict=not hasattr(base, "lm_head"))
+    bare.save_pretrained(tmp_path / "bare")
+    file = tmp_path / "bare" / "model.safetensors"
+    tensors = load_file(file)
+    assert same(read_network(tmp_path / "bare", "denoising").network, expected)
+    copies = {f"{stack}.embed_tokens.weight": tensors["shared.weight"].clone() for stack in ("encoder", "decoder")}
+    save_file({**tensors, **copies}, file)
+    assert same(read_network(tmp_path / "bare").network, expected)
+    save_file({**{name: tensor for name, tensor in tensors.items() if name != "shared.weight"}, **copies}, file)
+    assert same(read_network(tmp_path / "bare").network, expected)
+    copies["decoder.embed_tokens.weight"][7, 7] += 1
+    save_file({**tensors, **copies}, file)
+    with pytest.raises(ConfigError, match=r"decoder.embed_tokens.weight differs from .*shared.weight"):
+        read_network(tmp_path / "bare")
+
+
+def change(folder: Path, **values: Any) -> None:
+    """Changes config.json; None takes a key out."""
+    file = folder / "config.json"
+    content = {**json.loads(file.read_text()), **values}
+    file.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
+
+
+def test_reads_t5_1_1_as_published(tmp_path: Path) -> None:
+    """There tie_word_embeddings=false says that nothing is tied or scaled; transformers 5 writes it otherwise."""
+    randomized(T5_1_1.model()).save_pretrained(tmp_path)
+    read = read_network(tmp_path)
+    assert not read.config.model.tie_output
+    assert not read.config.model.head.scale_states
+    change(tmp_path, tie_word_embeddings=False, scale_decoder_outputs=None, is_gated_act=None, dense_act_fn=None)
+    published = read_network(tmp_path)
+    assert published.config == read.config
+    assert same(published.network, read.network)
+    file = tmp_path / "model.safetensors"
+    save_file({name: tensor for name, tensor in load_file(file).items() if name != "lm_head.weight"}, file)
+    with pytest.raises(ConfigError, match=r"missing: transformer.lm_head.weight"):
+        read_network(tmp_path)
+
+
+@pytest.mark.parametrize("case", [T5_1_1, CASES[6]], ids=["t5", "bart"])
+def test_another_head(case: Case, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    randomized(case.model()).save_pretrained(tmp_path)
+    with pytest.raises(ConfigError, match=r"missing: classification_head.dense.weight"):
+        read_network(tmp_path, "classification")
+    with caplog.at_level(logging.WARNING):
+        read = read_network(tmp_path, "classification", new_head=True)
+    assert "4 tensors are new" in caplog.text
+    assert "1 tensors are left out" in caplog.text
+    whole = dict(read_network(tmp_path).network.named_parameters())
+    body = [(name, parameter) for name, parameter in read.network.named_parameters() if not name.startswith("head.")]
+    assert all(torch.equal(parameter, whole[name]) for name, parameter in body)
+
+
+@pytest.mark.parametrize(
+    ("case", "values", "said"),
+    [
+        (
+            CASES[9],
+            {"share_encoder_decoder_embeddings": False},
+            "share_encoder_decoder_embeddings=False; expected True",
+        ),
+        (CASES[9], {"decoder_vocab_size": 102}, "decoder_vocab_size=102; expected None or 101"),
+        (CASES[0], {"feed_forward_proj": "gated-relu6"}, "feed_forward_proj=gated-relu6.*gated-relu"),
+        (CASES[6], {"activation_function": "tanh"}, "activation_function=tanh"),
+        (CASES[6], {"decoder_layers": 0}, "decoder_layers=0; expected a whole number"),
+        (
+            CASES[6],
+            {"max_position_embeddings": 41},
+            "embed_positions.weight of .42, 32. does not fit encoder.positions",
+        ),
+        (
+            CASES[11],
+            {"max_position_embeddings": 41},
+            "embed_positions.weight of .40, 32. does not fit encoder.positions",
+        ),
+        (CASES[6], {"decoder_layers": 4}, "missing: model.decoder.layers.3"),
+        (CASES[6], {"decoder_layers": 2}, "knows nothing of some tensors: model.decoder.layers.2"),
+    ],
+    ids=["two_tables", "two_sizes", "projection", "activation", "depth", "rows", "sinusoids", "deeper", "shallower"],
+)
+def test_refuses_other_configurations(case: Case, values: dict[str, Any], said: str, tmp_path: Path) -> None:
+    case.model().save_pretrained(tmp_path)
+    change(tmp_path, **values)
+    with pytest.raises(ConfigError, match=said):
+        read_network(tmp_path)
+
+
+def test_refuses_another_table_of_sinusoids(tmp_path: Path) -> None:
+    CASES[11].model().save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    tensors = load_file(file)
+    half = {name: tensor.bfloat16() if "embed_positions" in name else tensor for name, tensor in tensors.items()}
+    save_file(half, file)
+    read_network(tmp_path)
+    save_file({**tensors, "model.decoder.embed_positions.weight": sinusoids(40, 32)}, file)
+    with pytest.raises(ConfigError, match=r"model.decoder.embed_positions.weight is another table than the sinusoids"):
+        read_network(tmp_path)
+
+
+def test_refuses_an_untied_table_that_should_be_tied(tmp_path: Path) -> None:
+    CASES[6].model().save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    save_file({**load_file(file), "lm_head.weight": torch.ones(101, 32)}, file)
+    with pytest.raises(ConfigError, match=r"lm_head.weight differs from model.shared.weight, though .* one"):
+        read_network(tmp_path)
