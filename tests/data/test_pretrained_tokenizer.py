@@ -158,7 +158,9 @@ def general(folder: Path) -> None:
     backend.add_tokens([AddedToken("new word")])
     backend.enable_truncation(3)
     backend.enable_padding(length=8)
-    PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="[CLS]", eos_token="[SEP]").save_pretrained(folder)
+    PreTrainedTokenizerFast(
+        tokenizer_object=backend, bos_token="[CLS]", eos_token="[SEP]", sep_token="[MASK]"
+    ).save_pretrained(folder)
 
 
 FOLDERS: dict[str, Callable[[Path], None]] = {
@@ -188,7 +190,7 @@ EXPECTED = {  # the ids of the specials in the vocabularies above
         bos=1, eos=1, sep=1, start=0, pad=0, unk=2, mask=None, begin=(), end=(1,), sentinels=tuple(hidden())
     ),
     "llama": SpecialTokens(bos=1, eos=2, sep=2, start=1, pad=2, unk=0, mask=None, begin=(1,), end=()),
-    "general": SpecialTokens(bos=2, eos=3, sep=3, start=2, pad=0, unk=1, mask=None, begin=(3, 2), end=(3,)),
+    "general": SpecialTokens(bos=2, eos=3, sep=4, start=2, pad=0, unk=1, mask=None, begin=(3, 2), end=(3,)),
 }
 LOOK_ALIKES = [*ANGLE, *BERT, "<extra_id_0>", "<0x0A>"]
 
@@ -424,7 +426,8 @@ class TestRefused:
     def test_nothing_there(self, tmp_path: Path) -> None:
         (tmp_path / "vocab.json").write_text("{}")
         (tmp_path / "pytorch_model.bin").write_bytes(b"")
-        looked_for = "tokenizer.json, vocab.txt, vocab.json with merges.txt, spiece.model, tokenizer.model"
+        looked_for = "tokenizer.json, vocab.txt, vocab.json with merges.txt, spiece.model, tokenizer.model, "
+        looked_for += "source.spm with target.spm with vocab.json"
         assert refusal(tmp_path) == f": no tokenizer; looked for {looked_for}"
         with pytest.raises(ValueError, match=f"tokenizer.dir={tmp_path}: no tokenizer; looked for"):
             Pretrained(dir=str(tmp_path))

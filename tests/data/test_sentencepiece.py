@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import sentencepiece
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from transformers import AutoTokenizer, LlamaConfig, PegasusConfig, T5Config
+from transformers import AutoTokenizer, LlamaConfig, MarianConfig, PegasusConfig, T5Config
 
 from triptych.data import SpecialTokens, Tokenizer
 from triptych.data.pretrained_tokenizer import read_tokenizer, write_tokenizer
@@ -41,9 +42,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def train(path: Path, **options: Any) -> bytes:
+def train(path: Path, texts: Sequence[str] = TEXTS, **options: Any) -> bytes:
     """A model in a file."""
-    (path.parent / "texts").write_text("\n".join(TEXTS))
+    (path.parent / "texts").write_text("\n".join(texts))
     sentencepiece.SentencePieceTrainer.train(
         input=str(path.parent / "texts"),
         model_prefix=str(path.with_suffix("")),
@@ -181,6 +182,74 @@ class TestFolders:
             for text in (look_alike, f"a {look_alike} b", f"a{look_alike}{look_alike}b"):
                 (ids,) = tokenizer.encode([text])
                 assert not set(ids) & (special - {tokenizer.special.unk}), text
+
+
+@pytest.fixture
+def marian(tmp_path: Path) -> Path:
+    """A folder of MarianMT: two models, and a vocabulary without some of their pieces."""
+    pieces: list[str] = []
+    for side, half in (("source", slice(None)), ("target", slice(1, 3))):
+        (tmp_path / side).mkdir()
+        (tmp_path / f"{side}.spm").write_bytes(train(tmp_path / side / "m.model", TEXTS[half], vocab_size=60))
+        model = SentencePieceModel.read(tmp_path / f"{side}.spm")
+        pieces += [piece.text for piece in model.pieces[3:] if piece.text not in ("t", "ä", *pieces)]
+    names = ["</s>", "<unk>", *sorted(pieces), ">>de<<", "<pad>"]
+    (tmp_path / "vocab.json").write_text(json.dumps({name: i for i, name in enumerate(names)}))
+    pad = len(names) - 1
+    MarianConfig(vocab_size=len(names), pad_token_id=pad, decoder_start_token_id=pad).save_pretrained(tmp_path)
+    return tmp_path
+
+
+class TestMarian:
+    def test_two_models_and_one_vocabulary(self, marian: Path) -> None:
+        tokenizer, reference = read_tokenizer(marian), AutoTokenizer.from_pretrained(marian)
+        assert type(reference).__name__ == "MarianTokenizer"
+        pad = len(reference) - 1
+        assert tokenizer.special == SpecialTokens(
+            bos=0, eos=0, sep=0, start=pad, pad=pad, unk=1, mask=None, begin=(), end=(0,)
+        )
+        differ = 0
+        for text in [*TEXTS, "", " two  blanks\n", "Ω", "日", "ßß cat", ">>de<< the cat", ">>de<<the cat"]:
+            (source,), (target,) = tokenizer.encode([text]), tokenizer.encode([text], as_target=True)
+            assert [*source, 0] == reference(text).input_ids
+            assert [*target, 0] == reference(text_target=text).input_ids
+            assert tokenizer.decode(target).strip() == reference.decode(target, skip_special_tokens=True)
+            differ += source != target
+        assert differ > 5
+
+    @pytest.mark.parametrize("look_alike", ["</s>", "<pad>"])
+    def test_text_never_becomes_a_special_token(self, marian: Path, look_alike: str) -> None:
+        tokenizer = read_tokenizer(marian)
+        for as_target in (False, True):
+            for ids in tokenizer.encode([look_alike, f"a{look_alike}b", f"a {look_alike} b"], as_target):
+                assert not set(ids) & (tokenizer.special_ids - {1})
+
+    def test_a_checkpoint_keeps_it(self, marian: Path) -> None:
+        tokenizer = read_tokenizer(marian)
+        again = Tokenizer.from_json(tokenizer.to_json(), tokenizer.special)
+        assert again.sha256 == tokenizer.sha256
+        for as_target in (False, True):
+            assert again.encode(TEXTS, as_target) == tokenizer.encode(TEXTS, as_target)
+
+    def test_write_and_read(self, marian: Path, tmp_path: Path) -> None:
+        tokenizer, folder = read_tokenizer(marian), tmp_path / "written"
+        folder.mkdir()
+        write_tokenizer(tokenizer, folder, model_max_length=9)
+        again, reference = read_tokenizer(folder), AutoTokenizer.from_pretrained(folder)
+        assert (again.sha256, again.special) == (tokenizer.sha256, tokenizer.special)
+        assert reference.model_max_length == 9
+        for text in TEXTS:
+            assert reference(text).input_ids == [*tokenizer.encode([text])[0], 0]
+            assert reference(text_target=text).input_ids == [*tokenizer.encode([text], as_target=True)[0], 0]
+
+    def test_damage(self, marian: Path) -> None:
+        (marian / "tokenizer_config.json").write_text('{"separate_vocabs": true}')
+        with pytest.raises(ValueError, match="separate_vocabs; expected one vocabulary"):
+            read_tokenizer(marian)
+        (marian / "tokenizer_config.json").unlink()
+        (marian / "target.spm").write_bytes(b"\x00")
+        with pytest.raises(ValueError, match=r"target\.spm: not a SentencePiece model"):
+            read_tokenizer(marian)
 
 
 class TestRefused:

@@ -14,9 +14,9 @@ import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
 from triptych.data.files import read_lines, read_text
-from triptych.data.sentencepiece import Kind, Piece, SentencePieceModel
+from triptych.data.sentencepiece import Kind, Piece, SentencePieceModel, decoder
 from triptych.data.tokenizers import SpecialTokens, Tokenizer
-from triptych.durable import write_text
+from triptych.durable import replacing, write_text
 
 NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 FILES = (
@@ -25,6 +25,7 @@ FILES = (
     ("vocab.json", "merges.txt"),
     ("spiece.model",),
     ("tokenizer.model",),
+    ("source.spm", "target.spm", "vocab.json"),
 )
 """What a tokenizer may be made of; the first that is there is read."""
 
@@ -54,8 +55,8 @@ class Pretrained:
 
 
 def read_tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer of a Hugging Face folder: BERT's, RoBERTa's, GPT-2's, T5's, BART's, Pegasus', LLaMA's, or any
-    other that ``tokenizer.json`` describes.
+    """The tokenizer of a Hugging Face folder: BERT's, RoBERTa's, GPT-2's, T5's, BART's, Pegasus', MarianMT's, LLaMA's,
+    or any other that ``tokenizer.json`` describes.
 
     ``begin`` and ``end`` are what the folder's tokenizer puts around a text. A special token that the folder does not
     name is the nearest that it does: cls or else eos for bos; sep for eos; eos for sep and pad. A folder by
@@ -63,8 +64,9 @@ def read_tokenizer(folder: Path) -> Tokenizer:
 
     Args:
         folder: with ``tokenizer.json``, or else ``vocab.txt`` (word pieces), ``vocab.json`` and ``merges.txt`` (byte
-            pairs), ``spiece.model`` or ``tokenizer.model`` (SentencePiece); ``tokenizer_config.json``,
-            ``special_tokens_map.json``, ``added_tokens.json`` and ``config.json`` are read where they are there.
+            pairs), ``spiece.model`` or ``tokenizer.model`` (SentencePiece), or ``source.spm``, ``target.spm`` and
+            ``vocab.json`` (MarianMT); ``tokenizer_config.json``, ``special_tokens_map.json``, ``added_tokens.json``
+            and ``config.json`` are read where they are there.
 
     Raises:
         ValueError: no tokenizer, or files that contradict themselves or one another; with the file.
@@ -88,7 +90,9 @@ def read_tokenizer(folder: Path) -> Tokenizer:
         raise ValueError(f"{settings.path}: {len(ids)} tokens, but their ids are not those from 0 to {len(ids) - 1}")
     backend.post_processor = None
     _keep_out_of_text(backend)
-    return Tokenizer(backend, special)
+    if settings.path.name != "source.spm":
+        return Tokenizer(backend, special)
+    return Tokenizer(backend, special, ((folder / "source.spm").read_bytes(), (folder / "target.spm").read_bytes()))
 
 
 def write_tokenizer(
@@ -101,7 +105,8 @@ def write_tokenizer(
     model_max_length: int,
 ) -> None:
     """Writes ``tokenizer.json``, ``tokenizer_config.json`` and ``special_tokens_map.json``, for ``AutoTokenizer`` of
-    transformers and for ``read_tokenizer``.
+    transformers and for ``read_tokenizer``. MarianMT's has ``source.spm``, ``target.spm`` and ``vocab.json`` instead of
+    the first, and there ``AutoTokenizer`` puts eos after a text, whatever ``begin`` and ``end`` are.
 
     Args:
         tokenizer: what to write.
@@ -115,7 +120,7 @@ def write_tokenizer(
         RunError: a file cannot be written.
     """
     special = tokenizer.special
-    backend = tokenizers.Tokenizer.from_str(tokenizer.to_json())
+    backend = tokenizers.Tokenizer.from_str(tokenizer._backend.to_str())
     before = [(_name(backend, i), i) for i in (special.begin if begin is None else begin)]
     after = [(_name(backend, i), i) for i in (special.end if end is None else end)]
     backend.post_processor = processors.TemplateProcessing(
@@ -127,7 +132,8 @@ def write_tokenizer(
     if before:
         names["cls_token"] = before[0][0]
     settings = {
-        "tokenizer_class": "PreTrainedTokenizerFast",  # the families' own classes rebuild parts of tokenizer.json
+        # The first takes tokenizer.json as it is; the families' own classes rebuild parts of it.
+        "tokenizer_class": "PreTrainedTokenizerFast" if tokenizer.sentencepiece is None else "MarianTokenizer",
         "model_input_names": ["input_ids", "attention_mask"],
         "padding_side": padding_side,
         "model_max_length": model_max_length,
@@ -135,7 +141,13 @@ def write_tokenizer(
         **names,
         "triptych": special.as_plain(),
     }
-    write_text(folder / "tokenizer.json", backend.to_str(pretty=True))
+    if tokenizer.sentencepiece is None:
+        write_text(folder / "tokenizer.json", backend.to_str(pretty=True))
+    else:
+        for name, content in zip(("source.spm", "target.spm"), tokenizer.sentencepiece, strict=True):
+            with replacing(folder / name) as temporary:
+                temporary.write_bytes(content)
+        write_text(folder / "vocab.json", json.dumps(backend.get_vocab(), indent=2, ensure_ascii=False) + "\n")
     write_text(folder / "tokenizer_config.json", json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
     write_text(folder / "special_tokens_map.json", json.dumps(names, indent=2, ensure_ascii=False) + "\n")
 
@@ -166,6 +178,7 @@ _FAMILIES = {
     "bart": _Family(_ROBERTA, begin="cls_token", end="sep_token", start="eos_token"),
     "gpt2": _Family(dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")),
     "t5": _Family(_T5, end="eos_token", start="pad_token"),
+    "marian": _Family(_T5, end="eos_token", start="pad_token"),
     "pegasus": _Family({**_T5, "mask_token": "<mask_2>"}, end="eos_token", start="pad_token"),
     "llama": _Family({"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}, begin="bos_token"),
 }
@@ -198,7 +211,13 @@ class _Settings:
             for name in ("tokenizer_config", "special_tokens_map", "added_tokens", "config")
         )
         kind = str(config.get("tokenizer_class")).removesuffix("Fast").removesuffix("Tokenizer").lower()
-        by_file = {"vocab.txt": "bert", "vocab.json": "gpt2", "spiece.model": "t5", "tokenizer.model": "llama"}
+        by_file = {
+            "vocab.txt": "bert",
+            "vocab.json": "gpt2",
+            "spiece.model": "t5",
+            "tokenizer.model": "llama",
+            "source.spm": "marian",
+        }
         known = [k for k in (kind, str(model.get("model_type")), by_file.get(path.name)) if k in _FAMILIES]
         said = config if "added_tokens_decoder" in config else {**config, **names}
         return cls(path, said, added, model, _FAMILIES[known[0]] if known else _Family({}))
@@ -298,12 +317,25 @@ def _sentencepiece(settings: _Settings) -> tokenizers.Tokenizer:
     return replace(model, pieces=pieces).backend()
 
 
+def _marian(settings: _Settings) -> tokenizers.Tokenizer:
+    """As MarianMT numbers what two SentencePiece models cut: Junczys-Dowmunt et al. 2018."""
+    if settings.tokenizer.get("separate_vocabs"):
+        raise ValueError(f"{settings.path.parent}: separate_vocabs; expected one vocabulary for sources and targets")
+    for name in ("source.spm", "target.spm"):  # are they whole?
+        SentencePieceModel.read(settings.path.with_name(name))
+    vocabulary = _read_object(settings.path.with_name("vocab.json"))
+    backend = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    backend.decoder = decoder()
+    return backend
+
+
 _BACKENDS = {
     "tokenizer.json": _from_json,
     "vocab.txt": _word_pieces,
     "vocab.json": _byte_pairs,
     "spiece.model": _sentencepiece,
     "tokenizer.model": _sentencepiece,
+    "source.spm": _marian,
 }
 
 

@@ -71,7 +71,19 @@ class SentencePieceModel:
             ValueError: not such a file, or a model of another kind.
         """
         try:
-            model = _fields(path.read_bytes())
+            return cls.parse(path.read_bytes())
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+
+    @classmethod
+    def parse(cls, content: bytes) -> "SentencePieceModel":
+        """The model in these bytes of a file.
+
+        Raises:
+            ValueError: see ``read``.
+        """
+        try:
+            model = _fields(content)
             trainer, normalizer = (_fields(b"".join(model[number])) for number in (2, 3))
             model_type = [1, *trainer[3]][-1]  # the value before is the default
             read = cls(
@@ -83,11 +95,11 @@ class SentencePieceModel:
                 remove_extra_whitespaces=bool([1, *normalizer[4]][-1]),
             )
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, struct.error) as error:
-            raise ValueError(f"{path}: not a SentencePiece model ({error})") from None
+            raise ValueError(f"not a SentencePiece model ({error})") from None
         if model_type not in (1, 2):
-            raise ValueError(f"{path}: a SentencePiece model of type {model_type}; expected 1, unigram, or 2, BPE")
+            raise ValueError(f"a SentencePiece model of type {model_type}; expected 1, unigram, or 2, BPE")
         if [piece.kind for piece in read.pieces].count(Kind.UNKNOWN) != 1:
-            raise ValueError(f"{path}: not a SentencePiece model (expected one piece for what is unknown)")
+            raise ValueError("not a SentencePiece model (expected one piece for what is unknown)")
         return read
 
     def backend(self) -> tokenizers.Tokenizer:
@@ -110,14 +122,7 @@ class SentencePieceModel:
         if self.add_dummy_prefix:
             steps.append(normalizers.Prepend(BLANK))
         backend.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", BLANK)])
-        backend.decoder = decoders.Sequence(
-            [
-                decoders.Replace(BLANK, " "),
-                decoders.ByteFallback(),
-                decoders.Fuse(),
-                decoders.Strip(" ", left=int(self.add_dummy_prefix)),
-            ]
-        )
+        backend.decoder = decoder(self.add_dummy_prefix)
         if self.is_unigram and self.byte_fallback:  # text that looks like the name of a byte is none
             backend.pre_tokenizer = pre_tokenizers.Split(Regex("<(?=0x[0-9A-F]{2}>)"), "merged_with_previous")
         for piece in self.pieces:
@@ -138,6 +143,12 @@ class SentencePieceModel:
             if text[:i] in scores and text[i:] in scores
         ]
         return sorted(pairs, key=lambda pair: (-scores[pair[0] + pair[1]], len(pair[0])))
+
+
+def decoder(add_dummy_prefix: bool = True) -> decoders.Decoder:
+    """From pieces to text."""
+    blank = decoders.Strip(" ", left=int(add_dummy_prefix))
+    return decoders.Sequence([decoders.Replace(BLANK, " "), decoders.ByteFallback(), decoders.Fuse(), blank])
 
 
 def _piece(message: bytes) -> Piece:

@@ -1,5 +1,6 @@
 """Text to token ids and back: bytes, characters and byte-pair encoding, all by the ``tokenizers`` library."""
 
+import base64
 import hashlib
 import json
 import re
@@ -11,7 +12,9 @@ from typing import Any, Protocol
 import numpy as np
 import tokenizers
 from jaxtyping import Bool, Int
-from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, trainers
+
+from triptych.data.sentencepiece import SentencePieceModel
 
 PAD, BOS, EOS, SEP, UNK, MASK = range(6)
 SPECIAL_TOKENS = ["<pad>", "<bos>", "<eos>", "<sep>", "<unk>", "<mask>"]
@@ -91,27 +94,42 @@ class Tokenizer:
     Args:
         backend: a tokenizer of the ``tokenizers`` library that knows the special tokens.
         special: the ids of the special tokens.
+        sentencepiece: the SentencePiece models that cut sources and targets into tokens, which ``backend`` then only
+            numbers (MarianMT's way: one vocabulary, two models); None: it does both.
 
     Raises:
         ValueError: ids that are not those from 0 up to the number of tokens, or a special token beyond them.
     """
 
-    def __init__(self, backend: tokenizers.Tokenizer, special: SpecialTokens | None = None) -> None:
+    def __init__(
+        self,
+        backend: tokenizers.Tokenizer,
+        special: SpecialTokens | None = None,
+        sentencepiece: tuple[bytes, bytes] | None = None,
+    ) -> None:
         backend.encode_special_tokens = True  # "<eos>" in a text is five characters, not the end
-        self._backend, self.special = backend, special or SpecialTokens()
+        self._backend, self.special, self.sentencepiece = backend, special or SpecialTokens(), sentencepiece
         largest = max(*backend.get_vocab().values(), *self.special.ids)
         if largest >= self.vocab_size:
             raise ValueError(f"tokenizer: token id {largest}, but the vocabulary has {self.vocab_size} tokens")
 
     @classmethod
-    def from_json(cls, json: str, special: SpecialTokens | None = None) -> "Tokenizer":
+    def from_json(cls, text: str, special: SpecialTokens | None = None) -> "Tokenizer":
         """The tokenizer that ``to_json`` wrote."""
-        return cls(tokenizers.Tokenizer.from_str(json), special)
+        if not text.startswith('{"sentencepiece"'):
+            return cls(tokenizers.Tokenizer.from_str(text), special)
+        state = json.loads(text)
+        source, target = (base64.b64decode(model) for model in state["sentencepiece"])
+        return cls(tokenizers.Tokenizer.from_str(state["backend"]), special, (source, target))
 
     def to_json(self) -> str:
-        """Everything that it is, in the format of the ``tokenizers`` library."""
-        json: str = self._backend.to_str()
-        return json
+        """Everything that it is, in the format of the ``tokenizers`` library; there, SentencePiece models have no place
+        and stand beside it."""
+        text: str = self._backend.to_str()
+        if self.sentencepiece is None:
+            return text
+        encoded = [base64.b64encode(model).decode() for model in self.sentencepiece]
+        return json.dumps({"sentencepiece": encoded, "backend": text})
 
     @property
     def sha256(self) -> str:
@@ -135,9 +153,34 @@ class Tokenizer:
         """The tokens that stand for text, in their order."""
         return np.setdiff1d(np.arange(self.vocab_size), list(self.special_ids))
 
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """The token ids of each text, without special tokens around them."""
-        return [encoding.ids for encoding in self._backend.encode_batch_fast(texts, add_special_tokens=False)]
+    def encode(self, texts: Sequence[str], as_target: bool = False) -> list[list[int]]:
+        """The token ids of each text, without special tokens around them.
+
+        Args:
+            texts: to encode.
+            as_target: whether they are targets of a translation, which two SentencePiece models cut in another way.
+        """
+        if self.sentencepiece is None:
+            return [encoding.ids for encoding in self._backend.encode_batch_fast(texts, add_special_tokens=False)]
+        unk = self.special.unk
+        assert unk is not None
+        # encode_batch_fast does not say what the unknown was, which the vocabulary may have from the other model.
+        encodings = self._cutters[as_target].encode_batch(texts, add_special_tokens=False)
+        return [[self._ids.get(token, unk) for token in encoding.tokens] for encoding in encodings]
+
+    @cached_property
+    def _cutters(self) -> list[tokenizers.Tokenizer]:
+        """What cuts sources and targets; ">>fr<<" asks for a language and stays in one piece."""
+        cutters = [SentencePieceModel.parse(model).backend() for model in self.sentencepiece or ()]
+        for cutter in cutters:
+            cutter.encode_special_tokens = True
+            cutter.add_tokens([AddedToken(name, normalized=False) for name in self._ids if re.match(">>.*<<$", name)])
+        return cutters
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        """The numbers of what may stand in a text."""
+        return {token: i for token, i in self._backend.get_vocab().items() if i not in self.special_ids}
 
     def encode_marked(self, texts: Sequence[str], marks: Sequence[int]) -> list[list[int]]:
         """Like ``encode``, but these special tokens are understood where a text names them: "a <mask> c".
@@ -230,7 +273,7 @@ class Tokenizer:
 
     def _decoders(self) -> list[dict[str, Any]]:
         """The steps from tokens to text, as the library writes them."""
-        decoder = json.loads(self.to_json())["decoder"] or {"type": None}
+        decoder = json.loads(self._backend.to_str())["decoder"] or {"type": None}
         return decoder["decoders"] if decoder["type"] == "Sequence" else [decoder]
 
     def _texts(self) -> list[str]:
