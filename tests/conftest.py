@@ -1,18 +1,23 @@
 """Set-up of all tests: run-time checks of shapes and types, seeds, threads, and small models to test with."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import hypothesis
 import pytest
 import torch
+from hydra import compose, initialize_config_module
+from hydra.core.config_store import ConfigStore
+from hydra.core.hydra_config import HydraConfig
 from jaxtyping import install_import_hook
+from omegaconf import DictConfig, open_dict
 from torch import Tensor, nn
 
 # Before anything of the package is imported: every call then checks its annotations, tensor shapes included.
 install_import_hook(["triptych.nn", "triptych.models", "triptych.decoding"], "beartype.beartype")
 
+from triptych.config import TrainConfig  # noqa: E402
 from triptych.models import DecoderOnly, EncoderDecoder, EncoderOnly  # noqa: E402
 from triptych.nn import Embedding, Head, Stack  # noqa: E402
 
@@ -125,6 +130,23 @@ def _pad(rows: list[Tensor], *, left: bool = False) -> tuple[Tensor, Tensor]:
 def pad() -> Callable[..., tuple[Tensor, Tensor]]:
     """Makes one batch of sequences, padded with random tokens, and a mask that is True at the real ones."""
     return _pad
+
+
+@pytest.fixture
+def chosen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., DictConfig]]:
+    """What Hydra makes of a command line of ``train``, in the place where the program asks it what was given."""
+    ConfigStore.instance().store(name="train_schema", node=TrainConfig)
+    monkeypatch.setattr(HydraConfig.instance(), "cfg", None)
+    with initialize_config_module("triptych.conf", version_base="1.3"):
+
+        def choose(*overrides: str) -> DictConfig:
+            config = compose("train", overrides=["run_dir=unused", *overrides], return_hydra_config=True)
+            HydraConfig.instance().set_config(config)
+            with open_dict(config):
+                del config.hydra
+            return config
+
+        yield choose
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -5,7 +5,7 @@ configurations and of our blocks.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,7 @@ import torch
 import transformers as hf
 from hydra import compose, initialize_config_module
 from hydra.core.config_store import ConfigStore
-from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig
 
 from triptych.accounting import count_parameters
 from triptych.assembly import check_grid, check_network
@@ -253,22 +252,6 @@ def test_the_options_of_the_rotations() -> None:
             "_target_": "triptych.nn.RopeScaling", "factor": factor, "low_rotations": 1, "high_rotations": 4,
             "original_length": 8192,
         }  # fmt: skip
-
-
-@pytest.fixture
-def chosen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., DictConfig]]:
-    """What Hydra makes of a command line, where ``check_before_data`` may ask what was given."""
-    monkeypatch.setattr(HydraConfig.instance(), "cfg", None)
-    with initialize_config_module("triptych.conf", version_base="1.3"):
-
-        def choose(*overrides: str) -> DictConfig:
-            config = compose("train", overrides=["run_dir=unused", *overrides], return_hydra_config=True)
-            HydraConfig.instance().set_config(config)
-            with open_dict(config):
-                del config.hydra
-            return config
-
-        yield choose
 
 
 def test_an_experiments_shape_is_not_taken_in_silence(chosen: Callable[..., DictConfig]) -> None:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from jaxtyping import Int
 from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
 
 from triptych.config import ConfigError, RunError, build, nearest, target_of
 from triptych.data import (
@@ -250,27 +251,77 @@ def measure(trainer: L.Trainer, task: Task, data: DataModule) -> dict[str, float
     return {name: float(value) for name, value in values.items()}
 
 
-def checkpoint_file(path: str | Path) -> Path:
+def checkpoint_file(path: str | Path, key: str = "checkpoint") -> Path:
     """The checkpoint itself, or the newest one of a run directory.
+
+    Args:
+        path: of the file or the directory.
+        key: where it stands.
 
     Raises:
         ConfigError: there is none.
     """
     if "://" in str(path):
-        raise ConfigError(f"checkpoint={path}: expected a file or a run directory; download it first")
+        raise ConfigError(f"{key}={path}: expected a file or a run directory; download it first")
     path = Path(path)
     if path.is_dir():
         runs = sorted(str(file.parents[1]) for file in path.glob("*/checkpoints/last.ckpt"))
         path = path / "checkpoints" / "last.ckpt"
         if runs and not path.is_file():
-            raise ConfigError(f"checkpoint={path.parents[1]}: holds {len(runs)} runs; choose one: {', '.join(runs)}")
+            raise ConfigError(f"{key}={path.parents[1]}: holds {len(runs)} runs; choose one: {', '.join(runs)}")
         if path.is_file() and (damage := damage_of(path)):
             log.warning("%s is damaged and skipped: %s", path, damage)
             path = newest_good(path.parent) or path
     if not path.is_file():
         siblings = sorted(str(p) for p in path.parent.glob("*.ckpt")) if path.parent.is_dir() else []
-        raise ConfigError(f"checkpoint={path}: no such file{nearest(str(path), siblings)}")
+        raise ConfigError(f"{key}={path}: no such file{nearest(str(path), siblings)}")
     return path
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What a checkpoint holds of a trained task.
+
+    Attributes:
+        path: of the file.
+        config: the complete configuration.
+        tokenizer: of the texts.
+        corpus: what is known of the corpus.
+        weights: the state of the task; with a moving average, that.
+    """
+
+    path: Path
+    config: DictConfig
+    tokenizer: Tokenizer
+    corpus: CorpusFacts
+    weights: dict[str, Tensor]
+
+
+def read_trained(path: str | Path, key: str = "checkpoint") -> Trained:
+    """Reads a checkpoint.
+
+    Args:
+        path: of the file, or of a run directory (its newest checkpoint).
+        key: where it stands.
+
+    Raises:
+        ConfigError: a file that is not a checkpoint of Triptych.
+    """
+    path = checkpoint_file(path, key)
+    try:
+        checkpoint = read_checkpoint(path)
+    except RunError as error:
+        raise ConfigError(f"{key}={error}") from None
+    if "triptych" not in checkpoint:
+        raise ConfigError(f"{key}={path}: not a checkpoint of Triptych")
+    facts = checkpoint["triptych"]
+    return Trained(
+        path=path,
+        config=OmegaConf.create(facts["config"]),
+        tokenizer=Tokenizer.from_json(facts["tokenizer"], SpecialTokens.from_plain(facts["special_tokens"])),
+        corpus=CorpusFacts.from_plain(facts["corpus"]),
+        weights=checkpoint["state_dict"],
+    )
 
 
 def restore(path: str | Path) -> tuple[DictConfig, Task]:
@@ -279,20 +330,10 @@ def restore(path: str | Path) -> tuple[DictConfig, Task]:
     Raises:
         ConfigError: a file that is not a checkpoint of Triptych.
     """
-    path = checkpoint_file(path)
-    try:
-        checkpoint = read_checkpoint(path)
-    except RunError as error:
-        raise ConfigError(f"checkpoint={error}") from None
-    if "triptych" not in checkpoint:
-        raise ConfigError(f"checkpoint={path}: not a checkpoint of Triptych")
-    facts = checkpoint["triptych"]
-    config = OmegaConf.create(facts["config"])
-    tokenizer = Tokenizer.from_json(facts["tokenizer"], SpecialTokens.from_plain(facts["special_tokens"]))
-    corpus = CorpusFacts.from_plain(facts["corpus"])
-    task = make_task(config, tokenizer, corpus)
-    task.load_state_dict(checkpoint["state_dict"])
-    return config, task.eval()
+    trained = read_trained(path)
+    task = make_task(trained.config, trained.tokenizer, trained.corpus)
+    task.load_state_dict(trained.weights)
+    return trained.config, task.eval()
 
 
 def load(checkpoint: str | Path) -> Task:

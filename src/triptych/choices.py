@@ -1,6 +1,7 @@
 """What the command line chooses, beside what the files say that it names."""
 
 import logging
+from typing import Any
 
 from hydra import compose
 from hydra.core.hydra_config import HydraConfig
@@ -13,7 +14,7 @@ log = logging.getLogger("triptych")
 
 def given() -> list[str]:
     """The keys and groups that the command line sets."""
-    return [override.partition("=")[0].lstrip("+~") for override in HydraConfig.get().overrides.task]
+    return [override.partition("=")[0].lstrip("+~").replace("/", ".") for override in HydraConfig.get().overrides.task]
 
 
 def is_given(key: str) -> bool:
@@ -51,3 +52,57 @@ def check_model_choice(config: DictConfig) -> None:
     ]
     if differences:
         log.warning("experiment=%s has %s", experiment, ", ".join(differences))
+
+
+def adopt(config: DictConfig, theirs: DictConfig) -> None:
+    """Puts the network of a trained model and its tokenizer into a configuration, where the command line says nothing
+    else; with ``model=``, the network is the command line's. The head is left to the task.
+
+    Args:
+        config: of this run, as Hydra has composed it.
+        theirs: the complete configuration of the trained model.
+
+    Raises:
+        ConfigError: another architecture, or another tokenizer, was chosen.
+    """
+    init_from, choices = config.init_from, HydraConfig.get().runtime.choices
+    architecture, own = (target_of(c, "model").architecture for c in (theirs, config))
+    if architecture != own:
+        for group in ("model", "experiment"):
+            if group in given():
+                raise ConfigError(f"init_from={init_from} is {architecture}, but {group}={choices[group]} is {own}")
+        config.model = compose("train", overrides=[*HydraConfig.get().overrides.task, f"model={architecture}"]).model
+    if is_given("tokenizer") and config.tokenizer != theirs.tokenizer:
+        raise ConfigError(f"tokenizer: init_from={init_from} has its own, which is used; leave tokenizer away")
+    config.tokenizer = theirs.tokenizer
+    if "model" in given():
+        if config.shape.vocab_size is None:
+            config.shape.vocab_size = theirs.shape.vocab_size
+        return
+    nodes = ("shape", "block", *(f"heads.{kind}" for kind in theirs.heads))
+    settings = {f"{node}.{key}": value for node in nodes for key, value in OmegaConf.select(theirs, node).items()}
+    for key, value in {**settings, **differing_settings(theirs, config.model)}.items():
+        if not is_given(key):
+            OmegaConf.update(config, key, value, merge=False)
+
+
+def differing_settings(theirs: DictConfig, model: DictConfig) -> dict[str, Any]:
+    """The settings of single parts of a model that do not follow from its shape, block and heads, by their keys:
+    ``model.decoder.num_layers``, for instance. The head is the task's affair.
+
+    Args:
+        theirs: the complete configuration of a trained model.
+        model: the same architecture, as its file has it: with references to shape, block and heads.
+    """
+    nodes = {name: theirs[name] for name in ("shape", "block", "heads")}
+    template = OmegaConf.create({**nodes, "model": OmegaConf.to_container(model, resolve=False)})
+    found = {}
+    for part in map(str, theirs.model):
+        if part in ("head", "tie_output"):
+            continue
+        node = theirs.model[part]
+        keys = [f"{part}.{key}" for key in map(str, node)] if isinstance(node, DictConfig) else [part]
+        for key in (f"model.{key}" for key in keys):
+            if (value := OmegaConf.select(theirs, key)) != OmegaConf.select(template, key):
+                found[key] = value
+    return found

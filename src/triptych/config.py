@@ -182,6 +182,8 @@ class TrainConfig:
     Attributes:
         resume: auto (go on from the newest good checkpoint in run_dir, if there is one), never (start over), or the run
             directory or checkpoint to go on from, if there is none in run_dir yet.
+        init_from: run directory or checkpoint whose embedding and stacks the run begins with, perhaps of another task;
+            the network's settings and the tokenizer are its own. None: new weights.
         test_weights: whether the last or the best weights by validation are tested.
         not_finite: what a loss or gradient that is not finite does: stop the run, or skip that update (and count it).
     """
@@ -202,6 +204,7 @@ class TrainConfig:
     seed: int = 1
     run_dir: str = MISSING
     resume: str = "auto"
+    init_from: str | None = None
     not_finite: str = field(default="stop", metadata={"choices": ("stop", "skip")})
     test_weights: str = field(default="last", metadata={"choices": ("last", "best")})
 

@@ -26,11 +26,12 @@ from safetensors.torch import save_model
 from triptych import signals
 from triptych.accounting import count_parameters, training_flops, weights_sha256
 from triptych.assembly import check_grid, check_network, complete, make_data_module, make_task, measure, train_tokenizer
-from triptych.choices import check_model_choice
+from triptych.choices import adopt, check_model_choice
 from triptych.config import ConfigError, RunError, TrainConfig, build, check, check_keys
 from triptych.data import Corpus, DataModule, Example, Splits, sha256
 from triptych.durable import replacing, write_text
 from triptych.launch.processes import check_place, depends_on_clock, find_place, hush, run_processes
+from triptych.pretrained import Pretrained, settings_to_adopt
 from triptych.redaction import Redactor
 from triptych.results import show_confusion, signature
 from triptych.resume import is_finished, prepare_directory, state_to_resume
@@ -57,6 +58,10 @@ def train(config: DictConfig) -> None:
     place = find_place()
     if place.rank:
         hush()
+    pretrained = None
+    if config.init_from is not None:
+        settings, pretrained = settings_to_adopt(config)
+        adopt(config, settings)
     whole = OmegaConf.to_container(config, resolve=True)
     redact = Redactor(whole)
     redact.guard_logging()
@@ -77,6 +82,9 @@ def train(config: DictConfig) -> None:
     earlier = state_to_resume(config, plain)
     if earlier is not None:
         earlier.warn_of_place(plain)
+    elif config.init_from is not None:
+        pretrained = pretrained or Pretrained(config.init_from)
+        pretrained.check(check_network(config))
 
     corpus: Corpus = build(config, "data")
     log.info("reading %s", HydraConfig.get().runtime.choices["data"])
@@ -93,15 +101,17 @@ def train(config: DictConfig) -> None:
             *(f"{count:,}" for count in counts[1:]),
         )
         facts = replace(corpus.facts, sha256=sha256(splits))
-        if earlier is None:
-            tokenizer = train_tokenizer(config, splits)
-        else:
+        if earlier is not None:
             earlier.check_data(facts)
             tokenizer = earlier.tokenizer
+        else:
+            tokenizer = train_tokenizer(config, splits) if pretrained is None else pretrained.tokenizer
         complete(config, tokenizer, facts)
         task = make_task(config, tokenizer, facts)
         if earlier is not None:
             earlier.check_network(task)
+        elif pretrained is not None:
+            pretrained.give(task)
         data = make_data_module(config, task, splits, world_size=world_size)
         data.train_dataloader()  # refuses a batch size that cannot be split
     except ValueError as error:
@@ -152,7 +162,8 @@ def train(config: DictConfig) -> None:
         if place.rank:
             return  # rank 0 writes the record
         record = summary(config, task, corpus, splits, data, trainer, tally, wall_time, metrics)
-        record["command"] = redact(record["command"])
+        for key in ("command", "init_from"):
+            record[key] = redact(record[key])
         if task.skipped_updates:
             log.warning("%s of %s updates were left out: not finite", task.skipped_updates, trainer.global_step)
         with replacing(run_dir / "weights.safetensors") as temporary:
@@ -321,6 +332,7 @@ def summary(
         "params": parameters,
         "non_embedding_params": non_embedding,
         "num_layers": stacks,
+        "init_from": config.init_from,
         "train_flops": training_flops(check_network(config), tally.shapes),
         "train_tokens": tally.tokens,
         "tokens_per_update": tally.tokens / max(trainer.global_step, 1),
