@@ -1,6 +1,7 @@
 # make demo: trains the grid on the embedded corpus and writes outputs/demo/report.html
 # make test: the tests
 # make faults: what a run must survive, a few times each; make faults FULL=1: as often as docs/faults.md says
+# make families: docs/families.md, what the published families are measured to be
 # All make their own environment in .venv, with the versions of constraints.txt.
 
 PYTHON ?= python3
@@ -9,7 +10,7 @@ GRID = dates/translation_full,dates/translation_decoder_only,dates/classificatio
 dates/classification_decoder_only,dates/classification_full,dates/language_modeling_decoder_only,$\
 dates/language_modeling_full
 
-.PHONY: demo test faults check clean
+.PHONY: demo test faults families check clean
 
 demo: .venv/installed
 	.venv/bin/triptych train -m experiment=$(GRID) run_dir=outputs/demo
@@ -21,6 +22,9 @@ test: .venv/installed
 faults: .venv/installed
 	TRIPTYCH_FAULTS=$(if $(FULL),full) TRIPTYCH_FAULTS_TABLE=outputs/faults.md .venv/bin/python -m pytest -m faults
 	cat outputs/faults.md
+
+families: .venv/installed
+	.venv/bin/python tests/families_page.py docs/families.md
 
 check: .venv/installed
 	.venv/bin/ruff check .

@@ -1,0 +1,132 @@
+"""Writes docs/families.md: what each published family has been measured to be, by the same code as the tests.
+
+Run by `make families`.
+"""
+
+import importlib.util
+import re
+import sys
+import tempfile
+from pathlib import Path
+from types import ModuleType
+
+import torch
+from rich.progress import track
+
+from oracle import Case, cached_distance, decoded_alike, measure
+
+TESTS = Path(__file__).parent
+FAMILIES = {
+    "BERT": ("Bert", "bert-style, bert-tiny, -mini, -small, -medium, -base, -large"),
+    "RoBERTa": ("Roberta", "roberta-style, roberta-base, -large"),
+    "ViT": ("ViT", "vit-style, vit-ti-16, vit-s-16, vit-b-16, vit-b-32, vit-l-16, vit-h-14"),
+    "GPT-2": ("GPT2", "gpt2-style, gpt2, gpt2-medium, -large, -xl"),
+    "GPT-3 (as GPT-Neo)": ("GPTNeo", "gpt3-style, gpt3-125m, -350m, -760m, -1.3b, -2.7b, -6.7b, -13b, -175b"),
+    "LLaMA": ("Llama", "llama-style, llama-7b, -13b, -33b, -65b, llama-2-70b, llama-3.1-8b, -70b, llama-3.2-1b"),
+    "T5": (
+        "T5",
+        "t5-style, t5-small, -base, -large, -3b, -11b; t5-v1_1-style, -small, -base, -large, -xl, -xxl",
+    ),
+    "BART": ("Bart", "bart-style, bart-base, -large"),
+    "MarianMT, the original": ("Marian", "marian-style, marian, transformer-style, transformer-base, -big"),
+    "PEGASUS": ("Pegasus", "full (Triptych's own default)"),
+}
+"""By family: how the classes of ``transformers`` begin, and the choices of ``model=``."""
+
+
+def loaded(path: Path) -> ModuleType:
+    """A module of tests."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def row(family: str, cases: list[Case]) -> str:
+    """What is measured of a family, as a row of the table."""
+    found, alike, cached = [], {1: list[bool](), 5: list[bool]()}, [0.0]
+    for case in track(cases, family):
+        with tempfile.TemporaryDirectory() as folder:
+            found.append(measure(case, Path(folder)))
+        if not case.generates:
+            continue
+        for num_beams, results in alike.items():
+            with tempfile.TemporaryDirectory() as folder:
+                results.append(decoded_alike(case, Path(folder), num_beams=num_beams))
+        with tempfile.TemporaryDirectory() as folder:
+            cached.append(cached_distance(case, Path(folder)))
+    writes = any(case.generates for case in cases)
+    decoding = [f"{sum(results)} of {len(results)}" if writes else "" for results in alike.values()]
+    cells = [
+        family,
+        str(len(cases)),
+        f"{sum(m.has_equal_size for m in found)} of {len(found)}",
+        f"{max(m.imported for m in found):.1e}",
+        f"{max(m.exported for m in found):.1e}",
+        f"{max(m.loss for m in found):.1e}",
+        *decoding,
+        f"{max(cached):.1e}" if writes else "",
+        f"{sum(m.is_round_trip_equal for m in found)} of {len(found)}",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def sizes() -> list[str]:
+    """The published sizes with the numbers of parameters that ours and transformers' models have on the meta device."""
+    published, rows = loaded(TESTS / "test_families.py"), []
+    for model in track(published.PUBLISHED, "parameters"):
+        header = (TESTS.parent / "conf" / "model" / f"{model}.yaml").read_text().splitlines()[1]
+        source = re.search(r"\(([^()]*\d{4}[^()]*)\)", header)
+        vocab_size, found, expected = published.counted(model)
+        rows.append(f"| `{model}` | {source[1] if source else ''} | {vocab_size:,} | {found:,} | {expected:,} |")
+    return rows
+
+
+def main(output: Path) -> None:
+    """Measures everything and writes the page."""
+    torch.set_num_threads(1)
+    modules = [loaded(path) for path in sorted((TESTS / "interop").glob("test_*.py"))]
+    cases = [case for module in modules for case in getattr(module, "CASES", [])]
+    rows = [row(family, [c for c in cases if c.name.startswith(start)]) for family, (start, _) in FAMILIES.items()]
+    choices = [f"| {family} | {names} |" for family, (_, names) in FAMILIES.items()]
+    page = TEMPLATE.format(rows="\n".join(rows), choices="\n".join(choices), sizes="\n".join(sizes()))
+    output.write_text(page, encoding="utf-8")
+
+
+TEMPLATE = """\
+# The published families
+
+Written by `make families`, which measures all of this anew.
+
+| family | `model=` |
+|---|---|
+{choices}
+
+A `-style` is the family at any size (`model=bert-style shape=tiny`); the others are the published sizes.
+
+## Against `transformers`
+
+Small models of random weights and odd sizes, made by `transformers`, imported, exported and imported again. Differences
+are the largest of any logit at a real position over max(1, the largest logit), in float32, over inputs without padding
+and padded on the right (and on the left, where that means something); of the loss they are relative. Greedy and beam
+search (5 beams) must find the very tokens of `generate`, in float64. Cached: decoding in uneven chunks against one
+pass, in float64, ours against ours. Round trip: export, then import, bitwise.
+
+| family | models | same size | logits, import | logits, export | loss | greedy | beams | cached | round trip |
+|---|---|---|---|---|---|---|---|---|---|
+{rows}
+
+## Parameters
+
+Trainable ones, with the published vocabulary, counted on the meta device; beside them those of the models of
+`transformers` of the same published sizes.
+
+| `model=` | source | vocabulary | ours | `transformers` |
+|---|---|---|---|---|
+{sizes}
+"""
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
