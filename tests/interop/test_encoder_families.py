@@ -6,7 +6,13 @@ from typing import Any
 import pytest
 import transformers as hf
 
-from oracle import Case, measure
+from oracle import Case, distance, inputs, measure, ours, randomized, theirs
+from triptych.config import build
+from triptych.interop import write_network
+from triptych.interop.bert import Bert
+from triptych.interop.family import TheirConfig
+from triptych.interop.networks import configuration
+from triptych.interop.roberta import Roberta
 
 SMALL = {
     "vocab_size": 101,
@@ -50,3 +56,16 @@ def test_equals_theirs(case: Case, tmp_path: Path) -> None:
     assert measured.loss < 1e-5
     assert measured.is_round_trip_equal
     assert measured.has_equal_size
+
+
+@pytest.mark.parametrize("family", [Bert(), Roberta()], ids=["bert", "roberta"])
+def test_exports_an_untied_output(family: Bert, tmp_path: Path) -> None:
+    """Their untied output layer has a bias of its own, which a tied one shares with the head."""
+    settings = family.settings(TheirConfig({**SMALL, "num_hidden_layers": 2, "pad_token_id": 1}, "config.json"), {})
+    config = configuration("encoder_only", "denoising", {**settings, "block.tie_output": False}, 101)
+    network = randomized(build(config, "model"))
+    assert write_network(tmp_path, network, config, "denoising", special={"pad_token_id": 1}).model_type
+    model, info = hf.AutoModelForMaskedLM.from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(info.values())
+    given = inputs("right", is_full=False)
+    assert distance(theirs(model.eval(), given), ours(network, given), given["mask"]) < 1e-5

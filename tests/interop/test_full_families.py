@@ -125,8 +125,8 @@ def test_equals_theirs(case: Case, tmp_path: Path) -> None:
     assert measured.is_round_trip_equal
     assert measured.has_equal_size
     files = [load_file(tmp_path / folder / "model.safetensors") for folder in ("ours", "theirs")]
-    names = [{name for name in file if "embed_positions" not in name} for file in files]  # Marian's may be there or not
-    assert names[0] == names[1]
+    mine, their = ({name for name in file if "embed_positions" not in name} for file in files)  # Marian's file has none
+    assert their <= mine <= their | {"lm_head.weight"}  # a tied output that is not scaled is written as an untied one
 
 
 @pytest.mark.parametrize("case", [c for c in GENERATIVE if not c.name.startswith("T5")], ids=lambda case: case.name)
