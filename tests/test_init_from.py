@@ -18,6 +18,7 @@ import tiny
 from triptych.assembly import check_network, complete, make_task, train_tokenizer
 from triptych.choices import adopt
 from triptych.config import ConfigError, build
+from triptych.data.pretrained_tokenizer import write_tokenizer
 from triptych.pretrained import settings_to_adopt
 from triptych.resume import is_finished
 from triptych.tasks import Task
@@ -126,6 +127,18 @@ class TestSettings:
         head = config.model.head
         assert (head.num_outputs, head.pool, head.transform, head.bias) == (3, "last", "tanh", "trained")
         assert config.model.tie_output is False
+
+    def test_a_tokenizer_of_files_is_inside(
+        self, pretrain: Callable[..., Task], fine_tune: Callable[..., Any], tmp_path: Path
+    ) -> None:
+        overrides = ["task=denoising", "model=encoder_only"]
+        folder = tmp_path / "folder"
+        folder.mkdir()
+        write_tokenizer(pretrain(*overrides).tokenizer, folder, model_max_length=128)
+        tokenizer = pretrain(*overrides, "tokenizer=pretrained", f"tokenizer.dir={folder}").tokenizer
+        folder.rename(tmp_path / "away")
+        _, task, _ = fine_tune("task=classification")
+        assert task.tokenizer.to_json() == tokenizer.to_json()
 
     def test_what_the_command_line_says_wins(
         self, pretrain: Callable[..., Task], fine_tune: Callable[..., Any], caplog: pytest.LogCaptureFixture

@@ -248,7 +248,10 @@ def check_before_data(config: DictConfig) -> None:
     check(config, "task", given=("setup",))
     if config.trainer.gradient_clip_algorithm not in (None, "norm"):
         raise ConfigError("trainer.gradient_clip_algorithm: gradients are clipped by their norm; expected norm")
-    for key in ("tokenizer", "optimizer", "scheduler"):
+    check(config, "tokenizer")
+    if config.init_from is None:  # else it is inside, and its files need not be there
+        build(config, "tokenizer")
+    for key in ("optimizer", "scheduler"):
         build(config, key)
     for group in ("logger", "callbacks"):
         for name in config[group]:
