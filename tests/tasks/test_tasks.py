@@ -17,6 +17,8 @@ import sacrebleu
 import torch
 from lightning.pytorch.loggers.logger import DummyLogger
 from sacrebleu.metrics.bleu import BLEU
+from tokenizers import Tokenizer as Backend
+from tokenizers import normalizers
 from torch import Tensor, nn
 from torch.testing import assert_close
 from torch.utils.data import DataLoader
@@ -265,12 +267,12 @@ def logits_of(task: Task, item: Encoded) -> Tensor:
 
 
 @pytest.fixture(scope="module")
-def trained(build: Build) -> Callable[[str, str], Task]:
+def trained(build: Build) -> Callable[..., Task]:
     """A task that knows ``TRAINED`` by heart, by plain steps of AdamW on one batch; the rest it has never seen."""
 
     @cache
-    def train(name: str, architecture: str) -> Task:
-        task = make_task(build, name, architecture)
+    def train(name: str, architecture: str, layout: str = "characters") -> Task:
+        task = make_task(build, name, architecture, tokenizer=LAYOUTS[layout])
         batch = collate(task.encode(TRAINED))
         optimizer = torch.optim.AdamW(task.parameters(), lr=5e-3)
         for _ in range(150):
@@ -311,6 +313,15 @@ class TestGrid:
         predictions = task.predict([given(task, item) for item in items])
         outputs = [p.label if isinstance(p, ClassPrediction) else p for p in predictions]
         assert outputs == [answer(task, item) for item in items]
+
+    @pytest.mark.parametrize("layout", ["bart", "t5", "gpt2"])
+    @pytest.mark.parametrize(("num_beams", "architecture"), [(1, "full"), (3, "full"), (1, "decoder_only")])
+    def test_answers_begin_and_end_as_the_family_says(
+        self, trained: Callable[..., Task], layout: str, architecture: str, num_beams: int
+    ) -> None:
+        task: Any = trained("translation", architecture, layout)
+        task.search = BeamSearch(num_beams=num_beams)
+        assert task.predict(TEXTS[:8]) == [example.target for example in TRAINED]
 
 
 @pytest.mark.parametrize("tokenizer", LAYOUTS.values(), ids=LAYOUTS.keys())
@@ -436,6 +447,20 @@ class TestLayout:
         assert item.prefix == 0
         assert item.labels.tolist() == [*target_begin, *tokenizer.encode([text])[0], s.eos]
         assert item.source is None or item.source.tolist() == ([*s.begin, *s.end] or [s.bos])
+
+
+@pytest.mark.parametrize("words", [("\x07", "a"), ("a", "\x07"), ("\x07",)], ids=["first", "last", "only"])
+def test_a_word_of_which_the_tokenizer_reads_nothing_is_unknown(build: Build, words: tuple[str, ...]) -> None:
+    """BERT's drops control characters; the word keeps its tag."""
+    backend = Backend.from_str(CHARACTERS.to_json())
+    backend.normalizer = normalizers.Replace("\x07", "")
+    tokenizer = Tokenizer(backend, LAYOUTS["gpt2"].special)
+    (item,) = make_task(build, "tagging", "encoder_only", tokenizer=tokenizer).encode(
+        [Example("", words=words, tags=("odd",) * len(words))]
+    )
+    (a,) = tokenizer.encode(["a"])[0]
+    assert item.tokens.tolist() == [a if word == "a" else tokenizer.special.unk for word in words]
+    assert item.labels.tolist() == [1] * len(words)
 
 
 class TestLoss:
@@ -747,6 +772,28 @@ class TestTooLong:
         loader = DataLoader([collate([item])], batch_size=None, collate_fn=lambda batch: batch)
         make_trainer().test(task, loader, verbose=False)
         assert seen == [kept, kept]
+
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    def test_what_ends_a_whole_text_stays_its_end(self, build: Build, layout: str) -> None:
+        """Be it one token, or none."""
+        tokenizer = LAYOUTS[layout]
+        (ids,) = tokenizer.encode(["abcdabcdabcd"])
+        for name, architecture in (("classification", "encoder_only"), ("translation", "full")):
+            task = make_task(build, name, architecture, tokenizer=tokenizer, max_length=6, truncates=True)
+            (item,) = task.fit(task.encode([self.example("abcdabcdabcd")]))
+            read = item.tokens if item.source is None else item.source
+            special = tokenizer.special
+            room = 6 - len(special.begin) - len(special.end)
+            assert read.tolist() == [*special.begin, *ids[:room], *special.end]
+
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    def test_predict_cuts_a_source_as_the_training_does(self, build: Build, layout: str) -> None:
+        task: Any = make_task(build, "translation", "full", tokenizer=LAYOUTS[layout], max_length=6, truncates=True)
+        (item,) = task.fit(task.encode([self.example("abcdabcdabcd")]))
+        seen: list[list[int]] = []
+        task.decode = lambda ids: seen.extend(ids) or [""] * len(ids)
+        task.predict(["abcdabcdabcd"])
+        assert seen == [item.source.tolist()]
 
 
 class TestSeed:
