@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from torch import Tensor, nn
@@ -31,62 +31,62 @@ ANY = {
 }
 """What both have, whatever it is."""
 
-MINE_AND_THEIRS: dict[str, list[tuple[Any, Any]]] = {
-    "block.bias": [(True, True), (False, False), (False, True)],
-    "block.qkv_bias": [(None, None), (False, True), (True, True)],
-    "block.num_kv_heads": [(2, 2), (1, None), (1, 2), (2, 4)],
-    "block.qk_scale": [(None, None), (0.3, None), (None, 1.0)],
-    "block.num_token_types": [(0, 0), (0, 2)],
-    "heads.tokens.bias": [("none", "none"), ("none", "trained"), ("fixed", "trained"), ("trained", "fixed")],
-}
-"""What may differ, with its values."""
+Change = tuple[dict[str, Any], dict[str, Any]]
+"""Settings of mine and of theirs that make the same function, if the weights take up the difference."""
 
-POSITIONS: list[tuple[dict[str, Any], dict[str, Any]]] = [
-    (
-        {"block.position": mine, "block.first_position": before},
-        {"block.position": theirs, "block.first_position": after},
-    )
-    for mine, before, theirs, after in [
-        ("sinusoidal", 0, "sinusoidal", 0),
-        ("sinusoidal", 0, "learned", 0),
-        ("sinusoidal", 2, "learned", 0),
-        ("sinusoidal", 0, "learned", 2),
-        ("learned", 0, "learned", 0),
-        ("learned", 3, "learned", 0),
-        ("learned", 1, "learned", 2),
-        ("rotary", 0, "rotary", 2),
-        ("relative", 1, "relative", 0),
-    ]
+
+def changes(keys: list[str], *values: tuple[tuple[Any, ...], tuple[Any, ...]]) -> list[Change]:
+    """The values of these settings in mine and in theirs."""
+    return [(dict(zip(keys, mine, strict=True)), dict(zip(keys, theirs, strict=True))) for mine, theirs in values]
+
+
+CHANGES: list[list[Change]] = [
+    changes(
+        ["block.bias", "block.qkv_bias"],
+        ((False, None), (True, None)),
+        ((True, False), (True, True)),
+        ((False, True), (True, None)),
+        ((False, False), (False, True)),
+    ),
+    changes(["block.num_kv_heads"], ((1,), (None,)), ((1,), (2,)), ((2,), (4,))),
+    changes(["block.qk_scale"], ((0.3,), (None,)), ((None,), (1.0,))),
+    changes(["block.num_token_types"], ((0,), (2,))),
+    changes(["heads.tokens.bias"], (("none",), ("trained",)), (("none",), ("fixed",)), (("fixed",), ("trained",))),
+    changes(
+        ["block.position", "block.first_position"],
+        (("sinusoidal", 0), ("learned", 0)),
+        (("sinusoidal", 2), ("learned", 0)),
+        (("sinusoidal", 0), ("learned", 2)),
+        (("learned", 3), ("learned", 0)),
+        (("learned", 1), ("learned", 2)),
+        (("rotary", 0), ("rotary", 2)),
+        (("relative", 1), ("relative", 0)),
+    ),
+    changes(
+        ["block.scale_embedding", "block.tie_output"],
+        ((True, True), (True, False)),
+        ((True, True), (False, False)),
+        ((True, False), (False, False)),
+    ),
 ]
-TABLES = [
-    (True, True, True, True),
-    (False, True, False, True),
-    (True, True, True, False),
-    (True, True, False, False),
-    (True, False, False, False),
-]
-"""scale_embedding and tie_output, of mine and then of theirs."""
 
 
 @st.composite
-def pairs(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Two settings of the same function."""
+def pairs(draw: st.DrawFn) -> Change:
+    """Any settings, and some changes at once."""
     mine = {key: draw(strategy) for key, strategy in ANY.items()}
     theirs = dict(mine)
-    for key, values in MINE_AND_THEIRS.items():
-        mine[key], theirs[key] = draw(st.sampled_from(values))
-    mine_placed, theirs_placed = draw(st.sampled_from(POSITIONS))
-    (mine["block.scale_embedding"], mine["block.tie_output"], *rest) = draw(st.sampled_from(TABLES))
-    theirs["block.scale_embedding"], theirs["block.tie_output"] = rest
-    if theirs["block.bias"] and not mine["block.bias"] and mine["block.qkv_bias"]:
-        theirs["block.qkv_bias"] = True
-    return mine | mine_placed, theirs | theirs_placed
+    for alternatives in CHANGES:
+        one, other = draw(st.sampled_from([({}, {}), *alternatives]))
+        mine, theirs = mine | one, theirs | other
+    return mine, theirs
 
 
 def network(architecture: str, choices: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """The network, and its canonical settings."""
     config = configuration(architecture, "denoising", SHAPE | choices, SIZES["vocab_size"])
-    return build(config, "model"), canonical(flat(OmegaConf.to_container(config.model, resolve=True)))
+    model = OmegaConf.to_container(config.model, resolve=True)
+    return build(OmegaConf.create({"model": model}), "model"), canonical(flat(model))
 
 
 @torch.no_grad()
@@ -100,11 +100,7 @@ def logits(model: nn.Module) -> Tensor:
     return model.double()(tokens=tokens.flip(1), mask=mask, **source)[mask]
 
 
-@settings(max_examples=40)
-@given(architecture=st.sampled_from(["encoder_only", "decoder_only", "full"]), both=pairs())
-def test_weights_take_up_what_they_can(
-    architecture: str, both: tuple[dict[str, Any], dict[str, Any]], randomize: Callable[..., Any]
-) -> None:
+def check(architecture: str, both: Change, randomize: Callable[..., Any]) -> None:
     (mine, my_settings), (theirs, their_settings) = (network(architecture, of_one) for of_one in both)
     mine, theirs = randomize(mine).double(), randomize(theirs).double()
     state = dict(mine.state_dict())
@@ -113,11 +109,21 @@ def test_weights_take_up_what_they_can(
     assert float((logits(mine) - logits(theirs)).abs().max()) < 1e-12
 
 
+@pytest.mark.parametrize("change", [change for alternatives in CHANGES for change in alternatives], ids=str)
+def test_weights_take_up_a_change(change: Change, randomize: Callable[..., Any]) -> None:
+    check("decoder_only", change, randomize)
+
+
+@given(architecture=st.sampled_from(["encoder_only", "decoder_only", "full"]), both=pairs())
+def test_weights_take_up_changes_together(architecture: str, both: Change, randomize: Callable[..., Any]) -> None:
+    check(architecture, both, randomize)
+
+
 BASE = {"block.activation": "relu", "block.position": "learned"}
 
 
 @pytest.mark.parametrize(
-    ("changes", "obstacles"),
+    ("other", "obstacles"),
     [
         ({"block.norm": "rms"}, ["norm"]),
         ({"block.norm_eps": 1e-3}, ["norm_eps"]),
@@ -141,9 +147,9 @@ BASE = {"block.activation": "relu", "block.position": "learned"}
     ],
     ids=str,
 )
-def test_names_what_they_cannot(changes: dict[str, Any], obstacles: list[str]) -> None:
+def test_names_what_they_cannot(other: dict[str, Any], obstacles: list[str]) -> None:
     mine, my_settings = network("decoder_only", BASE)
-    _, their_settings = network("decoder_only", BASE | changes)
+    _, their_settings = network("decoder_only", BASE | other)
     named = {key.rpartition(".")[2] for key in absorb(dict(mine.state_dict()), my_settings, their_settings)}
     assert named <= set(obstacles)
     assert obstacles[0] in named
