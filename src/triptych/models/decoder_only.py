@@ -6,14 +6,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.models.continuation import Continuation
-from triptych.nn import Embedding, Head, KeyValueCache, Network, Stack
+from triptych.nn import Embedding, Head, KeyValueCache, Network, PatchEmbedding, Stack
 
 
 class DecoderOnly(Network):
     """head(decoder(embedding(tokens))) with a causal decoder. Radford et al. 2018, section 3.1.
 
     Args:
-        embedding: of the tokens.
+        embedding: of the tokens, or of the patches of an image.
         decoder: a causal stack without cross-attention.
         head: the next token at each position, or classes of the last position.
         tie_output: whether the head's matrix is the token table.
@@ -24,7 +24,9 @@ class DecoderOnly(Network):
 
     architecture: ClassVar[str] = "decoder_only"
 
-    def __init__(self, *, embedding: Embedding, decoder: Stack, head: Head, tie_output: bool = False) -> None:
+    def __init__(
+        self, *, embedding: Embedding | PatchEmbedding, decoder: Stack, head: Head, tie_output: bool = False
+    ) -> None:
         if decoder.has_cross_attention:
             raise ValueError("model.decoder.cross_attention=true: no memory to look at; EncoderDecoder has one")
         super().__init__(embedding=embedding, stacks=(decoder,), head=head, tie_output=tie_output)
@@ -33,12 +35,14 @@ class DecoderOnly(Network):
         self.decoder = decoder
 
     def forward(
-        self, tokens: Int[Tensor, "batch length"], mask: Bool[Tensor, "batch length"] | None = None
+        self,
+        tokens: Int[Tensor, "batch length"] | Float[Tensor, "batch channels height width"],
+        mask: Bool[Tensor, "batch length"] | None = None,
     ) -> Float[Tensor, "batch *length outputs"]:
         """Logits.
 
         Args:
-            tokens: token ids.
+            tokens: token ids, or images.
             mask: True at real tokens; None: all are real. Padding on the right needs no mask, since no position sees
                 what follows it (a pooled head does need it, to find the last real token).
         """

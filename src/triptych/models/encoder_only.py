@@ -5,14 +5,14 @@ from typing import ClassVar
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from triptych.nn import Embedding, Head, Network, Stack
+from triptych.nn import Embedding, Head, Network, PatchEmbedding, Stack
 
 
 class EncoderOnly(Network):
-    """head(encoder(embedding(tokens))). Devlin et al. 2019, section 3.
+    """head(encoder(embedding(tokens))). Devlin et al. 2019, section 3; of images, Dosovitskiy et al. 2021, section 3.1.
 
     Args:
-        embedding: of the tokens.
+        embedding: of the tokens, or of the patches of an image.
         encoder: a stack that is not causal.
         head: what is predicted: classes of the pooled text, tags or masked tokens at each position.
         tie_output: whether the head's matrix is the token table.
@@ -23,7 +23,9 @@ class EncoderOnly(Network):
 
     architecture: ClassVar[str] = "encoder_only"
 
-    def __init__(self, *, embedding: Embedding, encoder: Stack, head: Head, tie_output: bool = False) -> None:
+    def __init__(
+        self, *, embedding: Embedding | PatchEmbedding, encoder: Stack, head: Head, tie_output: bool = False
+    ) -> None:
         if encoder.has_cross_attention:
             raise ValueError("model.encoder.cross_attention=true: there is no memory to look at")
         super().__init__(embedding=embedding, stacks=(encoder,), head=head, tie_output=tie_output)
@@ -33,7 +35,7 @@ class EncoderOnly(Network):
 
     def forward(
         self,
-        tokens: Int[Tensor, "batch length"],
+        tokens: Int[Tensor, "batch length"] | Float[Tensor, "batch channels height width"],
         mask: Bool[Tensor, "batch length"] | None = None,
         *,
         token_types: Int[Tensor, "batch length"] | None = None,
@@ -42,11 +44,12 @@ class EncoderOnly(Network):
         """Logits.
 
         Args:
-            tokens: token ids.
+            tokens: token ids, or images.
             mask: True at real tokens; None: all are real.
             token_types: the type of each token, if the embedding has types; None: type 0.
             positions: the place of each token; None: in their order.
         """
-        states = self.encoder(self.embedding(tokens, token_types), mask=mask, positions=positions)
+        x = self.embedding(tokens) if token_types is None else self.embedding(tokens, token_types)
+        states = self.encoder(x, mask=mask, positions=positions)
         logits: Tensor = self.head(states, mask)
         return logits

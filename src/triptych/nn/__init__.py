@@ -3,7 +3,7 @@
 from triptych.nn.attention import MultiHeadAttention, attend
 from triptych.nn.block import Block
 from triptych.nn.cache import KeyValueCache
-from triptych.nn.embedding import Embedding
+from triptych.nn.embedding import Embedding, PatchEmbedding
 from triptych.nn.feed_forward import FeedForward
 from triptych.nn.head import Head
 from triptych.nn.masks import Visibility
@@ -19,6 +19,7 @@ __all__ = [
     "KeyValueCache",
     "MultiHeadAttention",
     "Network",
+    "PatchEmbedding",
     "RelativeBias",
     "RopeScaling",
     "Rotary",

@@ -1,7 +1,13 @@
-"""Tokens to vectors. (Where a token stands is the stack's affair.)"""
+"""Tokens, or patches of images, to vectors. (Where one stands is the stack's affair.)"""
 
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+
+from triptych.nn.initialization import initialize_linear
 
 
 class Embedding(nn.Module):
@@ -41,3 +47,57 @@ class Embedding(nn.Module):
         if self.token_types is not None:
             x = x + (self.token_types.weight[0] if token_types is None else self.token_types(token_types))
         return x
+
+
+class PatchEmbedding(nn.Module):
+    """[cls; patches(image) W + b]: a learned vector, then one for each patch, row by row.
+
+    A patch is flattened in the order channel, row, column. Dosovitskiy et al. 2021, section 3.1, equation 1.
+
+    Args:
+        image_size: height and width, in pixels.
+        patch_size: height and width of a patch.
+        num_channels: of the images.
+        d_model: width.
+
+    Raises:
+        ValueError: sizes that cannot be.
+    """
+
+    def __init__(
+        self, *, image_size: Sequence[int], patch_size: Sequence[int], num_channels: int, d_model: int
+    ) -> None:
+        super().__init__()
+        for name, size in (("image_size", image_size), ("patch_size", patch_size)):
+            if len(size) != 2 or min(size) < 1:
+                raise ValueError(f"model.embedding.{name}={list(size)}: expected [height, width]")
+        if num_channels < 1:
+            raise ValueError(f"model.embedding.num_channels={num_channels}: expected at least 1")
+        (height, width), (patch_height, patch_width) = image_size, patch_size
+        if height % patch_height or width % patch_width:
+            raise ValueError(
+                f"model.embedding.patch_size={list(patch_size)} does not divide "
+                f"model.embedding.image_size={list(image_size)}"
+            )
+        self.d_model = d_model
+        self.image_shape = (num_channels, height, width)
+        self.patch_size = (patch_height, patch_width)
+        self.length = 1 + (height // patch_height) * (width // patch_width)
+        self.patches = nn.Linear(num_channels * patch_height * patch_width, d_model)
+        self.cls = nn.Parameter(torch.empty(d_model))
+        initialize_linear(self.patches)
+        nn.init.normal_(self.cls, std=d_model**-0.5)
+
+    def forward(self, images: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch length d_model"]:
+        """The vectors of these images, 1 + (number of patches) for each.
+
+        Args:
+            images: pixels.
+
+        Raises:
+            ValueError: images of another size.
+        """
+        if images.shape[1:] != self.image_shape:
+            raise ValueError(f"images of {tuple(images.shape[1:])} (channels, height, width); not {self.image_shape}")
+        patches = F.unfold(images, self.patch_size, stride=self.patch_size).mT
+        return torch.cat((self.cls.expand(len(images), 1, -1), self.patches(patches)), dim=1)

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from torch import nn
 
-from triptych.nn.embedding import Embedding
+from triptych.nn.embedding import Embedding, PatchEmbedding
 from triptych.nn.head import Head
 from triptych.nn.stack import Stack
 
@@ -14,18 +14,21 @@ class Network(nn.Module):
     """An embedding on the way in and a head on the way out; perhaps they share their matrix (Press and Wolf 2017).
 
     Args:
-        embedding: of the tokens.
+        embedding: of the tokens, or of the patches of an image.
         stacks: between the two.
         head: of the last states.
         tie_output: whether the head's matrix is the token table.
 
     Raises:
-        ValueError: parts of different widths, or a tie, but the head's outputs are not the vocabulary.
+        ValueError: parts of different widths, a tie, but the head's outputs are not the vocabulary, or positions that are
+            not those of the patches.
     """
 
     architecture: ClassVar[str]
 
-    def __init__(self, *, embedding: Embedding, stacks: Sequence[Stack], head: Head, tie_output: bool) -> None:
+    def __init__(
+        self, *, embedding: Embedding | PatchEmbedding, stacks: Sequence[Stack], head: Head, tie_output: bool
+    ) -> None:
         super().__init__()
         width = embedding.d_model
         if others := {head.output.in_features, *(stack.d_model for stack in stacks)} - {width}:
@@ -33,8 +36,15 @@ class Network(nn.Module):
                 f"d_model={others.pop()} beside d_model={width}: embedding, stacks and head share one width"
             )
         self.embedding, self.stacks, self.head = embedding, tuple(stacks), head
+        if isinstance(embedding, PatchEmbedding) and self.room not in (None, embedding.length):
+            raise ValueError(
+                f"shape.max_length={self.room}: [cls] and the patches of an image are {embedding.length} positions; "
+                f"set shape.max_length={embedding.length}"
+            )
         if not tie_output:
             return
+        if isinstance(embedding, PatchEmbedding):
+            raise ValueError("model.tie_output=true: patches have no table of tokens; set model.tie_output=false")
         if head.output.weight.shape != embedding.tokens.weight.shape:
             raise ValueError(
                 f"model.tie_output=true: the head has {head.output.out_features} outputs, "
