@@ -4,13 +4,14 @@ import hashlib
 from collections.abc import Mapping
 
 import torch
+from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from triptych.data.batch import Batch
 from triptych.nn import Network
 
-BatchShape = tuple[int, int, int]
-"""Rows, positions of ``tokens``, positions of ``source`` (0 without one)."""
+BatchShape = tuple[int, ...]
+"""Rows, positions of ``tokens``, positions of ``source`` (0 without one); of images rows, channels, height, width."""
 
 
 def count_parameters(network: Network) -> tuple[int, int]:
@@ -36,6 +37,8 @@ def weights_sha256(network: Network) -> str:
 
 def shape_of(batch: Batch) -> BatchShape:
     """What the cost of a batch depends on."""
+    if batch.mask is None:
+        return tuple(batch.tokens.shape)
     return (*batch.tokens.shape, 0 if batch.source is None else batch.source.shape[1])
 
 
@@ -50,16 +53,19 @@ def training_flops(network: Network, shapes: Mapping[BatchShape, int]) -> int:
         shapes: how many batches of each shape there were.
     """
     total = 0
-    for (rows, length, source_length), count in shapes.items():
-        tokens = torch.empty((rows, length), dtype=torch.long, device="meta")
-        mask = torch.empty((rows, length), dtype=torch.bool, device="meta")
+    for shape, count in shapes.items():
         with FlopCounterMode(display=False) as counter:
-            if source_length:
-                source = torch.empty((rows, source_length), dtype=torch.long, device="meta")
-                source_mask = torch.empty((rows, source_length), dtype=torch.bool, device="meta")
-                logits = network(source, tokens, source_mask, mask)
-            else:
-                logits = network(tokens, mask)
-            logits.sum().backward()
+            network(*_inputs(shape)).sum().backward()
         total += count * counter.get_total_flops()
     return total
+
+
+def _inputs(shape: BatchShape) -> tuple[Tensor, ...]:
+    """What a network takes of a batch of this shape, on the meta device."""
+    if len(shape) == 4:
+        return (torch.empty(shape, device="meta"),)
+    rows, *lengths = shape
+    sides = [(rows, length) for length in reversed(lengths) if length]  # the source first
+    tokens = [torch.empty(side, dtype=torch.long, device="meta") for side in sides]
+    masks = [torch.empty(side, dtype=torch.bool, device="meta") for side in sides]
+    return (*tokens, *masks)

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from triptych.config import ConfigError, RunError, build, nearest, target_of
 from triptych.data import (
-    Corpus,
     CorpusFacts,
     DataModule,
     Encoded,
@@ -27,7 +26,7 @@ from triptych.data import (
     Tokenizer,
     Windows,
 )
-from triptych.nn import Network
+from triptych.nn import Network, PatchEmbedding
 from triptych.tasks import Denoising, LanguageModeling, Setup, Task
 from triptych.tasks.denoising import objective_for
 from triptych.tasks.generative import GenerativeTask
@@ -42,8 +41,7 @@ def check_grid(config: DictConfig) -> None:
     Raises:
         ConfigError: an architecture that cannot do the task, or a corpus that cannot serve it.
     """
-    task, model, corpus = target_of(config, "task"), target_of(config, "model"), target_of(config, "data")
-    architecture = model.architecture
+    task, architecture = target_of(config, "task"), target_of(config, "model").architecture
     if architecture in task.refusals:
         raise ConfigError(f"task={task.name} on model={architecture}: {task.refusals[architecture]}")
     if issubclass(task, Denoising):
@@ -51,24 +49,35 @@ def check_grid(config: DictConfig) -> None:
             objective_for(architecture, OmegaConf.select(config, "task.objective"))
         except ValueError as error:
             raise ConfigError(str(error)) from None
-    check_corpus(task.name, corpus)
+    check_corpus(config)
 
 
-def check_corpus(task: str, corpus: type[Corpus]) -> None:
-    """Refuses a corpus that cannot serve the task.
+def check_corpus(config: DictConfig) -> None:
+    """Refuses a corpus that cannot serve the task, or whose inputs the network does not read.
 
     Raises:
         ConfigError: such a corpus.
     """
+    task, corpus = target_of(config, "task").name, target_of(config, "data")
     if task not in corpus.tasks:
         raise ConfigError(
             f"task={task}: data={corpus.__name__} serves {', '.join(corpus.tasks)}; choose another of them"
         )
+    embedding = target_of(config, "model.embedding")
+    if corpus.has_images and not issubclass(embedding, PatchEmbedding):
+        raise ConfigError(
+            f"data={corpus.__name__} has images, and this model reads texts; choose model=vit, or model=decoder_only "
+            "model/embedding=patches"
+        )
+    if issubclass(embedding, PatchEmbedding) and not corpus.has_images:
+        raise ConfigError(f"data={corpus.__name__} has texts, and this model reads images; choose data=digits")
 
 
 def train_tokenizer(config: DictConfig, splits: Splits) -> Tokenizer:
-    """The configured tokenizer, trained on the texts and the targets of the training split."""
-    texts = (text for e in splits.train for text in (e.text, e.target) if text is not None)
+    """The configured tokenizer, trained on the texts and the targets of the training split. (Of images there are none:
+    it has its special tokens, and nobody uses it.)"""
+    examples = [example for example in splits.train if example.image is None]
+    texts = (text for example in examples for text in (example.text, example.target) if text is not None)
     tokenizer: Tokenizer = build(config, "tokenizer").train(texts)
     return tokenizer
 
@@ -76,7 +85,7 @@ def train_tokenizer(config: DictConfig, splits: Splits) -> Tokenizer:
 def complete(config: DictConfig, tokenizer: Tokenizer, corpus: CorpusFacts) -> None:
     """Fills in what the task, the tokenizer and the corpus decide, so that the configuration says it all."""
     task = target_of(config, "task")
-    if config.shape.vocab_size is None:
+    if config.shape.vocab_size is None and "vocab_size" in config.model.embedding:
         config.shape.vocab_size = tokenizer.vocab_size
     head = config.model.head
     if head.num_outputs is None:
@@ -101,7 +110,7 @@ def make_task(config: DictConfig, tokenizer: Tokenizer, corpus: CorpusFacts) -> 
     Raises:
         ConfigError: a vocabulary that is smaller than the tokenizer's. (A larger one has rows that are never read.)
     """
-    if config.shape.vocab_size < tokenizer.vocab_size:
+    if config.shape.vocab_size is not None and config.shape.vocab_size < tokenizer.vocab_size:  # None: of images
         raise ConfigError(
             f"shape.vocab_size={config.shape.vocab_size}, but the tokenizer has {tokenizer.vocab_size} tokens; "
             "leave shape.vocab_size=null to take the tokenizer's"
@@ -140,6 +149,8 @@ def encode_split(config: DictConfig, task: Task, examples: Sequence[Example], na
     Raises:
         ValueError: an example that is too long, where batch.too_long=error; an id beyond the vocabulary.
     """
+    if task.image_shape is not None:
+        return EncodedList(task.encode(examples))
     if not task.corpus.is_stream:
         lines = task.encode(examples)
         check_ids(lines, task.tokenizer.vocab_size)

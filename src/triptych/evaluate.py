@@ -10,7 +10,7 @@ from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from omegaconf import DictConfig, OmegaConf
 
 from triptych.assembly import check_corpus, checkpoint_file, make_data_module, measure, restore, set_search
-from triptych.config import ConfigError, build, target_of
+from triptych.config import ConfigError, build
 from triptych.data import Corpus, sha256
 from triptych.results import show_metrics
 from triptych.tasks import Task
@@ -32,7 +32,7 @@ def evaluate(config: DictConfig) -> None:
         trained.data = config.data
     elif not trained.data:
         raise ConfigError(f"checkpoint={config.checkpoint} was imported and has no corpus: give data=... too")
-    check_corpus(task.name, target_of(trained, "data"))
+    check_corpus(trained)
     trained.batch.eval_size = config.eval_size or trained.batch.eval_size
     set_search(task, config, ("num_beams", "length_penalty", "early_stopping"))
     metrics = evaluation(trained, task, is_same_data=config.data is None)

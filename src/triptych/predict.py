@@ -1,4 +1,4 @@
-"""``triptych predict``: texts in, answers out."""
+"""``triptych predict``: texts, or images, in, answers out."""
 
 import json
 import logging
@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
+import numpy as np
 from omegaconf import DictConfig
 from rich.progress import track
 
 from triptych.assembly import restore, set_search
 from triptych.config import ConfigError
+from triptych.data import as_image
 from triptych.data.files import decoded, lines_of, read_lines
 from triptych.decoding import Sampling
 from triptych.tasks import Task
@@ -56,9 +58,11 @@ def predict(config: DictConfig) -> None:
     elif sampling.temperature:
         raise ConfigError(f"temperature={config.temperature}: {task.name} writes no text; expected 0")
     texts = read_texts(config.input)
-    check_lengths(task, texts, config.input)
+    if task.image_shape is None:
+        check_lengths(task, texts, config.input)
+    inputs = texts if task.image_shape is None else images(texts, task.image_shape, config.input)
     with output(config.output) as file:
-        predictions = task.predictions(texts, batch_size=config.batch_size)
+        predictions = task.predictions(inputs, batch_size=config.batch_size)
         for prediction in track(predictions, "predicting", total=len(texts), disable=config.output == "-"):
             file.write(as_line(prediction) + "\n")
 
@@ -81,6 +85,38 @@ def check_lengths(task: Task, texts: list[str], source: str) -> None:
         )
     if too_long:
         log.warning("%s of %s lines are truncated, the first is line %s", len(too_long), len(texts), too_long[0])
+
+
+def images(lines: list[str], shape: tuple[int, int, int], source: str) -> list[np.ndarray]:
+    """The image in each line, a JSON array of rows of pixels, or of channels of such rows.
+
+    Args:
+        lines: of the input.
+        shape: channels, height, width.
+        source: for messages.
+
+    Raises:
+        ConfigError: a line that is no such image.
+    """
+    found = []
+    for number, line in enumerate(lines, 1):
+        try:
+            found.append(as_image(parsed(line), shape))
+        except ValueError as error:
+            raise ConfigError(f"{name_of(source)}, line {number}: {error}") from None
+    return found
+
+
+def parsed(line: str) -> Any:
+    """The content of a line of JSON.
+
+    Raises:
+        ValueError: it is not JSON.
+    """
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not JSON ({error})") from None
 
 
 def name_of(source: str) -> str:

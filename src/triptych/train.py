@@ -28,7 +28,7 @@ from triptych.accounting import count_parameters, training_flops, weights_sha256
 from triptych.assembly import check_grid, check_network, complete, make_data_module, make_task, measure, train_tokenizer
 from triptych.choices import adopt, check_model_choice
 from triptych.config import ConfigError, RunError, TrainConfig, build, check, check_keys
-from triptych.data import Corpus, DataModule, Example, Splits, sha256
+from triptych.data import Corpus, DataModule, Example, Image, Splits, sha256
 from triptych.durable import replacing, write_text
 from triptych.launch.processes import check_place, depends_on_clock, find_place, hush, run_processes
 from triptych.pretrained import Pretrained, settings_to_adopt
@@ -133,15 +133,16 @@ def train(config: DictConfig) -> None:
     if place.rank == 0:  # only now that nothing of the user's can be wrong any more
         prepare_directory(run_dir, loggers, earlier)
         write_text(run_dir / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(plain)))
-        write_text(run_dir / "tokenizer.json", tokenizer.to_json())
+        if task.image_shape is None:
+            write_text(run_dir / "tokenizer.json", tokenizer.to_json())
 
     parameters, _ = count_parameters(task.network)
     log.info(
-        "%s on %s: %s parameters, %s tokens in the vocabulary, %s updates; run directory %s",
+        "%s on %s: %s parameters, %s, %s updates; run directory %s",
         task.name,
         task.architecture,
         f"{parameters:,}",
-        tokenizer.vocab_size,
+        f"{tokenizer.vocab_size} tokens in the vocabulary" if task.image_shape is None else "images in patches",
         config.trainer.max_steps,
         run_dir,
     )
@@ -374,10 +375,10 @@ def samples(task: Task, splits: Splits, count: int = 8) -> list[dict[str, str]]:
         return [{"input": text[:50], "output": str(task.predict([text[:50]])[0]), "reference": text[50:]}]
     examples = list(splits.test[:count])
     if task.name == "language_modeling":
-        inputs = [e.text[: len(e.text) // 2] for e in examples]
+        inputs: list[str | Image] = [e.text[: len(e.text) // 2] for e in examples]
         references: list[str | None] = [e.text[len(e.text) // 2 :] for e in examples]
     else:
-        inputs = [e.text for e in examples]
+        inputs = [e.text if e.image is None else e.image for e in examples]
         answers: dict[str, Callable[[Example], str | None]] = {
             "translation": lambda e: e.target,
             "classification": lambda e: e.label,
@@ -385,10 +386,11 @@ def samples(task: Task, splits: Splits, count: int = 8) -> list[dict[str, str]]:
             "denoising": lambda e: e.text,
         }
         references = [answers[task.name](e) for e in examples]
-    outputs = task.predict(inputs)
+    outputs = [o.label if isinstance(o, ClassPrediction) else str(o) for o in task.predict(inputs)]
+    names = [i if isinstance(i, str) else e.text for e, i in zip(examples, inputs, strict=True)]
     return [
-        {"input": i, "output": o.label if isinstance(o, ClassPrediction) else str(o), "reference": r or ""}
-        for i, o, r in zip(inputs, outputs, references, strict=True)
+        {"input": name, "output": output, "reference": reference or ""}
+        for name, output, reference in zip(names, outputs, references, strict=True)
     ]
 
 

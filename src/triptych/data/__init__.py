@@ -3,7 +3,9 @@
 from triptych.data.batch import IGNORE, Batch, Encoded, EncodedList, EncodedSet, collate, pad
 from triptych.data.corpus import Corpus, CorpusFacts, sha256
 from triptych.data.dates import Dates
+from triptych.data.digits import Digits
 from triptych.data.example import Example, Splits
+from triptych.data.images import Image, as_image
 from triptych.data.labelled_text import LabelledText
 from triptych.data.loading import DataModule
 from triptych.data.parallel_text import ParallelText
@@ -22,10 +24,12 @@ __all__ = [
     "CorpusFacts",
     "DataModule",
     "Dates",
+    "Digits",
     "Encoded",
     "EncodedList",
     "EncodedSet",
     "Example",
+    "Image",
     "LabelledText",
     "ParallelText",
     "PlainText",
@@ -35,6 +39,7 @@ __all__ = [
     "Tokenizer",
     "TrainableTokenizer",
     "Windows",
+    "as_image",
     "collate",
     "pad",
     "sha256",

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.data.example import Example
@@ -21,14 +21,14 @@ class Encoded:
     """An example as the network will see it.
 
     Attributes:
-        tokens: what the only stack, or the decoder of the full model, reads.
+        tokens: what the only stack, or the decoder of the full model, reads; or the image that the only stack reads.
         labels: what it should answer: one at each position of ``tokens`` (IGNORE: not scored), or one for the whole.
         source: what the encoder of the full model reads.
         prefix: the number of leading labels that a prefix model would have been given (language modelling).
         example: where it comes from; None for a window of a long text.
     """
 
-    tokens: Int[np.ndarray, " length"]
+    tokens: Int[np.ndarray, " length"] | Float[np.ndarray, "channels height width"]
     labels: Int[np.ndarray, " labels"]
     source: Int[np.ndarray, " source"] | None = None
     prefix: int = 0
@@ -36,13 +36,18 @@ class Encoded:
 
     @property
     def size(self) -> int:
-        """Tokens that the network reads; examples of like size make batches with little padding."""
-        return len(self.tokens) + (0 if self.source is None else len(self.source))
+        """Tokens that the network reads; examples of like size make batches with little padding. An image counts as
+        one."""
+        return self._num_tokens + (0 if self.source is None else len(self.source))
 
     @property
     def longest(self) -> int:
         """Tokens of the longer side."""
-        return max(len(self.tokens), 0 if self.source is None else len(self.source))
+        return max(self._num_tokens, 0 if self.source is None else len(self.source))
+
+    @property
+    def _num_tokens(self) -> int:
+        return len(self.tokens) if self.tokens.ndim == 1 else 1
 
     @property
     def num_scored(self) -> int:
@@ -92,11 +97,11 @@ class EncodedList:
 
 
 class Batch:
-    """Encoded examples side by side, padded on the right. (No dataclass: Lightning would assign to its fields.)
+    """Encoded examples side by side, texts padded on the right. (No dataclass: Lightning would assign to its fields.)
 
     Args:
-        tokens: what the only stack, or the decoder of the full model, reads.
-        mask: True at real tokens.
+        tokens: what the only stack, or the decoder of the full model, reads; or images.
+        mask: True at real tokens; None: images, which have no padding.
         labels: what it should answer; IGNORE where nothing is scored.
         source: what the encoder of the full model reads.
         source_mask: True at real source tokens.
@@ -110,8 +115,8 @@ class Batch:
     def __init__(
         self,
         *,
-        tokens: Int[Tensor, "batch length"],
-        mask: Bool[Tensor, "batch length"],
+        tokens: Int[Tensor, "batch length"] | Float[Tensor, "batch channels height width"],
+        mask: Bool[Tensor, "batch length"] | None,
         labels: Int[Tensor, "batch labels"],
         source: Int[Tensor, "batch source"] | None,
         source_mask: Bool[Tensor, "batch source"] | None,
@@ -134,8 +139,9 @@ class Batch:
 
     @property
     def num_slots(self) -> int:
-        """Positions that are computed, padding included."""
-        return self.tokens.numel() + (0 if self.source is None else self.source.numel())
+        """Positions that are computed, padding included; an image counts as one."""
+        num_tokens = len(self.tokens) if self.mask is None else self.tokens.numel()
+        return num_tokens + (0 if self.source is None else self.source.numel())
 
 
 def pad(
@@ -165,7 +171,8 @@ def collate(items: Sequence[Encoded], normalizer: int | None = None) -> Batch:
         items: encoded examples, all with a source or all without.
         normalizer: scored labels of the whole update; None: those of this batch.
     """
-    tokens, mask = pad([item.tokens for item in items])
+    rows = [item.tokens for item in items]
+    tokens, mask = (torch.from_numpy(np.stack(rows)), None) if rows[0].ndim == 3 else pad(rows)
     labels, _ = pad([item.labels for item in items], IGNORE)
     sources = [item.source for item in items if item.source is not None]
     source, source_mask = pad(sources) if sources else (None, None)

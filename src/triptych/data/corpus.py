@@ -42,10 +42,12 @@ class Corpus(Protocol):
 
     Attributes:
         tasks: the tasks that it can serve.
+        has_images: whether its inputs are images; else they are texts.
         facts: what a model must remember of it.
     """
 
     tasks: tuple[str, ...]
+    has_images: bool
     facts: CorpusFacts
 
     def splits(self) -> Splits:

@@ -60,6 +60,7 @@ class Dates:
     """
 
     tasks: tuple[str, ...] = ("translation", "classification", "language_modeling", "tagging", "denoising")
+    has_images = False
 
     def __init__(
         self,

@@ -4,17 +4,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from triptych.data.images import Image
+
 
 @dataclass(frozen=True, slots=True)
 class Example:
     """One example of a corpus. A task uses the fields it needs and refuses a corpus that lacks them.
 
     Attributes:
-        text: the input, or the whole text of a language model.
+        text: the input, or the whole text of a language model; of an image, its name.
         target: the text to produce (translation).
         label: the class of the whole text (classification).
         tags: one tag for each word of ``words`` (tagging).
         words: the text cut into the units that are tagged (tagging).
+        image: the input, where it is no text.
         place: the file and the line that it was read from; None: it was made.
     """
 
@@ -23,6 +26,7 @@ class Example:
     label: str | None = None
     words: tuple[str, ...] | None = None
     tags: tuple[str, ...] | None = None
+    image: Image | None = None
     place: tuple[Path, int] | None = field(default=None, repr=False, compare=False)
 
     @property

@@ -43,6 +43,7 @@ class LabelledText:
     """
 
     tasks = ("classification", "language_modeling", "denoising")
+    has_images = False
 
     def __init__(
         self,

@@ -23,6 +23,7 @@ class ParallelText:
     """
 
     tasks = ("translation", "language_modeling", "denoising")
+    has_images = False
     facts = CorpusFacts()
 
     def __init__(

@@ -22,6 +22,7 @@ class PlainText:
     """
 
     tasks = ("language_modeling",)
+    has_images = False
     facts = CorpusFacts(is_stream=True)
 
     def __init__(self, *, dir: str, train: str, validation: str | float, test: str | float) -> None:

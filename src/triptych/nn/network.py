@@ -20,8 +20,8 @@ class Network(nn.Module):
         tie_output: whether the head's matrix is the token table.
 
     Raises:
-        ValueError: parts of different widths, a tie, but the head's outputs are not the vocabulary, or positions that are
-            not those of the patches.
+        ValueError: parts of different widths, a tie, but the head's outputs are not the vocabulary, or more or fewer
+            positions than patches need.
     """
 
     architecture: ClassVar[str]

@@ -21,7 +21,7 @@ from triptych.data.batch import IGNORE, Batch, Encoded
 from triptych.data.corpus import CorpusFacts
 from triptych.data.example import Example
 from triptych.data.tokenizers import Tokenizer
-from triptych.nn import Network
+from triptych.nn import Network, PatchEmbedding
 from triptych.nn.head import PoolName
 from triptych.optim import AdamW, Schedule
 
@@ -196,15 +196,21 @@ class Task(L.LightningModule):
         return {}
 
     @property
+    def image_shape(self) -> tuple[int, int, int] | None:
+        """Channels, height and width of the images that the network reads; None: it reads texts."""
+        embedding = self.network.embedding
+        return embedding.image_shape if isinstance(embedding, PatchEmbedding) else None
+
+    @property
     def room(self) -> int | None:
         """The positions that the network has a vector for; None: no limit."""
         return self.network.room
 
-    def predictions(self, texts: Sequence[str], *, batch_size: int = 64) -> Iterator[Prediction]:
+    def predictions(self, texts: Sequence[Any], *, batch_size: int = 64) -> Iterator[Prediction]:
         """What the network says of each text, in their order, as it comes.
 
         Args:
-            texts: the inputs.
+            texts: the inputs; images, as arrays or nested sequences, for a network that reads these.
             batch_size: inputs at a time.
         """
         self.eval()
@@ -213,11 +219,11 @@ class Task(L.LightningModule):
                 batch = self.predict_batch(texts[start : start + batch_size])
             yield from batch
 
-    def predict(self, texts: Sequence[str], *, batch_size: int = 64) -> list[Prediction]:
+    def predict(self, texts: Sequence[Any], *, batch_size: int = 64) -> list[Prediction]:
         """What the network says of each text, in their order.
 
         Args:
-            texts: the inputs.
+            texts: the inputs; images, as arrays or nested sequences, for a network that reads these.
             batch_size: inputs at a time.
 
         Raises:

@@ -1,8 +1,8 @@
-"""One class for a whole text."""
+"""One class for a whole text, or for an image."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -13,12 +13,13 @@ from torchmetrics.classification import MulticlassAccuracy, MulticlassConfusionM
 from triptych.data.batch import Batch, Encoded, collate
 from triptych.data.corpus import CorpusFacts
 from triptych.data.example import Example
+from triptych.data.images import as_image
 from triptych.nn.head import PoolName
 from triptych.tasks.base import ClassPrediction, Task
 
 
 class Classification(Task):
-    """The class of a text: softmax(head(state)).
+    """The class of a text, or of an image: softmax(head(state)).
 
     The state is the first position's in an encoder, the last real position's in a decoder. The decoder of the full
     model reads the same text as its encoder (as BART does, Lewis et al. 2020, section 3.1), behind its start token and
@@ -47,15 +48,14 @@ class Classification(Task):
         return len(corpus.labels)
 
     def encode(self, examples: Sequence[Example]) -> list[Encoded]:
-        """The text as a whole, and the number of the class.
+        """The text as a whole, or the image, and the number of the class.
 
         Raises:
-            ValueError: a label that is not one of the classes.
+            ValueError: a label that is not one of the classes, or an image of another size.
         """
         numbers = {label: i for i, label in enumerate(self.labels)}
         encoded = []
-        for example, ids in zip(examples, self.tokenizer.encode([e.text for e in examples]), strict=True):
-            text = np.array(self.tokenizer.special.whole(ids))
+        for example, given in zip(examples, self._given(examples), strict=True):
             if example.label not in numbers:
                 raise ValueError(
                     f"{example.where}: label {example.label!r}; expected one of {', '.join(self.labels)} "
@@ -63,10 +63,22 @@ class Classification(Task):
                 )
             label = np.array([numbers[example.label]])
             if self.architecture == "full":
-                encoded.append(Encoded(self._shifted(text), label, text, example=example))
+                encoded.append(Encoded(self._shifted(given), label, given, example=example))
             else:
-                encoded.append(Encoded(text, label, example=example))
+                encoded.append(Encoded(given, label, example=example))
         return encoded
+
+    def _given(self, examples: Sequence[Example]) -> Iterator[np.ndarray]:
+        """The texts as a whole, or the images."""
+        if self.image_shape is None:
+            for ids in self.tokenizer.encode([example.text for example in examples]):
+                yield np.array(self.tokenizer.special.whole(ids))
+            return
+        for example in examples:
+            try:
+                yield as_image(() if example.image is None else example.image, self.image_shape)
+            except ValueError as error:
+                raise ValueError(f"{example.where}: {error}") from None
 
     def truncate(self, item: Encoded) -> Encoded:
         """See ``Task``; the decoder of the full model reads what its encoder reads."""
@@ -91,9 +103,13 @@ class Classification(Task):
         for name in ("accuracy", "macro_f1", "confusion_matrix"):
             metrics[name].update(logits, batch.labels[:, 0])
 
-    def predict_batch(self, texts: Sequence[str]) -> list[ClassPrediction]:
-        """The likeliest class of each text, with the probability of every class."""
-        encoded = self.fit(self.encode([Example(text, label=self.labels[0]) for text in texts]))
+    def predict_batch(self, texts: Sequence[Any]) -> list[ClassPrediction]:
+        """The likeliest class of each text, or image, with the probability of every class."""
+        if self.image_shape is None:
+            examples = [Example(text, label=self.labels[0]) for text in texts]
+        else:
+            examples = [Example("image", label=self.labels[0], image=image) for image in texts]
+        encoded = self.fit(self.encode(examples))
         probabilities = self(collate(encoded).to(self.device)).float().softmax(-1).tolist()
         return [
             ClassPrediction(self.labels[int(np.argmax(row))], dict(zip(self.labels, row, strict=True)))

@@ -59,7 +59,7 @@ class Tally(L.Callback):
         if dist.is_initialized() and dist.get_rank():
             return
         self.tokens, self.seconds, self._slots = (state_dict[key] for key in ("tokens", "seconds", "slots"))
-        self.shapes = Counter({(rows, length, source): count for rows, length, source, count in state_dict["shapes"]})
+        self.shapes = Counter({tuple(shape): count for *shape, count in state_dict["shapes"]})
         tokens, slots, seconds = state_dict["logged"]
         self._logged = (tokens, slots, seconds)
 
