@@ -66,8 +66,8 @@ def check_corpus(config: DictConfig) -> None:
     embedding = target_of(config, "model.embedding")
     if corpus.has_images and not issubclass(embedding, PatchEmbedding):
         raise ConfigError(
-            f"data={corpus.__name__} has images, and this model reads texts; choose model=vit, or model=decoder_only "
-            "model/embedding=patches"
+            f"data={corpus.__name__} has images, and this model reads texts; choose model=vit-style, or "
+            "model=decoder_only model/embedding=patches"
         )
     if issubclass(embedding, PatchEmbedding) and not corpus.has_images:
         raise ConfigError(f"data={corpus.__name__} has texts, and this model reads images; choose data=digits")

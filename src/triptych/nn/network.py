@@ -38,8 +38,8 @@ class Network(nn.Module):
         self.embedding, self.stacks, self.head = embedding, tuple(stacks), head
         if isinstance(embedding, PatchEmbedding) and self.room not in (None, embedding.length):
             raise ValueError(
-                f"shape.max_length={self.room}: [cls] and the patches of an image are {embedding.length} positions; "
-                f"set shape.max_length={embedding.length}"
+                f"max_length={self.room}: [cls] and the patches of an image are {embedding.length} positions; "
+                f"set model.{self.architecture.removesuffix('_only')}.max_length={embedding.length}"
             )
         if not tie_output:
             return
