@@ -169,7 +169,7 @@ class Denoising(GenerativeTask):
             return self.answer(given)
         batch = collate([Encoded(np.array(ids), np.array(ids)) for ids in given]).to(self.device)
         filled = batch.tokens.where(batch.tokens != self.mask, self(batch).argmax(-1))
-        return [self.tokenizer.decode(row[mask].tolist()) for row, mask in zip(filled, batch.mask, strict=True)]
+        return [self.tokenizer.decode(row[: len(ids)].tolist()) for row, ids in zip(filled, given, strict=True)]
 
     def text_of(self, ids: Sequence[int], given: Sequence[int]) -> str:
         """See ``GenerativeTask``; of spans, the whole text that they complete."""
