@@ -277,6 +277,11 @@ def suggestion(name: str, valid: Sequence[str]) -> str:
     return nearest(name, valid) or f"; expected one of {', '.join(valid)}"
 
 
+def listed(names: Sequence[str]) -> str:
+    """The first few of some names, and how many more there are."""
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
 def target_of(config: DictConfig, key: str) -> Any:
     """The class that ``key._target_`` names.
 

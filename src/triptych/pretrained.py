@@ -1,14 +1,13 @@
 """``init_from``: a run begins with the stacks of a checkpoint, under the head of its own task."""
 
 import logging
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from omegaconf import DictConfig, OmegaConf
 
 from triptych.assembly import Trained, read_trained
-from triptych.config import ConfigError, target_of
+from triptych.config import ConfigError, listed, target_of
 from triptych.nn import Network
 from triptych.tasks import Task
 
@@ -76,8 +75,7 @@ class Pretrained:
             if was != now and not is_longer and not name.startswith(HEAD):
                 problems.append(f"{name} is {was or 'missing'} there and {now or 'missing'} here")
         if problems:
-            more = f"; {len(problems) - 4} more" if len(problems) > 4 else ""
-            raise ConfigError(f"init_from={self.name} has another network: {'; '.join(problems[:4])}{more}")
+            raise ConfigError(f"init_from={self.name} has another network: {listed(problems)}")
 
     def give(self, task: Task) -> None:
         """Copies the checkpoint's weights into a task; the head's only if it predicts the same, else it stays as it is.
@@ -102,7 +100,7 @@ class Pretrained:
             self.name,
             len(taken),
             f"{sum(own[name].numel() for name in taken):,}",
-            listed([name for name in names if name not in taken]),
+            listed([name for name in names if name not in taken]) or "none",
         )
         for name in taken:
             if len(own[name]) < len(self._weights[name]):
@@ -116,8 +114,3 @@ class Pretrained:
             return bool(target_of(self.config, "task").predicts_tokens)
         labels, theirs = ((c.labels, c.tag_labels) for c in (task.corpus, self._corpus))
         return bool(target_of(self.config, "task").name == task.name and labels == theirs)
-
-
-def listed(names: Sequence[str]) -> str:
-    """The first few names."""
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "") or "none"

@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from triptych.assembly import choose_head
-from triptych.config import ConfigError, TrainConfig, build, suggestion
+from triptych.config import ConfigError, TrainConfig, build, listed, suggestion
 from triptych.durable import replacing, write_text
 from triptych.interop.bart import Bart
 from triptych.interop.bert import Bert
@@ -30,7 +30,7 @@ from triptych.interop.marian import Marian
 from triptych.interop.pegasus import Pegasus
 from triptych.interop.roberta import Roberta
 from triptych.interop.t5 import T5
-from triptych.interop.tensors import FILE, Renamed, Tensors, listed, read_json, to_ours, to_theirs
+from triptych.interop.tensors import FILE, Renamed, Tensors, read_json, to_ours, to_theirs
 from triptych.nn import Network
 from triptych.resume import flat
 

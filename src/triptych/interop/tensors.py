@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from triptych.config import ConfigError
+from triptych.config import ConfigError, listed
 from triptych.interop.family import Family, TheirConfig
 
 FILE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -222,8 +222,3 @@ def to_theirs(
         originals = {name: family.copies[name] for name in family.own_if_untied}
         tensors |= {name: tensors[original].clone() for name, original in originals.items() if original in tensors}
     return {name.removeprefix(family.prefix if task in family.bare else ""): tensors[name] for name in tensors}
-
-
-def listed(names: Sequence[str]) -> str:
-    """The first few of them."""
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
