@@ -89,10 +89,10 @@ def read_tokenizer(folder: Path) -> Tokenizer:
     if ids != list(range(len(ids))):
         raise ValueError(f"{settings.path}: {len(ids)} tokens, but their ids are not those from 0 to {len(ids) - 1}")
     backend.post_processor = None
+    if settings.path.name == "source.spm":
+        return Tokenizer(backend, special, ((folder / "source.spm").read_bytes(), (folder / "target.spm").read_bytes()))
     _keep_out_of_text(backend)
-    if settings.path.name != "source.spm":
-        return Tokenizer(backend, special)
-    return Tokenizer(backend, special, ((folder / "source.spm").read_bytes(), (folder / "target.spm").read_bytes()))
+    return Tokenizer(backend, special)
 
 
 def write_tokenizer(
@@ -182,7 +182,13 @@ _FAMILIES = {
     "pegasus": _Family({**_T5, "mask_token": "<mask_2>"}, end="eos_token", start="pad_token"),
     "llama": _Family({"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}, begin="bos_token"),
 }
-_NO_FAMILY = _Family({})
+_BY_FILE = {
+    "vocab.txt": "bert",
+    "vocab.json": "gpt2",
+    "spiece.model": "t5",
+    "tokenizer.model": "llama",
+    "source.spm": "marian",
+}
 
 
 @dataclass(frozen=True)
@@ -211,14 +217,7 @@ class _Settings:
             for name in ("tokenizer_config", "special_tokens_map", "added_tokens", "config")
         )
         kind = str(config.get("tokenizer_class")).removesuffix("Fast").removesuffix("Tokenizer").lower()
-        by_file = {
-            "vocab.txt": "bert",
-            "vocab.json": "gpt2",
-            "spiece.model": "t5",
-            "tokenizer.model": "llama",
-            "source.spm": "marian",
-        }
-        known = [k for k in (kind, str(model.get("model_type")), by_file.get(path.name)) if k in _FAMILIES]
+        known = [k for k in (kind, str(model.get("model_type")), _BY_FILE.get(path.name)) if k in _FAMILIES]
         said = config if "added_tokens_decoder" in config else {**config, **names}
         return cls(path, said, added, model, _FAMILIES[known[0]] if known else _Family({}))
 
