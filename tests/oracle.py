@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from triptych.decoding import BeamSearch, Sampling, beam_search, generate
 from triptych.interop import read_network, write_network
+from triptych.nn import PatchEmbedding
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
@@ -112,6 +113,12 @@ def inputs(
     return {"tokens": tokens, "mask": mask, "source": source, "source_mask": source_mask}
 
 
+def images(shape: tuple[int, int, int], *, seed: int = 1) -> dict[str, Tensor]:
+    """Three random images."""
+    generator = torch.Generator().manual_seed(seed)
+    return {"images": torch.randn((3, *shape), generator=generator)}
+
+
 def positions(mask: Tensor) -> Tensor:
     """Real tokens counted from 0, as ``generate`` does."""
     return (mask.long().cumsum(1) - 1).clamp(min=0)
@@ -122,6 +129,8 @@ def theirs(model: nn.Module, given: dict[str, Tensor]) -> Tensor:
     """Logits of a model of ``transformers``."""
     if "source" in given and "SequenceClassification" in type(model).__name__:  # makes the decoder's input by itself
         return torch.as_tensor(model(input_ids=given["source"], attention_mask=given["source_mask"].long()).logits)
+    if "images" in given:
+        return torch.as_tensor(model(pixel_values=given["images"]).logits)
     if "source" in given:
         answer = model(
             input_ids=given["source"],
@@ -140,6 +149,8 @@ def theirs(model: nn.Module, given: dict[str, Tensor]) -> Tensor:
 def ours(network: nn.Module, given: dict[str, Tensor]) -> Tensor:
     """Logits of our network."""
     more: dict[str, Any] = {}
+    if "images" in given:
+        return torch.as_tensor(network(given["images"]))
     if "source" in given:
         more = {"source": given["source"], "source_mask": given["source_mask"]}
     elif network.architecture == "encoder_only" and network.encoder.first_position:
@@ -148,7 +159,7 @@ def ours(network: nn.Module, given: dict[str, Tensor]) -> Tensor:
     return logits
 
 
-def distance(mine: Tensor, their: Tensor, mask: Tensor) -> float:
+def distance(mine: Tensor, their: Tensor, mask: Tensor | None) -> float:
     """The largest difference at real positions, over max(1, the largest of their logits)."""
     where = mask if their.ndim == 3 else torch.ones(len(their), dtype=torch.bool)
     return float((mine - their)[where].abs().max() / their[where].abs().max().clamp(min=1))
@@ -175,12 +186,15 @@ def measure(case: Case, folder: Path) -> Measured:
     again = read_network(folder / "ours").network
     imported, exported, losses = [0.0], [0.0], [0.0]
     for padding in case.padding:
-        is_full, is_pooled = network.architecture == "full", network.head.pool != "none"
-        start = model.config.decoder_start_token_id if is_full and is_pooled else None
-        given = inputs(padding, is_full=is_full, length=case.length, start=start)
+        if isinstance(network.embedding, PatchEmbedding):
+            given = images(network.embedding.image_shape)
+        else:
+            is_full, is_pooled = network.architecture == "full", network.head.pool != "none"
+            start = model.config.decoder_start_token_id if is_full and is_pooled else None
+            given = inputs(padding, is_full=is_full, length=case.length, start=start)
         their, mine = theirs(model, given), ours(network, given)
-        imported.append(distance(mine, their, given["mask"]))
-        exported.append(distance(theirs(written, given), their, given["mask"]))
+        imported.append(distance(mine, their, given.get("mask")))
+        exported.append(distance(theirs(written, given), their, given.get("mask")))
         losses.append(loss_distance(model, given, mine))
     size = sum(p.numel() for p in network.parameters() if p.requires_grad)
     same = [torch.equal(a, b) for a, b in zip(network.parameters(), again.parameters(), strict=True)]
@@ -194,11 +208,14 @@ def loss_distance(model: nn.Module, given: dict[str, Tensor], mine: Tensor) -> f
     labels = torch.randint(mine.shape[-1], mine.shape[:-1], generator=generator)
     if mine.ndim == 3:
         labels = labels.masked_fill(~given["mask"], -100)
-    arguments = {"input_ids": given["tokens"], "attention_mask": given["mask"].long(), "labels": labels}
+    if "images" in given:
+        arguments = {"pixel_values": given["images"], "labels": labels}
+    else:
+        arguments = {"input_ids": given["tokens"], "attention_mask": given["mask"].long(), "labels": labels}
     if "source" in given:
         arguments |= {"input_ids": given["source"], "attention_mask": given["source_mask"].long()}
         arguments |= {"decoder_input_ids": given["tokens"], "decoder_attention_mask": given["mask"].long()}
-    elif not given["mask"][:, 0].all():
+    elif "mask" in given and not given["mask"][:, 0].all():
         return 0.0  # the label after a left pad is scored there
     with torch.no_grad():
         their = model(**arguments).loss

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from triptych.accounting import count_parameters, shape_of, training_flops
 from triptych.data import Encoded, collate
+from triptych.models import DecoderOnly, EncoderOnly
+from triptych.nn import Head, PatchEmbedding, Stack
 
 D, FF, LAYERS, VOCAB, LENGTH = 16, 24, 2, 11, 24  # of the models that ``build`` builds
 
@@ -64,6 +66,18 @@ def on_meta(build: Callable[..., Any], architecture: str, **options: Any) -> Any
 
 
 class TestOperations:
+    @pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only"])
+    def test_of_images(self, architecture: str) -> None:
+        """Patches of 2x3 pixels in two channels, 8 of them and [cls]; the pixels themselves need no gradient."""
+        with torch.device("meta"):
+            embedding = PatchEmbedding(image_size=[4, 12], patch_size=[2, 3], num_channels=2, d_model=D)
+            causal, sizes = architecture == "decoder_only", {"d_model": D, "num_heads": 4, "d_ff": FF}
+            stack = Stack(num_layers=LAYERS, causal=causal, max_length=9, **sizes)
+            parts: dict[str, Any] = {"embedding": embedding, "head": Head(d_model=D, num_outputs=VOCAB, pool="last")}
+            network = DecoderOnly(**parts, decoder=stack) if causal else EncoderOnly(**parts, encoder=stack)
+        body = multiply_adds("encoder_only", 9, 0, outputs=1)
+        assert training_flops(network, {(5, 2, 4, 12): 3}) == 3 * 5 * (6 * body + 4 * 8 * 12 * D)
+
     @every_architecture
     @pytest.mark.parametrize("pool", ["none", "last"])
     @given(rows=st.integers(1, 4), length=st.integers(2, 9), source=st.integers(2, 9))
@@ -82,6 +96,12 @@ class TestOperations:
         first, second = (training_flops(model, {shape: 1}) for shape in shapes)
         assert training_flops(model, dict(zip(shapes, (10, 3), strict=True))) == 10 * first + 3 * second
         assert training_flops(model, {}) == 0
+
+
+def test_the_shape_of_a_batch_of_images() -> None:
+    batch = collate([Encoded(np.zeros((2, 4, 12), dtype=np.float32), np.array([1]))] * 3)
+    assert shape_of(batch) == (3, 2, 4, 12)
+    assert (batch.num_real, batch.num_slots, batch.mask) == (3, 3, None)
 
 
 @pytest.mark.parametrize("source", [None, np.array([1, 7, 8, 9, 2])])

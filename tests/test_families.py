@@ -36,9 +36,10 @@ def network_of(model: str, vocab_size: int, *overrides: str) -> tuple[DictConfig
     """With the task that the family is pre-trained on, unless another is given."""
     family = re.split("[-0-9]", model)[0]
     task = {"bert": "denoising", "roberta": "denoising", "gpt": "language_modeling", "llama": "language_modeling"}
-    config = composed(
-        f"model={model}", f"shape.vocab_size={vocab_size}", f"task={task.get(family, 'translation')}", *overrides
-    )
+    size = [f"shape.vocab_size={vocab_size}", f"task={task.get(family, 'translation')}"]
+    if family == "vit":
+        size = [f"model.head.num_outputs={vocab_size}", "task=classification", "data=digits"]
+    config = composed(f"model={model}", *size, *overrides)
     check_keys(config, TrainConfig)
     check_grid(config)
     return config, check_network(config)
@@ -108,6 +109,14 @@ def marian(width: int, heads: int, vocab: int) -> Any:
     return hf.MarianMTModel(config)
 
 
+def vit(width: int, layers: int, heads: int, patch: int) -> Any:
+    config = hf.ViTConfig(
+        hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads, intermediate_size=4 * width,
+        image_size=224, patch_size=patch, num_channels=3, num_labels=1000,
+    )  # fmt: skip
+    return hf.ViTForImageClassification(config)
+
+
 PUBLISHED: dict[str, tuple[int, Any]] = {
     **{
         f"bert-{name}": (30522, (bert, width, layers))
@@ -153,8 +162,14 @@ PUBLISHED: dict[str, tuple[int, Any]] = {
     "marian": (58101, (marian, 512, 8, 58101)),
     "transformer-base": (37000, (marian, 512, 8, 37000)),
     "transformer-big": (37000, (marian, 1024, 16, 37000)),
+    "vit-ti-16": (1000, (vit, 192, 12, 3, 16)),
+    "vit-s-16": (1000, (vit, 384, 12, 6, 16)),
+    "vit-b-32": (1000, (vit, 768, 12, 12, 32)),
+    "vit-b-16": (1000, (vit, 768, 12, 12, 16)),
+    "vit-l-16": (1000, (vit, 1024, 24, 16, 16)),
+    "vit-h-14": (1000, (vit, 1280, 32, 16, 14)),
 }  # fmt: skip
-"""Vocabulary, and how transformers builds the model."""
+"""Vocabulary (of images, the classes), and how transformers builds the model."""
 
 EXACT = {
     "transformer-base": 63_082_496,
@@ -168,6 +183,7 @@ EXACT = {
     "gpt3-125m": 125_226_240,
     "llama-7b": 6_738_415_616,
     "llama-3.1-8b": 8_030_261_248,
+    "vit-b-16": 86_567_656,
 }
 """What others have counted."""
 
@@ -177,7 +193,7 @@ def test_every_file_is_tested() -> None:
     assert set(FILES) == {*PUBLISHED, *styles, "full", "encoder_only", "decoder_only"}
     assert styles == {
         f"{family}-style" for family in ("bart", "bert", "gpt2", "gpt3", "llama", "llama-3.1", "marian", "roberta",
-                                         "t5", "t5-v1_1", "transformer")
+                                         "t5", "t5-v1_1", "transformer", "vit")
     }  # fmt: skip
 
 
@@ -199,7 +215,7 @@ def test_number_of_parameters(model: str) -> None:
     if model in EXACT:
         assert expected == EXACT[model]
     assert f" {expected:,} parameters" in (header := (CONF / f"{model}.yaml").read_text())
-    assert f" {vocab_size:,} tokens" in header
+    assert f" {vocab_size:,} {'classes' if model.startswith('vit') else 'tokens'}" in header
 
 
 def test_gpt3_rounds_to_its_names() -> None:
@@ -227,6 +243,11 @@ def test_roberta_with_its_pooler() -> None:
     """Without the classes behind it."""
     _, classes = network_of("roberta-base", 50265, "task=classification", "model.head.num_outputs=2")
     assert count_parameters(classes)[0] - 2 * 768 - 2 == 124_645_632
+
+
+def test_vit_without_its_classes() -> None:
+    _, network = network_of("vit-b-16", 1000)
+    assert count_parameters(network)[0] - sum(p.numel() for p in network.head.parameters()) == 85_798_656
 
 
 STYLES = [name for name in FILES if name.endswith("-style")]

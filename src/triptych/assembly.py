@@ -59,18 +59,18 @@ def check_corpus(config: DictConfig) -> None:
         ConfigError: such a corpus.
     """
     task, corpus = target_of(config, "task").name, target_of(config, "data")
+    architecture, embedding = target_of(config, "model").architecture, target_of(config, "model.embedding")
     if task not in corpus.tasks:
         raise ConfigError(
             f"task={task}: data={corpus.__name__} serves {', '.join(corpus.tasks)}; choose another of them"
         )
-    embedding = target_of(config, "model.embedding")
     if corpus.has_images and not issubclass(embedding, PatchEmbedding):
         raise ConfigError(
-            f"data={corpus.__name__} has images, and this model reads texts; choose model=vit-style, or "
+            f"data={corpus.__name__} has images, and model={architecture} reads texts; choose model=vit-style, or "
             "model=decoder_only model/embedding=patches"
         )
     if issubclass(embedding, PatchEmbedding) and not corpus.has_images:
-        raise ConfigError(f"data={corpus.__name__} has texts, and this model reads images; choose data=digits")
+        raise ConfigError(f"data={corpus.__name__} has texts, and model={architecture} reads images; use data=digits")
 
 
 def train_tokenizer(config: DictConfig, splits: Splits) -> Tokenizer:

@@ -36,6 +36,7 @@ class Family(ABC):
     Attributes:
         model_type: of config.json.
         architecture: of ours.
+        embedding: our class of it.
         classes: by task, the class of ``transformers`` that has the head for it.
         names: by our module or parameter, theirs; {} is the number of a layer, [n] the n-th equal part of the rows of a
             tensor that fuses several of ours.
@@ -52,6 +53,7 @@ class Family(ABC):
 
     model_type: ClassVar[str]
     architecture: ClassVar[str]
+    embedding: ClassVar[str] = "triptych.nn.Embedding"
     classes: ClassVar[Mapping[str, str]]
     names: ClassVar[Mapping[str, str]]
     heads: ClassVar[Mapping[str, Mapping[str, str]]]

@@ -31,6 +31,7 @@ from triptych.interop.pegasus import Pegasus
 from triptych.interop.roberta import Roberta
 from triptych.interop.t5 import T5
 from triptych.interop.tensors import FILE, Renamed, Tensors, read_json, to_ours, to_theirs
+from triptych.interop.vit import Vit
 from triptych.nn import Network
 from triptych.resume import flat
 
@@ -40,7 +41,7 @@ NOWHERE = ("run_dir=imported", "logger=csv")
 """What of the configuration says where a run is; an imported network has no run."""
 
 FAMILIES: tuple[Family, ...] = (
-    *(Bert(), Roberta()),
+    *(Bert(), Roberta(), Vit()),
     *(Gpt2(), GptNeo(), Llama()),
     *(T5(), Bart(), Marian(), Pegasus()),
 )
@@ -135,7 +136,8 @@ def write_network(
     fitting: list[tuple[int, Family, dict[str, Any], dict[str, Tensor], bool]] = []
     others: list[tuple[int, str]] = []
     for family in FAMILIES:
-        if family.architecture != architecture or task not in family.classes:
+        reads_alike = family.embedding == model["embedding._target_"]
+        if family.architecture != architecture or not reads_alike or task not in family.classes:
             continue
         values = dict(special or {}) | family.config(model)
         theirs = configuration(architecture, task, family.settings(TheirConfig(values, "config.json"), {}), num_outputs)
@@ -154,7 +156,7 @@ def write_network(
         else:
             fitting.append((len(differing), family, values, state, bool(other["tie_output"])))
     if not fitting:
-        why = min(others)[1] if others else f"none has a head for task={task}"
+        why = min(others)[1] if others else f"none has a head for task={task} on such inputs"
         raise ConfigError(f"no published family is this network (model={architecture}): {why}")
     _, family, values, state, is_tied = min(fitting, key=lambda candidate: candidate[0])
     content: dict[str, Any] = {

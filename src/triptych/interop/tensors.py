@@ -164,7 +164,9 @@ def to_ours(
             tensor = tensor.T
         if part is not None and tensor.ndim:
             tensor = tensor.tensor_split(3)[part]
-        is_reshaped = theirs in shapes and tensor.ndim == len(shapes[theirs]) and tensor.numel() == mine.numel()
+        shape = shapes.get(theirs, ())
+        is_theirs = len(shape) == tensor.ndim and all(n in (-1, m) for n, m in zip(shape, tensor.shape, strict=True))
+        is_reshaped = theirs in shapes and is_theirs and tensor.numel() == mine.numel()
         if not is_reshaped and tensor.shape != mine.shape:
             was, expected = tuple(tensors[found].shape), tuple(mine.shape)
             raise ConfigError(f"{found} of {was} does not fit {name} of {expected}, which {config.place} says")
