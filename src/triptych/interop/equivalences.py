@@ -82,7 +82,7 @@ def absorb(state: State, mine: Settings, theirs: Settings) -> list[str]:
     width = state["embedding.tokens.weight"].shape[1] if "embedding.tokens.weight" in state else 0
     # E sqrt(d) on the way in and E on the way out are E' and E' / sqrt(d), with E' = E sqrt(d)
     scales = ("embedding.scale_embedding", "head.scale_states")
-    is_traded = [mine[key] for key in scales] == [True, False] and [theirs[key] for key in scales] == [False, True]
+    is_traded = [m.get(key) for m in (mine, theirs) for key in scales] == [True, False, False, True]
     obstacles = []
     for key, (my, their) in differences(mine, theirs).items():
         stack, _, name = key.rpartition(".")
