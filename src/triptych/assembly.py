@@ -104,8 +104,14 @@ def choose_head(config: DictConfig) -> None:
         config.model.tie_output = task.predicts_tokens and config.block.tie_output
 
 
-def make_task(config: DictConfig, tokenizer: Tokenizer, corpus: CorpusFacts) -> Task:
-    """The task on a new network; the weights are a function of the seed.
+def make_task(config: DictConfig, tokenizer: Tokenizer, corpus: CorpusFacts, network: Network | None = None) -> Task:
+    """The task on a network.
+
+    Args:
+        config: the complete configuration.
+        tokenizer: of the texts.
+        corpus: what is known of the corpus.
+        network: that the configuration describes; None: a new one, whose weights are a function of the seed.
 
     Raises:
         ConfigError: a vocabulary that is smaller than the tokenizer's. (A larger one has rows that are never read.)
@@ -117,7 +123,7 @@ def make_task(config: DictConfig, tokenizer: Tokenizer, corpus: CorpusFacts) -> 
         )
     torch.manual_seed(config.seed)
     setup = Setup(
-        network=build(config, "model"),
+        network=network or build(config, "model"),
         tokenizer=tokenizer,
         corpus=corpus,
         optimizer=build(config, "optimizer"),

@@ -147,9 +147,7 @@ def _read(folder: str | Path, task_name: str | None, *, new_head: bool) -> tuple
         if ours in config.task and values.get(theirs) is not None:
             config.task[ours] = values[theirs]
     facts = CorpusFacts(tag_labels=read.labels) if read.task == "tagging" else CorpusFacts(labels=read.labels)
-    task = make_task(config, tokenizer, facts)
-    task.network.load_state_dict(read.network.state_dict())
-    return config, task.eval()
+    return config, make_task(config, tokenizer, facts, read.network).eval()
 
 
 GENERATION = {
