@@ -19,10 +19,14 @@ from triptych.interop.networks import configuration
 PADDING = ("none", "right", "left")
 
 
+def writes(head: type) -> bool:
+    return head.__name__.endswith(("LMHeadModel", "ForCausalLM"))
+
+
 def gpt2(head: type, **options: Any) -> Case:
     small = {"vocab_size": 101, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_inner": 96, "n_positions": 40}
     config = hf.GPT2Config(**{**small, "layer_norm_epsilon": 1e-2, "num_labels": 3, "pad_token_id": PAD, **options})
-    return Case(f"{head.__name__} {options}", lambda: head(config), PADDING)
+    return Case(f"{head.__name__} {options}", lambda: head(config), PADDING, generates=writes(head))
 
 
 def gpt_neo(head: type, layers: list[str], **options: Any) -> Case:
@@ -30,14 +34,14 @@ def gpt_neo(head: type, layers: list[str], **options: Any) -> Case:
     more = {"max_position_embeddings": 40, "layer_norm_epsilon": 1e-2, "num_labels": 3, "pad_token_id": PAD}
     types = {"num_layers": len(layers), "attention_types": [[layers, 1]]}
     config = hf.GPTNeoConfig(**{**small, **more, **types, **options})
-    return Case(f"{head.__name__} {layers} {options}", lambda: head(config), PADDING)
+    return Case(f"{head.__name__} {layers} {options}", lambda: head(config), PADDING, generates=writes(head))
 
 
 def llama(head: type, **options: Any) -> Case:
     small = {"vocab_size": 101, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 6}
     more = {"num_key_value_heads": 2, "intermediate_size": 72, "max_position_embeddings": 40, "rms_norm_eps": 1e-2}
     config = hf.LlamaConfig(**{**small, **more, "num_labels": 3, "pad_token_id": PAD, **options})
-    return Case(f"{head.__name__} {options}", lambda: head(config), PADDING)
+    return Case(f"{head.__name__} {options}", lambda: head(config), PADDING, generates=writes(head))
 
 
 LINEAR = {"rope_type": "linear", "rope_theta": 100.0, "factor": 3.0}
