@@ -206,8 +206,9 @@ def test_exports_our_own_models(name: str, tmp_path: Path) -> None:
         ({"block.position": "rotary"}, "pegasus, differs in model.encoder.position=rotary .there sinusoidal."),
         ({**T5_LIKE, "model.decoder.num_heads": 2}, "t5, differs in model.decoder.num_heads=2 .there 4."),
         ({"block.norm_eps": 1e-6}, "pegasus, differs in model.encoder.norm_eps=1e-06 .there 1e-05."),
+        ({"block.first_position": 3}, "pegasus, differs in model.encoder.first_position=3 .there 0."),
     ],
-    ids=["rotary", "heads", "eps"],
+    ids=["rotary", "heads", "eps", "first_position"],
 )
 def test_says_what_stands_in_the_way_of_an_export(settings: dict[str, Any], said: str, tmp_path: Path) -> None:
     config = configuration("full", "translation", {"shape.vocab_size": 101, **settings}, 101)
