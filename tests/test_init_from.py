@@ -178,19 +178,19 @@ class TestSettings:
         (
             ["shape.d_ff=48"],
             r"init_from=.* has another network: encoder.layers.0.feed_forward.up.weight is \(32, 16\) there and "
-            r"\(48, 16\) here; encoder.layers.0.feed_forward.up.bias is \(32,\) there and \(48,\) here; "
+            r"\(48, 16\) here, encoder.layers.0.feed_forward.up.bias is \(32,\) there and \(48,\) here, "
             r"encoder.layers.0.feed_forward.down.weight is \(16, 32\) there and \(16, 48\) here",
         ),
         (
             ["shape=tiny", "shape.num_layers=2"],
-            r"init_from=.* has another network: embedding.tokens.weight is \(\d+, 16\) there and \(\d+, 64\) here; .*; "
-            r"\d+ more",
+            r"init_from=.* has another network: embedding.tokens.weight is \(\d+, 16\) there and \(\d+, 64\) here, .* "
+            r"and \d+ more",
         ),
         (["shape.max_length=129"], r".*: encoder.positions is \(128, 16\) there and \(129, 16\) here"),
         (
             ["block.embed_norm=false", "block.gated=true"],
-            r".*: encoder.embed_norm.weight is \(16,\) there and missing here; .*; "
-            r"encoder.layers.0.feed_forward.gate.weight is missing there and \(32, 16\) here; .*",
+            r".*: encoder.embed_norm.weight is \(16,\) there and missing here, .*, "
+            r"encoder.layers.0.feed_forward.gate.weight is missing there and \(32, 16\) here, .*",
         ),
         (["init_from=nothing.ckpt"], "init_from=nothing.ckpt: no such file"),
         (["init_from={folder}/text.ckpt"], "init_from=.*text.ckpt is damaged: it is no archive of torch's"),
