@@ -1,0 +1,83 @@
+"""The files of conf/model choose the options that transformers' own configurations of the published models mean."""
+
+from typing import Any
+
+import pytest
+import transformers as hf
+from hydra import compose, initialize_config_module
+from hydra.core.config_store import ConfigStore
+from omegaconf import OmegaConf
+
+from triptych.assembly import choose_head
+from triptych.config import TrainConfig
+from triptych.interop.equivalences import canonical, differences
+from triptych.interop.family import TheirConfig
+from triptych.interop.networks import FAMILIES, configuration
+from triptych.resume import flat
+
+ROBERTA = {"vocab_size": 50265, "max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
+T5_BASE = {"d_model": 768, "d_ff": 3072, "num_layers": 12, "num_heads": 12, "decoder_start_token_id": 0}
+T5_1_1 = T5_BASE | {"d_ff": 2048, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+MARIAN = {
+    "vocab_size": 58101, "d_model": 512, "encoder_layers": 6, "decoder_layers": 6, "encoder_attention_heads": 8,
+    "decoder_attention_heads": 8, "encoder_ffn_dim": 2048, "decoder_ffn_dim": 2048, "max_position_embeddings": 512,
+    "activation_function": "swish", "scale_embedding": True, "pad_token_id": 58100, "decoder_start_token_id": 58100,
+}  # fmt: skip
+LLAMA_3_1 = {
+    "vocab_size": 128256, "intermediate_size": 14336, "num_key_value_heads": 8, "max_position_embeddings": 131072,
+    "rms_norm_eps": 1e-5,
+    "rope_parameters": {
+        "rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    },
+}  # fmt: skip
+BART_BASE = {
+    "d_model": 768, "encoder_layers": 6, "decoder_layers": 6, "encoder_ffn_dim": 3072, "decoder_ffn_dim": 3072,
+    "encoder_attention_heads": 12, "decoder_attention_heads": 12,
+}  # fmt: skip
+
+PUBLISHED = [
+    ("bert-base", "denoising", hf.BertConfig()),
+    ("bert-base", "classification", hf.BertConfig()),
+    ("bert-base", "tagging", hf.BertConfig()),
+    ("roberta-base", "denoising", hf.RobertaConfig(**ROBERTA)),
+    ("roberta-base", "classification", hf.RobertaConfig(**ROBERTA)),
+    ("gpt2", "language_modeling", hf.GPT2Config()),
+    ("gpt2", "classification", hf.GPT2Config()),
+    ("llama-7b", "language_modeling", hf.LlamaConfig()),
+    ("llama-3.1-8b", "language_modeling", hf.LlamaConfig(**LLAMA_3_1)),
+    ("t5-base", "denoising", hf.T5Config(**T5_BASE)),
+    ("t5-base", "classification", hf.T5Config(**T5_BASE)),
+    ("t5-v1_1-base", "translation", hf.T5Config(**T5_1_1)),
+    ("bart-large", "denoising", hf.BartConfig()),
+    ("bart-base", "classification", hf.BartConfig(**BART_BASE)),
+    ("marian", "translation", hf.MarianConfig(**MARIAN)),
+    ("transformer-base", "translation", hf.MarianConfig(**MARIAN)),
+    ("vit-b-16", "classification", hf.ViTConfig()),
+]
+
+
+def resolved(config: Any) -> dict[str, Any]:
+    return canonical(flat(OmegaConf.to_container(config.model, resolve=True)))
+
+
+@pytest.mark.parametrize(
+    ("model", "task", "their"), PUBLISHED, ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_options_are_those_of_transformers(model: str, task: str, their: Any) -> None:
+    values = their.to_dict()
+    if model == "t5-v1_1-base":  # to_dict of transformers 5 says true
+        values["tie_word_embeddings"] = False
+    family = next(family for family in FAMILIES if family.model_type == values["model_type"])
+    settings = family.settings(TheirConfig(values, "config.json"), {})
+    theirs = configuration(family.architecture, task, settings, 3)
+    ConfigStore.instance().store(name="train_schema", node=TrainConfig)
+    with initialize_config_module("triptych.conf", version_base="1.3"):
+        ours = compose("train", overrides=[f"model={model}", f"task={task}", "run_dir=unused", "logger=csv"])
+    ours.shape.vocab_size = values.get("vocab_size")
+    ours.model.head.num_outputs = 3
+    choose_head(ours)
+    expected = {"encoder.activation", "decoder.activation"} if model == "transformer-base" else set()
+    if model == "transformer-base":  # relu, and no bias of the logits
+        expected |= {"head.bias"}
+    assert set(differences(resolved(ours), resolved(theirs))) == expected
