@@ -7,11 +7,19 @@ from typing import Any
 import pytest
 import torch
 import transformers as hf
+from hydra import compose, initialize_config_module
+from hydra.core.config_store import ConfigStore
+from omegaconf import OmegaConf
 from safetensors.torch import load_file, save_file
 
+import triptych
 from oracle import Case, measure, randomized
-from triptych.config import ConfigError
-from triptych.interop import read_network
+from triptych.assembly import complete, make_task
+from triptych.config import ConfigError, TrainConfig, build
+from triptych.data import Characters, Digits
+from triptych.interop import import_folder, read_network, save_pretrained, write_network
+from triptych.interop.networks import configuration
+from triptych.training import checkpoint_facts, write_checkpoint
 
 SMALL = {
     "hidden_size": 32,
@@ -87,3 +95,71 @@ def test_sizes_that_cannot_be(values: dict[str, Any], words: str, tmp_path: Path
     (tmp_path / "config.json").write_text(json.dumps(content | values))
     with pytest.raises(ConfigError, match=words):
         read_network(tmp_path)
+
+
+def network_of(settings: dict[str, Any]) -> tuple[Any, Any]:
+    """Ours, with random weights, and its configuration."""
+    patches = {"_target_": "triptych.nn.PatchEmbedding", "image_size": [8, 8], "patch_size": [4, 2], "num_channels": 1}
+    sizes = {"shape.d_model": 16, "shape.num_layers": 2, "shape.num_heads": 2, "shape.d_ff": 24, "shape.max_length": 9}
+    node = {"model.embedding": {**patches, "d_model": "${shape.d_model}"}}
+    config = configuration("encoder_only", "classification", {**sizes, **node, **settings}, 3)
+    return randomized(build(config, "model")), config
+
+
+def test_what_weights_take_up(tmp_path: Path) -> None:
+    """A fixed table of positions, and biases that are not there, are those of a ViT."""
+    network, config = network_of({"block.position": "sinusoidal", "block.bias": False, "heads.classes.bias": "none"})
+    write_network(tmp_path, network, config, "classification", labels=("a", "b", "c"))
+    theirs = hf.AutoModelForImageClassification.from_pretrained(tmp_path).eval()
+    assert theirs.config.image_size == 8
+    assert theirs.config.patch_size == [4, 2]
+    assert theirs.config.id2label == {0: "a", 1: "b", 2: "c"}
+    images = torch.randn(4, 1, 8, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(theirs(images).logits, network(images), rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_no_vit(tmp_path: Path) -> None:
+    network, config = network_of({"block.norm_position": "post"})
+    with pytest.raises(ConfigError, match=r"vit, differs in model\.encoder\.norm_position=post \(there pre\)"):
+        write_network(tmp_path, network, config, "classification")
+
+
+def test_a_trained_network_as_a_folder_and_back(tmp_path: Path) -> None:
+    """Without any tokenizer; the answers are the same."""
+    path = checkpoint_of(tmp_path, "experiment=digits/encoder_only")
+    ours = triptych.load(path)
+    assert save_pretrained(path, tmp_path / "out") == "ViTForImageClassification"
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {"config.json", "model.safetensors", "README.md"}
+    assert "token" not in (tmp_path / "out" / "config.json").read_text() + (tmp_path / "out" / "README.md").read_text()
+    import_folder(tmp_path / "out", tmp_path / "again.ckpt")
+    theirs, again = hf.AutoModelForImageClassification.from_pretrained(tmp_path / "out"), tmp_path / "again.ckpt"
+    images = torch.rand(5, 1, 8, 8)
+    with torch.no_grad():
+        expected = theirs.eval()(images).logits.softmax(-1)
+    for task in (ours, triptych.load(again)):
+        for found, row in zip(task.predict(images.numpy()), expected.tolist(), strict=True):
+            assert list(found.probabilities) == list("0123456789")
+            assert list(found.probabilities.values()) == pytest.approx(row, abs=1e-5)
+
+
+def test_a_decoder_over_patches_is_no_published_family(tmp_path: Path) -> None:
+    path = checkpoint_of(tmp_path, "experiment=digits/decoder_only")
+    with pytest.raises(ConfigError, match="none has a head for task=classification on such inputs"):
+        save_pretrained(path, tmp_path / "out")
+
+
+def checkpoint_of(folder: Path, *overrides: str) -> Path:
+    """A checkpoint of a network with random weights, as a training run would write it."""
+    ConfigStore.instance().store(name="train_schema", node=TrainConfig)
+    with initialize_config_module("triptych.conf", version_base="1.3"):
+        config = compose("train", overrides=["run_dir=unused", "logger=csv", *overrides])
+    tokenizer, facts = Characters().train([]), Digits.facts
+    complete(config, tokenizer, facts)
+    task = make_task(config, tokenizer, facts)
+    randomized(task.network)
+    path = folder / "run" / "checkpoints" / "last.ckpt"
+    path.parent.mkdir(parents=True)
+    plain = OmegaConf.to_container(config, resolve=True)
+    write_checkpoint({"state_dict": task.state_dict(), "triptych": checkpoint_facts(plain, task)}, path)
+    return path

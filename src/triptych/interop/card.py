@@ -47,6 +47,7 @@ def model_card(name: str, task: Task, class_name: str, record: Mapping[str, Any]
     labels = {"tagging": task.corpus.tag_labels, "classification": task.corpus.labels}.get(task.name, ())
     if labels:
         facts["classes"] = ", ".join(labels)
+    reads_text = task.image_shape is None
     lines = [
         "---",
         "library_name: transformers",
@@ -62,11 +63,13 @@ def model_card(name: str, task: Task, class_name: str, record: Mapping[str, Any]
         *(f"| {key} | {value} |" for key, value in facts.items()),
         "",
         "```python",
-        f"from transformers import {auto}, AutoTokenizer",
+        f"from transformers import {auto}" + (", AutoTokenizer" if reads_text else ""),
         "",
-        f'tokenizer = AutoTokenizer.from_pretrained("{name}")',
+        *([f'tokenizer = AutoTokenizer.from_pretrained("{name}")'] if reads_text else []),
         f'model = {auto}.from_pretrained("{name}")',
-        'inputs = tokenizer("...", return_tensors="pt")',
+        'inputs = tokenizer("...", return_tensors="pt")'
+        if reads_text
+        else 'inputs = {"pixel_values": ...}  # [batch, channels, rows, columns], scaled as in the training',
     ]
     if writes:
         new = "outputs" if task.architecture == "full" else "outputs[:, inputs.input_ids.shape[1] :]"

@@ -9,12 +9,13 @@ from omegaconf import DictConfig, OmegaConf
 
 from triptych.assembly import checkpoint_file, make_task, restore
 from triptych.config import ConfigError
-from triptych.data import CorpusFacts
+from triptych.data import Characters, CorpusFacts
 from triptych.data.pretrained_tokenizer import read_tokenizer, write_tokenizer
 from triptych.durable import write_text
 from triptych.interop.card import model_card
 from triptych.interop.networks import read_network, write_network
 from triptych.interop.tensors import read_json
+from triptych.nn import PatchEmbedding
 from triptych.tasks import Task
 from triptych.tasks.generative import GenerativeTask
 from triptych.training import checkpoint_facts, write_checkpoint
@@ -24,7 +25,7 @@ def load_pretrained(folder: str | Path, task: str | None = None, *, new_head: bo
     """The model of a Hugging Face folder, ready for ``predict``.
 
     Args:
-        folder: with config.json, safetensors files and the files of a tokenizer.
+        folder: with config.json, safetensors files and, but for images, the files of a tokenizer.
         task: translation, classification, tagging, language_modeling or denoising; None: the one of its class.
         new_head: whether the head may be missing; it is then new.
 
@@ -63,7 +64,8 @@ def import_folder(
 
 def save_pretrained(checkpoint: str | Path, folder: str | Path) -> str:
     """Writes the model of a checkpoint as a folder that ``transformers`` loads: config.json, model.safetensors, the
-    tokenizer, generation_config.json and a model card.
+    tokenizer, generation_config.json and a model card. (For images there is no tokenizer, and no image processor: what
+    pixels were divided by is the corpus's affair.)
 
     Args:
         checkpoint: a file, or a run directory (its newest checkpoint).
@@ -81,15 +83,17 @@ def save_pretrained(checkpoint: str | Path, folder: str | Path) -> str:
     config, task = restore(checkpoint)
     path.mkdir(parents=True, exist_ok=True)
     special = task.tokenizer.special
-    ids = {"bos_token_id": special.bos, "eos_token_id": special.eos, "pad_token_id": special.pad}
+    reads_text = task.image_shape is None
+    ids = {"bos_token_id": special.bos, "eos_token_id": special.eos, "pad_token_id": special.pad} if reads_text else {}
     if task.architecture == "full":
         ids["decoder_start_token_id"] = special.start
     labels = task.corpus.tag_labels if task.name == "tagging" else task.corpus.labels
     labels = labels if task.name in ("classification", "tagging") else ()
     family = write_network(path, task.network, config, task.name, labels=labels, special=ids)
-    begin, end = surroundings(task)
-    side: Literal["left", "right"] = "left" if continues(task) else "right"
-    write_tokenizer(task.tokenizer, path, begin=begin, end=end, padding_side=side, model_max_length=task.max_length)
+    if reads_text:
+        begin, end = surroundings(task)
+        side: Literal["left", "right"] = "left" if continues(task) else "right"
+        write_tokenizer(task.tokenizer, path, begin=begin, end=end, padding_side=side, model_max_length=task.max_length)
     if isinstance(task, GenerativeTask) and task.architecture != "encoder_only":
         write_json(path / "generation_config.json", {**ids, **generation_settings(task)})
     class_name = family.classes[task.name]
@@ -134,12 +138,15 @@ def _read(folder: str | Path, task_name: str | None, *, new_head: bool) -> tuple
     if not path.is_dir():
         raise ConfigError(f"{path}: no such folder")
     read = read_network(path, task_name, new_head=new_head)
-    try:
-        tokenizer = read_tokenizer(path)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
     config = read.config
-    config.tokenizer = {"_target_": "triptych.data.Pretrained", "dir": str(path)}
+    if isinstance(read.network.embedding, PatchEmbedding):
+        tokenizer = Characters().train([])  # nobody uses it
+    else:
+        try:
+            tokenizer = read_tokenizer(path)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+        config.tokenizer = {"_target_": "triptych.data.Pretrained", "dir": str(path)}
     config.batch.too_long = "truncate"
     settings = path / "generation_config.json"
     for ours, theirs in GENERATION.items():
