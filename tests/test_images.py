@@ -1,0 +1,137 @@
+"""Images through the commands: training, evaluation, answers, refusals."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hydra import compose, initialize_config_module
+from hydra.core.config_store import ConfigStore
+
+import tiny
+import triptych
+from test_cli import run
+from triptych.config import ConfigError, EvaluateConfig, PredictConfig
+from triptych.data import Digits, Example
+from triptych.evaluate import evaluate
+from triptych.predict import predict
+from triptych.training import Tally
+
+STEPS = ["trainer.max_steps=80", "trainer.val_check_interval=80", "scheduler.warmup_steps=10", "optimizer.lr=1e-2"]
+
+
+def train(folder: Path, experiment: str) -> Path:
+    options = [*tiny.NETWORK, *STEPS, "shape.d_model=32", "callbacks.progress.refresh_rate=0", "logger=csv"]
+    finished = run("train", f"experiment={experiment}", *options, "run_dir=run", cwd=folder)
+    assert finished.returncode == 0, finished.stderr
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(tmp_path_factory.mktemp("encoder"), "digits/encoder_only")
+
+
+@pytest.fixture(scope="module")
+def decoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(tmp_path_factory.mktemp("decoder"), "digits/decoder_only")
+
+
+@pytest.fixture(scope="module")
+def examples() -> list[Example]:
+    return list(Digits(validation=0.1, test=0.2, split_seed=1).splits().test)
+
+
+def composed(command: str, *overrides: str) -> Any:
+    for name, node in (("evaluate", EvaluateConfig), ("predict", PredictConfig)):
+        ConfigStore.instance().store(name=f"{name}_schema", node=node)
+    with initialize_config_module("triptych.conf", version_base="1.3"):
+        return compose(command, overrides=list(overrides))
+
+
+@pytest.mark.parametrize("name", ["encoder", "decoder"])
+def test_learns(name: str, request: pytest.FixtureRequest, examples: list[Example]) -> None:
+    """Chance is 10 %."""
+    directory: Path = request.getfixturevalue(name)
+    record = json.loads((directory / "summary.json").read_text())
+    assert record["metrics"]["test/accuracy"] > 0.6
+    assert record["train_tokens"] == 80 * 64
+    assert record["train_flops"] > 0
+    assert [sample["input"] for sample in record["samples"]] == [example.text for example in examples[:8]]
+
+
+def test_leaves_no_word_of_a_tokenizer(encoder: Path) -> None:
+    said = (encoder / "train.log").read_text()
+    assert "images in patches" in said
+    assert not re.search("token|vocabulary", said)
+    assert not (encoder / "tokenizer.json").exists()
+    assert "vocab_size: null" in (encoder / "config.yaml").read_text()
+
+
+def test_the_accuracy_is_that_of_the_answers(encoder: Path, examples: list[Example]) -> None:
+    answers = triptych.load(encoder).predict([np.array(example.image) for example in examples])
+    hits = np.mean([answer.label == example.label for answer, example in zip(answers, examples, strict=True)])
+    metrics = json.loads((encoder / "summary.json").read_text())["metrics"]
+    assert hits == pytest.approx(metrics["test/accuracy"], abs=1e-6)
+    assert all(sum(answer.probabilities.values()) == pytest.approx(1, abs=1e-5) for answer in answers)
+
+
+def test_evaluate_prints_what_training_printed(
+    encoder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    evaluate(composed("evaluate", f"checkpoint={encoder}"))
+    printed = dict(re.findall(r"│ ((?:val|test)/\w+) +│ +([\d.e-]+) │", capsys.readouterr().out))
+    metrics = json.loads((encoder / "summary.json").read_text())["metrics"]
+    assert printed == {name: f"{value:.6g}" for name, value in metrics.items()}
+
+
+def test_predict_reads_an_image_a_line(decoder: Path, examples: list[Example], tmp_path: Path) -> None:
+    """With its channel and without; the answers are those from Python."""
+    images = [np.array(example.image) for example in examples[:5]]
+    lines = [json.dumps((image if number % 2 else image[0]).tolist()) for number, image in enumerate(images)]
+    (tmp_path / "images.jsonl").write_text("\n".join(lines) + "\n")
+    predict(composed("predict", f"checkpoint={decoder}", f"input={tmp_path}/images.jsonl", f"output={tmp_path}/out"))
+    answers = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
+    for answer, prediction in zip(answers, triptych.load(decoder).predict(images), strict=True):
+        assert answer["label"] == prediction.label
+        assert answer["probabilities"] == pytest.approx(prediction.probabilities, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (json.dumps([[0.0] * 7] * 8), "line 2: 8x7; expected 8x8 or 1x8x8 (model.embedding: channels, rows, columns)"),
+        ("Donnerstag", "line 2: not JSON (Expecting value"),
+        ("", "line 2: not JSON"),
+        (json.dumps("seven"), "line 2: not an array of numbers"),
+        ("[" * 100_000, "line 2: not JSON"),
+    ],
+    ids=["shape", "text", "empty", "string", "deep"],
+)
+def test_a_line_that_is_no_image(line: str, words: str, encoder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "images.jsonl"
+    file.write_text(json.dumps([[0.5] * 8] * 8) + "\n" + line + "\n")
+    with pytest.raises(ConfigError) as error:
+        predict(composed("predict", f"checkpoint={encoder}", f"input={file}", f"output={tmp_path}/out"))
+    assert str(error.value).startswith(f"{file}, {words}")
+    assert not (tmp_path / "out").exists()
+
+
+def test_python_too_says_what_it_expects(encoder: Path) -> None:
+    with pytest.raises(ValueError, match="'image': 3x3; expected 8x8 or 1x8x8"):
+        triptych.load(encoder).predict([np.zeros((3, 3))])
+
+
+def test_images_are_not_evaluated_on_texts(encoder: Path) -> None:
+    with pytest.raises(ConfigError, match="data=Dates has texts, and model=encoder_only reads images"):
+        evaluate(composed("evaluate", f"checkpoint={encoder}", "data=dates"))
+
+
+def test_the_counts_of_batches_of_images_come_back() -> None:
+    tally, again = Tally(), Tally()
+    tally.shapes.update({(64, 1, 8, 8): 80, (7, 1, 8, 8): 1})
+    again.load_state_dict(tally.state_dict())
+    assert again.shapes == tally.shapes
