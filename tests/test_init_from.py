@@ -155,6 +155,16 @@ class TestSettings:
         assert torch.equal(positions, theirs["encoder.positions"][:102])  # RoBERTa's begin at row 2
         assert caplog.messages[1:] == ["init_from: encoder.positions: the first 102 of 130 rows"]
 
+    def test_another_function_than_was_trained_is_said(
+        self, pretrain: Callable[..., Task], fine_tune: Callable[..., Any], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        pretrain("task=denoising", "model=bert-style")
+        fine_tune("task=classification", "block.activation=relu", "block.dropout=0.3")
+        warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+        assert len(warnings) == 1
+        assert warnings[0].startswith("block.activation=relu, but init_from=")
+        assert warnings[0].endswith("was trained with gelu")
+
     def test_of_a_chosen_model_are_its_own(self, pretrain: Callable[..., Task], fine_tune: Callable[..., Any]) -> None:
         pretrain("task=denoising", "model=bert-style")
         config, _, _ = fine_tune("task=classification", "model=bert-style", *tiny.NETWORK, "block.dropout=0.0")

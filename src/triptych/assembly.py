@@ -281,6 +281,10 @@ def checkpoint_file(path: str | Path, key: str = "checkpoint") -> Path:
     if "://" in str(path):
         raise ConfigError(f"{key}={path}: expected a file or a run directory; download it first")
     path = Path(path)
+    if (path / "config.json").is_file():
+        raise ConfigError(f"{key}={path} is a Hugging Face folder: triptych import {path} --output CHECKPOINT first")
+    if path.suffix == ".safetensors":
+        raise ConfigError(f"{key}={path} holds weights alone; expected a checkpoint or a run directory")
     if path.is_dir():
         runs = sorted(str(file.parents[1]) for file in path.glob("*/checkpoints/last.ckpt"))
         path = path / "checkpoints" / "last.ckpt"

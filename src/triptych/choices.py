@@ -79,11 +79,19 @@ def adopt(config: DictConfig, theirs: DictConfig) -> None:
         if config.shape.vocab_size is None:
             config.shape.vocab_size = theirs.shape.vocab_size
         return
+    if theirs.model.embedding._target_ != config.model.embedding._target_:  # of images, or of tokens
+        config.model.embedding = theirs.model.embedding
     nodes = ("shape", "block", *(f"heads.{kind}" for kind in theirs.heads))
     settings = {f"{node}.{key}": value for node in nodes for key, value in OmegaConf.select(theirs, node).items()}
     for key, value in {**settings, **differing_settings(theirs, config.model)}.items():
         if not is_given(key):
             OmegaConf.update(config, key, value, merge=False)
+        elif (
+            (own_value := OmegaConf.select(config, key)) != value
+            and key.startswith(("block.", "model."))
+            and "dropout" not in key
+        ):
+            log.warning("%s=%s, but init_from=%s was trained with %s", key, own_value, init_from, value)
 
 
 def differing_settings(theirs: DictConfig, model: DictConfig) -> dict[str, Any]:

@@ -106,7 +106,8 @@ def import_folder(arguments: list[str]) -> None:
     )
     parser.add_argument("folder", type=Path, help="with config.json, safetensors files and the files of a tokenizer")
     parser.add_argument("--output", type=Path, required=True, help="the checkpoint, a new file")
-    parser.add_argument("--task", help="what the model is for, where its class does not say it or more is possible")
+    tasks = ("translation", "classification", "tagging", "language_modeling", "denoising")
+    parser.add_argument("--task", choices=tasks, help="what the model is for; by default what its class says")
     parser.add_argument("--new-head", action="store_true", help="begin with a new head where the folder has none")
     parsed = parser.parse_args(arguments)
     from triptych.accounting import count_parameters

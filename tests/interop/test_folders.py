@@ -1,6 +1,8 @@
 """Whole folders: what ``transformers`` says of a text and what we say of it are the same."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tokenizers
@@ -68,10 +70,10 @@ DATES = ["data.num_train=200", "data.num_validation=20", "data.num_test=20", "da
 SENTENCES = ["5 mars 1998", "Donnerstag, 5. Maerz 1998", "4/7/71", "x"]
 
 
-def checkpoint_of(folder: Path, *overrides: str) -> Path:
+def checkpoint_of(folder: Path, *overrides: str, of_dates: bool = True) -> Path:
     """A checkpoint of a network with random weights, as a training run would write it."""
     ConfigStore.instance().store(name="train_schema", node=TrainConfig)
-    small = ["shape=tiny", "shape.max_length=64", "logger=csv", "run_dir=unused", *DATES]
+    small = ["shape=tiny", "shape.max_length=64", "logger=csv", "run_dir=unused", *(DATES if of_dates else [])]
     with initialize_config_module("triptych.conf", version_base="1.3"):
         config = compose("train", overrides=[*small, *overrides])
     corpus = build(config, "data")
@@ -94,6 +96,30 @@ class TestExport:
         path = checkpoint_of(tmp_path, "model=decoder_only", *f"task={task} tokenizer={tokenizer}".split())
         assert save_pretrained(path, tmp_path / "out") == "GPT2LMHeadModel"
         self.check_writing(path, tmp_path / "out", hf.AutoModelForCausalLM)
+
+    def test_a_model_of_long_texts_begins_anywhere(self, tmp_path: Path) -> None:
+        """The tokenizer of an export adds what ``predict`` adds: nothing here."""
+        (tmp_path / "book.txt").write_text("\n".join(TEXTS) * 20)
+        book = f"task=language_modeling data=plain_text data.dir={tmp_path} data.train=book.txt"
+        path = checkpoint_of(tmp_path, "model=gpt2-style", *book.split(), of_dates=False)
+        save_pretrained(path, tmp_path / "out")
+        self.check_writing(path, tmp_path / "out", hf.AutoModelForCausalLM)
+        again = load_pretrained(tmp_path / "out")
+        again.max_new_tokens = 12
+        task = triptych.load(path)
+        task.max_new_tokens = 12
+        assert again.predict(SENTENCES[:1]) == task.predict(SENTENCES[:1])
+
+    @pytest.mark.parametrize("model", ["decoder_only", "full"])
+    def test_it_ends_where_the_positions_end(self, tmp_path: Path, model: str) -> None:
+        path = checkpoint_of(tmp_path, f"model={model}", "task=translation", "shape.max_length=30")
+        save_pretrained(path, tmp_path / "out")
+        texts = AutoTokenizer.from_pretrained(tmp_path / "out")
+        auto = hf.AutoModelForCausalLM if model == "decoder_only" else hf.AutoModelForSeq2SeqLM
+        theirs = auto.from_pretrained(tmp_path / "out")
+        theirs.generation_config.eos_token_id = None  # so that nothing else ends it
+        outputs = theirs.generate(**texts(["5 mars 1998"], return_tensors="pt"))
+        assert outputs.shape[1] == 30
 
     def check_writing(self, path: Path, folder: Path, auto: type) -> None:
         texts = AutoTokenizer.from_pretrained(folder)
@@ -146,7 +172,7 @@ class TestExport:
         path = checkpoint_of(tmp_path, "model=encoder_only", "task=classification")
         with pytest.raises(ConfigError, match=r"no published family is this network.*norm_position=pre \(there post\)"):
             save_pretrained(path, tmp_path / "out")
-        assert not list((tmp_path / "out").glob("*"))
+        assert not (tmp_path / "out").exists()
 
     def test_a_folder_that_is_not_empty_is_left_alone(self, tmp_path: Path) -> None:
         path = checkpoint_of(tmp_path, "model=gpt2-style", "task=classification")
@@ -170,3 +196,35 @@ def test_export_of_an_import_is_bitwise_the_same(classifier: Path, tmp_path: Pat
     for (name, a), (other, b) in zip(first.state_dict().items(), second.state_dict().items(), strict=True):
         assert name == other
         assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"architectures": 5}, r"architectures=5; expected one of BertForMaskedLM, "),
+        ({"architectures": ["BertForMagic"]}, r"architectures=\['BertForMagic'\]; expected one of"),
+        ({"id2label": ["bad", "good"]}, r"id2label=.*; expected a different name for each of 0, 1, 2"),
+        ({"id2label": 2}, "id2label=2; expected"),
+        ({"id2label": {"zero": "a", "one": "b"}}, "id2label=.*; expected"),
+        ({"id2label": {"0": "a", "5": "b"}}, "id2label=.*; expected"),
+        ({"id2label": {"0": "a", "1": "a"}}, "id2label=.*; expected"),
+        ({"problem_type": "regression"}, "problem_type=regression; expected None or single_label_classification"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config=.*; expected None"),
+        ({"hidden_dropout_prob": "0.1"}, "block.dropout='0.1': expected no text"),
+        ({"layer_norm_eps": -1}, "block.norm_eps=-1.*: expected at least 0"),
+        ({"model_type": "mamba"}, "model_type=mamba; expected one of bert, roberta, "),
+    ],
+    ids=[f"odd {i}" for i in range(12)],
+)
+def test_odd_values_are_refused(classifier: Path, values: dict[str, Any], said: str) -> None:
+    config = json.loads((classifier / "config.json").read_text())
+    (classifier / "config.json").write_text(json.dumps(config | values))
+    with pytest.raises(ConfigError, match=said):
+        load_pretrained(classifier)
+
+
+def test_a_folder_where_a_checkpoint_belongs(classifier: Path) -> None:
+    with pytest.raises(ConfigError, match=r"is a Hugging Face folder: triptych import .* --output CHECKPOINT first"):
+        triptych.load(classifier)
+    with pytest.raises(ConfigError, match="holds weights alone"):
+        triptych.load(classifier / "model.safetensors")

@@ -399,7 +399,8 @@ class TestRefusals:
                 "data": {"_target_": "triptych.data.Dates"},
                 "model": {"_target_": {"encoder_only": "triptych.models.EncoderOnly",
                                        "decoder_only": "triptych.models.DecoderOnly",
-                                       "full": "triptych.models.EncoderDecoder"}[architecture]},
+                                       "full": "triptych.models.EncoderDecoder"}[architecture],
+                          "embedding": {"_target_": "triptych.nn.Embedding"}},
             }
         )  # fmt: skip
         if ARCHITECTURE[objective] == architecture:

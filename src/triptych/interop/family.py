@@ -103,9 +103,19 @@ class Family(ABC):
         """Whether the outputs of the head are the vocabulary."""
         return task not in ("classification", "tagging")
 
-    def task_of(self, class_name: str) -> str | None:
-        """The task that a class of ``transformers`` has the head for."""
-        return next((task for task, name in self.classes.items() if name == class_name), None)
+    def task_of(self, config: "TheirConfig") -> str:
+        """The task that the class of a folder has the head for; of a bare model, the first.
+
+        Raises:
+            ConfigError: a class that has another head, or none is named.
+        """
+        names = config.get("architectures", None) or [""]
+        name = str(names[0]) if isinstance(names, list) else str(names)
+        tasks = [task for task, known in self.classes.items() if known == name]
+        if not tasks and name and not name.endswith(("Model", "ForPreTraining")):
+            known = ", ".join(dict.fromkeys(self.classes.values()))
+            raise ConfigError(f"{config.place}: architectures={names}; expected one of {known}")
+        return [*tasks, *self.classes][0]
 
     def their_name(self, ours: str, task: str, config: "TheirConfig") -> tuple[str, int | None]:
         """Their name of a parameter or a fixed table of ours, and which part of it, if they fuse several.
@@ -155,7 +165,7 @@ class TheirConfig:
         """
         value = self[key]
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ConfigError(f"{self.place}: {key}={value}; expected a whole number of at least 1")
+            raise ConfigError(f"{self.place}: {key}={value!r}; expected a whole number of at least 1")
         return value
 
     def get(self, key: str, default: Any) -> Any:
@@ -186,4 +196,7 @@ class TheirConfig:
     def labels(self) -> tuple[str, ...]:
         """The classes, in their order."""
         names = self.get("id2label", {str(i): f"LABEL_{i}" for i in range(self.get("num_labels", 2))})
-        return tuple(str(names[key]) for key in sorted(names, key=int))
+        keys = [str(i) for i in range(len(names))] if isinstance(names, dict) else []
+        if not keys or set(names) != set(keys) or len(set(map(str, names.values()))) < len(keys):
+            raise ConfigError(f"{self.place}: id2label={names}; expected a different name for each of 0, 1, 2, ...")
+        return tuple(str(names[key]) for key in keys)

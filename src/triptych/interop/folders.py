@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -9,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from triptych.assembly import checkpoint_file, make_task, restore
 from triptych.config import ConfigError
-from triptych.data import Characters, CorpusFacts
+from triptych.data import Characters, CorpusFacts, Tokenizer
 from triptych.data.pretrained_tokenizer import read_tokenizer, write_tokenizer
 from triptych.durable import write_text
 from triptych.interop.card import model_card
@@ -81,8 +82,10 @@ def save_pretrained(checkpoint: str | Path, folder: str | Path) -> str:
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ConfigError(f"{path} is not empty; choose another folder")
     config, task = restore(checkpoint)
-    path.mkdir(parents=True, exist_ok=True)
-    special = task.tokenizer.special
+    tokenizer = task.tokenizer
+    if task.corpus.is_stream:  # what goes on with a part of a long text begins anywhere
+        tokenizer = Tokenizer.from_json(tokenizer.to_json(), replace(tokenizer.special, begin=()))
+    special = tokenizer.special
     reads_text = task.image_shape is None
     ids = {"bos_token_id": special.bos, "eos_token_id": special.eos, "pad_token_id": special.pad} if reads_text else {}
     if task.architecture == "full":
@@ -91,9 +94,10 @@ def save_pretrained(checkpoint: str | Path, folder: str | Path) -> str:
     labels = labels if task.name in ("classification", "tagging") else ()
     family = write_network(path, task.network, config, task.name, labels=labels, special=ids)
     if reads_text:
-        begin, end = surroundings(task)
-        side: Literal["left", "right"] = "left" if continues(task) else "right"
-        write_tokenizer(task.tokenizer, path, begin=begin, end=end, padding_side=side, model_max_length=task.max_length)
+        goes_on = task.architecture == "decoder_only" and isinstance(task, GenerativeTask)
+        end = special.end if not goes_on else (special.sep,) if task.name == "translation" else ()
+        side: Literal["left", "right"] = "left" if goes_on else "right"
+        write_tokenizer(tokenizer, path, end=end, padding_side=side, model_max_length=task.max_length)
     if isinstance(task, GenerativeTask) and task.architecture != "encoder_only":
         write_json(path / "generation_config.json", {**ids, **generation_settings(task)})
     class_name = family.classes[task.name]
@@ -103,24 +107,15 @@ def save_pretrained(checkpoint: str | Path, folder: str | Path) -> str:
     return class_name
 
 
-def continues(task: Task) -> bool:
-    """Whether the network goes on with the text that it is given."""
-    return task.architecture == "decoder_only" and isinstance(task, GenerativeTask)
-
-
-def surroundings(task: Task) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """What stands before and after a text that is given to the network: what the tokenizer of a folder adds."""
-    special = task.tokenizer.special
-    if not continues(task):
-        return special.begin, special.end
-    begin = special.begin or tuple(special.opening([]))
-    return begin, (special.sep,) if task.name == "translation" else ()
-
-
 def generation_settings(task: GenerativeTask) -> dict[str, Any]:
-    """How the task decodes, by the names of ``transformers``."""
+    """How the task decodes, by the names of ``transformers``. A decoder by itself may write as far as it has positions,
+    since there is no limit that takes account of both the prompt and the new tokens."""
+    limit = {"max_new_tokens": task.max_new_tokens}
+    if task.room is not None:
+        is_full = task.architecture == "full"
+        limit = {"max_new_tokens": min(task.max_new_tokens, task.room - 1)} if is_full else {"max_length": task.room}
     return {
-        "max_new_tokens": task.max_new_tokens,
+        **limit,
         "num_beams": task.search.num_beams,
         "length_penalty": task.search.length_penalty,
         "early_stopping": task.search.early_stopping,

@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from triptych.assembly import choose_head
-from triptych.config import ConfigError, TrainConfig, build, listed, suggestion
+from triptych.config import ConfigError, TrainConfig, build, listed, nearest
 from triptych.durable import replacing, write_text
 from triptych.interop.bart import Bart
 from triptych.interop.bert import Bert
@@ -80,12 +80,14 @@ def read_network(folder: str | Path, task: str | None = None, *, new_head: bool 
     kinds = {family.model_type: family for family in FAMILIES}
     kind = str(config["model_type"])
     if kind not in kinds:
-        raise ConfigError(f"{place}: model_type={kind}{suggestion(kind, list(kinds))}")
+        raise ConfigError(f"{place}: model_type={kind}; expected one of {', '.join(kinds)}{nearest(kind, list(kinds))}")
     family = kinds[kind]
-    class_name = (config.get("architectures", None) or [next(iter(family.classes.values()))])[0]
-    task = task or family.task_of(class_name) or next(iter(family.classes))
+    task = task or family.task_of(config)
     if task not in family.classes:
         raise ConfigError(f"task={task} with {place}: expected one of {', '.join(family.classes)}")
+    config.expect("quantization_config", None, [None])
+    if not family.predicts_tokens(task):
+        config.expect("problem_type", None, [None, "single_label_classification"])
     tensors = Renamed(Tensors(place.parent), family)
     labels = () if family.predicts_tokens(task) else config.labels
     num_outputs = len(labels) or config.size("vocab_size")
@@ -117,7 +119,7 @@ def write_network(
     """Writes config.json and model.safetensors of the family that is exactly this network.
 
     Args:
-        folder: that exists.
+        folder: made if it is not there.
         network: to write.
         config: the complete configuration that it was built of.
         task: that it was trained for.
@@ -169,6 +171,7 @@ def write_network(
         content["id2label"] = dict(enumerate(labels))
         content["label2id"] = {label: i for i, label in enumerate(labels)}
     tensors = to_theirs(family, task, TheirConfig(content, "config.json"), state, is_tied=is_tied)
+    folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "config.json", json.dumps(content, indent=2, ensure_ascii=False) + "\n")
     with replacing(folder / FILE) as temporary:
         save_file(tensors, str(temporary), metadata={"format": "pt"})
@@ -190,6 +193,8 @@ def configuration(architecture: str, task: str, settings: Settings, num_outputs:
     """
     config = defaults(architecture, task).copy()
     for key, value in settings.items():
+        if isinstance(value, str) and not isinstance(OmegaConf.select(config, key), str):  # it would be converted
+            raise ConfigError(f"{key}={value!r}: expected no text")
         try:
             OmegaConf.update(config, key, value, merge=False)
         except ValidationError as error:

@@ -172,7 +172,9 @@ def to_ours(
             raise ConfigError(f"{found} of {was} does not fit {name} of {expected}, which {config.place} says")
         state[name] = tensor.reshape(mine.shape).to(torch.float32).contiguous()
     if missing:
-        raise ConfigError(f"{config.place} needs tensors that are missing: {listed(missing)}")
+        heads = [family.their_name(name, task, config)[0] for name in ours if name.startswith("head.")]
+        advice = "; a new head may take their place: --new-head" if set(missing) <= set(heads) else ""
+        raise ConfigError(f"{config.place} needs tensors that are missing: {listed(missing)}{advice}")
     left_out, unexpected = list[str](), list[str]()
     for name in tensors:
         if name in used.values() or any(re.fullmatch(pattern, name) for pattern in family.buffers):

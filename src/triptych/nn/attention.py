@@ -87,7 +87,12 @@ class MultiHeadAttention(nn.Module):
                 )
             head_dim = d_model // num_heads
         if num_heads % num_kv_heads:
-            raise ValueError(f"block.num_kv_heads={num_kv_heads} does not divide shape.num_heads={num_heads}")
+            divisors = [heads for heads in range(1, num_heads + 1) if num_heads % heads == 0]
+            nearest = min(divisors, key=lambda heads: abs(heads - num_kv_heads))
+            raise ValueError(
+                f"block.num_kv_heads={num_kv_heads} does not divide shape.num_heads={num_heads}; "
+                f"nearest that does: {nearest}"
+            )
         self.head_dim, self.qk_scale, self.dropout = head_dim, qk_scale, dropout
         self.q = nn.Linear(d_model, num_heads * head_dim, bias=qkv_bias)
         self.k = nn.Linear(d_model, num_kv_heads * head_dim, bias=qkv_bias)

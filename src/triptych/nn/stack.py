@@ -94,6 +94,8 @@ class Stack(nn.Module):
         super().__init__()
         if num_layers < 1:
             raise ValueError(f"num_layers={num_layers}: expected at least 1")
+        if norm_eps < 0:
+            raise ValueError(f"block.norm_eps={norm_eps}: expected at least 0")
         windows = windows or (None,)
         if any(window is not None and window < 1 for window in windows):
             raise ValueError(f"block.windows={list(windows)}: expected numbers of at least 1, or null")

@@ -59,7 +59,7 @@ class Classification(Task):
             if example.label not in numbers:
                 raise ValueError(
                     f"{example.where}: label {example.label!r}; expected one of {', '.join(self.labels)} "
-                    "(the labels of the training split)"
+                    "(the labels that the model was trained with)"
                 )
             label = np.array([numbers[example.label]])
             if self.architecture == "full":

@@ -100,7 +100,8 @@ class Denoising(GenerativeTask):
             raise ValueError(f"task.whole_words=true: {self.objective} hides no words; expected false, or masked_lm")
         special = self.tokenizer.special
         if self.objective in ("masked_lm", "text_infilling") and special.mask is None:
-            raise ValueError(f"task.objective={self.objective}: the tokenizer has no mask token")
+            hint = "; expected span_corruption, for it has sentinels" if len(special.sentinels) > 1 else ""
+            raise ValueError(f"task.objective={self.objective}: the tokenizer has no mask token{hint}")
         if self.objective == "span_corruption" and len(special.sentinels) < 2:
             raise ValueError(
                 f"task.objective=span_corruption: the tokenizer has {len(special.sentinels)} sentinels; "
