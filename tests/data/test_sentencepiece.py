@@ -49,6 +49,7 @@ def train(path: Path, texts: Sequence[str] = TEXTS, **options: Any) -> bytes:
         input=str(path.parent / "texts"),
         model_prefix=str(path.with_suffix("")),
         minloglevel=2,
+        num_threads=1,  # more add up in another order each time
         **{"vocab_size": 120, "hard_vocab_limit": False, **options},
     )
     content = path.with_suffix(".model").read_bytes()
@@ -75,7 +76,7 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 any_text = st.text(
     st.one_of(st.characters(exclude_categories=["Cs", "Mn", "Mc", "Me"]), st.sampled_from("the cat\n\t'/[]s日éß ")),
     max_size=20,
-)
+).filter(lambda text: not any(name in text.lower() for name in ("<unk>", "<s>", "</s>", "<pad>")))  # see TestFolders
 
 
 class TestModel:

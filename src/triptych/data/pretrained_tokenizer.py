@@ -221,11 +221,11 @@ class _Settings:
         said = config if "added_tokens_decoder" in config else {**config, **names}
         return cls(path, said, added, model, _FAMILIES[known[0]] if known else _Family({}))
 
-    def model_id(self, key: str, backend: tokenizers.Tokenizer) -> int | None:
-        """A token's id in ``config.json`` (the first, where it lists several); None: it says none that there is."""
+    def model_id(self, key: str) -> int | None:
+        """A token's id in ``config.json`` (the first, where it lists several); None: it says none."""
         value = self.model.get(key)
         i = value[0] if isinstance(value, list) and value else value
-        return i if isinstance(i, int) and 0 <= i < backend.get_vocab_size() else None
+        return i if isinstance(i, int) and i >= 0 else None
 
     def token(self, said: Any) -> AddedToken:
         """A token as these files write it: its text, or its text and its flags."""
@@ -354,7 +354,7 @@ def _add_tokens(backend: tokenizers.Tokenizer, settings: _Settings) -> dict[str,
     for role in NAMES:
         default = settings.family.names.get(role)
         if default is None or backend.token_to_id(default) is None:
-            default_id = settings.model_id(f"{role}_id", backend)
+            default_id = settings.model_id(f"{role}_id")
             default = None if default_id is None else backend.id_to_token(default_id)
         name = said.get(role, default)
         if name is not None:
@@ -402,7 +402,9 @@ def _special_tokens(backend: tokenizers.Tokenizer, settings: _Settings, roles: M
         has_end = said.get("add_eos_token", family.end is not None)
         begin = (roles.get(family.begin or "", bos),) if has_begin else ()
         end = (roles.get(family.end or "", eos),) if has_end else ()
-    start = settings.model_id("decoder_start_token_id", backend)
+    start = settings.model_id("decoder_start_token_id")
+    if start is not None and backend.id_to_token(start) is None:
+        raise ValueError(f"{folder / 'config.json'}: decoder_start_token_id={start}: the tokenizer has no such token")
     is_full = settings.model.get("is_encoder_decoder", family.start != "bos_token")
     hidden = {token: i for token, i in backend.get_vocab().items() if re.fullmatch(r"<extra_id_\d+>", token)}
     return SpecialTokens(
@@ -457,7 +459,7 @@ def _keep_out_of_text(backend: tokenizers.Tokenizer) -> None:
         name = token.content
         if token.special and len(name) > 1 and name in vocabulary:
             is_word = vocabulary[name] in [piece.id for piece in backend.model.tokenize(name)]
-            if is_word and any(name in part for text in (name, f"a{name}a") for part in _parts(backend, text)):
+            if is_word and any(name in part for part in _parts(backend, name)):
                 words.append(name)
     if words:
         places = "|".join(f"{re.escape(name[0])}(?={re.escape(name[1:])})" for name in words)

@@ -34,7 +34,7 @@ class Piece:
 
     Attributes:
         text: with blanks as ``BLANK``.
-        score: its log probability; in a model of byte pairs, the higher the earlier it is merged.
+        score: its log probability, in a unigram model.
         kind: what it is.
     """
 
@@ -134,15 +134,10 @@ class SentencePieceModel:
         return backend
 
     def _merges(self) -> list[tuple[str, str]]:
-        """The pairs of pieces that make a third, that of the highest score first."""
-        scores = {piece.text: piece.score for piece in self.pieces if piece.kind == Kind.NORMAL}
-        pairs = [
-            (text[:i], text[i:])
-            for text in scores
-            for i in range(1, len(text))
-            if text[:i] in scores and text[i:] in scores
-        ]
-        return sorted(pairs, key=lambda pair: (-scores[pair[0] + pair[1]], len(pair[0])))
+        """The pairs of pieces that make a third; the pieces stand in the order in which they are merged."""
+        texts = dict.fromkeys(piece.text for piece in self.pieces)
+        cuts = ((text[:i], text[i:]) for text in texts for i in range(1, len(text)))
+        return [(left, right) for left, right in cuts if left in texts and right in texts]
 
 
 def decoder(add_dummy_prefix: bool = True) -> decoders.Decoder:
