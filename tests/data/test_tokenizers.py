@@ -392,7 +392,7 @@ class TestMarked:
     """Names of special tokens that are understood."""
 
     @every_kind
-    @given(parts=st.lists(seen_text, min_size=1, max_size=5))
+    @given(parts=st.lists(seen_text.filter(lambda text: "<mask>" not in text), min_size=1, max_size=5))
     def test_stand_for_the_tokens(self, tokenizer: Tokenizer, parts: list[str]) -> None:
         (ids,) = tokenizer.encode_marked(["<mask>".join(parts)], [MASK])
         first, *others = tokenizer.encode(parts)
