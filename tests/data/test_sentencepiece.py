@@ -12,11 +12,13 @@ import pytest
 import sentencepiece
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from transformers import AutoTokenizer, LlamaConfig, MarianConfig, PegasusConfig, T5Config
+from transformers import AutoTokenizer, LlamaConfig, MarianConfig, MarianMTModel, PegasusConfig, T5Config
 
-from triptych.data import SpecialTokens, Tokenizer
+from oracle import randomized
+from triptych.data import Example, SpecialTokens, Tokenizer
 from triptych.data.pretrained_tokenizer import read_tokenizer, write_tokenizer
 from triptych.data.sentencepiece import SentencePieceModel
+from triptych.interop import load_pretrained
 
 TEXTS = [
     "the cat sat on the mat",
@@ -242,6 +244,27 @@ class TestMarian:
         for text in TEXTS:
             assert reference(text).input_ids == [*tokenizer.encode([text])[0], 0]
             assert reference(text_target=text).input_ids == [*tokenizer.encode([text], as_target=True)[0], 0]
+
+    def test_a_translator_reads_and_writes_as_theirs(self, marian: Path) -> None:
+        """The whole way: sources and targets of a batch, and what is written."""
+        config = MarianConfig.from_pretrained(marian)
+        sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24}
+        for key, value in {**sizes, "encoder_attention_heads": 2, "decoder_attention_heads": 2}.items():
+            setattr(config, key, value)
+        model = randomized(MarianMTModel(config))
+        model.save_pretrained(marian)
+        task, reference = load_pretrained(marian), AutoTokenizer.from_pretrained(marian)
+        (item,) = task.encode([Example("the cat sat", target="Äpfel: café!")])
+        assert item.source.tolist() == reference("the cat sat").input_ids
+        assert item.labels.tolist() == reference(text_target="Äpfel: café!").input_ids
+        assert item.tokens.tolist() == [config.decoder_start_token_id, *item.labels.tolist()[:-1]]
+        task.double().max_new_tokens = 8
+        sources = reference(TEXTS[:4], return_tensors="pt", padding=True)
+        outputs = model.double().generate(
+            **sources, max_new_tokens=8, num_beams=1, do_sample=False, forced_eos_token_id=None
+        )
+        expected = reference.batch_decode(outputs, skip_special_tokens=True)
+        assert [text.strip() for text in task.predict(TEXTS[:4])] == [text.strip() for text in expected]
 
     def test_damage(self, marian: Path) -> None:
         (marian / "tokenizer_config.json").write_text('{"separate_vocabs": true}')

@@ -76,7 +76,7 @@ class Translation(GenerativeTask):
         if missing := [example for example in examples if example.target is None]:
             raise ValueError(f"{missing[0].where}: there is no target")
         sources = self._given([example.text for example in examples])
-        targets = self.tokenizer.encode([example.target or "" for example in examples])
+        targets = self.tokenizer.encode([example.target or "" for example in examples], as_target=True)
         encoded, special = [], self.tokenizer.special
         for example, source, target in zip(examples, sources, targets, strict=True):
             if self.architecture == "full":
