@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -16,6 +17,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from torch.utils.data import DataLoader
 
 from triptych.data import (
+    IGNORE,
     Batch,
     BytePairs,
     Bytes,
@@ -227,3 +229,9 @@ def test_padding_and_what_is_ignored_stand_for_nothing(build: Build, architectur
     alone = [sums(task, [item]) for item in items]
     for name in ("nats", "bytes", "characters", "words"):
         assert sums(task, items)[name] == pytest.approx(sum(counts[name] for counts in alone), rel=1e-12)
+    parts = [
+        [replace(item, labels=np.where(np.arange(len(item.labels)) % 2 == part, item.labels, IGNORE)) for item in items]
+        for part in (0, 1)
+    ]
+    for name in ("nats", "bytes", "characters", "words"):
+        assert sum(sums(task, part)[name] for part in parts) == pytest.approx(sums(task, items)[name], rel=1e-12)
