@@ -202,6 +202,16 @@ def measure(case: Case, folder: Path) -> Measured:
     return Measured(max(imported), max(exported), max(losses), all(same), size == their_size)
 
 
+def check(case: Case, folder: Path) -> None:
+    """Fails unless a model is theirs in both directions, bit by bit there and back."""
+    measured = measure(case, folder)
+    assert measured.imported < 1e-5
+    assert measured.exported < 1e-5
+    assert measured.loss < 1e-5
+    assert measured.is_round_trip_equal
+    assert measured.has_equal_size
+
+
 def loss_distance(model: nn.Module, given: dict[str, Tensor], mine: Tensor) -> float:
     """The relative difference between the loss that their model computes and that of our logits."""
     generator = torch.Generator().manual_seed(2)
