@@ -150,3 +150,11 @@ def test_the_other_commands_compose() -> None:
     assert composed(command="evaluate").data is None
     assert composed("data=plain_text", command="evaluate").data._target_ == "triptych.data.PlainText"
     assert composed(command="predict").input == "-"
+
+
+def test_a_stack_with_fewer_positions_than_tokens_is_refused() -> None:
+    config = composed("model=full", "model.decoder.max_length=10", "shape.max_length=20")
+    with pytest.raises(ConfigError, match=r"shape\.max_length=20, but a stack has max_length=10"):
+        check_network(config)
+    check_network(composed("model=full", "model.decoder.max_length=10", "shape.max_length=10"))
+    check_network(composed("model=full", "model.decoder.max_length=10", "shape.max_length=20", "block.position=rotary"))

@@ -26,7 +26,7 @@ from triptych.data import (
     Tokenizer,
     Windows,
 )
-from triptych.nn import Network, PatchEmbedding
+from triptych.nn import Embedding, Network, PatchEmbedding
 from triptych.tasks import Denoising, LanguageModeling, Setup, Task
 from triptych.tasks.denoising import objective_for
 from triptych.tasks.generative import GenerativeTask
@@ -137,7 +137,11 @@ def make_task(config: DictConfig, tokenizer: Tokenizer, corpus: CorpusFacts, net
 
 
 def check_network(config: DictConfig) -> Network:
-    """Builds the network on the meta device, which costs nothing: shapes that cannot be are refused at once."""
+    """Builds the network on the meta device, which costs nothing: shapes that cannot be are refused at once.
+
+    Raises:
+        ConfigError: such a shape, or a stack with fewer positions than the texts may have tokens.
+    """
     trial = config.copy()
     if trial.shape.vocab_size is None:
         trial.shape.vocab_size = 8
@@ -146,6 +150,12 @@ def check_network(config: DictConfig) -> Network:
     choose_head(trial)
     with torch.device("meta"):
         network: Network = build(trial, "model")
+    reads_text = isinstance(network.embedding, Embedding)
+    if reads_text and network.room is not None and network.room < trial.shape.max_length:
+        raise ConfigError(
+            f"shape.max_length={trial.shape.max_length}, but a stack has max_length={network.room}; "
+            "expected no more tokens than positions"
+        )
     return network
 
 
