@@ -1,7 +1,5 @@
 """Trained tasks from Hugging Face folders, and into them: tokenizer, generation settings and model card included."""
 
-import json
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -15,7 +13,7 @@ from triptych.data.pretrained_tokenizer import read_tokenizer, write_tokenizer
 from triptych.durable import write_text
 from triptych.interop.card import model_card
 from triptych.interop.networks import read_network, write_network
-from triptych.interop.tensors import read_json
+from triptych.interop.tensors import read_json, write_json
 from triptych.nn import PatchEmbedding
 from triptych.tasks import Task
 from triptych.tasks.generative import GenerativeTask
@@ -121,11 +119,6 @@ def generation_settings(task: GenerativeTask) -> dict[str, Any]:
         "early_stopping": task.search.early_stopping,
         "do_sample": False,
     }
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Writes an object as JSON."""
-    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def _read(folder: str | Path, task_name: str | None, *, new_head: bool) -> tuple[DictConfig, Task]:

@@ -1,6 +1,5 @@
 """Networks from Hugging Face folders, and into them: configuration and weights."""
 
-import json
 import logging
 import shutil
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,7 @@ from torch import Tensor
 
 from triptych.assembly import choose_head
 from triptych.config import ConfigError, TrainConfig, build, listed, nearest
-from triptych.durable import replacing, write_text
+from triptych.durable import replacing
 from triptych.interop.bart import Bart
 from triptych.interop.bert import Bert
 from triptych.interop.equivalences import absorb, canonical, differences
@@ -30,7 +29,7 @@ from triptych.interop.marian import Marian
 from triptych.interop.pegasus import Pegasus
 from triptych.interop.roberta import Roberta
 from triptych.interop.t5 import T5
-from triptych.interop.tensors import FILE, Renamed, Tensors, read_json, to_ours, to_theirs
+from triptych.interop.tensors import FILE, Renamed, Tensors, read_json, to_ours, to_theirs, write_json
 from triptych.interop.vit import Vit
 from triptych.nn import Network
 from triptych.resume import flat
@@ -172,7 +171,7 @@ def write_network(
         content["label2id"] = {label: i for i, label in enumerate(labels)}
     tensors = to_theirs(family, task, TheirConfig(content, "config.json"), state, is_tied=is_tied)
     folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / "config.json", json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    write_json(folder / "config.json", content)
     with replacing(folder / FILE) as temporary:
         save_file(tensors, str(temporary), metadata={"format": "pt"})
         shutil.copymode(folder / "config.json", temporary)  # safetensors leaves it to its owner alone

@@ -12,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from triptych.config import ConfigError, listed
+from triptych.durable import write_text
 from triptych.interop.family import Family, TheirConfig
 
 FILE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -107,6 +108,11 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: expected a JSON object")
     return content
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Writes an object as JSON."""
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 @dataclass(frozen=True, slots=True)
