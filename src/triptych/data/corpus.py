@@ -1,15 +1,16 @@
 """What every source of data offers."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 from triptych.data.example import Example, Splits
+from triptych.data.plain import Plain
 
 
 @dataclass(frozen=True, slots=True)
-class CorpusFacts:
+class CorpusFacts(Plain):
     """What a trained model must remember of its corpus.
 
     Attributes:
@@ -25,16 +26,6 @@ class CorpusFacts:
     is_stream: bool = False
     words_are_characters: bool = False
     sha256: str = ""
-
-    def as_plain(self) -> dict[str, Any]:
-        """Plain containers, for a checkpoint."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
-
-    @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> "CorpusFacts":
-        """What ``as_plain`` gave."""
-        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in plain.items()}
-        return cls(**values)
 
 
 class Corpus(Protocol):

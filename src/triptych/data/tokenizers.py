@@ -14,6 +14,7 @@ import tokenizers
 from jaxtyping import Bool, Int
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
+from triptych.data.plain import Plain
 from triptych.data.sentencepiece import SentencePieceModel
 
 PAD, BOS, EOS, SEP, UNK, MASK = range(6)
@@ -27,7 +28,7 @@ BYTE_OF = dict(zip(ALPHABET, _VISIBLE + sorted(set(range(256)) - set(_VISIBLE)),
 
 
 @dataclass(frozen=True, slots=True)
-class SpecialTokens:
+class SpecialTokens(Plain):
     """The ids of the tokens that are no text, and how they surround texts. The defaults are those of Triptych's own
     tokenizers; each published family has others.
 
@@ -76,16 +77,6 @@ class SpecialTokens:
         target_begin, ids; and target_begin, ids, eos."""
         text = [*self.target_begin, *ids]
         return [self.start, *text], [*text, self.eos]
-
-    def as_plain(self) -> dict[str, Any]:
-        """Plain containers, for a checkpoint."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
-
-    @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> "SpecialTokens":
-        """What ``as_plain`` gave."""
-        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in plain.items()}
-        return cls(**values)
 
 
 class Tokenizer:
