@@ -1,9 +1,6 @@
 """A sweep on this machine: one process and one directory for each job, one after the other."""
 
-import hashlib
-import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -16,6 +13,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 from triptych.config import ConfigError
+from triptych.launch.sweep import SweepFailed, jobs_of
 from triptych.redaction import Redactor
 
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
@@ -24,10 +22,7 @@ STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 
 class LocalLauncher(Launcher):
     """Runs each job as ``triptych train`` in a process of its own: nothing leaks from one run into the next, and a run
-    that fails takes no other along.
-
-    A job's directory is named by its experiment and the hash of its configuration, so that the same command finds its
-    own work again: jobs that are done are not run again.
+    that fails takes no other along. Jobs that are done are not run again.
     """
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
@@ -41,11 +36,14 @@ class LocalLauncher(Launcher):
             job_overrides: the overrides of each job.
             initial_job_idx: number of the first.
 
+        Returns:
+            For each job its directory as the value.
+
         Raises:
-            ConfigError: jobs failed.
+            SweepFailed: jobs failed.
             SystemExit: a signal asked the sweep to end.
         """
-        jobs = [(list(overrides), self._directory(list(overrides))) for overrides in job_overrides]
+        jobs = jobs_of(self._context.config_loader, self._config, job_overrides)
         whole = OmegaConf.to_container(self._config)
         redact = Redactor(whole)
         written = Path(self._config.hydra.sweep.dir) / "multirun.yaml"  # by Hydra
@@ -55,41 +53,27 @@ class LocalLauncher(Launcher):
         python = [sys.executable, *flags, "-m", "triptych", "train"]
         folders = [f"--config-dir={source.path}" for source in sources if source.provider == "command-line"]
         results, failed = [], []
-        for number, (overrides, directory) in enumerate(jobs, 1):
-            others = [override for override in overrides if not override.startswith("run_dir=")]
-            shown = redact(" ".join(others))
+        for number, job in enumerate(jobs, 1):
+            shown = redact(" ".join(job.overrides))
             title = f"job {number} of {len(jobs)}: {shown}"
-            record = directory / "summary.json"
-            if record.exists():
-                print(f"{title}: done already, see {directory}", flush=True)
-                status = 0
+            status = 0
+            if job.is_done:
+                print(f"{title}: done already, see {job.directory}", flush=True)
             else:
-                print(f"{title}\n  -> {directory}", flush=True)
-                command = [*python, *others, f"run_dir={directory}", *folders]
-                status, asked = run(command)
+                print(f"{title}\n  -> {job.directory}", flush=True)
+                status, asked = run([*python, *job.overrides, f"run_dir={job.directory}", *folders])
                 if asked:
                     print(f"stopped by {asked.name} in {title}; the same command goes on", file=sys.stderr)
                     raise SystemExit(128 + asked)
-            if status or not record.exists():
+            result = JobReturn(overrides=job.overrides, status=JobStatus.COMPLETED, _return_value=str(job.directory))
+            if status or not job.is_done:
                 end = f"exit status {status}" if status >= 0 else f"killed by {signal.Signals(-status).name}"
-                failed.append(f"{shown} ({end}, {directory})")
-            results.append(JobReturn(overrides=overrides, status=JobStatus.COMPLETED, _return_value=status))
+                failed.append(f"{shown} ({end}, {job.directory})")
+                result.status, result.return_value = JobStatus.FAILED, ConfigError(failed[-1])
+            results.append(result)
         if failed:
-            raise ConfigError(f"{len(failed)} of {len(jobs)} jobs failed: " + "; ".join(failed))
+            raise SweepFailed(f"{len(failed)} of {len(jobs)} jobs failed: " + "; ".join(failed), results)
         return results
-
-    def _directory(self, overrides: list[str]) -> Path:
-        """PARENT/EXPERIMENT-HASH; the hash is that of the configuration without run_dir, logger and Hydra's own."""
-        config = self._context.config_loader.load_sweep_config(self._config, overrides)
-        choices = config.hydra.runtime.choices
-        experiment = choices["experiment"] or f"{choices['data']}/{choices['task']}_{choices['model']}"
-        parents = [override.removeprefix("run_dir=") for override in overrides if override.startswith("run_dir=")]
-        parent = parents[-1] if parents else f"outputs/sweeps/{experiment}"
-        content = OmegaConf.to_container(config, resolve=False)
-        assert isinstance(content, dict)
-        counted = {key: value for key, value in content.items() if key not in ("hydra", "run_dir", "logger")}
-        digest = hashlib.sha256(json.dumps(counted, sort_keys=True).encode()).hexdigest()
-        return Path(parent) / f"{re.sub('[^A-Za-z0-9._-]', '.', experiment)}-{digest[:8]}"
 
 
 def run(command: Sequence[str]) -> tuple[int, signal.Signals | None]:
