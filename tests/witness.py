@@ -9,10 +9,12 @@ from pathlib import Path
 
 import lightning as L
 import torch
+from torch.distributed.tensor import DTensor
 
 
 class Witness(L.Callback):
-    """Writes ``updates-RANK`` (a number) after every batch, and ``weights-RANK.pt`` when the training has ended.
+    """Writes ``updates-RANK`` (a number) after every batch, ``gradient-RANK.pt`` of the first update, and, when the
+    training has ended, ``losses-RANK.pt`` (of every batch) and ``weights-RANK.pt``.
 
     Args:
         folder: where.
@@ -21,16 +23,34 @@ class Witness(L.Callback):
 
     def __init__(self, folder: str, seconds: list[float] | None = None) -> None:
         self.folder, self.seconds = Path(folder), seconds or []
+        self.losses: list[torch.Tensor] = []
 
     def on_train_batch_end(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: object, batch: object, batch_idx: int
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: dict[str, torch.Tensor], batch: object, batch_idx: int
     ) -> None:
         """Notes how far this rank is."""
         time.sleep(dict(enumerate(self.seconds)).get(trainer.global_rank, 0))
         new = self.folder / f".updates-{trainer.global_rank}"
         new.write_text(str(trainer.global_step))
         new.rename(self.folder / f"updates-{trainer.global_rank}")
+        self.losses.append(outputs["loss"].double())
+
+    def on_before_optimizer_step(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: torch.optim.Optimizer
+    ) -> None:
+        """Keeps the first gradient, before it is clipped."""
+        if trainer.global_step == 0:
+            parameters = dict(pl_module.network.named_parameters())
+            gradient = {name: whole(p.grad) for name, p in parameters.items() if p.grad is not None}
+            torch.save(gradient, self.folder / f"gradient-{trainer.global_rank}.pt")
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Keeps the weights."""
-        torch.save(pl_module.network.state_dict(), self.folder / f"weights-{trainer.global_rank}.pt")
+        """Keeps the losses and the weights."""
+        torch.save(torch.stack(self.losses) if self.losses else torch.empty(0), self.folder / f"losses-{trainer.global_rank}.pt")
+        weights = {name: whole(tensor) for name, tensor in pl_module.network.state_dict().items()}
+        torch.save(weights, self.folder / f"weights-{trainer.global_rank}.pt")
+
+
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    """Of a tensor of which each process has a share."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

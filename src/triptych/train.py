@@ -37,7 +37,7 @@ from triptych.results import show_confusion, signature
 from triptych.resume import is_finished, prepare_directory, state_to_resume
 from triptych.tasks import Task
 from triptych.tasks.base import ClassPrediction, NotFinite
-from triptych.training import CheckpointFacts, Checkpoints, Tally, WandbLogger, read_checkpoint
+from triptych.training import FSDP, CheckpointFacts, Checkpoints, Tally, WandbLogger, read_checkpoint
 
 log = logging.getLogger("triptych")
 
@@ -159,6 +159,11 @@ def train(config: DictConfig) -> None:
             trainer.fit(task, data, ckpt_path=None if earlier is None else earlier.path, weights_only=True)
             wall_time = tally.wall_time
             metrics = test(config, trainer, task, data, run_dir)
+            if isinstance(trainer.strategy, FSDP):  # the record is of the whole network
+                weights = trainer.strategy.lightning_module_state_dict()
+                if place.rank == 0:
+                    task.network = build(config, "model").to(task.device, task.dtype)
+                    task.load_state_dict(weights)
         tally = tally.of_all_ranks()
         if place.rank:
             return  # rank 0 writes the record
@@ -304,7 +309,7 @@ def test(config: DictConfig, trainer: L.Trainer, task: Task, data: DataModule, r
     """Validates and tests the last or the best weights, and returns all metrics."""
     if config.test_weights == "best":
         best = read_checkpoint(run_dir / "checkpoints" / "best.ckpt", map_location=task.device)
-        task.load_state_dict(best["state_dict"])
+        trainer.strategy.load_model_state_dict(best)
     return measure(trainer, task, data)
 
 

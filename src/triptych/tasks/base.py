@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from lightning.pytorch.callbacks import WeightAveraging
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torchmetrics import MeanMetric, Metric
 
 from triptych.data.batch import IGNORE, Batch, Encoded
@@ -334,6 +335,8 @@ class Task(L.LightningModule):
         """
         limit = gradient_clip_val or float("inf")  # 0: no limit, as in Lightning
         norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), limit)
+        if isinstance(norm, DTensor):  # each process has a share of the gradient
+            norm = norm.full_tensor()
         loss = torch.stack(self._update_losses).mean()
         # float16 scales the gradient by trial; that it is too large at times, and is left out then, is a part of it.
         checked = loss if self.trainer.precision == "16-mixed" else norm

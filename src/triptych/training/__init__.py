@@ -4,6 +4,7 @@ from triptych.training.checkpoint_file import damage_of, read_checkpoint, write_
 from triptych.training.checkpoints import Checkpoints, newest_good
 from triptych.training.csv_logger import CSVLogger
 from triptych.training.ddp import DDP
+from triptych.training.fsdp import FSDP
 from triptych.training.health import SpikeReport
 from triptych.training.progress import Progress
 from triptych.training.tally import CheckpointFacts, Tally, checkpoint_facts
@@ -11,6 +12,7 @@ from triptych.training.wandb_logger import WandbLogger
 
 __all__ = [
     "DDP",
+    "FSDP",
     "CSVLogger",
     "CheckpointFacts",
     "Checkpoints",

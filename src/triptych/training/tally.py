@@ -107,14 +107,13 @@ class Tally(L.Callback):
         """The sums over all processes, each of which has to call it; the seconds are this one's."""
         if not dist.is_initialized():
             return self
-        parts: list[Tally] = [self] * dist.get_world_size()
-        dist.all_gather_object(parts, self)
+        mine = (self.tokens, self._slots, self._logged, self.shapes)  # not the callback: Lightning ties it to the network
+        parts = [mine] * dist.get_world_size()
+        dist.all_gather_object(parts, mine)
+        tokens, slots, logged, shapes = zip(*parts, strict=True)
         total = copy(self)
-        total.tokens = sum(part.tokens for part in parts)
-        total.shapes = sum((part.shapes for part in parts), Counter())
-        total._slots = sum(part._slots for part in parts)
-        tokens, slots = (sum(part._logged[i] for part in parts) for i in (0, 1))
-        total._logged = (int(tokens), int(slots), self._logged[2])
+        total.tokens, total._slots, total.shapes = sum(tokens), sum(slots), sum(shapes, Counter())
+        total._logged = (sum(done[0] for done in logged), sum(done[1] for done in logged), self._logged[2])
         return total
 
 
