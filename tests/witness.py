@@ -26,7 +26,12 @@ class Witness(L.Callback):
         self.losses: list[torch.Tensor] = []
 
     def on_train_batch_end(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: dict[str, torch.Tensor], batch: object, batch_idx: int
+        self,
+        trainer: L.Trainer,
+        pl_module: L.LightningModule,
+        outputs: dict[str, torch.Tensor],
+        batch: object,
+        batch_idx: int,
     ) -> None:
         """Notes how far this rank is."""
         time.sleep(dict(enumerate(self.seconds)).get(trainer.global_rank, 0))
@@ -46,7 +51,10 @@ class Witness(L.Callback):
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Keeps the losses and the weights."""
-        torch.save(torch.stack(self.losses) if self.losses else torch.empty(0), self.folder / f"losses-{trainer.global_rank}.pt")
+        torch.save(
+            torch.stack(self.losses) if self.losses else torch.empty(0),
+            self.folder / f"losses-{trainer.global_rank}.pt",
+        )
         weights = {name: whole(tensor) for name, tensor in pl_module.network.state_dict().items()}
         torch.save(weights, self.folder / f"weights-{trainer.global_rank}.pt")
 

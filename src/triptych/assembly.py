@@ -216,9 +216,7 @@ def warn_of_unknown(tokens: Int[np.ndarray, " tokens"], unk: int | None, name: s
         log.warning("%s of %s %s tokens are <unk>", f"{unknown:,}", f"{len(tokens):,}", name)
 
 
-def make_data_module(
-    config: DictConfig, task: Task, splits: Splits, *, training: bool = True, world_size: int = 1
-) -> DataModule:
+def make_data_module(config: DictConfig, task: Task, splits: Splits, *, training: bool = True) -> DataModule:
     """The loaders of the splits.
 
     Args:
@@ -226,7 +224,6 @@ def make_data_module(
         task: lays the examples out.
         splits: the examples.
         training: whether the training split is needed.
-        world_size: number of processes.
 
     Raises:
         ValueError: an empty split, or a training split that is smaller than an update.
@@ -245,7 +242,6 @@ def make_data_module(
         eval_batch_size=config.batch.eval_size,
         num_workers=config.batch.num_workers,
         seed=config.seed,
-        world_size=world_size,
     )
 
 

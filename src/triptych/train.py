@@ -112,7 +112,7 @@ def train(config: DictConfig) -> None:
             earlier.check_network(task)
         elif pretrained is not None:
             pretrained.give(task)
-        data = make_data_module(config, task, splits, world_size=world_size)
+        data = make_data_module(config, task, splits)
         data.train_dataloader()  # refuses a batch size that cannot be split
     except ValueError as error:
         raise ConfigError(str(error)) from None

@@ -154,7 +154,7 @@ def pad(
         value: what fills up; a mask hides it, so any token does.
         left: whether the padding stands before the row instead of after it.
     """
-    longest = max(len(row) for row in rows)
+    longest = max((len(row) for row in rows), default=0)
     matrix = np.full((len(rows), longest), value, dtype=np.int64)
     mask = np.zeros((len(rows), longest), dtype=bool)
     for i, row in enumerate(rows):
@@ -168,11 +168,11 @@ def collate(items: Sequence[Encoded], normalizer: int | None = None) -> Batch:
     """The batch of these examples.
 
     Args:
-        items: encoded examples, all with a source or all without.
+        items: encoded examples, all with a source or all without; none: an empty batch.
         normalizer: scored labels of the whole update; None: those of this batch.
     """
     rows = [item.tokens for item in items]
-    tokens, mask = (torch.from_numpy(np.stack(rows)), None) if rows[0].ndim == 3 else pad(rows)
+    tokens, mask = (torch.from_numpy(np.stack(rows)), None) if rows and rows[0].ndim == 3 else pad(rows)
     labels, _ = pad([item.labels for item in items], IGNORE)
     sources = [item.source for item in items if item.source is not None]
     source, source_mask = pad(sources) if sources else (None, None)

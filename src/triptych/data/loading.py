@@ -51,13 +51,12 @@ class DataModule(L.LightningDataModule):
         eval_batch_size: examples of a batch in validation and test; it changes no metric.
         num_workers: processes that collate batches ahead of time; 0: none.
         seed: of the order of the examples.
-        world_size: number of processes.
 
     Attributes:
         start: updates that were done when this run goes on.
 
     Raises:
-        ValueError: an empty split, or one with fewer examples than processes.
+        ValueError: an empty split.
     """
 
     def __init__(
@@ -71,14 +70,11 @@ class DataModule(L.LightningDataModule):
         eval_batch_size: int,
         num_workers: int,
         seed: int,
-        world_size: int = 1,
     ) -> None:
         super().__init__()
         for name, split in (("train", train), ("validation", validation), ("test", test)):
             if split is not None and len(split.sizes) == 0:
                 raise ValueError(f"the {name} split is empty")
-            if split is not None and len(split.sizes) < world_size:
-                raise ValueError(f"the {name} split has fewer examples than the {world_size} processes")
         self.train, self.validation, self.test = train, validation, test
         self.batch_size, self.accumulate, self.eval_batch_size = batch_size, accumulate, eval_batch_size
         self.num_workers, self.seed = num_workers, seed

@@ -102,8 +102,10 @@ class TrainingSampler:
 def evaluation_batches(
     sizes: Int[np.ndarray, " examples"], batch_size: int, rank: int = 0, world_size: int = 1
 ) -> list[Int[np.ndarray, " batch"]]:
-    """Every example once, like sizes together; whole batches are dealt to the ranks in turn. Each rank gets one, if
-    there are as many examples: the ranks would wait in vain for one that has nothing to measure.
+    """Every example once, like sizes together; whole batches are dealt to the ranks in turn.
+
+    The batches do not depend on the number of ranks, since padding and shapes may change the last digits of what is
+    computed. A rank for which none is left gets an empty one: the others would wait in vain for its part.
 
     Args:
         sizes: tokens of each example.
@@ -112,6 +114,5 @@ def evaluation_batches(
         world_size: number of processes.
     """
     order = np.argsort(sizes, kind="stable")
-    batch_size = min(batch_size, max(1, len(sizes) // world_size))
     batches = [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
-    return batches[rank::world_size]
+    return batches[rank::world_size] or [order[:0]]

@@ -16,7 +16,7 @@ from lightning.pytorch.callbacks import WeightAveraging
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
-from torchmetrics import MeanMetric, Metric
+from torchmetrics import Metric
 
 from triptych.data.batch import IGNORE, Batch, Encoded
 from triptych.data.corpus import CorpusFacts
@@ -25,6 +25,7 @@ from triptych.data.tokenizers import Tokenizer
 from triptych.nn import Network, PatchEmbedding
 from triptych.nn.head import PoolName
 from triptych.optim import AdamW, Schedule
+from triptych.tasks.exact import Mean
 
 STAGES = ("val", "test")
 
@@ -130,9 +131,8 @@ class Task(L.LightningModule):
         self.matrices: dict[str, list[list[int]]] = {}
         self._losses: list[Tensor] = []  # of the batches since the last logging
         self._update_losses: list[Tensor] = []  # of the batches of this update
-        # float64: the sums of long evaluations must not depend on how they were cut into batches
         self.metrics = nn.ModuleDict(
-            {stage: nn.ModuleDict({"loss": mean_metric(), **self.make_metrics()}) for stage in STAGES}
+            {stage: nn.ModuleDict({"loss": Mean(), **self.make_metrics(stage)}) for stage in STAGES}
         )
 
     @abstractmethod
@@ -169,8 +169,12 @@ class Task(L.LightningModule):
         return np.append(tokens[: self.max_length - len(end)], tokens[len(tokens) - len(end) :])
 
     @abstractmethod
-    def make_metrics(self) -> dict[str, Metric]:
-        """New metrics, by name, besides the loss."""
+    def make_metrics(self, stage: str) -> dict[str, Metric]:
+        """New metrics, by name, besides the loss.
+
+        Args:
+            stage: val or test.
+        """
 
     @abstractmethod
     def update_metrics(
@@ -354,10 +358,11 @@ class Task(L.LightningModule):
         return dict(metrics.items())
 
     def _evaluate(self, batch: Batch, stage: str) -> None:
+        if not batch.examples:  # there were more processes than batches
+            return
         logits = self(batch)
         metrics = self.metrics_of(stage)
-        scored = (batch.labels != IGNORE).sum()
-        metrics["loss"].update(self._cross_entropy(logits, batch, "sum").double() / scored.clamp(min=1), scored)
+        metrics["loss"].update(self._cross_entropy(logits, batch, "sum"), (batch.labels != IGNORE).sum())
         self.update_metrics(metrics, batch, logits)
 
     def _cross_entropy(self, logits: Tensor, batch: Batch, reduction: str, label_smoothing: float = 0.0) -> Tensor:
@@ -371,8 +376,7 @@ class Task(L.LightningModule):
 
     def _log_metrics(self, stage: str) -> None:
         metrics = self.metrics_of(stage)
-        measured = {name: metric for name, metric in metrics.items() if metric.update_called}
-        results = {name: torch.as_tensor(metric.compute()) for name, metric in measured.items()}
+        results = {name: torch.as_tensor(metric.compute()) for name, metric in metrics.items()}
         self.matrices |= {f"{stage}/{name}": result.tolist() for name, result in results.items() if result.ndim == 2}
         values = self.derived_metrics({name: float(result) for name, result in results.items() if result.ndim == 0})
         self.log_dict({f"{stage}/{name}": value for name, value in values.items()})
@@ -380,15 +384,8 @@ class Task(L.LightningModule):
             metric.reset()
 
 
-def mean_metric() -> MeanMetric:
-    """A weighted mean in float64."""
-    metric = MeanMetric()
-    metric.set_dtype(torch.float64)
-    return metric
-
-
 def token_accuracy(metric: Metric, batch: Batch, logits: Float[Tensor, "batch length outputs"]) -> None:
-    """Adds the share of scored labels that the largest logit hits, weighted by their number."""
+    """Adds the number of scored labels that the largest logit hits, and their number."""
     scored = batch.labels != IGNORE
     hits = (logits.argmax(-1) == batch.labels) & scored
-    metric.update(hits.sum().double() / scored.sum().clamp(min=1), scored.sum())
+    metric.update(hits.sum(), scored.sum())

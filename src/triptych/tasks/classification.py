@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor
 from torchmetrics import Metric
-from torchmetrics.classification import MulticlassAccuracy, MulticlassConfusionMatrix, MulticlassF1Score
+from torchmetrics.classification import MulticlassConfusionMatrix, MulticlassF1Score
 
 from triptych.data.batch import Batch, Encoded, collate
 from triptych.data.corpus import CorpusFacts
@@ -16,6 +16,7 @@ from triptych.data.example import Example
 from triptych.data.images import as_image
 from triptych.nn.head import PoolName
 from triptych.tasks.base import ClassPrediction, Task
+from triptych.tasks.exact import Mean
 
 
 class Classification(Task):
@@ -88,10 +89,10 @@ class Classification(Task):
     def _shifted(self, source: Int[np.ndarray, " length"]) -> Int[np.ndarray, " length"]:
         return np.append(self.tokenizer.special.start, source[:-1])
 
-    def make_metrics(self) -> dict[str, Metric]:
+    def make_metrics(self, stage: str) -> dict[str, Metric]:
         """Accuracy, the mean over the classes of their F1, and how often each class was taken for each other."""
         return {
-            "accuracy": MulticlassAccuracy(num_classes=len(self.labels), average="micro"),
+            "accuracy": Mean(),
             "macro_f1": MulticlassF1Score(num_classes=len(self.labels), average="macro"),
             "confusion_matrix": MulticlassConfusionMatrix(num_classes=len(self.labels)),
         }
@@ -100,8 +101,10 @@ class Classification(Task):
         self, metrics: Mapping[str, Metric], batch: Batch, logits: Float[Tensor, "batch classes"]
     ) -> None:
         """Counts hits."""
-        for name in ("accuracy", "macro_f1", "confusion_matrix"):
-            metrics[name].update(logits, batch.labels[:, 0])
+        classes = batch.labels[:, 0]
+        metrics["accuracy"].update((logits.argmax(-1) == classes).sum(), len(classes))
+        for name in ("macro_f1", "confusion_matrix"):
+            metrics[name].update(logits, classes)
 
     def predict_batch(self, texts: Sequence[Any]) -> list[ClassPrediction]:
         """The likeliest class of each text, or image, with the probability of every class."""

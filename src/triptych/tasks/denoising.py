@@ -11,7 +11,8 @@ from torchmetrics import Metric
 
 from triptych.data.batch import IGNORE, Batch, Encoded, collate
 from triptych.data.example import Example
-from triptych.tasks.base import Prediction, Setup, mean_metric, token_accuracy
+from triptych.tasks.base import Prediction, Setup, token_accuracy
+from triptych.tasks.exact import Mean
 from triptych.tasks.generative import GenerativeTask
 
 Objective = Literal["masked_lm", "text_infilling", "span_corruption", "next_token"]
@@ -148,9 +149,9 @@ class Denoising(GenerativeTask):
         labels = np.append(item.labels[:end], special.eos)
         return replace(cut, tokens=item.tokens[: end + 1][: self.max_length], labels=labels[: self.max_length])
 
-    def make_metrics(self) -> dict[str, Metric]:
+    def make_metrics(self, stage: str) -> dict[str, Metric]:
         """The share of scored tokens that are restored."""
-        return {"token_accuracy": mean_metric()}
+        return {"token_accuracy": Mean()}
 
     def update_metrics(
         self, metrics: Mapping[str, Metric], batch: Batch, logits: Float[Tensor, "batch length vocab"]

@@ -9,12 +9,13 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torchmetrics import Metric, SumMetric
+from torchmetrics import Metric
 
 from triptych.data.batch import IGNORE, Batch, Encoded
 from triptych.data.example import Example
 from triptych.data.prefix import prefix_length
-from triptych.tasks.base import Prediction, mean_metric, token_accuracy
+from triptych.tasks.base import Prediction, token_accuracy
+from triptych.tasks.exact import Mean, Sum
 from triptych.tasks.generative import GenerativeTask
 
 LARGEST_EXPONENT = 700  # exp of more is no float
@@ -95,10 +96,10 @@ class LanguageModeling(GenerativeTask):
             return Encoded(np.append(self.tokenizer.special.start, ids[half:-1]), ids[half:], ids[:half])
         return Encoded(ids[:-1], ids[1:], prefix=half - 1)
 
-    def make_metrics(self) -> dict[str, Metric]:
+    def make_metrics(self, stage: str) -> dict[str, Metric]:
         """Sums of nats and of what they are divided by, of all scored tokens and of the continuations."""
         names = ("nats", "bytes", "characters", "words", "continuation_nats", "continuation_bytes")
-        return {"token_accuracy": mean_metric(), **{name: SumMetric().set_dtype(torch.float64) for name in names}}
+        return {"token_accuracy": Mean(), **{name: Sum() for name in names}}
 
     def update_metrics(
         self, metrics: Mapping[str, Metric], batch: Batch, logits: Float[Tensor, "batch length vocab"]

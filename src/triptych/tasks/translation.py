@@ -15,7 +15,8 @@ from torchmetrics import Metric
 from triptych.data.batch import IGNORE, Batch, Encoded
 from triptych.data.example import Example
 from triptych.decoding import BeamSearch
-from triptych.tasks.base import Prediction, Setup, mean_metric, token_accuracy
+from triptych.tasks.base import Prediction, Setup, token_accuracy
+from triptych.tasks.exact import Mean
 from triptych.tasks.generative import GenerativeTask
 
 
@@ -99,13 +100,10 @@ class Translation(GenerativeTask):
         labels = np.append(np.full(len(source) - 1, IGNORE), item.labels[given - 1 :])
         return replace(item, tokens=tokens[: self.max_length], labels=labels[: self.max_length])
 
-    def make_metrics(self) -> dict[str, Metric]:
+    def make_metrics(self, stage: str) -> dict[str, Metric]:
         """Exact match; sacrebleu's BLEU and chrF of what is decoded, at the test only."""
-        return {
-            "token_accuracy": mean_metric(),
-            "exact_match": mean_metric(),
-            **{name: CorpusScore(score) for name, score in self._scores.items()},
-        }
+        scores = {name: CorpusScore(score) for name, score in self._scores.items()} if stage == "test" else {}
+        return {"token_accuracy": Mean(), "exact_match": Mean(), **scores}
 
     def update_metrics(
         self, metrics: Mapping[str, Metric], batch: Batch, logits: Float[Tensor, "batch length vocab"]
@@ -116,12 +114,12 @@ class Translation(GenerativeTask):
         examples = [example for example in batch.examples if example is not None]
         if not self.trainer.testing:
             hits = ((logits.argmax(-1) == batch.labels) | (batch.labels == IGNORE)).all(1)
-            metrics["exact_match"].update(hits.double().mean(), len(hits))
+            metrics["exact_match"].update(hits.sum(), len(hits))
             return
         outputs = self.decode([self._fit(ids) for ids in self._given_of(batch)])
         references = [example.target or "" for example in examples]
-        hit = [output == reference for output, reference in zip(outputs, references, strict=True)]
-        metrics["exact_match"].update(sum(hit) / len(hit), len(hit))
+        hits = torch.tensor([output == reference for output, reference in zip(outputs, references, strict=True)])
+        metrics["exact_match"].update(hits.sum(), len(hits))
         for name in ("bleu", "chrf"):
             metrics[name].update(outputs, references)
 

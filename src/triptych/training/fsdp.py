@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import lightning as L
-import torch
 from lightning.pytorch.strategies import ModelParallelStrategy, ParallelStrategy
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
@@ -36,9 +35,7 @@ class FSDP(ModelParallelStrategy):
     def __init__(self, *, timeout: float = 1800.0) -> None:
         if timeout <= 0:
             raise ValueError(f"trainer.strategy.timeout={timeout}: expected more than 0 seconds")
-        super().__init__(
-            tensor_parallel_size=1, save_distributed_checkpoint=False, timeout=timedelta(seconds=timeout)
-        )
+        super().__init__(tensor_parallel_size=1, save_distributed_checkpoint=False, timeout=timedelta(seconds=timeout))
 
     @property
     def lightning_restore_optimizer(self) -> bool:

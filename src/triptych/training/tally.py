@@ -107,7 +107,12 @@ class Tally(L.Callback):
         """The sums over all processes, each of which has to call it; the seconds are this one's."""
         if not dist.is_initialized():
             return self
-        mine = (self.tokens, self._slots, self._logged, self.shapes)  # not the callback: Lightning ties it to the network
+        mine = (
+            self.tokens,
+            self._slots,
+            self._logged,
+            self.shapes,
+        )  # not the callback: Lightning ties it to the network
         parts = [mine] * dist.get_world_size()
         dist.all_gather_object(parts, mine)
         tokens, slots, logged, shapes = zip(*parts, strict=True)
