@@ -7,5 +7,6 @@ from triptych.launch.errors import explain
 from triptych.launch.guard import GuardedLoader
 from triptych.launch.local import LocalLauncher
 from triptych.launch.lock import locked
+from triptych.launch.slurm import SlurmLauncher
 
-__all__ = ["GuardedLoader", "LocalLauncher", "explain", "locked"]
+__all__ = ["GuardedLoader", "LocalLauncher", "SlurmLauncher", "explain", "locked"]

@@ -1,19 +1,21 @@
-"""A sweep on this machine: one process and one directory for each job, one after the other."""
+"""A sweep on this machine: one process and one directory for each job, one after the other or several at once."""
 
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from hydra.core.utils import JobReturn, JobStatus
+from hydra.core.utils import JobReturn
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from triptych.config import ConfigError
-from triptych.launch.sweep import SweepFailed, jobs_of
+from triptych.launch.sweep import Failure, Job, collect, jobs_of, redact_notes, train_command
 from triptych.redaction import Redactor
 
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
@@ -23,7 +25,18 @@ STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 class LocalLauncher(Launcher):
     """Runs each job as ``triptych train`` in a process of its own: nothing leaks from one run into the next, and a run
     that fails takes no other along. Jobs that are done are not run again.
+
+    Args:
+        n_jobs: the most jobs that run at once; -1: as many as there are CPUs.
+
+    Raises:
+        ConfigError: no such number.
     """
+
+    def __init__(self, *, n_jobs: int) -> None:
+        if not isinstance(n_jobs, int) or (n_jobs < 1 and n_jobs != -1):
+            raise ConfigError(f"hydra.launcher.n_jobs={n_jobs}: expected 1 or more, or -1 for as many as CPUs")
+        self._n_jobs = cpus() if n_jobs == -1 else n_jobs
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Called by Hydra."""
@@ -44,60 +57,116 @@ class LocalLauncher(Launcher):
             SystemExit: a signal asked the sweep to end.
         """
         jobs = jobs_of(self._context.config_loader, self._config, job_overrides)
-        whole = OmegaConf.to_container(self._config)
-        redact = Redactor(whole)
-        written = Path(self._config.hydra.sweep.dir) / "multirun.yaml"  # by Hydra
-        written.write_text(OmegaConf.to_yaml(OmegaConf.create(redact(whole))))
-        sources = self._config.hydra.runtime.config_sources
-        flags = [] if os.getcwd() in sys.path else ["-P"]  # jobs import from where this process does, no more
-        python = [sys.executable, *flags, "-m", "triptych", "train"]
-        folders = [f"--config-dir={source.path}" for source in sources if source.provider == "command-line"]
-        results, failed = [], []
+        redact = redact_notes(self._config)
+        failures = self.run(jobs, redact)
+        return collect(jobs, failures, [], redact)
+
+    def run(self, jobs: Sequence[Job], redact: Redactor) -> dict[Path, Failure]:
+        """Runs those that are not done, and waits for them even where the sweep is asked to end: they are then asked
+        too. (Of a Ctrl-C the terminal tells all, and a job must hear of it once.)
+
+        Args:
+            jobs: of the sweep.
+            redact: takes secrets out.
+
+        Returns:
+            Those that failed, by their directories.
+
+        Raises:
+            SystemExit: a signal asked the sweep to end.
+        """
+        command = train_command(self._config)
+        waiting: dict[Path, Job] = {}  # of two equal jobs, one
+        titles: dict[Path, str] = {}
         for number, job in enumerate(jobs, 1):
-            shown = redact(" ".join(job.overrides))
-            title = f"job {number} of {len(jobs)}: {shown}"
-            status = 0
+            title = f"job {number} of {len(jobs)}: {redact(' '.join(job.overrides))}"
             if job.is_done:
                 print(f"{title}: done already, see {job.directory}", flush=True)
             else:
-                print(f"{title}\n  -> {job.directory}", flush=True)
-                status, asked = run([*python, *job.overrides, f"run_dir={job.directory}", *folders])
-                if asked:
-                    print(f"stopped by {asked.name} in {title}; the same command goes on", file=sys.stderr)
-                    raise SystemExit(128 + asked)
-            result = JobReturn(overrides=job.overrides, status=JobStatus.COMPLETED, _return_value=str(job.directory))
-            if status or not job.is_done:
-                end = f"exit status {status}" if status >= 0 else f"killed by {signal.Signals(-status).name}"
-                failed.append(f"{shown} ({end}, {job.directory})")
-                result.status, result.return_value = JobStatus.FAILED, ConfigError(failed[-1])
-            results.append(result)
-        if failed:
-            raise SweepFailed(f"{len(failed)} of {len(jobs)} jobs failed: " + "; ".join(failed), results)
-        return results
+                waiting.setdefault(job.directory, job)
+                titles.setdefault(job.directory, title)
+        failures: dict[Path, Failure] = {}
+        running: dict[Path, JobProcess] = {}
+        asked: list[signal.Signals] = []
+        interrupted: list[str] = []
+        told = 0
+        before = {signum: signal.signal(signum, lambda n, _: asked.append(signal.Signals(n))) for signum in STOPS}
+        try:
+            while running or (waiting and not asked):
+                while waiting and not asked and len(running) < self._n_jobs:
+                    directory, job = next(iter(waiting.items()))
+                    print(f"{titles[directory]}\n  -> {directory}", flush=True)
+                    running[directory] = JobProcess([*command, *job.arguments], directory, self._n_jobs)
+                    del waiting[directory]
+                for signum in asked[told:]:
+                    interrupted = interrupted or [titles[directory] for directory in running]
+                    told += 1
+                    for process in running.values() if signum != signal.SIGINT else ():
+                        process.send_signal(signum)
+                for directory, process in list(running.items()):
+                    if (status := process.poll()) is None:
+                        continue
+                    del running[directory]
+                    how = f"exit status {status}" if status >= 0 else f"killed by {signal.Signals(-status).name}"
+                    if status or not (directory / "summary.json").exists():
+                        failures[directory] = Failure(how, process.log)
+                    if self._n_jobs > 1:
+                        state = f"failed, {how}" if directory in failures else "done"
+                        left = f"{len(running)} running, {len(waiting)} waiting"
+                        print(f"{titles[directory]}: {state} ({left})", flush=True)
+                time.sleep(0.05)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        if asked:
+            where = f" in {', '.join(interrupted)}" if interrupted else ""
+            print(f"stopped by {asked[0].name}{where}; the same command goes on", file=sys.stderr)
+            raise SystemExit(128 + asked[0])
+        return failures
 
 
-def run(command: Sequence[str]) -> tuple[int, signal.Signals | None]:
-    """Runs a job, and waits for it even where the sweep is asked to end: the job is then asked too. (Of a Ctrl-C the
-    terminal tells both, and the job must hear of it once.)
+class JobProcess:
+    """A job that runs. Alone it has the terminal, and what it says on standard error goes to its log too; of several,
+    each has its log only, and its share of the CPUs.
 
     Args:
         command: of the job.
+        directory: of its run.
+        n_jobs: the most jobs that run at once.
 
-    Returns:
-        its exit status, negative for the signal that killed it; the signal by which the sweep was asked to end.
+    Attributes:
+        log: what it says.
     """
-    asked: list[signal.Signals] = []
-    job = subprocess.Popen(command)
 
-    def ask(signum: int, frame: object) -> None:
-        asked.append(signal.Signals(signum))
-        if signum != signal.SIGINT:
-            job.send_signal(signum)
+    def __init__(self, command: Sequence[str], directory: Path, n_jobs: int) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.log = directory / "terminal.log"
+        self._tee: subprocess.Popen[bytes] | None = None
+        if n_jobs > 1:
+            share = {"OMP_NUM_THREADS": str(max(1, cpus() // n_jobs)), **os.environ}
+            with open(self.log, "ab") as log:
+                self._job = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=share)
+            return
+        # in a session of its own, for it has to outlive the signals that end the job
+        tee = ["tee", "-a", str(self.log)]
+        self._tee = subprocess.Popen(tee, stdin=subprocess.PIPE, stdout=sys.stderr.fileno(), start_new_session=True)
+        assert self._tee.stdin is not None
+        with self._tee.stdin as errors:
+            self._job = subprocess.Popen(command, stderr=errors)
 
-    before = {signum: signal.signal(signum, ask) for signum in STOPS}
-    try:
-        status = job.wait()
-    finally:
-        for signum, handler in before.items():
-            signal.signal(signum, handler)
-    return status, asked[0] if asked else None
+    def poll(self) -> int | None:
+        """Its exit status, negative for the signal that killed it; None while it runs."""
+        status = self._job.poll()
+        if status is not None and self._tee is not None:
+            with suppress(subprocess.TimeoutExpired):  # something that the job has left behind may hold it
+                self._tee.wait(5)
+        return status
+
+    def send_signal(self, signum: int) -> None:
+        """Tells it."""
+        self._job.send_signal(signum)
+
+
+def cpus() -> int:
+    """How many CPUs this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -2,19 +2,24 @@
 
 import hashlib
 import json
+import os
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hydra.core.config_loader import ConfigLoader
-from hydra.core.utils import JobReturn
+from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import DictConfig, OmegaConf
 
 from triptych.config import ConfigError
+from triptych.redaction import Redactor
 
 UNCOUNTED = ("hydra", "run_dir", "logger")
 """Parts of the configuration that do not make a job another job."""
+LAST_LINES = 10
+"""So many lines of the log of a failed job are shown."""
 
 
 class SweepFailed(ConfigError):
@@ -36,15 +41,35 @@ class Job:
     Attributes:
         overrides: of the command line, without run_dir.
         directory: of the run.
+        config: as the sweep composes it.
     """
 
     overrides: list[str]
     directory: Path
+    config: DictConfig = field(repr=False)
 
     @property
     def is_done(self) -> bool:
         """Whether there is nothing left to do."""
         return (self.directory / "summary.json").exists()
+
+    @property
+    def arguments(self) -> list[str]:
+        """Of ``triptych train``."""
+        return [*self.overrides, f"run_dir={self.directory}"]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How a job failed.
+
+    Attributes:
+        how: in a few words.
+        log: the file whose last lines may say why.
+    """
+
+    how: str
+    log: Path
 
 
 def jobs_of(loader: ConfigLoader, sweep: DictConfig, overrides: Sequence[Sequence[str]]) -> list[Job]:
@@ -55,11 +80,18 @@ def jobs_of(loader: ConfigLoader, sweep: DictConfig, overrides: Sequence[Sequenc
         loader: composes the configuration of each.
         sweep: the configuration of the sweep.
         overrides: of each job.
+
+    Raises:
+        ConfigError: there are no jobs.
     """
     jobs = []
     for own in map(list, overrides):
-        directory = job_directory(loader.load_sweep_config(sweep, own), own)
-        jobs.append(Job([override for override in own if not override.startswith("run_dir=")], directory))
+        config = loader.load_sweep_config(sweep, own)
+        others = [override for override in own if not override.startswith("run_dir=")]
+        jobs.append(Job(others, job_directory(config, own), config))
+    if not jobs:
+        given = " ".join(sweep.hydra.overrides.task)
+        raise ConfigError(f"{given}: a sweep without jobs; expected each key to have a value, and each glob to match")
     return jobs
 
 
@@ -79,3 +111,63 @@ def job_directory(config: DictConfig, overrides: Sequence[str]) -> Path:
     counted = {key: value for key, value in content.items() if key not in UNCOUNTED}
     digest = hashlib.sha256(json.dumps(counted, sort_keys=True).encode()).hexdigest()
     return Path(parent) / f"{re.sub('[^A-Za-z0-9._-]', '.', experiment)}-{digest[:8]}"
+
+
+def train_command(sweep: DictConfig) -> list[str]:
+    """The command of each job, without its arguments. Jobs import from where this process does, no more.
+
+    Args:
+        sweep: the configuration of the sweep.
+    """
+    flags = [] if os.getcwd() in sys.path else ["-P"]
+    sources = sweep.hydra.runtime.config_sources
+    folders = [f"--config-dir={source.path}" for source in sources if source.provider == "command-line"]
+    return [sys.executable, *flags, "-m", "triptych", "train", *folders]
+
+
+def redact_notes(sweep: DictConfig) -> Redactor:
+    """Takes the secrets out of the file in which Hydra has noted the sweep.
+
+    Args:
+        sweep: the configuration of the sweep.
+
+    Returns:
+        What takes them out of other texts.
+    """
+    whole = OmegaConf.to_container(sweep)
+    redact = Redactor(whole)
+    notes = Path(sweep.hydra.sweep.dir) / "multirun.yaml"
+    notes.write_text(OmegaConf.to_yaml(OmegaConf.create(redact(whole))))
+    return redact
+
+
+def collect(
+    jobs: Sequence[Job], failures: Mapping[Path, Failure], waiting: Sequence[Path], redact: Redactor
+) -> list[JobReturn]:
+    """What became of the jobs: of each its directory, or None while it is not done. The last lines of those that failed
+    are printed.
+
+    Args:
+        jobs: of the sweep.
+        failures: by the directory of the job.
+        waiting: directories of the jobs that are not done yet.
+        redact: takes secrets out.
+
+    Raises:
+        SweepFailed: jobs failed.
+    """
+    results, failed = [], []
+    for number, job in enumerate(jobs, 1):
+        value = None if job.directory in waiting else str(job.directory)
+        result = JobReturn(overrides=job.overrides, status=JobStatus.COMPLETED, _return_value=value)
+        if failure := failures.get(job.directory):
+            shown = redact(" ".join(job.overrides))
+            failed.append(f"{shown} ({failure.how}, {job.directory})")
+            result.status, result.return_value = JobStatus.FAILED, ConfigError(failed[-1])
+            lines = failure.log.read_text(errors="replace").splitlines() if failure.log.exists() else []
+            tail = "".join(f"\n  {redact(line)}" for line in lines[-LAST_LINES:])
+            print(f"job {number} of {len(jobs)} failed, {failure.log}:{tail}", file=sys.stderr)
+        results.append(result)
+    if failed:
+        raise SweepFailed(f"{len(failed)} of {len(jobs)} jobs failed: " + "; ".join(failed), results)
+    return results

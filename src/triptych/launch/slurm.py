@@ -1,0 +1,398 @@
+"""A sweep on a cluster: one SLURM array, in which each job of the sweep is a task."""
+
+import json
+import os
+import re
+import secrets
+import shlex
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from filelock import FileLock
+from hydra.core.utils import JobReturn
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, ListConfig
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from triptych.config import ConfigError, RunError, check_type
+from triptych.durable import write_text
+from triptych.launch.sweep import Failure, Job, collect, jobs_of, redact_notes, train_command
+
+ENDED = (
+    "BOOT_FAIL",
+    "CANCELLED",
+    "COMPLETED",
+    "DEADLINE",
+    "FAILED",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "PREEMPTED",
+    "REVOKED",
+    "TIMEOUT",
+)
+"""The states in which a task will not run any more."""
+AT_WORK = ("RUNNING", "COMPLETING", "STAGE_OUT", "STOPPED", "SUSPENDED")
+"""The states in which it has begun; in all others it waits."""
+SETTLE_S = 60.0
+"""Seconds until the files of a node are seen here: so long may a shared file system keep what it knew."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """The place of a job in an array. Its name is drawn before the array is submitted, and noted in the run directory:
+    so the array is found again even if this process dies while it submits.
+
+    Attributes:
+        array: name of the array.
+        index: in the array.
+        log: what the task prints.
+    """
+
+    array: str
+    index: int
+    log: Path
+
+    @classmethod
+    def noted_in(cls, directory: Path) -> "Task | None":
+        """The task to which a run was given last."""
+        note = directory / "slurm.json"
+        if not note.exists():
+            return None
+        content = json.loads(note.read_text())
+        return cls(content["array"], content["index"], Path(content["log"]))
+
+    def note_in(self, directory: Path) -> None:
+        """Writes it down."""
+        directory.mkdir(parents=True, exist_ok=True)
+        write_text(
+            directory / "slurm.json", json.dumps({"array": self.array, "index": self.index, "log": str(self.log)})
+        )
+
+
+@dataclass(frozen=True)
+class State:
+    """What the scheduler says of a task.
+
+    Attributes:
+        job: number of the array.
+        name: one of SLURM's states.
+        reason: why it waits.
+    """
+
+    job: str
+    name: str
+    reason: str
+
+
+class SlurmLauncher(Launcher):
+    """Submits the jobs that are not done as one array, and waits for them or not. The array needs this process no more
+    once it is submitted: the same command finds it again.
+
+    Args:
+        partition: of the cluster; None: its default, also for the next two.
+        account: that pays.
+        qos: quality of service.
+        nodes: of each job.
+        tasks_per_node: processes on each node that train together.
+        cpus_per_task: CPUs of each process.
+        gpus_per_node: GPUs of each node; None: none are asked for.
+        mem_gb: memory of each node, in GiB; None: the cluster's default.
+        timeout_min: time limit of each job, in minutes; None: that of the partition.
+        signal_delay_s: seconds before the time limit at which a job saves a checkpoint and goes back into the queue.
+        array_parallelism: the most jobs of the array that run at once.
+        setup: lines of shell that each job runs before the training.
+        additional_parameters: more options of sbatch, by their long names; null for those without a value.
+        wait: whether to wait for the end of all jobs.
+        poll_s: seconds between two looks at the queue.
+
+    Raises:
+        ConfigError: a value that does not fit.
+    """
+
+    def __init__(
+        self,
+        *,
+        partition: str | None,
+        account: str | None,
+        qos: str | None,
+        nodes: int,
+        tasks_per_node: int,
+        cpus_per_task: int,
+        gpus_per_node: int | None,
+        mem_gb: int | None,
+        timeout_min: int | None,
+        signal_delay_s: int,
+        array_parallelism: int,
+        setup: list[str],
+        additional_parameters: dict[str, Any],
+        wait: bool,
+        poll_s: float,
+    ) -> None:
+        given = dict(locals())
+        for name, hint in get_type_hints(SlurmLauncher.__init__).items():
+            if name != "return":
+                check_type(f"hydra.launcher.{name}", given[name], hint)
+                if hint in (int, int | None, float) and given[name] is not None and given[name] <= 0:
+                    raise ConfigError(f"hydra.launcher.{name}={given[name]}: expected more than 0")
+        self.nodes, self.tasks_per_node, self.cpus_per_task = nodes, tasks_per_node, cpus_per_task
+        self.gpus_per_node, self.array_parallelism = gpus_per_node, array_parallelism
+        self.setup_lines, self.wait, self.poll_s = setup, wait, poll_s
+        self.options = {
+            "partition": partition,
+            "account": account,
+            "qos": qos,
+            "nodes": nodes,
+            "ntasks-per-node": tasks_per_node,
+            "cpus-per-task": cpus_per_task,
+            "gpus-per-node": gpus_per_node,
+            "mem": None if mem_gb is None else f"{mem_gb}G",
+            "time": timeout_min,
+            "signal": f"USR1@{signal_delay_s}",  # without B: the processes get it, not the script
+        }
+        self.options = {name: value for name, value in self.options.items() if value is not None}
+        own = {*self.options, "job-name", "array", "output", "error", "open-mode", "requeue", "no-requeue", "wrap"}
+        for name, value in additional_parameters.items():
+            if name in own:
+                raise ConfigError(f"hydra.launcher.additional_parameters.{name}: set by the launcher itself")
+            self.options[name] = value
+        for name, value in self.options.items():  # each is a line of the script, and must stay one
+            if not re.fullmatch(r"[a-z][a-z-]*", name) or re.search(r"[\s'\"\\#]", "" if value is None else str(value)):
+                raise ConfigError(f"hydra.launcher: --{name}={value} is no option of sbatch without blanks and quotes")
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        """Called by Hydra."""
+        self._context, self._config = hydra_context, config
+
+    def script(self, jobs: Sequence[Job], array: str, folder: Path, command: Sequence[str]) -> str:
+        """The batch script of an array: options, a line for each run, and one command.
+
+        Args:
+            jobs: its runs.
+            array: its name.
+            folder: where the logs go.
+            command: ``triptych train``, as ``train_command`` makes it.
+        """
+        fixed = {
+            "job-name": array,
+            "array": f"0-{len(jobs) - 1}%{self.array_parallelism}",
+            "output": shlex.quote(f"{folder}/%x_%a.log"),
+            "open-mode": "append",  # a job that goes on after a requeue adds to its log
+            "requeue": None,
+        }
+        options = {**fixed, **self.options}.items()
+        runs = [f"  {index}) run=({shlex.join(job.arguments)}) ;;" for index, job in enumerate(jobs)]
+        addresses = '"$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"'
+        steps = f"srun --kill-on-bad-exit=1 --cpus-per-task={self.cpus_per_task}"  # which srun does not inherit
+        lines = [
+            "#!/bin/bash",
+            *(f"#SBATCH --{name}" + ("" if value is None else f"={value}") for name, value in options),
+            "",
+            "case $SLURM_ARRAY_TASK_ID in",
+            *runs,
+            "esac",
+            *self.setup_lines,
+            *([f"export MASTER_ADDR=${{MASTER_ADDR:-{addresses}}}"] if self.nodes > 1 else []),
+            f'{steps} {shlex.join(command)} "${{run[@]}}"',
+        ]
+        return "\n".join(lines) + "\n"
+
+    def check_layout(self, trainer: DictConfig) -> None:
+        """Compares the processes that a training wants with those that are asked for.
+
+        Args:
+            trainer: that part of the configuration of a job.
+
+        Raises:
+            ConfigError: they are not as many.
+        """
+        if trainer.num_nodes != self.nodes:
+            raise ConfigError(f"trainer.num_nodes={trainer.num_nodes}, but hydra.launcher.nodes={self.nodes}")
+        devices = trainer.devices
+        if isinstance(devices, ListConfig):
+            count = len(devices)
+        elif str(devices) in ("auto", "-1"):
+            count = self.gpus_per_node or self.tasks_per_node
+        else:
+            count = int(devices) if str(devices).isdecimal() else len(str(devices).split(","))
+        # A single process starts the others of its node by itself.
+        if self.nodes * self.tasks_per_node > 1 and count != self.tasks_per_node:
+            raise ConfigError(f"trainer.devices={devices}, but hydra.launcher.tasks_per_node={self.tasks_per_node}")
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        """Submits what is neither done nor in the queue; the one error at the end names the jobs that failed.
+
+        Args:
+            job_overrides: the overrides of each job.
+            initial_job_idx: number of the first.
+
+        Returns:
+            For each job its directory as the value; None for one that is not done, where nobody waits.
+
+        Raises:
+            ConfigError: the processes of a training do not fit those of the job.
+            RunError: the scheduler does not answer, or refuses the array.
+            SweepFailed: jobs failed.
+            SystemExit: Ctrl-C; the array goes on.
+        """
+        jobs = jobs_of(self._context.config_loader, self._config, job_overrides)
+        redact = redact_notes(self._config)
+        for job in jobs:
+            self.check_layout(job.config.trainer)
+            if redact(shlex.join(job.arguments)) != shlex.join(job.arguments):
+                raise ConfigError(f"{redact(' '.join(job.overrides))}: a secret, which would stand in the batch script")
+        tasks = self.submit(jobs)
+        states = queue(tasks.values())
+        for number, job in enumerate(jobs, 1):
+            if job.is_done:
+                what = f"done already, see {job.directory}"
+            else:
+                task = tasks[job.directory]
+                state = states.get((task.array, task.index))
+                what = (
+                    "submitted" if state is None else f"job {state.job}_{task.index} is {state.name}, {job.directory}"
+                )
+            print(f"job {number} of {len(jobs)}: {redact(' '.join(job.overrides))}: {what}", flush=True)
+        arrays = " ".join(sorted({state.job for state in states.values()}))
+        again = f"the same command shows how they are and collects the results; scancel {arrays} ends them"
+        waiting = [job.directory for job in jobs if not job.is_done]
+        if waiting and not self.wait:
+            print(f"{len(waiting)} of {len(jobs)} jobs are in the queue; {again}", flush=True)
+            return collect(jobs, {}, waiting, redact)
+        try:
+            failures = watch(jobs, tasks, self.poll_s)
+        except KeyboardInterrupt:
+            print(f"the jobs go on; {again}", file=sys.stderr)
+            raise SystemExit(130) from None
+        return collect(jobs, failures, [], redact)
+
+    def submit(self, jobs: Sequence[Job]) -> dict[Path, Task]:
+        """Submits what is neither done nor in the queue. Of two commands at once, the second finds what the first has
+        submitted.
+
+        Args:
+            jobs: of the sweep.
+
+        Returns:
+            The task of each job that is not done, by the directory of the job.
+
+        Raises:
+            RunError: the scheduler does not answer, or refuses the array.
+        """
+        with ExitStack() as locks:
+            for parent in sorted({job.directory.parent for job in jobs}):
+                parent.mkdir(parents=True, exist_ok=True)
+                locks.enter_context(FileLock(parent / ".slurm.lock"))
+            open_jobs = {job.directory: job for job in jobs if not job.is_done}
+            noted = {directory: Task.noted_in(directory) for directory in open_jobs}
+            states = queue([task for task in noted.values() if task])
+            tasks = {
+                directory: task
+                for directory, task in noted.items()
+                if task and (state := states.get((task.array, task.index))) and state.name not in ENDED
+            }
+            new = [job for directory, job in open_jobs.items() if directory not in tasks]
+            if new:
+                folder = Path(self._config.hydra.sweep.dir) / "slurm"
+                folder.mkdir(parents=True, exist_ok=True)
+                array = f"triptych-{secrets.token_hex(4)}"
+                script = folder / f"{array}.sbatch"
+                script.write_text(self.script(new, array, folder, train_command(self._config)))
+                for index, job in enumerate(new):
+                    tasks[job.directory] = Task(array, index, folder / f"{array}_{index}.log")
+                    tasks[job.directory].note_in(job.directory)
+                ask("sbatch", str(script))
+        return tasks
+
+
+def ask(*command: str) -> str:
+    """What a command of SLURM prints. What a job in which this process may run has told it is not told to it.
+
+    Raises:
+        RunError: there is no such command, or it fails.
+    """
+    inside = "SLURM_JOB_ID" in os.environ
+    own = {k: v for k, v in os.environ.items() if not (inside and k.startswith("SLURM_")) or k == "SLURM_CONF"}
+    try:
+        return subprocess.run(command, env=own, capture_output=True, text=True, check=True).stdout
+    except OSError as error:
+        raise RunError(f"{command[0]}: {error.strerror}; hydra/launcher=slurm needs SLURM's commands") from None
+    except subprocess.CalledProcessError as error:
+        raise RunError(f"{command[0]}: {' '.join(error.stderr.split())}") from None
+
+
+def queue(tasks: Iterable[Task]) -> dict[tuple[str, int], State]:
+    """What the scheduler says of tasks, by array and index; those that have ended are forgotten after some minutes.
+
+    Args:
+        tasks: of any arrays.
+
+    Raises:
+        RunError: it does not answer.
+    """
+    names = ",".join(sorted({task.array for task in tasks}))
+    if not names:
+        return {}
+    fields = ("--noheader", "--array", "--states=all", "--format=%j|%K|%F|%T|%r")
+    # asked for one user, it looks at that user's jobs only
+    lines = ask("squeue", f"--user={os.getuid()}", f"--name={names}", *fields).splitlines()
+    parts = [line.split("|", 4) for line in lines]
+    return {(array, int(index)): State(job, name, reason) for array, index, job, name, reason in parts}
+
+
+def watch(jobs: Sequence[Job], tasks: Mapping[Path, Task], poll_s: float) -> dict[Path, Failure]:
+    """Waits until every job is done or has failed, and shows how many are.
+
+    Args:
+        jobs: of the sweep.
+        tasks: of those that were not done, by directory.
+        poll_s: seconds between two looks.
+
+    Returns:
+        The failures, by the directory of the job.
+    """
+    first_seen: dict[Path, float] = {}
+    shown = ""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, disable=not sys.stdout.isatty()) as progress:
+        bar = progress.add_task("", total=len(jobs))
+        while True:
+            try:
+                states = queue(tasks.values())
+            except RunError as error:
+                progress.console.print(f"{error}; asking again", highlight=False)
+                time.sleep(poll_s)
+                continue
+            counts: Counter[str] = Counter()
+            failures: dict[Path, Failure] = {}
+            for job in jobs:
+                if job.is_done:
+                    counts["done"] += 1
+                    continue
+                task = tasks[job.directory]
+                state = states.get((task.array, task.index))
+                if state is not None and state.name not in ENDED:
+                    counts["running" if state.name in AT_WORK else f"pending ({state.reason})"] += 1
+                    continue
+                end = "not in the queue" if state is None else f"{state.name} as {state.job}_{task.index}"
+                since = first_seen.setdefault(job.directory, time.monotonic())
+                if (state is None or state.name == "COMPLETED") and time.monotonic() - since < SETTLE_S:
+                    counts["ending"] += 1
+                    continue
+                counts["failed"] += 1
+                failures[job.directory] = Failure(end, task.log)
+            line = ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
+            progress.update(bar, description=line, completed=counts["done"] + counts["failed"])
+            if progress.disable and line != shown:
+                print(line, flush=True)
+            shown = line
+            if counts["done"] + counts["failed"] == len(jobs):
+                return failures
+            time.sleep(poll_s)
