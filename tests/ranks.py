@@ -4,6 +4,7 @@ job, {"overrides": [...], "ranks": N, "log": FILE}, whose ranks are forked from 
 import json
 import os
 import sys
+import traceback
 
 from lightning.fabric.plugins.environments.lightning import find_free_network_port
 
@@ -27,6 +28,8 @@ def run(overrides: list[str], ranks: int, log: str) -> list[int]:
             status = 1
             try:
                 status = main()
+            except Exception:
+                traceback.print_exc()
             finally:
                 sys.stdout.flush()
                 sys.stderr.flush()

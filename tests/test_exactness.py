@@ -48,8 +48,14 @@ class Run:
     def __init__(self, folder: Path, ranks: int) -> None:
         self.directory = folder / "run"
         self.losses = sum(self._seen(folder, "losses", rank) for rank in range(ranks)) / ranks
-        self.gradient: dict[str, Tensor] = self._seen(folder, "gradient", 0)
+        self.folder = folder
         self.summary: dict[str, Any] = json.loads((self.directory / "summary.json").read_text())
+
+    @property
+    def gradient(self) -> dict[str, Tensor]:
+        """Of the first update."""
+        gradient: dict[str, Tensor] = self._seen(self.folder, "gradient", 0)
+        return gradient
 
     def _seen(self, folder: Path, what: str, rank: int) -> Any:
         return torch.load(folder / f"{what}-{rank}.pt", weights_only=True)

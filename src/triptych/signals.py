@@ -65,6 +65,12 @@ def is_rank_0() -> bool:
     return os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0"
 
 
+def is_one_of_several() -> bool:
+    """Whether srun, torchrun or the parent has started others that train together with this process."""
+    ranks = int(os.environ.get("WORLD_SIZE", "1")) if "LOCAL_RANK" in os.environ else 1
+    return max(ranks, int(os.environ.get("SLURM_STEP_NUM_TASKS", "1"))) > 1
+
+
 def job_of_slurm() -> str | None:
     """The SLURM job that this process belongs to; None: none."""
     if "SLURM_ARRAY_JOB_ID" in os.environ:  # one task of an array has the array's own number as its SLURM_JOB_ID

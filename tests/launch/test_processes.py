@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from hydra import compose, initialize_config_module
 from hydra.core.config_store import ConfigStore
 
 from triptych.config import ConfigError, TrainConfig
-from triptych.launch.processes import FORWARDED, Place, check_place, find_place, run_processes
+from triptych.launch.processes import FORWARDED, Place, check_place, find_place, run_processes, tasks_per_node
 
 PRELUDE = """
 import os, signal, sys, time
@@ -173,8 +174,9 @@ def test_who_has_started_us(environment: dict[str, str], place: Place, monkeypat
 
 ALONE, SRUN, TORCHRUN = Place(None, 0, 1), Place("srun", 0, 4), Place("torchrun", 0, 4)
 STARTED = {
-    **{"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "4"},
+    **{"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"},
     **{"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0", "SLURM_NTASKS": "4"},
+    "SLURM_STEP_TASKS_PER_NODE": "4",
 }
 
 
@@ -186,10 +188,28 @@ STARTED = {
         (ALONE, ["trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2"], 2),
         (ALONE, ["trainer.devices=2", "run_dir=${now:%S}"], 2),
         (TORCHRUN, ["trainer.devices=2", "trainer.num_nodes=2"], 4),
+        (TORCHRUN, ["trainer.devices=4"], "trainer.devices=4 .* torchrun has started 2 on each machine"),
+        (TORCHRUN, ["trainer.num_nodes=4"], "trainer.devices=1 .* torchrun has started 2 on each machine"),
+        (TORCHRUN, ["trainer.devices=4", "trainer.num_nodes=2"], "torchrun has started 4 processes"),
         (SRUN, ["trainer.devices=4"], 4),
+        (SRUN, ["trainer.devices=2", "trainer.num_nodes=2"], "trainer.devices=2 .* srun has started 4 on each machine"),
         (ALONE, ["trainer.devices=3"], "batch.size=128 .* 3 processes; expected a multiple of 3"),
         (ALONE, ["trainer.devices=0"], "trainer.devices=0"),
-        (ALONE, ["trainer.devices=2", "trainer.strategy=ddp_spawn"], "trainer.strategy=ddp_spawn: .* expected ddp"),
+        (ALONE, ["trainer=ddp_cpu"], 2),
+        (ALONE, ["trainer=fsdp", "trainer.devices=2"], 2),
+        (ALONE, ["trainer.devices=auto"], 1),
+        *(
+            (ALONE, [f"trainer.devices={value}"], "trainer.devices=")
+            for value in ("'1,2'", "[1,2]", "-1", "two", "1.5")
+        ),
+        (ALONE, ["trainer.num_nodes=0"], "num_nodes"),
+        *(
+            (ALONE, ["trainer.devices=2", f"trainer.strategy={name}"], f"trainer.strategy={name}: expected auto, ddp")
+            for name in ("ddp_spawn", "ddp_fork", "fsdp", "single_device", "deepspeed")
+        ),
+        (ALONE, ["trainer=fsdp", "callbacks=[default,ema]"], "callbacks.ema: FSDP"),
+        (ALONE, ["trainer=fsdp", "trainer.precision=64-true"], "trainer.precision=64-true: FSDP"),
+        (ALONE, ["trainer=fsdp", "trainer.precision=16-mixed"], "trainer.precision=16-mixed: FSDP"),
         (ALONE, ["trainer.num_nodes=2"], "trainer.num_nodes=2: .* srun or torchrun"),
         (ALONE, ["trainer=ddp", "trainer.strategy.timeout=0"], "trainer.strategy.timeout=0"),
         (ALONE, ["trainer=ddp", "trainer.strategy.timeout=ten"], "trainer.strategy.timeout=ten: expected float"),
@@ -212,3 +232,25 @@ def test_how_many_train_together(
     else:
         with pytest.raises(ConfigError, match=answer):
             check_place(config, place)
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"), [("2", {2}), ("4(x2)", {4}), ("2(x3),1", {1, 2}), ("1,12,3(x2)", {1, 3, 12})]
+)
+def test_how_many_srun_has_started_on_a_machine(
+    counts: str, expected: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_STEP_TASKS_PER_NODE", counts)
+    assert tasks_per_node(SRUN) == expected
+    assert tasks_per_node(ALONE) == set()
+
+
+@pytest.mark.parametrize(
+    "environment", [{"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}, {"SLURM_STEP_NUM_TASKS": "2"}]
+)
+def test_a_sweep_that_several_processes_would_run_is_refused(environment: dict[str, str], tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "triptych", "train", "-m", "trainer=ddp_cpu", "seed=1,2", "run_dir=sweep"]
+    finished = subprocess.run(command, cwd=tmp_path, env={**os.environ, **environment}, capture_output=True, text=True)
+    assert finished.returncode == 1
+    assert finished.stderr.startswith("error: -m: srun or torchrun has started several processes")
+    assert not (tmp_path / "sweep").exists()

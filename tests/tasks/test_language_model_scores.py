@@ -127,7 +127,7 @@ def validate(task: LanguageModeling, items: list[Encoded], batch_size: int) -> d
 
 def sums(task: LanguageModeling, items: list[Encoded], batch_size: int = 64) -> dict[str, float]:
     """What the metrics add up, whatever the network says."""
-    metrics = task.make_metrics()
+    metrics = task.make_metrics("test")
     for batch in batches(items, batch_size):
         task.update_metrics(metrics, batch, torch.zeros(*batch.labels.shape, task.tokenizer.vocab_size))
     return {name: float(metric.compute()) for name, metric in metrics.items() if name != "token_accuracy"}

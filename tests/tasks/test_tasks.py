@@ -205,7 +205,7 @@ class Recorder(L.Callback):
     def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         assert isinstance(pl_module, Task)
         metrics: Any = pl_module.metrics["val"]
-        self.num_scored = int(metrics["loss"].weight)
+        self.num_scored = int(metrics["loss"].count)
 
 
 def fit(task: Task, data: Any, *, accumulate: int = 1, max_steps: int = 1, **options: Any) -> Recorder:

@@ -20,10 +20,11 @@ from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
+from lightning.pytorch.callbacks import WeightAveraging
 from omegaconf import DictConfig, OmegaConf
 
-from triptych.config import ConfigError, build
+from triptych.config import ConfigError, build, target_of
+from triptych.training import DDP, FSDP
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 AGREED = tuple(128 + number for number in FORWARDED)
@@ -87,12 +88,11 @@ def check_place(config: DictConfig, place: Place) -> int:
         ConfigError: not as many as were started, devices that are not there, or a run directory that is not the same
             for all.
     """
+    check_strategy(config)
     try:
         trainer: L.Trainer = build(config, "trainer", {"logger": False, "plugins": [place.environment()]})
-    except MisconfigurationException as error:
+    except (MisconfigurationException, TypeError) as error:
         raise ConfigError(f"trainer.devices={config.trainer.devices}: {' '.join(str(error).split())}") from None
-    if isinstance(trainer.strategy.launcher, _MultiProcessingLauncher):
-        raise ConfigError(f"trainer.strategy={config.trainer.strategy}: Lightning starts none here; expected ddp")
     world_size = trainer.num_devices * trainer.num_nodes
     if place.starter is None and trainer.num_nodes > 1:
         raise ConfigError(f"trainer.num_nodes={trainer.num_nodes}: on several machines, start with srun or torchrun")
@@ -100,6 +100,11 @@ def check_place(config: DictConfig, place: Place) -> int:
         raise ConfigError(
             f"trainer.devices={config.trainer.devices} on trainer.num_nodes={trainer.num_nodes}, "
             f"but {place.starter} has started {place.world_size} processes"
+        )
+    if (tasks := tasks_per_node(place)) and tasks != {trainer.num_devices}:
+        raise ConfigError(
+            f"trainer.devices={config.trainer.devices} on trainer.num_nodes={trainer.num_nodes}, "
+            f"but {place.starter} has started {' or '.join(map(str, sorted(tasks)))} on each machine"
         )
     if place.starter is not None and depends_on_clock(config):
         raise ConfigError(f"run_dir: each process that {place.starter} starts reads its own clock; give run_dir=...")
@@ -110,6 +115,36 @@ def check_place(config: DictConfig, place: Place) -> int:
             f"{config.trainer.accumulate_grad_batches} and {world_size} processes; expected a multiple of {parts}"
         )
     return world_size
+
+
+def check_strategy(config: DictConfig) -> None:
+    """Refuses what trains in another way than is tested here, or in fewer processes than it says.
+
+    Raises:
+        ConfigError: another strategy than auto, ddp and fsdp, or what FSDP cannot carry.
+    """
+    strategy = config.trainer.strategy
+    target = None if isinstance(strategy, str) else target_of(config, "trainer.strategy")
+    if strategy not in ("auto", "ddp") if target is None else not issubclass(target, DDP | FSDP):
+        name = strategy if target is None else target.__name__
+        raise ConfigError(f"trainer.strategy={name}: expected auto, ddp, or the groups trainer=ddp or trainer=fsdp")
+    if target is None or not issubclass(target, FSDP):
+        return
+    for name in config.callbacks:
+        if issubclass(target_of(config, f"callbacks.{name}"), WeightAveraging):
+            raise ConfigError(
+                f"callbacks.{name}: FSDP keeps no moving average of the weights; leave it out, or use ddp"
+            )
+    if str(config.trainer.precision) in ("16", "16-mixed", "64", "64-true"):
+        raise ConfigError(f"trainer.precision={config.trainer.precision}: FSDP has 32-true, bf16-mixed and bf16-true")
+
+
+def tasks_per_node(place: Place) -> set[int]:
+    """How many processes srun or torchrun has started on a machine; more than one number: not the same on all."""
+    if place.starter == "torchrun":
+        return {int(os.environ["LOCAL_WORLD_SIZE"])}
+    counts = os.environ.get("SLURM_STEP_TASKS_PER_NODE", "") if place.starter == "srun" else ""
+    return {int(count.partition("(")[0]) for count in counts.split(",") if count}  # such as 2(x3),1
 
 
 def depends_on_clock(config: DictConfig) -> bool:

@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from triptych.config import ConfigError
 from triptych.redaction import Redactor
+from triptych.signals import is_one_of_several
 
 UNCOUNTED = ("hydra", "run_dir", "logger")
 """Parts of the configuration that do not make a job another job."""
@@ -82,8 +83,13 @@ def jobs_of(loader: ConfigLoader, sweep: DictConfig, overrides: Sequence[Sequenc
         overrides: of each job.
 
     Raises:
-        ConfigError: there are no jobs.
+        ConfigError: there are no jobs, or several processes would each run all of them.
     """
+    if is_one_of_several():
+        raise ConfigError(
+            "-m: srun or torchrun has started several processes, and each would run the whole sweep; start it once, "
+            "without them: each job starts its own processes"
+        )
     jobs = []
     for own in map(list, overrides):
         config = loader.load_sweep_config(sweep, own)

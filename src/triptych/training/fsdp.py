@@ -38,6 +38,11 @@ class FSDP(ModelParallelStrategy):
         super().__init__(tensor_parallel_size=1, save_distributed_checkpoint=False, timeout=timedelta(seconds=timeout))
 
     @property
+    def restore_checkpoint_after_setup(self) -> bool:
+        """False: the weights are taken before they are sharded, and the callbacks know of it from the beginning."""
+        return False
+
+    @property
     def lightning_restore_optimizer(self) -> bool:
         """True: ``load_optimizer_state_dict`` does it."""
         return True
