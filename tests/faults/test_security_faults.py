@@ -367,6 +367,8 @@ FILES: dict[str, tuple[str, bool]] = {
     "within the launcher": (f"hydra: {{mode: MULTIRUN, launcher: {{x: {EVIL}}}}}", True),
     "within the sweeper": (f"hydra: {{mode: MULTIRUN, sweeper: {{params: {{x: {EVIL}}}}}}}", True),
     "the launcher": (f"hydra: {{mode: MULTIRUN, launcher: {EVIL}}}", False),
+    "the launcher's shell": ("hydra: {mode: MULTIRUN, launcher: {setup: [mkdir executed]}}", False),
+    "the launcher's options": ("hydra: {mode: MULTIRUN, launcher: {additional_parameters: {chdir: x}}}", False),
     "the environment": (
         "hydra: {job: {env_set: {TRIPTYCH_ALLOW: logging}}}\n"
         "callbacks: {x: {_target_: logging.FileHandler, filename: executed}}",

@@ -25,6 +25,8 @@ def explain(error: BaseException, command: str, arguments: Sequence[str]) -> str
     """
     if isinstance(error, ConfigError | RunError):
         return str(error)
+    if isinstance(error.__cause__, ConfigError):  # of what Hydra builds
+        return str(error.__cause__)
     if isinstance(error, FileExistsError | NotADirectoryError | PermissionError):
         return f"{error.filename}: {error.strerror}"
     if not isinstance(error, HydraException | OmegaConfBaseException):
@@ -65,7 +67,7 @@ def nearest_key(key: str, command: str, arguments: Sequence[str]) -> str:
     """What the user may have meant: the key of that name in another place, a similar name, or the keys beside it."""
     with initialize_config_module("triptych.conf", version_base="1.3"):
         try:
-            config = compose(command, overrides=choices_in(arguments))
+            config = compose(command, overrides=choices_in(arguments), return_hydra_config=key.startswith("hydra."))
         except (HydraException, OmegaConfBaseException):  # the mistake is in a file that they choose
             config = compose(command)
     keys = [other for other in all_keys(config) if other != key]

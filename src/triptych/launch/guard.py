@@ -4,7 +4,9 @@
 before our code is called. It has a list of what it refuses, which cannot be complete: ``torch.load`` is not on it.
 """
 
+import os
 import re
+from collections.abc import Sequence
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.types import RunMode
@@ -40,14 +42,18 @@ class GuardedLoader(ConfigLoaderImpl):
     ) -> DictConfig:
         """Called by Hydra."""
         config = super().load_configuration(config_name, overrides, run_mode, from_shell, validate_sweep_overrides)
-        check_hydra(config)
+        check_hydra(config, overrides)
         return config
 
 
-def check_hydra(config: DictConfig) -> None:
+def check_hydra(config: DictConfig, overrides: Sequence[str]) -> None:
     """Refuses a configuration by which Hydra would build what is not allowed, or change the environment.
 
     The nodes are looked at as they are written: what an interpolation leads to may change until Hydra uses it.
+
+    Args:
+        config: with Hydra's part.
+        overrides: of the command line.
 
     Raises:
         ConfigError: such a configuration.
@@ -61,6 +67,27 @@ def check_hydra(config: DictConfig) -> None:
         raise ConfigError("hydra.job.env_set: not allowed; set variables in the environment of the command")
     for name in BUILT:
         check_node(f"hydra.{name}", hydra.get(name))
+    if isinstance(hydra.get("launcher"), dict):
+        check_shell(hydra["launcher"], overrides)
+
+
+def check_shell(launcher: dict[str, object], overrides: Sequence[str]) -> None:
+    """Refuses what a launcher would hand to the shell of a cluster, unless the command line itself says it.
+
+    Raises:
+        ConfigError: it stands in a file, and TRIPTYCH_ALLOW does not name hydra.launcher.
+    """
+    said = {override.partition("=")[0].lstrip("+") for override in overrides}
+    options = launcher.get("additional_parameters") or {}
+    keys = [f"additional_parameters.{name}" for name in options] if isinstance(options, dict) else []
+    keys += ["setup"] if launcher.get("setup") else []
+    allowed = [entry.strip(" .") for entry in os.environ.get("TRIPTYCH_ALLOW", "").split(",")]
+    for key in keys:
+        if f"hydra.launcher.{key}" not in said and "hydra.launcher" not in allowed:
+            raise ConfigError(
+                f"hydra.launcher.{key}: not allowed in a file, for it goes to a shell; say it on the command line, or "
+                "set TRIPTYCH_ALLOW=hydra.launcher in the environment"
+            )
 
 
 def check_node(key: str, node: object) -> None:
@@ -80,6 +107,7 @@ def check_node(key: str, node: object) -> None:
             check_node(f"{key}.{i}", value)
     elif isinstance(node, str):
         is_file = re.fullmatch(r"\$\{hydra\.runtime\.output_dir\}/([^${}]|\$\{hydra\.\w+\.\w+\})*", node)
+        is_file = is_file or node in ("${hydra.sweep.dir}/.submitit/%j", "${hydra.job.name}")  # as submitit has it
         if "${" in node and not is_file:
             raise ConfigError(f"{key}={node}: not allowed; expected a value, or ${{hydra.runtime.output_dir}}/FILE")
         if "://" in node and node not in ("ext://sys.stdout", "ext://sys.stderr"):
