@@ -204,10 +204,15 @@ def task_function(command: str, failures: list[Exception]) -> "Callable[[DictCon
     """
 
     def run(config: "DictConfig") -> None:
+        from hydra.core.hydra_config import HydraConfig
         from omegaconf import OmegaConf
 
-        from triptych.launch import locked
+        from triptych.launch import locked, run_directory
 
+        # A launcher that is not ours (submitit's, Hydra's) calls this function itself, perhaps in another process.
+        is_called_by_launcher = command == "train" and not OmegaConf.is_missing(HydraConfig.get().job, "num")
+        if is_called_by_launcher:
+            config.run_dir = str(run_directory(config))
         if command != "train" and OmegaConf.is_missing(config, "checkpoint"):
             failures.append(ConfigError("checkpoint is missing: give checkpoint=RUN, a run directory or a file"))
             return
@@ -218,6 +223,8 @@ def task_function(command: str, failures: list[Exception]) -> "Callable[[DictCon
                     catch(signal.SIGUSR1)  # a scheduler's warning may come before the training begins
                 work(config)
         except Exception as error:
+            if is_called_by_launcher:  # which brings the error home; it cannot bring this list
+                raise RunError(str(error)) if isinstance(error, Interruption) else error from None
             failures.append(error)
 
     def work(config: "DictConfig") -> None:

@@ -76,6 +76,11 @@ def train(config: DictConfig) -> None:
         world_size = check_place(config, place)
     run_dir.mkdir(parents=True, exist_ok=True)
     if place.starter is None and world_size > 1:
+        if not OmegaConf.is_missing(HydraConfig.get().job, "num"):  # the command of this process is not ours
+            raise ConfigError(
+                f"trainer.devices={config.trainer.devices}: this launcher starts one process; expected hydra/launcher="
+                "local, joblib or slurm, or as many tasks_per_node"
+            )
         same = [f"run_dir={run_dir}"] if depends_on_clock(config) else []
         command = [sys.executable, "-m", "triptych", "train", *sys.argv[1:], *same]
         raise SystemExit(run_processes(command, world_size, run_dir))

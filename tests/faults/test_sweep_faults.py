@@ -32,6 +32,8 @@ TINY = [
     "run_dir=sweep",
 ]
 
+POOL = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
+
 FAILING = """
 import os, signal, sys
 from lightning.pytorch import Callback
@@ -66,19 +68,20 @@ def start(cwd: Path, *overrides: str, flags: Sequence[str] = (), options: Sequen
 
 
 @pytest.mark.parametrize(
-    ("hows", "ends"),
+    ("hows", "ends", "launcher"),
     [
-        (["fine", "kill", "well", "good"], {"kill": "killed by SIGKILL"}),
-        (["exit", "exception"], {"exit": r"exit status \d+", "exception": "exit status 1"}),
+        (["fine", "kill", "well", "good"], {"kill": "killed by SIGKILL"}, []),
+        (["exit", "exception"], {"exit": r"exit status \d+", "exception": "exit status 1"}, []),
+        (["fine", "exception", "kill", "good"], {"exception": "exit status 1", "kill": "killed by SIGKILL"}, POOL),
     ],
-    ids=["one of four", "all"],
+    ids=["one of four", "all", "two at once"],
 )
-def test_fault_16_the_others_go_on(hows: list[str], ends: dict[str, str], tmp_path: Path) -> None:
+def test_fault_16_the_others_go_on(hows: list[str], ends: dict[str, str], launcher: list[str], tmp_path: Path) -> None:
     (tmp_path / "own" / "shape").mkdir(parents=True)
     (tmp_path / "own" / "shape" / "mine.yaml").write_text("d_ff: 16\n")
     fail = ["+callbacks.fail._target_=failing.Fail", f"+callbacks.fail.how={','.join(hows)}"]
-    process = start(tmp_path, "shape=mine", *fail, options=["--config-dir=own"])
-    _, stderr = process.communicate(timeout=300)
+    process = start(tmp_path, "shape=mine", *fail, *launcher, options=["--config-dir=own"])
+    stdout, stderr = process.communicate(timeout=300)
     assert process.returncode == 1
     answer = stderr.splitlines()[-1]
     assert answer.startswith(f"error: {len(ends)} of {len(hows)} jobs failed: ")
@@ -86,19 +89,28 @@ def test_fault_16_the_others_go_on(hows: list[str], ends: dict[str, str], tmp_pa
         named = re.search(rf"callbacks\.fail\.how={how} \(([^,]+), ", answer)
         assert (named is not None) == (how in ends)
         assert named is None or re.fullmatch(ends[how], named[1])
+        shown = re.search(rf"job {hows.index(how) + 1} of {len(hows)} failed, (\S+/terminal\.log):", stderr)
+        assert (shown is not None) == (how in ends)
+        assert how != "exception" or "\n  RuntimeError: on purpose\n" in stderr
+        assert shown is None or how != "exception" or "RuntimeError: on purpose" in (tmp_path / shown[1]).read_text()
+    if launcher:  # what the jobs say does not come between
+        assert len(stdout.splitlines()) == 3 * len(hows)
+        running = [len(re.findall("\n  -> ", stdout[: m.start()])) for m in re.finditer(r"running, \d waiting", stdout)]
+        assert max(begun - ended for ended, begun in enumerate(running)) == 2
     results = [file.read_text() for file in tmp_path.glob("sweep/*/summary.json")]
     assert len(results) == len(hows) - len(ends)
     assert all(f"callbacks.fail.how={how}" in "".join(results) for how in hows if how not in ends)
 
 
+@pytest.mark.parametrize("launcher", [[], POOL], ids=["one", "two at once"])
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM], ids=lambda signum: signum.name)
-def test_fault_16_a_sweep_that_is_asked_to_end(signum: signal.Signals, tmp_path: Path) -> None:
-    """Its job is waited for, no other is started, and no process is left. What lies in the working directory is not
+def test_fault_16_a_sweep_that_is_asked_to_end(signum: signal.Signals, launcher: list[str], tmp_path: Path) -> None:
+    """What runs is waited for, no other is started, and no process is left. What lies in the working directory is not
     imported by the job where the sweep itself does not."""
     (tmp_path / "yaml.py").write_text("raise SystemExit(9)")
-    process = start(tmp_path, "seed=1,2", "trainer.max_steps=1000000", flags=["-P"])
+    process = start(tmp_path, "seed=1,2,3", "trainer.max_steps=1000000", *launcher, flags=["-P"])
     deadline = time.monotonic() + 120
-    while not list(tmp_path.glob("sweep/*/checkpoints/*.ckpt")):
+    while len(list(tmp_path.glob("sweep/*/checkpoints/last.ckpt"))) < (2 if launcher else 1):
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -108,8 +120,11 @@ def test_fault_16_a_sweep_that_is_asked_to_end(signum: signal.Signals, tmp_path:
         process.send_signal(signum)
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 128 + signum
-    assert f"stopped by {signum.name} in job 1 of 2: " in stderr
-    assert "job 2 of 2" not in stdout
+    assert f"stopped by {signum.name} in job 1 of 3: " in stderr
+    assert "job 3 of 3" not in stdout
+    assert ("job 2 of 3" in stdout) == bool(launcher)
+    for log in tmp_path.glob("sweep/*/terminal.log"):
+        assert f"stopped by {signum.name} at update" in log.read_text()
     assert "Traceback" not in stderr
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)

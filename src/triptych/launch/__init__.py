@@ -8,5 +8,6 @@ from triptych.launch.guard import GuardedLoader
 from triptych.launch.local import LocalLauncher
 from triptych.launch.lock import locked
 from triptych.launch.slurm import SlurmLauncher
+from triptych.launch.sweep import run_directory
 
-__all__ = ["GuardedLoader", "LocalLauncher", "SlurmLauncher", "explain", "locked"]
+__all__ = ["GuardedLoader", "LocalLauncher", "SlurmLauncher", "explain", "locked", "run_directory"]

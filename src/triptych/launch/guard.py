@@ -107,8 +107,8 @@ def check_node(key: str, node: object) -> None:
             check_node(f"{key}.{i}", value)
     elif isinstance(node, str):
         is_file = re.fullmatch(r"\$\{hydra\.runtime\.output_dir\}/([^${}]|\$\{hydra\.\w+\.\w+\})*", node)
-        is_file = is_file or node in ("${hydra.sweep.dir}/.submitit/%j", "${hydra.job.name}")  # as submitit has it
-        if "${" in node and not is_file:
+        of_submitit = node in ("${hydra.sweep.dir}/.submitit/%j", "${hydra.job.name}")
+        if "${" in node and not is_file and not of_submitit:
             raise ConfigError(f"{key}={node}: not allowed; expected a value, or ${{hydra.runtime.output_dir}}/FILE")
         if "://" in node and node not in ("ext://sys.stdout", "ext://sys.stderr"):
             raise ConfigError(f"{key}={node}: not allowed; expected ext://sys.stdout or ext://sys.stderr")

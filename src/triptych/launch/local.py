@@ -107,6 +107,8 @@ class LocalLauncher(Launcher):
                     if (status := process.poll()) is None:
                         continue
                     del running[directory]
+                    if process.log.exists():  # not where the disk is full
+                        process.log.write_text(redact(process.log.read_text(errors="replace")))
                     how = f"exit status {status}" if status >= 0 else f"killed by {signal.Signals(-status).name}"
                     if status or not (directory / "summary.json").exists():
                         failures[directory] = Failure(how, process.log)

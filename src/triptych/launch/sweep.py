@@ -1,5 +1,6 @@
 """What all launchers share: the jobs of a sweep, where each has its directory, and what became of it."""
 
+import copy
 import hashlib
 import json
 import os
@@ -10,8 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hydra.core.config_loader import ConfigLoader
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobReturn, JobStatus
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from triptych.config import ConfigError
 from triptych.redaction import Redactor
@@ -83,7 +85,7 @@ def jobs_of(loader: ConfigLoader, sweep: DictConfig, overrides: Sequence[Sequenc
         overrides: of each job.
 
     Raises:
-        ConfigError: there are no jobs, or several processes would each run all of them.
+        ConfigError: there are no jobs, they have no fixed directory, or several processes would each run all of them.
     """
     if is_one_of_several():
         raise ConfigError(
@@ -107,16 +109,34 @@ def job_directory(config: DictConfig, overrides: Sequence[str]) -> Path:
     Args:
         config: of the job.
         overrides: of the job.
+
+    Raises:
+        ConfigError: the parent is not always the same.
     """
     choices = config.hydra.runtime.choices
     experiment = choices["experiment"] or f"{choices['data']}/{choices['task']}_{choices['model']}"
-    parents = [override.removeprefix("run_dir=") for override in overrides if override.startswith("run_dir=")]
-    parent = parents[-1] if parents else f"outputs/sweeps/{experiment}"
     content = OmegaConf.to_container(config, resolve=False)
     assert isinstance(content, dict)
+    parent = f"outputs/sweeps/{experiment}"
+    if any(override.startswith("run_dir=") for override in overrides):
+        parent = content["run_dir"]
+        if "${" in parent:
+            raise ConfigError(f"run_dir={parent}: of a sweep, expected a folder by its name, to find it again")
     counted = {key: value for key, value in content.items() if key not in UNCOUNTED}
     digest = hashlib.sha256(json.dumps(counted, sort_keys=True).encode()).hexdigest()
     return Path(parent) / f"{re.sub('[^A-Za-z0-9._-]', '.', experiment)}-{digest[:8]}"
+
+
+def run_directory(config: DictConfig) -> Path:
+    """The same for a job that a launcher has called in its own process, as those that are not ours do.
+
+    Args:
+        config: as the job gets it, without Hydra's part.
+    """
+    whole = copy.deepcopy(config)
+    with open_dict(whole):
+        whole.hydra = HydraConfig.get()
+    return job_directory(whole, list(HydraConfig.get().overrides.task))
 
 
 def train_command(sweep: DictConfig) -> list[str]:
