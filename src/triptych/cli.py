@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from triptych.config import ConfigError, EvaluateConfig, PredictConfig, RunError, TrainConfig, nearest
 from triptych.redaction import Redactor
-from triptych.signals import Interruption, catch, is_rank_0, job_of_slurm, requeue
+from triptych.signals import Interruption, catch, goes_back, is_rank_0, job_of_slurm, requeue
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -64,22 +64,25 @@ def main() -> int:
 
 
 def answer(interruption: Interruption) -> int:
-    """What a run that was asked to end still does: after the warning of a scheduler, it goes back into the queue.
+    """What a run that was asked to end still does: a job that was warned by its scheduler, or gives way to another one,
+    goes back into the queue.
 
     Returns:
         The exit status.
     """
-    job = job_of_slurm() if interruption.signum == signal.SIGUSR1 else None
-    if is_rank_0():
-        what = "the same command goes on from there" if job is None else f"job {job} goes back into the queue"
-        print(f"{interruption}; {what}", file=sys.stderr)
-        if job is not None:
-            try:
-                requeue(job)
-            except RunError as error:
-                print(f"error: {error}", file=sys.stderr)
-                return interruption.status
-    return interruption.status if job is None else 0  # srun would end the rank that has still to put it back
+    job = job_of_slurm()
+    if not is_rank_0():  # srun would end the rank that may still have to put the job back
+        return interruption.status if job is None else 0
+    try:
+        if job is None or not goes_back(job, interruption.signum):
+            print(f"{interruption}; the same command goes on from there", file=sys.stderr)
+            return interruption.status
+        print(f"{interruption}; job {job} goes back into the queue", file=sys.stderr)
+        requeue(job)
+    except RunError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return interruption.status
+    return 0
 
 
 def compare(arguments: list[str]) -> None:

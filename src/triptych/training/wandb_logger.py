@@ -3,7 +3,8 @@
 import logging
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,7 @@ class WandbLogger(LightningWandbLogger):
             init_timeout=init_timeout,
             finish_timeout=finish_timeout,
             finish_timeout_raises=True,
+            x_transaction_log_flush_interval=0.5,  # seconds of the series that may be lost with the machine
             console="off",
             disable_code=True,
             disable_git=True,
@@ -75,6 +77,7 @@ class WandbLogger(LightningWandbLogger):
         )
         self._wandb_init.pop("anonymous")  # Lightning always passes it, W&B warns of it
         self._files = Path(save_dir) / "wandb"
+        self._is_lost = False
 
     def start_afresh(self) -> None:
         """The next start makes a new W&B run instead of continuing the one of this directory."""
@@ -97,6 +100,16 @@ class WandbLogger(LightningWandbLogger):
             self._offline, self._wandb_init["mode"] = True, "offline"
             return super().experiment
 
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Logs metrics; not any more if the process that writes for W&B is gone: a scheduler that cancels or preempts a
+        job ends it before the run has saved."""
+        try:
+            super().log_metrics(metrics, step)
+        except ConnectionError:
+            if not self._is_lost:
+                log.warning("the process of W&B is gone; metrics.csv goes on")
+            self._is_lost = True
+
     def finish(self, *, failed: bool) -> None:
         """Ends the W&B run.
 
@@ -107,6 +120,9 @@ class WandbLogger(LightningWandbLogger):
             return
         try:
             self._experiment.finish(exit_code=int(failed))
+        except ConnectionError:
+            with suppress(ConnectionError):
+                wandb.teardown()  # which would say so once more, with a traceback
         except (wandb.Error, OSError):  # a TimeoutError is one
             log.warning("W&B has not got everything; `wandb sync %s` uploads it", self._files / "run-*")
 

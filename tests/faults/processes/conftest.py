@@ -3,6 +3,7 @@
 import getpass
 import os
 import random
+import re
 import shlex
 import shutil
 import signal
@@ -94,6 +95,27 @@ class Training:
         where = (f"--chdir={self.folder}", f"--output={self.stderr}", "--open-mode=append", "--parsable")
         return cluster.command("sbatch", *options, *where, str(script), environment=self.environment())
 
+    def submit_template(
+        self, cluster: "Cluster", name: str, *overrides: str, first: tuple[str, ...] = (), options: tuple[str, ...] = ()
+    ) -> str:
+        """Submits a file of slurm/ as it is, from a folder with a .venv. The run goes where the file says.
+
+        Args:
+            cluster: the scheduler.
+            name: of the file.
+            overrides: after the tiny sizes and the witness.
+            first: before them.
+            options: of sbatch.
+
+        Returns:
+            The number of the job.
+        """
+        if not (self.folder / ".venv").exists():
+            (self.folder / ".venv").symlink_to(sys.prefix)
+        template = str(Path(__file__).parents[3] / "slurm" / f"{name}.sbatch")
+        sbatch = ("sbatch", f"--chdir={self.folder}", "--parsable", *options, template)
+        return cluster.command(*sbatch, *first, *TINY, *WITNESS, *overrides, environment=self.environment())
+
     def wait(self, seconds: float = 120) -> int:
         """The exit status."""
         try:
@@ -130,7 +152,9 @@ class Training:
         (pid,) = (
             pid
             for pid in self.members()
-            if any(name in environment_of(pid) for name in names) and b"triptych\0train" in read(pid, "cmdline")
+            if any(name in environment_of(pid) for name in names)
+            and b"triptych\0train" in (command := read(pid, "cmdline"))
+            and not command.startswith(b"srun\0")  # in a batch script, which has the number 0 too
         )
         return pid
 
@@ -166,10 +190,16 @@ def read(pid: int, name: str) -> bytes:
         return b""
 
 
-@pytest.fixture(name="wait_until")
+@pytest.fixture(name="wait_until", scope="session")
 def waiting() -> Callable[[Callable[[], bool], float, str], float]:
     """``wait_until`` for tests."""
     return wait_until
+
+
+@pytest.fixture(scope="session")
+def new_training() -> type[Training]:
+    """Makes a training in a folder."""
+    return Training
 
 
 @pytest.fixture
@@ -215,10 +245,12 @@ PreemptMode=REQUEUE
 SlurmctldParameters=preempt_send_user_signal
 ReturnToService=2
 MailProg=/bin/true
-KillWait=5
+KillWait=15
 MinJobAge=3600
-NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={port_1} CPUs=4 RealMemory=8000 State=UNKNOWN
-NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={port_2} CPUs=4 RealMemory=8000 State=UNKNOWN
+GresTypes=gpu
+NodeName=DEFAULT CPUs=16 RealMemory=8000 Gres=gpu:4 State=UNKNOWN
+NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={port_1}
+NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={port_2}
 PartitionName=main Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP PriorityTier=10 GraceTime=20
 PartitionName=high Nodes=n1,n2 MaxTime=INFINITE State=UP PriorityTier=20 PreemptMode=OFF
 """
@@ -251,6 +283,9 @@ class Cluster:
             port_2=port + 2,
         )
         (self.folder / "slurm.conf").write_text(conf)
+        for number in range(4):  # GPUs to count, which are not there
+            (self.folder / f"gpu{number}").touch()
+        (self.folder / "gres.conf").write_text(f"Name=gpu File={self.folder}/gpu[0-3]\n")
         self.environment = {"SLURM_CONF": str(self.folder / "slurm.conf"), "MASTER_ADDR": "127.0.0.1"}
 
     def start(self) -> None:
@@ -269,6 +304,10 @@ class Cluster:
         finished = subprocess.run(command, env=own, capture_output=True, text=True, timeout=60, check=False)
         assert finished.returncode == 0, f"{command}: {finished.stdout}{finished.stderr}"
         return finished.stdout.strip()
+
+    def show(self, job: str) -> dict[str, str]:
+        """What Slurm knows of a job: JobState, Restarts, ..."""
+        return dict(re.findall(r"(\w+)=(\S*)", self.command("scontrol", "show", "job", "--oneliner", job)))
 
     def stop(self) -> None:
         """Cancels all jobs and ends the daemons."""

@@ -1,0 +1,177 @@
+"""The files of slurm/ when something happens to a job: it goes back into the queue and ends as if nothing had happened,
+or it ends for good."""
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.faults
+
+LONG = ["trainer.max_steps=24", "trainer.val_check_interval=1000", "callbacks.checkpoints.every_n_steps=4",
+        "scheduler.warmup_steps=4", "logger=wandb"]  # fmt: skip
+SLOW = "+callbacks.witness.seconds=[0.15,0.15]"
+
+
+def summary(run_dir: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((run_dir / "summary.json").read_text())
+    return content
+
+
+@pytest.fixture(scope="module")
+def undisturbed(
+    cluster: Any, new_training: Callable[[Path], Any], tmp_path_factory: pytest.TempPathFactory, wait_until: Any
+) -> Iterator[dict[str, str]]:
+    """The SHA-256 of the weights after a run that was left alone, by the file that started it."""
+    trainings = {name: new_training(tmp_path_factory.mktemp(name)) for name in ("one_gpu", "several_nodes")}
+    jobs = {name: training.submit_template(cluster, name, *LONG) for name, training in trainings.items()}
+    for name, job in jobs.items():
+        wait_until(lambda job=job: cluster.show(job)["JobState"] == "COMPLETED", 90, f"the end of {name}")
+    runs = {name: training.folder / "outputs" / "slurm" / jobs[name] for name, training in trainings.items()}
+    yield {name: summary(run)["weights_sha256"] for name, run in runs.items()}
+    for training in trainings.values():
+        training.kill()
+
+
+class Running:
+    """A job that has begun to train, and what is seen of it.
+
+    Args:
+        cluster: the scheduler.
+        training: where it is started.
+        template: the file that starts it.
+        run_dir: given to it; None: what the file says.
+        wait_until: the fixture.
+    """
+
+    def __init__(self, cluster: Any, training: Any, template: str, wait_until: Any) -> None:
+        self.cluster, self.training, self.wait_until = cluster, training, wait_until
+        self.log = training.folder / "log"
+        options = (f"--output={self.log}",)
+        self.ranks = 2 if template == "several_nodes" else 1
+        if template == "array":
+            (training.folder / "sweep.txt").write_text("seed=2\nseed=1\n")
+            number = training.submit_template(
+                cluster, "array", *LONG, SLOW, first=("sweep.txt",), options=("--array=2", *options)
+            )
+            self.job, self.run_dir = f"{number}_2", training.folder / "outputs" / "slurm" / number / "2"
+        else:
+            self.job = training.submit_template(cluster, template, *LONG, SLOW, options=options)
+            self.run_dir = training.folder / "outputs" / "slurm" / self.job
+        self.wait_for_updates(5)
+
+    def wait_for_updates(self, count: int) -> None:
+        """Waits until every rank has made so many."""
+
+        def is_there() -> bool:
+            assert self.state not in ("FAILED", "CANCELLED", "COMPLETED"), self.log.read_text()
+            return all(self.training.updates(rank) >= count for rank in range(self.ranks))
+
+        self.wait_until(is_there, 90, f"update {count}")
+
+    @property
+    def state(self) -> str:
+        """In Slurm's words."""
+        return str(self.cluster.show(self.job)["JobState"])
+
+    def wait_for(self, state: str, seconds: float = 90) -> None:
+        """Waits until that is its state."""
+        self.wait_until(lambda: self.state == state, seconds, f"{state}, not {self.state}: {self.log.read_text()}")
+
+    def goes_on(self, expected: str) -> None:
+        """It goes back into the queue once, and ends with these weights, as one run of W&B."""
+        self.wait_until(lambda: self.cluster.show(self.job)["Restarts"] == "1", 40, "back in the queue")
+        self.wait_for("COMPLETED")
+        text = self.log.read_text()
+        assert "going on from" in text
+        assert "Traceback" not in text
+        record = summary(self.run_dir)
+        assert (record["updates"], record["weights_sha256"]) == (24, expected)
+        assert self.cluster.show(self.job)["Restarts"] == "1"
+        name = (self.run_dir / "wandb" / "id").read_text()
+        fragments = sorted((self.run_dir / "wandb").glob("offline-run-*"))
+        assert [fragment.name.rpartition("-")[2] for fragment in fragments] == [name, name]
+
+    def nothing_is_left(self) -> None:
+        """No process, and no place in the queue."""
+        self.wait_until(lambda: not self.training.members(), 15, "no process is left")
+        assert self.cluster.command("squeue", "--noheader", f"--jobs={self.job}", "--states=PENDING,RUNNING") == ""
+        assert not (self.run_dir / "summary.json").exists()
+
+
+@pytest.fixture
+def running(cluster: Any, training: Any, wait_until: Any) -> Iterator[Callable[[str], Running]]:
+    """Starts a job; what is left of it is cancelled after the test."""
+    jobs: list[Running] = []
+
+    def start(template: str) -> Running:
+        jobs.append(Running(cluster, training, template, wait_until))
+        return jobs[-1]
+
+    yield start
+    for job in jobs:
+        cluster.command("scancel", job.job)
+
+
+def test_the_warning_before_the_time_limit(
+    running: Callable[[str], Running], cluster: Any, undisturbed: dict[str, str]
+) -> None:
+    job = running("array")
+    cluster.command("scancel", "--signal=USR1", job.job)
+    job.goes_on(undisturbed["one_gpu"])
+    assert "stopped by SIGUSR1 at update" in job.log.read_text()
+
+
+@pytest.mark.parametrize("warned", [True, False], ids=["SIGUSR1", "SIGTERM"])
+def test_preempted(warned: bool, running: Callable[[str], Running], cluster: Any, undisturbed: dict[str, str]) -> None:
+    """A cluster sends SIGTERM, unless it is told to send the warning that the job asked for."""
+    file = cluster.folder / "slurm.conf"
+    conf = file.read_text()
+    if not warned:
+        file.write_text(conf.replace("SlurmctldParameters=preempt_send_user_signal\n", ""))
+        cluster.command("scontrol", "reconfigure")
+    try:
+        job = running("preemptible")
+        cluster.command(
+            "sbatch", "--partition=high", "--exclusive", "--nodes=2", "--output=/dev/null", "--wrap=sleep 1"
+        )
+        job.goes_on(undisturbed["one_gpu"])
+        assert f"stopped by {'SIGUSR1' if warned else 'SIGTERM'} at update" in job.log.read_text()
+    finally:
+        file.write_text(conf)
+        cluster.command("scontrol", "reconfigure")
+
+
+def test_a_node_goes_down(running: Callable[[str], Running], cluster: Any, undisturbed: dict[str, str]) -> None:
+    """It comes back by itself, since its daemon is alive."""
+    job = running("several_nodes")
+    cluster.command("scontrol", "update", "nodename=n1", "state=down", "reason=test")
+    job.goes_on(undisturbed["several_nodes"])
+
+
+@pytest.mark.parametrize(("template", "warned"), [("cpu", False), ("several_nodes", True)])
+def test_a_job_that_is_cancelled_stays_away(
+    template: str, warned: bool, running: Callable[[str], Running], cluster: Any
+) -> None:
+    job = running(template)
+    if warned:
+        cluster.command("scancel", "--signal=USR1", job.job)
+    cluster.command("scancel", job.job)
+    job.wait_for("CANCELLED", 30)
+    job.nothing_is_left()
+    text = job.log.read_text()
+    assert "the same command goes on from there" in text
+    assert "Traceback" not in text
+    assert list((job.run_dir / "checkpoints").glob("step-*.ckpt"))
+
+
+def test_a_killed_rank_takes_its_job_along(running: Callable[[str], Running], cluster: Any) -> None:
+    job = running("several_nodes")
+    os.kill(job.training.rank(1), signal.SIGKILL)
+    job.wait_for("FAILED", 30)
+    job.nothing_is_left()
+    assert cluster.show(job.job)["Restarts"] == "0"
