@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from safetensors.torch import load_model
 
 import tiny
+from triptych.accounting import weights_sha256
 from triptych.assembly import restore
 from triptych.evaluate import evaluation
+from triptych.training import read_checkpoint
 
 COMMON = [
     *tiny.NETWORK,
@@ -40,6 +42,7 @@ LAYOUTS = {
 }
 """Batches of all kinds, on three architectures and three tasks. Of 50 examples one rank evaluates 20, the other 30; of
 3, one all."""
+SHARED = ["trainer=fsdp", "trainer.accelerator=cpu", "trainer.devices=2"]
 
 
 class Run:
@@ -47,18 +50,17 @@ class Run:
 
     def __init__(self, folder: Path, ranks: int) -> None:
         self.directory = folder / "run"
-        self.losses = sum(self._seen(folder, "losses", rank) for rank in range(ranks)) / ranks
-        self.folder = folder
+        self.losses = sum(self.seen("losses", rank) for rank in range(ranks)) / ranks
         self.summary: dict[str, Any] = json.loads((self.directory / "summary.json").read_text())
 
-    @property
-    def gradient(self) -> dict[str, Tensor]:
-        """Of the first update."""
-        gradient: dict[str, Tensor] = self._seen(self.folder, "gradient", 0)
-        return gradient
+    def seen(self, what: str, rank: int = 0) -> Any:
+        """What a rank's witness has kept."""
+        return torch.load(self.directory.parent / f"{what}-{rank}.pt", weights_only=True)
 
-    def _seen(self, folder: Path, what: str, rank: int) -> Any:
-        return torch.load(folder / f"{what}-{rank}.pt", weights_only=True)
+    @property
+    def checkpoint(self) -> dict[str, Any]:
+        """The newest."""
+        return read_checkpoint(self.directory / "checkpoints" / "last.ckpt")
 
 
 class Trainings:
@@ -84,11 +86,15 @@ class Trainings:
         )
 
     def run(self, name: str, ranks: int, *overrides: str) -> Run:
-        """Trains in a folder of that name."""
+        """Trains in a folder of that name, once."""
         folder = self.folder / name
+        if folder.exists():
+            return Run(folder, ranks)
         folder.mkdir()
         witness = ["+callbacks.witness._target_=witness.Witness", f"+callbacks.witness.folder={folder}"]
-        place = ["trainer=ddp_cpu", f"trainer.devices={ranks}"] if ranks > 1 else ["trainer=cpu"]
+        place = [f"trainer={'cpu' if ranks == 1 else 'ddp_cpu'}", "trainer.accelerator=cpu", f"trainer.devices={ranks}"]
+        if ranks > 1:
+            place.append("trainer.strategy.timeout=120")
         job = {"overrides": [*COMMON, *place, *overrides, *witness, f"run_dir={folder}/run"], "ranks": ranks}
         assert self.server.stdin is not None
         assert self.server.stdout is not None
@@ -139,12 +145,16 @@ def single(request: pytest.FixtureRequest, trainings: Trainings) -> Pair:
 
 
 def test_the_first_gradient_is_that_of_one_process(single: Pair) -> None:
-    """Relative to its largest entry."""
-    one, two = (run.gradient for run in single)
-    largest = max(float(entry.abs().max()) for entry in one.values())
-    assert one.keys() == two.keys()
-    for name, entries in one.items():
-        torch.testing.assert_close(two[name], entries, rtol=0, atol=1e-6 * largest, msg=name)
+    check_gradients(*single)
+
+
+def check_gradients(one: Run, other: Run) -> None:
+    """Relative to the largest entry."""
+    expected, found = (run.seen("gradient") for run in (one, other))
+    largest = max(float(entries.abs().max()) for entries in expected.values())
+    assert found.keys() == expected.keys()
+    for name, entries in expected.items():
+        torch.testing.assert_close(found[name], entries, rtol=0, atol=1e-6 * largest, msg=name)
 
 
 def test_the_metrics_are_exactly_those_of_one_process(
@@ -157,3 +167,66 @@ def test_the_metrics_are_exactly_those_of_one_process(
     assert evaluation(config, task, is_same_data=True) == two.summary["metrics"]
     counts = task.matrices.get("test/confusion_matrix")
     assert counts is None or two.summary["confusion_matrix"]["counts"] == counts
+
+
+def shared(trainings: Trainings, name: str) -> Pair:
+    """20 updates in float32, on one process and on two that share the weights."""
+    layout = [*LAYOUTS[name], "trainer.max_steps=20"]
+    return trainings.run(f"{name}-whole", 1, *layout), trainings.run(f"{name}-shared", 2, *layout, *SHARED)
+
+
+@pytest.fixture(scope="module", params=["padded", "accumulated"])
+def shares(request: pytest.FixtureRequest, trainings: Trainings) -> Pair:
+    """The same, of each of these layouts."""
+    return shared(trainings, request.param)
+
+
+class TestShares:
+    """FSDP."""
+
+    def test_losses_and_gradients_are_those_of_one_process(self, shares: Pair) -> None:
+        one, two = (run.losses.view(20, -1).sum(1) for run in shares)
+        torch.testing.assert_close(two, one, rtol=1e-5, atol=0)
+        check_gradients(*shares)
+
+    def test_each_process_holds_a_part(self, shares: Pair) -> None:
+        one, two = shares
+        assert all(int(two.seen("held", rank)) < 0.6 * int(one.seen("held")) for rank in (0, 1))
+
+    def test_the_record_is_of_the_whole_network(self, shares: Pair) -> None:
+        _, two = shares
+        config, task = restore(two.directory)
+        assert evaluation(config, task, is_same_data=True) == two.summary["metrics"]
+        assert weights_sha256(task.network) == two.summary["weights_sha256"]
+        load_model(task.network, two.directory / "weights.safetensors")
+        assert weights_sha256(task.network) == two.summary["weights_sha256"]
+
+    def test_a_checkpoint_is_that_of_one_process(self, shares: Pair) -> None:
+        """Names, shapes and settings; the numbers are compared by those who go on with them."""
+        one, two = (run.checkpoint for run in shares)
+        assert one.keys() == two.keys()
+        shapes = [{name: tensor.shape for name, tensor in content["state_dict"].items()} for content in (one, two)]
+        assert shapes[0] == shapes[1]
+        expected, found = (content["optimizer_states"][0] for content in (one, two))
+        assert found["param_groups"] == expected["param_groups"]
+        assert found["state"].keys() == expected["state"].keys()
+        for number, values in expected["state"].items():
+            for name, value in values.items():
+                torch.testing.assert_close(found["state"][number][name], value, rtol=1e-3, atol=1e-6)
+
+    @pytest.mark.parametrize(
+        ("begun", "strategy", "ranks"),
+        [(1, [], 1), (1, SHARED, 2), (0, SHARED, 2)],
+        ids=["by one", "by shares", "from one by shares"],
+    )
+    def test_a_run_goes_on_with_other_processes(
+        self, begun: int, strategy: list[str], ranks: int, trainings: Trainings, request: pytest.FixtureRequest
+    ) -> None:
+        start = shared(trainings, "padded")
+        more = [*LAYOUTS["padded"], "trainer.max_steps=30"]
+        expected = trainings.run("padded-30", 1, *more, f"resume={start[0].directory}")
+        name = request.node.callspec.id
+        found = trainings.run(name, ranks, *more, *strategy, f"resume={start[begun].directory}")
+        assert len(found.losses) == 10
+        torch.testing.assert_close(found.losses, expected.losses, rtol=1e-5, atol=0)
+        assert found.summary["metrics"] == pytest.approx(expected.summary["metrics"], rel=1e-5)

@@ -14,7 +14,8 @@ from torch.distributed.tensor import DTensor
 
 class Witness(L.Callback):
     """Writes ``updates-RANK`` (a number) after every batch, ``gradient-RANK.pt`` of the first update, and, when the
-    training has ended, ``losses-RANK.pt`` (of every batch) and ``weights-RANK.pt``.
+    training has ended, ``losses-RANK.pt`` (of every batch), ``weights-RANK.pt`` and ``held-RANK.pt`` (how many numbers
+    of weights and optimizer state this process holds).
 
     Args:
         folder: where.
@@ -50,13 +51,16 @@ class Witness(L.Callback):
             torch.save(gradient, self.folder / f"gradient-{trainer.global_rank}.pt")
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Keeps the losses and the weights."""
+        """Keeps the losses and the weights, and counts."""
         torch.save(
             torch.stack(self.losses) if self.losses else torch.empty(0),
             self.folder / f"losses-{trainer.global_rank}.pt",
         )
         weights = {name: whole(tensor) for name, tensor in pl_module.network.state_dict().items()}
         torch.save(weights, self.folder / f"weights-{trainer.global_rank}.pt")
+        state = [tensor for of_one in trainer.optimizers[0].state.values() for tensor in of_one.values()]
+        held = [t.to_local() if isinstance(t, DTensor) else t for t in (*pl_module.network.parameters(), *state)]
+        torch.save(torch.tensor(sum(tensor.numel() for tensor in held)), self.folder / f"held-{trainer.global_rank}.pt")
 
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:

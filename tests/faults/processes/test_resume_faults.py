@@ -16,11 +16,16 @@ from triptych.training import damage_of, read_checkpoint
 pytestmark = pytest.mark.faults
 
 TWO = ["trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2"]
+SHARED = ["trainer=fsdp", "trainer.accelerator=cpu", "trainer.devices=2"]
 CLASSIFICATION = ["experiment=dates/classification_encoder_only", "trainer.accumulate_grad_batches=2",
                   "trainer.val_check_interval=14"]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "strategy", [[*TWO, "callbacks=[default,ema]"], SHARED], ids=["copies of the weights", "shares of the weights"]
+)
 def test_fault_1_killed_with_two_processes(
+    strategy: list[str],
     tmp_path: Path,
     job: Callable[..., Any],
     run_of: Callable[[Path], Any],
@@ -28,7 +33,7 @@ def test_fault_1_killed_with_two_processes(
     chance: random.Random,
     record_property: Callable[[str, object], None],
 ) -> None:
-    overrides = [*CLASSIFICATION, *TWO, "block.dropout=0.1", "callbacks=[default,ema]"]
+    overrides = [*CLASSIFICATION, *strategy, "block.dropout=0.1"]
     undisturbed = job(tmp_path, *overrides, "run_dir=alone")
     assert undisturbed.wait() == 0, undisturbed.text
     alone, killed = run_of(tmp_path / "alone"), run_of(tmp_path / "killed")
