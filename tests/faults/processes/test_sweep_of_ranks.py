@@ -14,7 +14,7 @@ pytestmark = pytest.mark.faults
 
 
 def test_each_job_is_one_run_however_many_ranks(tmp_path: Path) -> None:
-    """One directory, one W&B run, one log."""
+    """One directory, one W&B run, one log (and what the terminal of the job has shown)."""
     layout = ["experiment=dates/classification_decoder_only", "trainer=ddp_cpu", "trainer.max_steps=4"]
     jobs = ["seed=1,2", "run_dir=sweep", "trainer.val_check_interval=2"]
     finished = subprocess.run(
@@ -23,7 +23,7 @@ def test_each_job_is_one_run_however_many_ranks(tmp_path: Path) -> None:
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=500,
     )
     assert finished.returncode == 0, finished.stderr
     runs = sorted(path.parent for path in tmp_path.rglob("summary.json"))
@@ -33,7 +33,7 @@ def test_each_job_is_one_run_however_many_ranks(tmp_path: Path) -> None:
     assert finished.stderr.count("test/loss = ") == 2
     for run in runs:
         assert len(list(run.glob("wandb/offline-run-*"))) == 1
-        assert sorted(path.name for path in run.glob("*.log")) == ["rank-1.log", "train.log"]
+        assert sorted(path.name for path in run.glob("*.log")) == ["rank-1.log", "terminal.log", "train.log"]
         assert (run / "rank-1.log").read_text() == ""
         assert (run / "train.log").read_text().count("test/loss = ") == 1
         losses = read_checkpoint(run / "checkpoints" / "last.ckpt")["task"]["losses"]
