@@ -128,3 +128,34 @@ def test_fault_16_a_sweep_that_is_asked_to_end(signum: signal.Signals, launcher:
     assert "Traceback" not in stderr
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
+
+
+def test_fault_16_a_launcher_that_is_not_ours(tmp_path: Path) -> None:
+    """Hydra's own calls the training itself, one job after the other: each has its directory nevertheless (the same as
+    our launchers give it), the error is named, and the same sweep elsewhere does again only what failed."""
+    process = start(tmp_path, "seed=1,-1,2", "hydra/launcher=basic")
+    _, stderr = process.communicate(timeout=300)
+    assert process.returncode == 1
+    assert stderr.splitlines()[-1] == "error: seed=-1: expected 0 or more"
+    finished = {file: file.stat().st_mtime_ns for file in tmp_path.glob("sweep/*/summary.json")}
+    assert len(finished) == 2
+    stdout, _ = start(tmp_path, "seed=1,-1,2").communicate(timeout=300)
+    assert stdout.count("done already") == 2
+    assert {file: file.stat().st_mtime_ns for file in tmp_path.glob("sweep/*/summary.json")} == finished
+
+
+@pytest.mark.parametrize(
+    ("overrides", "answer"),
+    [
+        (["hydra/launcher=joblib", "hydra.launcher.n_jobs=0"], "hydra.launcher.n_jobs=0: expected 1 or more"),
+        (["seed=glob(*)", "experiment=glob(nothing*)"], ".*: a sweep without jobs"),
+        (["run_dir=sweep/${now:%S}"], "run_dir=sweep/.*: of a sweep, expected a folder"),
+        (["hydra/launcher=basic", "trainer.devices=2"], "trainer.devices=2: this launcher starts one process"),
+    ],
+    ids=["number of jobs", "no jobs", "clock", "devices"],
+)
+def test_sweeps_that_cannot_be(overrides: list[str], answer: str, tmp_path: Path) -> None:
+    process = start(tmp_path, *overrides)
+    _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert re.match(f"error: {answer}", stderr.splitlines()[-1]), stderr

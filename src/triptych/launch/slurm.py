@@ -41,8 +41,10 @@ ENDED = (
 """The states in which a task will not run any more."""
 AT_WORK = ("RUNNING", "COMPLETING", "STAGE_OUT", "STOPPED", "SUSPENDED")
 """The states in which it has begun; in all others it waits."""
+UNSETTLED = ("COMPLETED", "NODE_FAIL", "PREEMPTED")
+"""Without a summary.json these may be no failures: the file is not seen here yet, or the task not requeued yet."""
 SETTLE_S = 60.0
-"""Seconds until the files of a node are seen here: so long may a shared file system keep what it knew."""
+"""Seconds to wait for that; a shared file system may show for so long what it knew."""
 
 
 @dataclass(frozen=True)
@@ -380,10 +382,12 @@ def watch(jobs: Sequence[Job], tasks: Mapping[Path, Task], poll_s: float) -> dic
                 state = states.get((task.array, task.index))
                 if state is not None and state.name not in ENDED:
                     counts["running" if state.name in AT_WORK else f"pending ({state.reason})"] += 1
+                    first_seen.pop(job.directory, None)
                     continue
                 end = "not in the queue" if state is None else f"{state.name} as {state.job}_{task.index}"
                 since = first_seen.setdefault(job.directory, time.monotonic())
-                if (state is None or state.name == "COMPLETED") and time.monotonic() - since < SETTLE_S:
+                is_final = state is not None and state.name not in UNSETTLED
+                if not is_final and time.monotonic() - since < SETTLE_S:
                     counts["ending"] += 1
                     continue
                 counts["failed"] += 1

@@ -98,8 +98,8 @@ def jobs_of(loader: ConfigLoader, sweep: DictConfig, overrides: Sequence[Sequenc
         others = [override for override in own if not override.startswith("run_dir=")]
         jobs.append(Job(others, job_directory(config, own), config))
     if not jobs:
-        given = " ".join(sweep.hydra.overrides.task)
-        raise ConfigError(f"{given}: a sweep without jobs; expected each key to have a value, and each glob to match")
+        given = " ".join(override for override in sweep.hydra.overrides.task if "(" in override)
+        raise ConfigError(f"{given}: a sweep without jobs; expected something for each glob, range or choice")
     return jobs
 
 
