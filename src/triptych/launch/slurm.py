@@ -181,11 +181,16 @@ class SlurmLauncher(Launcher):
             array: its name.
             folder: where the logs go.
             command: ``triptych train``, as ``train_command`` makes it.
+
+        Raises:
+            ConfigError: a folder that cannot stand among the options.
         """
+        if re.search(r"[\s'\"\\#%]", str(folder)):
+            raise ConfigError(f"hydra.sweep.dir={folder.parent}: for an array, expected no blanks, quotes, # and %")
         fixed = {
             "job-name": array,
             "array": f"0-{len(jobs) - 1}%{self.array_parallelism}",
-            "output": shlex.quote(f"{folder}/%x_%a.log"),
+            "output": f"{folder}/%x_%a.log",
             "open-mode": "append",  # a job that goes on after a requeue adds to its log
             "requeue": None,
         }

@@ -1,0 +1,128 @@
+"""The batch script of a sweep, run by bash; what a real scheduler makes of it is tested among the faults."""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+
+from triptych.config import ConfigError
+from triptych.launch import SlurmLauncher
+from triptych.launch.guard import check_shell
+from triptych.launch.sweep import Job
+
+DEFAULTS: Any = OmegaConf.to_container(OmegaConf.load(Path(__file__).parents[2] / "conf/hydra/launcher/slurm.yaml"))
+SETTINGS = {name: value for name, value in DEFAULTS.items() if not name.startswith("_")}
+
+
+def launcher(**settings: Any) -> SlurmLauncher:
+    return SlurmLauncher(**{**SETTINGS, **settings})
+
+
+def run(script: str, index: int, **environment: str) -> list[str]:
+    """What srun gets, in a task of the array."""
+    functions = "srun() { printf '%s\\0' \"$@\"; }\nscontrol() { echo n7; echo n8; }\n"
+    own = {**os.environ, **environment, "SLURM_ARRAY_TASK_ID": str(index), "SLURM_JOB_NODELIST": "n[7-8]"}
+    finished = subprocess.run(["bash", "-c", functions + script], env=own, capture_output=True, check=True)
+    return finished.stdout.decode().split("\0")[:-1]
+
+
+TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=12)
+
+
+@given(st.lists(st.lists(TEXT, min_size=1, max_size=4), min_size=1, max_size=3))
+def test_each_task_gets_its_overrides_as_they_are(overrides: list[list[str]]) -> None:
+    jobs = [Job(own, Path(f"runs/{i}"), OmegaConf.create()) for i, own in enumerate(overrides)]
+    script = launcher().script(jobs, "name", Path("logs"), ["python", "-m", "triptych", "train"])
+    for index, own in enumerate(overrides):
+        *_, train, python = ["", *run(script, index)[:6]]
+        assert (train, python) == ("triptych", "train")
+        assert run(script, index)[6:] == [*own, f"run_dir=runs/{index}"]
+
+
+def test_the_options() -> None:
+    jobs = [Job([f"seed={i}"], Path(f"runs/{i}"), OmegaConf.create()) for i in range(3)]
+    settings = {"nodes": 2, "mem_gb": 8, "additional_parameters": {"constraint": "a100|h100", "exclusive": None}}
+    script = launcher(**settings, setup=["export GREETING='good day'"]).script(jobs, "name", Path("logs"), ["env"])
+    lines = script.splitlines()
+    options = {line.removeprefix("#SBATCH --") for line in lines if line.startswith("#SBATCH ")}
+    assert options == {
+        *("job-name=name", "array=0-2%256", "output=logs/%x_%a.log", "open-mode=append", "requeue"),
+        *("nodes=2", "ntasks-per-node=1", "cpus-per-task=1", "mem=8G", "signal=USR1@120"),
+        *("constraint=a100|h100", "exclusive"),
+    }
+    shown = script + 'printf "%s\\0" "$MASTER_ADDR" "$GREETING"'
+    assert run(shown.replace("export MASTER_ADDR", "unset MASTER_ADDR; export MASTER_ADDR"), 0)[-2:] == [
+        "n7",
+        "good day",
+    ]
+    assert run(shown, 0, MASTER_ADDR="10.0.0.1")[-2] == "10.0.0.1"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"partition": "a\nrm -rf x"},
+        {"partition": "a b"},
+        {"nodes": 0},
+        {"nodes": "two"},
+        {"gpus_per_node": -1},
+        {"setup": "module load cuda"},
+        {"additional_parameters": {"wrap": "true"}},
+        {"additional_parameters": {"comment": "it's"}},
+        {"additional_parameters": {"x\ny": 1}},
+        {"additional_parameters": {"nodes": 3}},
+    ],
+    ids=repr,
+)
+def test_settings_that_cannot_be(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"hydra\.launcher"):
+        launcher(**settings)
+
+
+@pytest.mark.parametrize("folder", ["a b", "a\nb", "a%b", "a'b"], ids=repr)
+def test_folders_that_cannot_be(folder: str) -> None:
+    with pytest.raises(ConfigError, match=r"hydra\.sweep\.dir"):
+        launcher().script([Job([], Path("run"), OmegaConf.create())], "name", Path(folder) / "slurm", ["true"])
+
+
+@pytest.mark.parametrize(
+    ("trainer", "settings", "answer"),
+    [
+        ({"devices": 1, "num_nodes": 1}, {}, None),
+        ({"devices": 4, "num_nodes": 1}, {}, None),  # one process starts the others
+        ({"devices": "auto", "num_nodes": 2}, {"nodes": 2, "tasks_per_node": 4, "gpus_per_node": 4}, None),
+        ({"devices": [0, 1], "num_nodes": 1}, {"tasks_per_node": 2}, None),
+        ({"devices": "0,1", "num_nodes": 1}, {"tasks_per_node": 2}, None),
+        ({"devices": "auto", "num_nodes": 1}, {"tasks_per_node": 2, "gpus_per_node": 4}, "trainer.devices=auto"),
+        ({"devices": 2, "num_nodes": 1}, {"tasks_per_node": 4}, "trainer.devices=2"),
+        ({"devices": 2, "num_nodes": 2}, {"nodes": 2}, "trainer.devices=2"),
+        ({"devices": 1, "num_nodes": 2}, {}, "trainer.num_nodes=2"),
+        ({"devices": 1, "num_nodes": 1}, {"nodes": 2}, "trainer.num_nodes=1"),
+    ],
+    ids=repr,
+)
+def test_layouts(trainer: dict[str, Any], settings: dict[str, Any], answer: str | None) -> None:
+    check = launcher(**settings).check_layout
+    if answer is None:
+        check(OmegaConf.create(trainer))
+    else:
+        with pytest.raises(ConfigError, match=answer):
+            check(OmegaConf.create(trainer))
+
+
+def test_only_the_command_line_speaks_to_a_shell(monkeypatch: pytest.MonkeyPatch) -> None:
+    node: dict[str, object] = {"setup": ["true"], "additional_parameters": {"gres": "gpu", "chdir": "x"}}
+    said = ["hydra.launcher.setup=[true]", *(f"+hydra.launcher.additional_parameters.{k}=x" for k in ("gres", "chdir"))]
+    monkeypatch.delenv("TRIPTYCH_ALLOW", raising=False)
+    check_shell(node, said)
+    check_shell({"setup": [], "additional_parameters": {}}, [])
+    for missing in said:
+        with pytest.raises(ConfigError, match="not allowed in a file"):
+            check_shell(node, [override for override in said if override != missing])
+    monkeypatch.setenv("TRIPTYCH_ALLOW", "witness, hydra.launcher")
+    check_shell(node, [])
