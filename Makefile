@@ -1,3 +1,4 @@
+# make install: the environment, and nothing else
 # make demo: trains the grid on the embedded corpus and writes outputs/demo/report.html
 # make test: the tests
 # make faults: what a run must survive, a few times each; make faults FULL=1: as often as docs/faults.md says
@@ -10,7 +11,9 @@ GRID = dates/translation_full,dates/translation_decoder_only,dates/classificatio
 dates/classification_decoder_only,dates/classification_full,dates/language_modeling_decoder_only,$\
 dates/language_modeling_full
 
-.PHONY: demo test faults families check clean
+.PHONY: install demo test faults families check clean
+
+install: .venv/installed
 
 demo: .venv/installed
 	.venv/bin/triptych train -m experiment=$(GRID) run_dir=outputs/demo
@@ -31,6 +34,7 @@ check: .venv/installed
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports
+	.venv/bin/shellcheck --exclude=SC1091 .ci/run slurm/*.sbatch # SC1091: .venv is not followed
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
