@@ -31,7 +31,8 @@ def is_finished(config: DictConfig, plain: dict[str, Any]) -> bool:
         ConfigError: it holds another run, or starting over was asked for.
     """
     run_dir = Path(config.run_dir)
-    if not (run_dir / "summary.json").exists():
+    done = ["summary.json", *(["pruned.json"] if "pruning" in config.callbacks else [])]
+    if not any((run_dir / name).exists() for name in done):
         return False
     earlier = OmegaConf.load(run_dir / "config.yaml") if (run_dir / "config.yaml").exists() else OmegaConf.create()
     found = differences(cast(dict[str, Any], OmegaConf.to_container(earlier)), plain) if earlier else []
@@ -101,9 +102,9 @@ def named_checkpoint(name: str) -> Path:
     return path
 
 
-FREE = ("run_dir", "resume", "logger", "callbacks.progress", "callbacks.checkpoints", "callbacks.spikes",
-        "batch.num_workers", "batch.eval_size", "trainer.log_every_n_steps", "trainer.default_root_dir", "test_weights",
-        "not_finite", *PLACES)  # fmt: skip
+FREE = ("run_dir", "resume", "logger", "callbacks.progress", "callbacks.checkpoints", "callbacks.pruning",
+        "callbacks.spikes", "batch.num_workers", "batch.eval_size", "trainer.log_every_n_steps",
+        "trainer.default_root_dir", "test_weights", "not_finite", *PLACES)  # fmt: skip
 """Settings that may change while a run is under way: they change nothing of the weights."""
 
 
@@ -211,6 +212,7 @@ def flat(node: Any, prefix: str = "") -> dict[str, object]:
 def prepare_directory(run_dir: Path, loggers: list[Logger], earlier: Earlier | None) -> None:
     """Leaves in the directory what the run goes on from, and nothing of what it will do again."""
     remove_leftovers(run_dir)
+    (run_dir / "pruned.json").unlink(missing_ok=True)
     folder = run_dir / "checkpoints"
     if earlier is None and (folder.exists() or (run_dir / "metrics.csv").exists()):
         log.warning("%s holds a run that was not finished; it starts over", run_dir)

@@ -37,7 +37,7 @@ from triptych.results import show_confusion, signature
 from triptych.resume import is_finished, prepare_directory, state_to_resume
 from triptych.tasks import Task
 from triptych.tasks.base import ClassPrediction, NotFinite
-from triptych.training import FSDP, CheckpointFacts, Checkpoints, Tally, WandbLogger, read_checkpoint
+from triptych.training import FSDP, CheckpointFacts, Checkpoints, Pruned, Tally, WandbLogger, read_checkpoint
 
 log = logging.getLogger("triptych")
 
@@ -188,6 +188,11 @@ def train(config: DictConfig) -> None:
             log.info("%s = %.4f%s%s", name, value, best, f" ({how})" if how else "")
         show_confusion(task)
         failed = False
+    except Pruned as pruned:
+        failed = False
+        if place.rank == 0:
+            write_text(run_dir / "pruned.json", json.dumps({"updates": pruned.update}) + "\n")
+            log.info("%s: other trials of the search were better by then", pruned)
     finally:
         for logger in loggers:
             if isinstance(logger, WandbLogger):

@@ -20,6 +20,7 @@ BUILT = ("callbacks", "launcher", "sweeper", "hydra_logging", "job_logging")
 ALLOWED = (
     "hydra._internal.core_plugins",
     "hydra_plugins.triptych_local_launcher",
+    "hydra_plugins.triptych_optuna_sweeper",
     "hydra_plugins.triptych_slurm_launcher",
     "logging.FileHandler",
     "logging.Formatter",

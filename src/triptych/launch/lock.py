@@ -46,3 +46,10 @@ def locked(run_dir: Path) -> Iterator[None]:
     except Timeout:
         who = f" ({holder.read_text()})" if holder.exists() else ""
         raise ConfigError(f"run_dir={run_dir}: another job is at work there{who}; choose another run_dir") from None
+
+
+def wait_until_free(run_dir: Path) -> None:
+    """Returns when no job is at work in the directory."""
+    if (run_dir / ".lock").exists():
+        with FileLock(run_dir / ".lock"):
+            pass

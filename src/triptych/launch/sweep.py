@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, cast
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.hydra_config import HydraConfig
@@ -20,7 +21,9 @@ from triptych.redaction import Redactor
 from triptych.signals import is_one_of_several
 
 UNCOUNTED = ("hydra", "run_dir", "logger")
-"""Parts of the configuration that do not make a job another job."""
+"""Parts of the configuration that do not make a job another job; ``callbacks.pruning`` is another."""
+DONE = ("summary.json", "pruned.json")
+"""The files by which a run says that there is nothing left to do: it has finished, or it was pruned."""
 LAST_LINES = 10
 """So many lines of the log of a failed job are shown."""
 
@@ -54,7 +57,12 @@ class Job:
     @property
     def is_done(self) -> bool:
         """Whether there is nothing left to do."""
-        return (self.directory / "summary.json").exists()
+        return any((self.directory / name).exists() for name in DONE)
+
+    @property
+    def is_pruned(self) -> bool:
+        """Whether it was stopped as a hopeless trial of a search."""
+        return (self.directory / "pruned.json").exists()
 
     @property
     def arguments(self) -> list[str]:
@@ -104,7 +112,7 @@ def jobs_of(loader: ConfigLoader, sweep: DictConfig, overrides: Sequence[Sequenc
 
 
 def job_directory(config: DictConfig, overrides: Sequence[str]) -> Path:
-    """PARENT/EXPERIMENT-HASH; PARENT is what ``run_dir`` of the overrides says.
+    """PARENT/EXPERIMENT-HASH.
 
     Args:
         config: of the job.
@@ -113,18 +121,40 @@ def job_directory(config: DictConfig, overrides: Sequence[str]) -> Path:
     Raises:
         ConfigError: the parent is not always the same.
     """
+    name = re.sub("[^A-Za-z0-9._-]", ".", experiment_of(config))
+    return parent_of(config, overrides) / f"{name}-{digest_of(config)[:8]}"
+
+
+def parent_of(config: DictConfig, overrides: Sequence[str]) -> Path:
+    """The folder of a sweep's run directories: ``run_dir``, if the overrides say it.
+
+    Raises:
+        ConfigError: it is not always the same.
+    """
+    if not any(override.startswith("run_dir=") for override in overrides):
+        return Path("outputs/sweeps") / experiment_of(config)
+    parent = str(unresolved(config)["run_dir"])
+    if "${" in parent:
+        raise ConfigError(f"run_dir={parent}: of a sweep, expected a folder by its name, to find it again")
+    return Path(parent)
+
+
+def experiment_of(config: DictConfig) -> str:
+    """The name of the experiment, or of the corpus, task and architecture."""
     choices = config.hydra.runtime.choices
-    experiment = choices["experiment"] or f"{choices['data']}/{choices['task']}_{choices['model']}"
-    content = OmegaConf.to_container(config, resolve=False)
-    assert isinstance(content, dict)
-    parent = f"outputs/sweeps/{experiment}"
-    if any(override.startswith("run_dir=") for override in overrides):
-        parent = content["run_dir"]
-        if "${" in parent:
-            raise ConfigError(f"run_dir={parent}: of a sweep, expected a folder by its name, to find it again")
-    counted = {key: value for key, value in content.items() if key not in UNCOUNTED}
-    digest = hashlib.sha256(json.dumps(counted, sort_keys=True).encode()).hexdigest()
-    return Path(parent) / f"{re.sub('[^A-Za-z0-9._-]', '.', experiment)}-{digest[:8]}"
+    return choices["experiment"] or f"{choices['data']}/{choices['task']}_{choices['model']}"
+
+
+def digest_of(config: DictConfig) -> str:
+    """SHA-256 of what makes a job another job."""
+    counted = {key: value for key, value in unresolved(config).items() if key not in UNCOUNTED}
+    counted["callbacks"].pop("pruning", None)
+    return hashlib.sha256(json.dumps(counted, sort_keys=True).encode()).hexdigest()
+
+
+def unresolved(config: DictConfig) -> dict[str, Any]:
+    """A configuration as it is written."""
+    return cast(dict[str, Any], OmegaConf.to_container(config, resolve=False))
 
 
 def run_directory(config: DictConfig) -> Path:

@@ -81,10 +81,10 @@ def result_chart(group: Group) -> Figure:
         | {"marker": {"opacity": 0}, "hoverinfo": "skip"}
     )
     names = [f"<b>{ARCHITECTURES[name]}</b>" for name in runs]
-    layout = _layout(f"{group.metric.title} on the test set ({group.metric.direction})") | {
+    layout = base_layout(f"{group.metric.title} on the test set ({group.metric.direction})") | {
         "height": 110 + 62 * len(runs),
         "margin": {"l": 105, "r": 30, "t": 62, "b": 36},
-        "xaxis": _axis() | {"ticksuffix": " %" if percent else ""},
+        "xaxis": base_axis() | {"ticksuffix": " %" if percent else ""},
         "yaxis": {"tickvals": list(range(len(runs))), "ticktext": names, "range": [len(runs) - 0.45, -0.65]}
         | {"showgrid": False, "zeroline": False, "fixedrange": True},
         "shapes": shapes,
@@ -153,11 +153,12 @@ def _curves(title: str, found: Sequence[tuple[Run, str]], scale: float, axis: Fi
             }
         )
         named.add((kind, key))
-    layout = _layout(escape(title)) | {
+    layout = base_layout(escape(title)) | {
         "height": 320,
         "margin": {"l": 58, "r": 14, "t": 44, "b": 78},
-        "xaxis": _axis() | {"title": {"text": "updates", "standoff": 8, "font": {"size": 13}}, "rangemode": "tozero"},
-        "yaxis": _axis() | axis,
+        "xaxis": base_axis()
+        | {"title": {"text": "updates", "standoff": 8, "font": {"size": 13}}, "rangemode": "tozero"},
+        "yaxis": base_axis() | axis,
         "legend": {"orientation": "h", "x": 0, "y": -0.22, "yanchor": "top"},
         "showlegend": True,
         "hovermode": "closest",
@@ -184,11 +185,17 @@ def _colour(architecture: str) -> str:
     return f"var(--{architecture})"
 
 
-def _axis() -> Figure:
+def base_axis() -> Figure:
+    """What all axes have."""
     return {"gridcolor": "var(--line)", "linecolor": "var(--line)", "zeroline": False, "automargin": True}
 
 
-def _layout(title: str) -> Figure:
+def base_layout(title: str) -> Figure:
+    """What all charts have.
+
+    Args:
+        title: of the chart, HTML.
+    """
     return {
         "title": {"text": title, "x": 0, "xref": "container", "y": 1, "yref": "container", "yanchor": "top"}
         | {"pad": {"t": 6, "l": 6}, "font": {"size": 14, "color": "var(--ink)"}},

@@ -60,17 +60,7 @@ def render_page(
         f'<span class="soft">{_MEANINGS[name]}</span></span></div>'
         for name in present
     )
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Triptych: comparison of {counted}</title>
-<style>{STYLE}</style>
-</head>
-<body>
-<header>
+    body = f"""<header>
 <div class="brand">{LOGO}<span>Triptych</span></div>
 <h1>Which architecture does it better?</h1>
 <p class="soft">{counted}, on the test set, read once after training.</p>
@@ -80,7 +70,31 @@ def render_page(
 <div class="verdicts">{"".join(_verdict(index, *part) for index, part in enumerate(parts))}</div>
 {_unfinished(unfinished)}
 {"".join(_section(index, group, audit) for index, (group, _, audit) in enumerate(parts))}
-</main>
+</main>"""
+    return render_document(f"Triptych: comparison of {counted}", body)
+
+
+def render_document(title: str, body: str) -> str:
+    """A page with the style, and the script that draws the charts in it.
+
+    Args:
+        title: of the window.
+        body: HTML, with charts of ``render_chart``.
+
+    Returns:
+        the page's text, with everything it needs inside.
+    """
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)}</title>
+<style>{STYLE}</style>
+</head>
+<body>
+{body}
 <noscript><p class="notice">The charts need JavaScript; the numbers are in the tables.</p></noscript>
 <script>{get_plotlyjs()}</script>
 <script>{SCRIPT}</script>
@@ -111,11 +125,11 @@ def _unfinished(directories: Sequence[str]) -> str:
 
 def _section(index: int, group: Group, audit: Sequence[Difference]) -> str:
     cards = "".join(_card(group, found) for found in group.by_architecture().values())
-    curves = "".join(_chart(figure) for figure in (loss_chart(group), validation_chart(group)) if figure)
+    curves = "".join(render_chart(figure) for figure in (loss_chart(group), validation_chart(group)) if figure)
     return f"""<section>
 <h2>{_title(group)}</h2>
 <div class="runs">{cards}</div>
-{_chart(result_chart(group))}
+{render_chart(result_chart(group))}
 <div class="charts">{curves}</div>
 <div class="panel"><h3>Runs</h3>{_run_table(group)}</div>
 {_samples(group)}
@@ -149,7 +163,12 @@ def _card(group: Group, runs: Sequence[Run]) -> str:
     )
 
 
-def _chart(figure: Figure) -> str:
+def render_chart(figure: Figure) -> str:
+    """A panel with a chart.
+
+    Args:
+        figure: of plotly, as plain data; its layout has a height.
+    """
     data = json.dumps(figure, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     height = figure["layout"]["height"]
     return (

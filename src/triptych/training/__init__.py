@@ -7,6 +7,7 @@ from triptych.training.ddp import DDP
 from triptych.training.fsdp import FSDP
 from triptych.training.health import SpikeReport
 from triptych.training.progress import Progress
+from triptych.training.pruning import Pruned, Pruning
 from triptych.training.tally import CheckpointFacts, Tally, checkpoint_facts
 from triptych.training.wandb_logger import WandbLogger
 
@@ -17,6 +18,8 @@ __all__ = [
     "CheckpointFacts",
     "Checkpoints",
     "Progress",
+    "Pruned",
+    "Pruning",
     "SpikeReport",
     "Tally",
     "WandbLogger",

@@ -109,8 +109,7 @@ class Checkpoints(Checkpoint):
         """Makes sure that Lightning calls its hooks even if all updates are done: it would skip them, and leave a
         moving average of the weights where it is."""
         assert isinstance(pl_module, Task)
-        names = pl_module.derived_metrics(dict.fromkeys(pl_module.metrics_of("val"), 1.0))
-        self._check_monitor([f"val/{name}" for name in names])
+        check_metric("callbacks.checkpoints.monitor", self.monitor, validation_metrics(pl_module))
         if trainer.is_global_zero:
             self.folder.mkdir(parents=True, exist_ok=True)
             remove_leftovers(self.folder)
@@ -172,7 +171,7 @@ class Checkpoints(Checkpoint):
         """Saves if it is time, or if these weights are the best."""
         if trainer.state.fn != TrainerFn.FITTING or trainer.sanity_checking:
             return
-        self._check_monitor(list(trainer.callback_metrics))
+        check_metric("callbacks.checkpoints.monitor", self.monitor, list(trainer.callback_metrics))
         value = float(trainer.callback_metrics[self.monitor])
         is_best = value < self.best if self.mode == "min" else value > self.best
         if is_best:
@@ -215,11 +214,10 @@ class Checkpoints(Checkpoint):
         if not isinstance(exception, RunError):
             self.files.wait()
 
-    def _check_monitor(self, measured: Sequence[str]) -> None:
-        names = sorted(name for name in measured if name.startswith("val/"))
-        if self.monitor not in names:
-            hint = nearest(self.monitor, names)
-            raise ConfigError(f"callbacks.checkpoints.monitor={self.monitor}: expected one of {', '.join(names)}{hint}")
+    def save(self, trainer: L.Trainer) -> None:
+        """Saves between two updates, and returns when the checkpoint is on the disk."""
+        self._save(trainer)
+        self.files.wait()
 
     def _is_validation_due(self, trainer: L.Trainer) -> bool:
         every = trainer.val_check_interval
@@ -270,6 +268,27 @@ class Checkpoints(Checkpoint):
     def _end(self, trainer: L.Trainer, signum: int) -> None:
         self.files.wait()
         raise signals.Interruption(signum, trainer.global_step)
+
+
+def check_metric(key: str, name: str, measured: Sequence[str]) -> None:
+    """Refuses a metric that a validation does not measure.
+
+    Args:
+        key: where it stands.
+        name: of the metric.
+        measured: what is measured.
+
+    Raises:
+        ConfigError: such a metric.
+    """
+    names = sorted(metric for metric in measured if metric.startswith("val/"))
+    if name not in names:
+        raise ConfigError(f"{key}={name}: expected one of {', '.join(names)}{nearest(name, names)}")
+
+
+def validation_metrics(task: Task) -> list[str]:
+    """What a validation of a task may measure."""
+    return [f"val/{name}" for name in task.derived_metrics(dict.fromkeys(task.metrics_of("val"), 1.0))]
 
 
 def step_files(folder: Path) -> list[Path]:

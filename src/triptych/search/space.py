@@ -1,0 +1,139 @@
+"""What the command line searches, and what it lists: Hydra's overrides as Optuna's distributions."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING
+
+from hydra.core.override_parser.types import (
+    ChoiceSweep,
+    IntervalSweep,
+    Override,
+    Quote,
+    QuotedString,
+    RangeSweep,
+    Sweep,
+    ValueType,
+)
+
+from triptych.config import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+    Distributions = dict[str, BaseDistribution]
+
+Value = float | int | str
+
+
+@dataclass(frozen=True)
+class Space:
+    """What a command line asks for.
+
+    Attributes:
+        fixed: the overrides that all jobs share.
+        listed: of each key with several values, separated by commas, its overrides.
+        searched: the distribution of each key that is searched, in the order of the keys.
+    """
+
+    fixed: list[str]
+    listed: dict[str, list[str]]
+    searched: "Distributions"
+
+    def combinations(self) -> list[list[str]]:
+        """The overrides of each study, of what is listed."""
+        return [list(chosen) for chosen in product(*self.listed.values())]
+
+
+def read_space(overrides: Sequence[Override]) -> Space:
+    """Sorts the overrides of a search; of several for one key the last counts.
+
+    Raises:
+        ConfigError: a search of the seed, of nothing, or of something that has no meaning.
+    """
+    by_key = {override.get_key_element(): override for override in overrides}
+    fixed: list[str] = []
+    listed: dict[str, list[str]] = {}
+    searched: Distributions = {}
+    for key, override in by_key.items():
+        if not override.is_sweep_override():
+            assert override.input_line is not None
+            fixed.append(override.input_line)
+        elif key == "seed":
+            seeds = ",".join(override.sweep_string_iterator()) if override.is_discrete_sweep() else "1,2,3"
+            raise ConfigError(
+                f"{override.input_line}: seeds are not searched; hydra.sweeper.seeds=[{seeds}] runs each trial with all"
+            )
+        elif override.value_type in (ValueType.SIMPLE_CHOICE_SWEEP, ValueType.GLOB_CHOICE_SWEEP):
+            listed[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
+        else:
+            searched[key] = distribution_of(override)
+    if not searched:
+        raise ConfigError(
+            "hydra/sweeper=optuna: nothing to search; give at least one key=interval(a,b), key=choice(a,b,c) or "
+            "key=range(a,b) (what is listed by commas is not searched)"
+        )
+    return Space(fixed, listed, dict(sorted(searched.items())))
+
+
+def distribution_of(override: Override) -> "BaseDistribution":
+    """The distribution of ``interval(a,b)`` (numbers from a to b; whole ones of ``int(interval(a,b))``),
+    ``range(a,b,step)`` (a, a + step, ... below b) or ``choice(a,b,...)``, with the tag log of the logarithm.
+
+    Raises:
+        ConfigError: bounds or a tag that have no meaning.
+    """
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    sweep, line = override.value(), override.input_line
+    assert isinstance(sweep, Sweep)
+    for tag in sweep.tags - {"log"}:
+        raise ConfigError(f"{line}: there is no tag {tag}; expected tag(log,...){nearest(tag, ['log'])}")
+    log = "log" in sweep.tags
+    if isinstance(sweep, ChoiceSweep | RangeSweep) and sweep.shuffle:
+        raise ConfigError(f"{line}: a search has no order to shuffle")
+    if isinstance(sweep, ChoiceSweep):
+        if log:
+            raise ConfigError(f"{line}: a choice has no logarithm")
+        return CategoricalDistribution(list(override.sweep_string_iterator()))
+    step: float | None = None
+    if isinstance(sweep, IntervalSweep):
+        assert sweep.start is not None
+        assert sweep.end is not None
+        low, high = sweep.start, sweep.end
+    else:
+        assert isinstance(sweep, RangeSweep)
+        values = sorted(sweep.range())
+        if not values:
+            raise ConfigError(f"{line}: an empty range")
+        low, high, step = values[0], values[-1], abs(sweep.step)
+    try:
+        if isinstance(low, int) and isinstance(high, int):
+            return IntDistribution(low, high, log=log, step=1 if step is None else int(step))
+        return FloatDistribution(low, high, log=log, step=step)
+    except ValueError as error:
+        raise ConfigError(f"{line}: {error}") from None
+
+
+def lowest(searched: "Distributions") -> dict[str, Value]:
+    """One value of each key, always the same: the least, or the first."""
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    values: dict[str, Value] = {}
+    for key, distribution in searched.items():
+        if isinstance(distribution, CategoricalDistribution):
+            values[key] = str(distribution.choices[0])
+        else:
+            assert isinstance(distribution, FloatDistribution | IntDistribution)
+            values[key] = distribution.low
+    return values
+
+
+def as_overrides(values: Mapping[str, Value]) -> list[str]:
+    """The parameters of a trial as Hydra reads them; a choice is such a text already."""
+    return [f"{key}={value}" for key, value in values.items()]
+
+
+def quoted(text: str) -> str:
+    """A text that Hydra reads as it is."""
+    return QuotedString(text, Quote.single).with_quotes()

@@ -1,0 +1,306 @@
+"""One study: its trials, who works on them, and what becomes of them. Workers share the file that holds it."""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Literal, cast
+
+import optuna
+from filelock import FileLock, Timeout
+from optuna.trial import FrozenTrial, TrialState
+
+from triptych.config import ConfigError, suggestion
+from triptych.launch.sweep import Job
+from triptych.trials import PrunerName
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+    from optuna.samplers import BaseSampler
+    from optuna.storages import BaseStorage
+
+SamplerName = Literal["tpe", "gp", "qmc", "random"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The keys of ``hydra.sweeper``; conf/hydra/sweeper/optuna.yaml says what each means."""
+
+    params: dict[str, str] | None
+    n_trials: int
+    metric: str
+    direction: Literal["minimize", "maximize"]
+    sampler: SamplerName
+    seed: int
+    seeds: list[int] | None
+    pruner: PrunerName
+    startup_trials: int
+    warmup_steps: int
+    n_jobs: int
+    storage: str | None
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What makes the trials of a study comparable; it stands in the study.
+
+    Attributes:
+        searched: the distributions, as Optuna writes them.
+        metric: whose value is sought.
+        direction: minimize or maximize.
+        seeds: of the runs of a trial.
+        configuration: digest of what the trials share.
+        overrides: that say it; compared by the digest alone.
+    """
+
+    searched: dict[str, str]
+    metric: str
+    direction: str
+    seeds: list[int] | None
+    configuration: str
+    overrides: list[str]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A trial that this worker has, and nobody else while it lives.
+
+    Attributes:
+        number: in the study, from 0.
+        params: what was drawn.
+        lock: that the system gives free when this process dies.
+    """
+
+    number: int
+    params: dict[str, float | int | str]
+    lock: FileLock
+
+
+class Study:
+    """The trials of one combination of what is listed, in a file that several workers share.
+
+    Trial n is drawn by a sampler of its own, which is seeded by (seed, name of the study, n) and sees the trials before
+    it: so a search that was killed goes on exactly as if it had not been. A trial whose worker died is taken up again
+    with its parameters. Each worker holds a lock for each of its trials, so that only the trials of the dead are.
+
+    Args:
+        name: of the study.
+        storage: that holds it.
+        locks: folder of the locks.
+        searched: the distributions.
+        identity: what must not change.
+        settings: of the search.
+
+    Raises:
+        ConfigError: the storage has trials of another search under this name.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        storage: "BaseStorage",
+        locks: Path,
+        searched: "dict[str, BaseDistribution]",
+        identity: Identity,
+        settings: Settings,
+    ) -> None:
+        self.name, self.searched, self.settings = name, searched, settings
+        self._locks, self._key = locks, hashlib.sha256(name.encode()).hexdigest()[:8]
+        locks.mkdir(parents=True, exist_ok=True)
+        with self._alone():
+            study = self._open(storage)
+            now = asdict(identity)
+            earlier = study.user_attrs.get("identity", now)
+            if differs := [key for key in now if key != "overrides" and now[key] != earlier[key]]:
+                if has_values(study):
+                    raise ConfigError(
+                        f"run_dir holds another search, of {name}: {difference(earlier, now, differs[0])}; choose "
+                        "another run_dir (or hydra.sweeper.storage)"
+                    )
+                optuna.delete_study(study_name=name, storage=storage)  # nothing was measured yet, so nothing is lost
+                study = self._open(storage)
+            study.set_user_attr("identity", now)
+        self.optuna = study
+
+    def _open(self, storage: "BaseStorage") -> optuna.Study:
+        direction = self.settings.direction
+        with suppress(optuna.exceptions.DuplicatedStudyError):
+            return optuna.create_study(study_name=self.name, storage=storage, direction=direction)
+        return optuna.load_study(study_name=self.name, storage=storage)
+
+    @property
+    def trials(self) -> list[FrozenTrial]:
+        """All, as the storage has them now."""
+        return self.optuna.get_trials(deepcopy=False)
+
+    @property
+    def has_values(self) -> bool:
+        """Whether anything was measured."""
+        return has_values(self.optuna)
+
+    @property
+    def best(self) -> FrozenTrial | None:
+        """The best of the trials that were run to their end."""
+        if not self.optuna.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
+            return None
+        return self.optuna.best_trial
+
+    def take(self) -> tuple[list[Trial], int]:
+        """Trials to work on, at most ``n_jobs``: first those whose worker died, then new ones.
+
+        Those that this worker may have at once are drawn from the same knowledge; after a restart the trials of a
+        round that was not complete are completed to a round, so that the next one begins where it would have.
+
+        Returns:
+            the trials; how many more are to be done after them, by whomever: a trial with the parameters of another
+            that is still under way waits for that one.
+        """
+        count, mine, waiting = self.settings.n_jobs, list[Trial](), 0
+        with self._alone():
+            trials = self.trials
+            running = [trial for trial in trials if trial.state == TrialState.RUNNING]
+            for trial in running:
+                if (lock := self._lock(trial.number)) is None:
+                    continue
+                if len(mine) == count or is_twin(trial, running):
+                    lock.release()
+                    waiting += 1
+                else:
+                    mine.append(Trial(trial.number, trial.params, lock))
+            new = min(count - len(mine), -len(trials) % count if mine else count)
+            for number in range(len(trials), min(len(trials) + new, self.settings.n_trials)):
+                trial = self._draw(number)
+                running.append(trial)
+                if is_twin(trial, running):
+                    waiting += 1
+                    continue
+                lock = self._lock(number)
+                assert lock is not None
+                mine.append(Trial(number, trial.params, lock))
+            waiting += max(self.settings.n_trials - len(self.trials), 0)
+        return mine, waiting
+
+    def tell(self, trial: Trial, jobs: Sequence[Job]) -> None:
+        """Notes what became of a trial, and gives it free.
+
+        Args:
+            trial: that this worker has.
+            jobs: its runs, each of them done, or failed.
+        """
+        state, value = outcome(jobs, self.settings.metric)
+        with self._alone():
+            told = self.optuna.tell(trial.number, value, state=state)
+            trial.lock.release()
+        reached = "" if told.value is None else f", {self.settings.metric}={told.value:.6g}"
+        print(f"trial {trial.number + 1} of {self.name}: {state.name.lower()}{reached}", flush=True)
+
+    def _draw(self, number: int) -> FrozenTrial:
+        """Draws the parameters of a trial in the memory, and puts the trial into the storage as a whole: a worker that
+        is killed meanwhile leaves none that is half drawn."""
+        digest = hashlib.sha256(f"{self.settings.seed} {self.name} {number}".encode()).digest()
+        if self.settings.sampler == "qmc":  # one sequence, of which the trial is a member
+            digest = hashlib.sha256(f"{self.settings.seed} {self.name}".encode()).digest()
+        sampler = make_sampler(self.settings.sampler, int.from_bytes(digest[:4]))
+        memory = optuna.create_study(direction=self.settings.direction, sampler=sampler)
+        if self.settings.sampler == "qmc":
+            for _ in range(number):
+                memory.ask(self.searched)
+        else:
+            memory.add_trials(self.trials)
+        memory.ask(self.searched)
+        drawn = memory.get_trials(deepcopy=False)[number]
+        self.optuna.add_trial(drawn)
+        return drawn
+
+    def _lock(self, number: int) -> FileLock | None:
+        lock = FileLock(self._locks / f"{self._key}-{number}.lock", timeout=0)
+        try:
+            lock.acquire()
+        except Timeout:
+            return None
+        return lock
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """No other worker takes or tells meanwhile."""
+        with FileLock(self._locks / f"{self._key}.lock"):
+            yield
+
+
+def has_values(study: optuna.Study) -> bool:
+    """Whether anything was measured."""
+    return bool(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED)))
+
+
+def is_twin(trial: FrozenTrial, running: Sequence[FrozenTrial]) -> bool:
+    """Whether a trial before this one has the same parameters, and so the same run directory."""
+    return any(other.number < trial.number and other.params == trial.params for other in running)
+
+
+def make_sampler(name: SamplerName, seed: int) -> "BaseSampler":
+    """Optuna's sampler. (Its CMA-ES keeps its state as a pickle in the storage, which could run code.)"""
+    from optuna.samplers import GPSampler, QMCSampler, RandomSampler, TPESampler
+
+    if name == "tpe":
+        return TPESampler(seed=seed)
+    if name == "gp":
+        return GPSampler(seed=seed, deterministic_objective=False)
+    return QMCSampler(seed=seed, scramble=True) if name == "qmc" else RandomSampler(seed=seed)
+
+
+def outcome(jobs: Sequence[Job], metric: str) -> tuple[TrialState, float | None]:
+    """What became of a trial: its value is the mean over its runs, of the weights that each run tests.
+
+    Args:
+        jobs: the runs; those after one that was pruned or failed were not begun.
+        metric: of the validation.
+
+    Raises:
+        ConfigError: the runs did not measure it.
+    """
+    values: list[float] = []
+    for job in jobs:
+        if job.is_pruned:
+            return TrialState.PRUNED, None
+        if not job.is_done:
+            return TrialState.FAIL, None
+        metrics = json.loads((job.directory / "summary.json").read_text())["metrics"]
+        if metric not in metrics:
+            names = [name for name in metrics if name.startswith("val/")]
+            raise ConfigError(f"hydra.sweeper.metric={metric}: {job.directory} has none{suggestion(metric, names)}")
+        values.append(metrics[metric])
+    value = fmean(values)
+    return (TrialState.COMPLETE, value) if math.isfinite(value) else (TrialState.FAIL, None)
+
+
+def difference(earlier: dict[str, object], now: dict[str, object], key: str) -> str:
+    """The first thing in which two searches differ, in words."""
+    if key == "searched":
+        old, new = (cast(dict[str, str], search[key]) for search in (earlier, now))
+        name = next(name for name in {**old, **new} if old.get(name) != new.get(name))
+        return f"it searches {name} in {interval(old.get(name))}, and this one in {interval(new.get(name))}"
+    if key == "configuration":
+        old_set, new_set = (set(cast(list[str], search["overrides"])) for search in (earlier, now))
+        theirs, ours = (" ".join(sorted(only)) or "nothing else" for only in (old_set - new_set, new_set - old_set))
+        return f"it has {theirs}, and this one {ours}"
+    return f"it has hydra.sweeper.{key}={earlier[key]}, and this one {now[key]}"
+
+
+def interval(written: str | None) -> str:
+    """A distribution as a user would write it."""
+    if written is None:
+        return "nothing"
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution, json_to_distribution
+
+    distribution = json_to_distribution(written)
+    if isinstance(distribution, CategoricalDistribution):
+        return f"choice({','.join(map(str, distribution.choices))})"
+    assert isinstance(distribution, FloatDistribution | IntDistribution)
+    text = f"interval({distribution.low},{distribution.high})"
+    if isinstance(distribution, IntDistribution) or distribution.step is not None:
+        text = f"{distribution.low} to {distribution.high} by {distribution.step}"
+    return f"tag(log,{text})" if distribution.log else text

@@ -1,0 +1,195 @@
+"""``hydra/sweeper=optuna``: draws the settings of jobs, launches them, and learns from what became of them."""
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast, get_type_hints
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.plugins import Plugins
+from hydra.plugins.sweeper import Sweeper
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf
+
+from triptych.config import ConfigError, check_type
+from triptych.launch.lock import wait_until_free
+from triptych.launch.sweep import Job, SweepFailed, digest_of, experiment_of, jobs_of, parent_of
+from triptych.trials import check_optuna, open_storage
+
+if TYPE_CHECKING:
+    from triptych.search.space import Space
+    from triptych.search.study import Settings, Study, Trial
+
+PATIENCE_S = 2.0
+"""Seconds between two looks at a trial of another worker that one waits for."""
+
+
+class OptunaSweeper(Sweeper):
+    """Searches with Optuna: asks for parameters, launches jobs with whatever launcher is chosen, tells their values.
+
+    Args:
+        settings: see conf/hydra/sweeper/optuna.yaml.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        self._given = settings
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        """Called by Hydra."""
+        check_optuna()
+        self._loader, self._config = hydra_context.config_loader, config
+        self._launcher = Plugins.instance().instantiate_launcher(hydra_context, task_function, config)
+
+    def sweep(self, arguments: list[str]) -> None:
+        """Searches.
+
+        Args:
+            arguments: the overrides of the command line, but for Hydra's own.
+
+        Raises:
+            ConfigError: a mistake in the settings, in the search space, or in all of the first jobs.
+        """
+        from triptych.search.page import report
+        from triptych.search.space import read_space
+
+        settings = self._settings()
+        parser = OverridesParser.create(config_loader=self._loader)
+        lines = [f"{key}={value}" for key, value in (settings.params or {}).items()]
+        space = read_space(parser.parse_overrides([*lines, *arguments]))
+        if settings.seeds and any(override.startswith("seed=") for override in space.fixed):
+            raise ConfigError("seed: give either seed or hydra.sweeper.seeds")
+        Path(self._config.hydra.sweep.dir).mkdir(parents=True, exist_ok=True)  # the launcher notes the sweep there
+        self._launched = 0
+        folder, studies = self._studies(settings, space)
+        working = list(studies)
+        while working:
+            for study in list(working):  # in turns, so that all have got equally far whenever this ends
+                mine, waiting = study.take()
+                if mine:
+                    self._run(study, mine)
+                elif waiting:
+                    time.sleep(PATIENCE_S)
+                else:
+                    working.remove(study)
+        best = [study.best for study in studies]
+        runs = [
+            [] if trial is None else [job.directory for job in self._jobs_of(study, trial.number)]
+            for study, trial in zip(studies, best, strict=True)
+        ]
+        report(studies, runs, folder / "search.html")
+
+    def _settings(self) -> "Settings":
+        """The checked settings.
+
+        Raises:
+            ConfigError: a value that does not fit.
+        """
+        from triptych.search.study import Settings
+
+        plain = {k: OmegaConf.to_container(v) if OmegaConf.is_config(v) else v for k, v in self._given.items()}
+        hints = get_type_hints(Settings)
+        for field in fields(Settings):
+            check_type(f"hydra.sweeper.{field.name}", plain[field.name], hints[field.name])
+        settings = Settings(**cast(dict[str, Any], plain))
+        for name, least in (("n_trials", 1), ("n_jobs", 1), ("startup_trials", 0), ("warmup_steps", 0), ("seed", 0)):
+            if (value := getattr(settings, name)) < least:
+                raise ConfigError(f"hydra.sweeper.{name}={value}: expected at least {least}")
+        if not settings.metric.startswith("val/"):
+            raise ConfigError(
+                f"hydra.sweeper.metric={settings.metric}: settings are chosen on validation alone; expected a metric "
+                "of it, such as val/loss"
+            )
+        if settings.seeds is not None and len(set(settings.seeds)) < max(len(settings.seeds), 1):
+            raise ConfigError(f"hydra.sweeper.seeds={settings.seeds}: expected one or more different seeds, or null")
+        if OmegaConf.select(self._config, "hydra.launcher.wait") is False:
+            raise ConfigError("hydra.launcher.wait=false: a search learns from its jobs, and has to wait for them")
+        return settings
+
+    def _studies(self, settings: "Settings", space: "Space") -> "tuple[Path, list[Study]]":
+        """The folder of the sweep, and its studies, made or found in the storage."""
+        from optuna.distributions import distribution_to_json
+
+        from triptych.search.space import as_overrides, lowest
+        from triptych.search.study import Identity, Study
+
+        self._overrides: dict[str, list[str]] = {}
+        parents, identities = [], []
+        searched = {key: distribution_to_json(distribution) for key, distribution in space.searched.items()}
+        several = [key for key, values in space.listed.items() if len(values) > 1 and key != "experiment"]
+        for combination in space.combinations():
+            overrides = [*combination, *space.fixed]
+            seed = [f"seed={settings.seeds[0]}"] if settings.seeds else []
+            example = [*overrides, *as_overrides(lowest(space.searched)), *seed]
+            config = self._loader.load_sweep_config(self._config, example)
+            parts = [override for override in combination if override.partition("=")[0] in several]
+            name = " ".join([experiment_of(config), *parts])
+            self._overrides[name] = overrides
+            parents.append(parent_of(config, overrides))
+            identities.append(
+                Identity(searched, settings.metric, settings.direction, settings.seeds, digest_of(config), overrides)
+            )
+        folder = Path(os.path.commonpath(parents))
+        path = folder / "optuna.journal" if settings.storage is None else Path(settings.storage)
+        storage = open_storage(path)
+        self._storage = path.absolute()
+        locks = path.with_name(f"{path.name}.locks")
+        names = zip(self._overrides, identities, strict=True)
+        return folder, [Study(name, storage, locks, space.searched, own, settings) for name, own in names]
+
+    def _jobs_of(self, study: "Study", number: int) -> list[Job]:
+        """The runs of a trial, one for each seed."""
+        from triptych.search.space import as_overrides, quoted
+
+        settings = study.settings
+        params = as_overrides(study.trials[number].params)
+        jobs = []
+        for index, seed in enumerate(settings.seeds or [None]):
+            pruning = {
+                "_target_": "triptych.training.Pruning",
+                "storage": quoted(str(self._storage)),
+                "study": quoted(study.name),
+                "trial": number,
+                "metric": settings.metric,
+                "pruner": settings.pruner,
+                "startup_trials": settings.startup_trials,
+                "warmup_steps": settings.warmup_steps,
+                "seed_index": index,
+            }
+            callback = "{" + ",".join(f"{key}:{value}" for key, value in pruning.items()) + "}"
+            own = [*params, *([] if seed is None else [f"seed={seed}"]), f"++callbacks.pruning={callback}"]
+            jobs += jobs_of(self._loader, self._config, [[*self._overrides[study.name], *own]])
+        return jobs
+
+    def _run(self, study: "Study", trials: "Sequence[Trial]") -> None:
+        """Runs the jobs of some trials, seed after seed, and notes what became of the trials.
+
+        Raises:
+            ConfigError: all of them failed, and none before had been good; or the launcher does not wait.
+        """
+        jobs = [self._jobs_of(study, trial.number) for trial in trials]
+        places = [override for override in self._overrides[study.name] if override.startswith("run_dir=")]
+        for trial in trials:
+            params = " ".join(f"{key}={value}" for key, value in trial.params.items())
+            print(f"trial {trial.number + 1} of {study.settings.n_trials} of {study.name}: {params}", flush=True)
+        for index in range(len(jobs[0])):
+            due = [own[index] for own in jobs if all(job.is_done and not job.is_pruned for job in own[:index])]
+            for job in due:
+                wait_until_free(job.directory)  # a worker may have died, and its job not
+            if not due:
+                break
+            try:
+                self._launcher.launch([[*job.overrides, *places] for job in due], initial_job_idx=self._launched)
+            except SweepFailed as failed:
+                has_begun = any((job.directory / "checkpoints").exists() for own in jobs for job in own)
+                if not has_begun and not study.has_values:
+                    raise ConfigError(
+                        f"{failed}; nothing of {study.name} has begun to train, so it ends here"
+                    ) from None
+            else:
+                if missing := [str(job.directory) for job in due if not job.is_done]:
+                    raise ConfigError(f"the launcher came back before these jobs were done: {', '.join(missing)}")
+            self._launched += len(due)
+        for trial, own in zip(trials, jobs, strict=True):
+            study.tell(trial, own)
