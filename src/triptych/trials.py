@@ -42,13 +42,12 @@ def open_storage(path: Path) -> "BaseStorage":
         raise ConfigError(f"hydra.sweeper.storage={path}: expected a file whose name ends in .journal or .db")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        return (
-            JournalStorage(JournalFileBackend(str(path)))
-            if path.suffix == ".journal"
-            else RDBStorage(f"sqlite:///{path}")
-        )
+        journal = path.suffix == ".journal"
+        storage = JournalStorage(JournalFileBackend(str(path))) if journal else RDBStorage(f"sqlite:///{path}")
+        storage.get_all_studies()  # reads it
     except Exception as error:  # of SQLAlchemy, of JSON, of the system
         raise ConfigError(f"hydra.sweeper.storage={path}: {str(error).splitlines()[0]}") from error
+    return storage
 
 
 def make_pruner(name: PrunerName, updates: int) -> "BasePruner":

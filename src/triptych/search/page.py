@@ -5,9 +5,11 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 from html import escape
+from itertools import cycle
 from pathlib import Path
 
 import optuna
+import plotly.graph_objects as go  # type: ignore[import-untyped]
 from optuna.importance import PedAnovaImportanceEvaluator
 from optuna.trial import TrialState
 from optuna.visualization import (
@@ -25,6 +27,7 @@ from triptych.report.charts import Figure, base_axis, base_layout
 from triptych.report.page import render_chart, render_document
 from triptych.search.study import Study
 
+COLOURS = tuple(f"var(--{name})" for name in ("full", "encoder_only", "decoder_only", "optimum", "wrong"))
 NAMES = {TrialState.COMPLETE: "complete", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed"}
 
 
@@ -72,7 +75,7 @@ def row(study: Study) -> list[str]:
     if best is None:
         return [study.name, told, "none", ""]
     params = " ".join(f"{key}={shown(value)}" for key, value in best.params.items())
-    return [study.name, told, f"{best.value:.6g} (trial {best.number + 1})", params]
+    return [study.name, told, f"{best.value:.6g} (trial {best.number})", params]
 
 
 def shown(value: object) -> str:
@@ -90,8 +93,15 @@ def html_table(rows: Sequence[Sequence[str]]) -> str:
 def history(studies: Sequence[Study]) -> str:
     """Each trial's value, and the best so far, of all studies side by side."""
     found = [study.optuna for study in studies if study.best is not None]
-    metric = studies[0].settings.metric
-    return styled(plot_optimization_history(found, target_name=metric), "History") if found else ""
+    if not found:
+        return ""
+    figure = plain(plot_optimization_history(found, target_name=studies[0].settings.metric))
+    for study, colour in zip(found, cycle(COLOURS)):
+        for trace in figure["data"]:
+            if len(found) == 1 or trace["name"].endswith(f" of {study.study_name}"):
+                trace |= {"marker": {"color": colour}, "line": {"color": colour}, "name": escape(study.study_name)}
+                trace["showlegend"] = trace["mode"] == "markers"
+    return styled(figure, "Each trial's value, and the best so far", "")
 
 
 def section(study: Study) -> str:
@@ -103,19 +113,43 @@ def section(study: Study) -> str:
     if len(study.searched) > 1 and len({trial.value for trial in complete}) > 1:
         with warnings.catch_warnings(action="ignore", category=optuna.exceptions.ExperimentalWarning):
             evaluator = PedAnovaImportanceEvaluator()
-        figure = plot_param_importances(study.optuna, evaluator=evaluator, target_name=metric)
-        charts.append(styled(figure, "Importance (PED-ANOVA, Watanabe et al. 2023)"))
-    charts.append(styled(plot_intermediate_values(study.optuna), f"{escape(metric)} by updates"))
-    parallel = styled(plot_parallel_coordinate(study.optuna, target_name=metric), "Parallel coordinates")
+        figure = plain(plot_param_importances(study.optuna, evaluator=evaluator))
+        for trace in figure["data"]:
+            trace["marker"] = {"color": COLOURS[0]}
+        charts.append(styled(figure, f"Importance for {escape(metric)}", "share"))
+    figure = plain(plot_intermediate_values(study.optuna))
+    values = [value for trial in study.trials for value in trial.intermediate_values.values()]
+    if values and min(values) > 0 and max(values) > 10 * min(values):
+        figure["layout"]["yaxis"] |= {"type": "log", "dtick": "D2"}
+    charts.append(styled(figure, f"{escape(metric)} of each trial, until its end or until it was pruned", "updates"))
+    figure = plain(plot_parallel_coordinate(study.optuna, target_name=metric))
+    figure["layout"]["xaxis"]["showgrid"] = False  # the axis has the names of the parameters
+    parallel = styled(figure, "Parallel coordinates", "")
     return f'<section><h2>{escape(study.name)}</h2><div class="charts">{"".join(charts)}</div>{parallel}</section>'
 
 
-def styled(figure: object, title: str) -> str:
-    """A figure of Optuna's in the style of the page."""
-    plain: Figure = json.loads(figure.to_json())  # type: ignore[attr-defined]
-    layout = plain["layout"]
-    axes = {key: base_axis() | layout[key] for key in layout if key.startswith(("xaxis", "yaxis"))}
-    layout.pop("template", None)
-    plain["layout"] = layout | base_layout(title) | axes | {"height": 380}
-    plain["layout"]["showlegend"] = layout.get("showlegend", True)
-    return render_chart(plain)
+def plain(figure: go.Figure) -> Figure:
+    """A figure of plotly as plain data, without the style that it has by itself."""
+    data: Figure = json.loads(figure.to_json())
+    del data["layout"]["template"]
+    return data
+
+
+def styled(figure: Figure, title: str, x: str) -> str:
+    """A figure of Optuna's in the style of the page.
+
+    Args:
+        figure: as plain data.
+        title: HTML.
+        x: what the horizontal axis shows, where it needs saying.
+    """
+    layout = figure["layout"]
+    layout |= base_layout(title) | {
+        "xaxis": base_axis() | layout["xaxis"] | {"title": {"text": x, "font": {"size": 13}}},
+        "yaxis": base_axis() | layout.get("yaxis", {}) | {"title": {}},
+        "height": 340,
+        "margin": {"l": 60, "r": 30, "t": 60, "b": 60},
+        "showlegend": any(trace.get("showlegend") and not x for trace in figure["data"]),
+        "legend": {"orientation": "h", "x": 0, "y": -0.12, "yanchor": "top"},
+    }
+    return render_chart(figure)

@@ -83,9 +83,10 @@ class Trial:
 class Study:
     """The trials of one combination of what is listed, in a file that several workers share.
 
-    Trial n is drawn by a sampler of its own, which is seeded by (seed, name of the study, n) and sees the trials before
-    it: so a search that was killed goes on exactly as if it had not been. A trial whose worker died is taken up again
-    with its parameters. Each worker holds a lock for each of its trials, so that only the trials of the dead are.
+    Trial n is drawn by a sampler of its own, which is seeded by (seed, n) and sees the trials before it: so a search
+    that was killed goes on exactly as if it had not been, and all studies begin with the same draws, while there is
+    nothing to learn from. A trial whose worker died is taken up again with its parameters. Each worker holds a lock for
+    each of its trials, so that only the trials of the dead are.
 
     Args:
         name: of the study.
@@ -196,17 +197,16 @@ class Study:
             told = self.optuna.tell(trial.number, value, state=state)
             trial.lock.release()
         reached = "" if told.value is None else f", {self.settings.metric}={told.value:.6g}"
-        print(f"trial {trial.number + 1} of {self.name}: {state.name.lower()}{reached}", flush=True)
+        print(f"trial {trial.number} of {self.name}: {state.name.lower()}{reached}", flush=True)
 
     def _draw(self, number: int) -> FrozenTrial:
         """Draws the parameters of a trial in the memory, and puts the trial into the storage as a whole: a worker that
         is killed meanwhile leaves none that is half drawn."""
-        digest = hashlib.sha256(f"{self.settings.seed} {self.name} {number}".encode()).digest()
-        if self.settings.sampler == "qmc":  # one sequence, of which the trial is a member
-            digest = hashlib.sha256(f"{self.settings.seed} {self.name}".encode()).digest()
+        is_sequence = self.settings.sampler == "qmc"  # of which the trial is a member, whatever came of the others
+        digest = hashlib.sha256(f"{self.settings.seed} {0 if is_sequence else number}".encode()).digest()
         sampler = make_sampler(self.settings.sampler, int.from_bytes(digest[:4]))
         memory = optuna.create_study(direction=self.settings.direction, sampler=sampler)
-        if self.settings.sampler == "qmc":
+        if is_sequence:
             for _ in range(number):
                 memory.ask(self.searched)
         else:
