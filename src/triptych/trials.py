@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from filelock import FileLock
+
 from triptych.config import ConfigError
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ def check_optuna() -> None:
         import optuna
     except ImportError:
         raise ConfigError("hydra/sweeper=optuna needs Optuna: pip install 'triptych[optuna]'") from None
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
 def open_storage(path: Path) -> "BaseStorage":
@@ -40,14 +42,21 @@ def open_storage(path: Path) -> "BaseStorage":
     path = path.absolute()  # the journal's lock names the file
     if path.suffix not in (".journal", ".db"):
         raise ConfigError(f"hydra.sweeper.storage={path}: expected a file whose name ends in .journal or .db")
-    path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        journal = path.suffix == ".journal"
-        storage = JournalStorage(JournalFileBackend(str(path))) if journal else RDBStorage(f"sqlite:///{path}")
-        storage.get_all_studies()  # reads it
+        with FileLock(locks_of(path) / "open.lock"):  # two at once cannot make the tables of SQLite
+            journal = path.suffix == ".journal"
+            storage = JournalStorage(JournalFileBackend(str(path))) if journal else RDBStorage(f"sqlite:///{path}")
+            storage.get_all_studies()  # reads it
     except Exception as error:  # of SQLAlchemy, of JSON, of the system
         raise ConfigError(f"hydra.sweeper.storage={path}: {str(error).splitlines()[0]}") from error
     return storage
+
+
+def locks_of(path: Path) -> Path:
+    """The folder of the locks by which those who share a file keep out of each other's way; made if it is not there."""
+    folder = path.with_name(f"{path.name}.locks")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def make_pruner(name: PrunerName, updates: int) -> "BasePruner":

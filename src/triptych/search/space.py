@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -107,6 +108,8 @@ def distribution_of(override: Override) -> "BaseDistribution":
         if not values:
             raise ConfigError(f"{line}: an empty range")
         low, high, step = values[0], values[-1], abs(sweep.step)
+        if isinstance(high, float):  # exactly so many steps away, as Optuna will have it
+            high = float(Decimal(str(low)) + (len(values) - 1) * Decimal(str(step)))
     try:
         if isinstance(low, int) and isinstance(high, int):
             return IntDistribution(low, high, log=log, step=1 if step is None else int(step))

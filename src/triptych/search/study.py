@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -111,7 +112,6 @@ class Study:
     ) -> None:
         self.name, self.searched, self.settings = name, searched, settings
         self._locks, self._key = locks, hashlib.sha256(name.encode()).hexdigest()[:8]
-        locks.mkdir(parents=True, exist_ok=True)
         with self._alone():
             study = self._open(storage)
             now = asdict(identity)
@@ -248,8 +248,11 @@ def make_sampler(name: SamplerName, seed: int) -> "BaseSampler":
     if name == "tpe":
         return TPESampler(seed=seed)
     if name == "gp":
-        return GPSampler(seed=seed, deterministic_objective=False)
-    return QMCSampler(seed=seed, scramble=True) if name == "qmc" else RandomSampler(seed=seed)
+        return GPSampler(seed=seed)
+    if name == "random":
+        return RandomSampler(seed=seed)
+    with warnings.catch_warnings(action="ignore", category=optuna.exceptions.ExperimentalWarning):
+        return QMCSampler(seed=seed, scramble=True)
 
 
 def outcome(jobs: Sequence[Job], metric: str) -> tuple[TrialState, float | None]:

@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from triptych.config import ConfigError, check_type
 from triptych.launch.lock import wait_until_free
 from triptych.launch.sweep import Job, SweepFailed, digest_of, experiment_of, jobs_of, parent_of
-from triptych.trials import check_optuna, open_storage
+from triptych.trials import check_optuna, locks_of, open_storage
 
 if TYPE_CHECKING:
     from triptych.search.space import Space
@@ -134,8 +134,7 @@ class OptunaSweeper(Sweeper):
         path = folder / "optuna.journal" if settings.storage is None else Path(settings.storage)
         storage = open_storage(path)
         self._storage = path.absolute()
-        locks = path.with_name(f"{path.name}.locks")
-        names = zip(self._overrides, identities, strict=True)
+        locks, names = locks_of(path), zip(self._overrides, identities, strict=True)
         return folder, [Study(name, storage, locks, space.searched, own, settings) for name, own in names]
 
     def _jobs_of(self, study: "Study", number: int) -> list[Job]:

@@ -1,0 +1,275 @@
+"""Studies without trainings: a trial's run is a summary.json with a value that is a function of its parameters."""
+
+import json
+import math
+import multiprocessing
+from collections.abc import Callable
+from itertools import chain
+from multiprocessing.queues import SimpleQueue
+from pathlib import Path
+
+import optuna
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution, distribution_to_json
+from optuna.trial import FrozenTrial, TrialState
+
+from triptych.config import ConfigError
+from triptych.launch.sweep import Job
+from triptych.search.study import Identity, Settings, Study, Trial, outcome
+from triptych.trials import locks_of, open_storage
+
+SPACE = {
+    "block.norm": CategoricalDistribution(["layer", "rms"]),
+    "optimizer.lr": FloatDistribution(1e-4, 1e-1, log=True),
+    "shape.num_layers": IntDistribution(1, 6),
+}
+SETTINGS = Settings(
+    params=None, n_trials=12, metric="val/loss", direction="minimize", sampler="tpe", seed=1, seeds=None,
+    pruner="none", startup_trials=5, warmup_steps=0, n_jobs=1, storage=None,
+)  # fmt: skip
+IDENTITY = Identity(
+    searched={name: distribution_to_json(distribution) for name, distribution in SPACE.items()},
+    metric="val/loss",
+    direction="minimize",
+    seeds=None,
+    configuration="0",
+    overrides=["a=1"],
+)
+
+
+def with_settings(**changes: object) -> Settings:
+    return Settings(**{**vars(SETTINGS), **changes})
+
+
+def study_in(folder: Path, own: Settings = SETTINGS, name: str = "study", suffix: str = "journal") -> Study:
+    return Study(name, open_storage(folder / f"optuna.{suffix}"), locks_of(folder / "x"), SPACE, IDENTITY, own)
+
+
+def loss(params: dict[str, object]) -> float:
+    layers = params["shape.num_layers"]
+    assert isinstance(layers, int)
+    norm = 0.1 if params["block.norm"] == "rms" else 0.0
+    return (math.log10(float(str(params["optimizer.lr"]))) + 2.5) ** 2 + (layers - 3) ** 2 / 9 + norm
+
+
+def job_of(folder: Path, trial: Trial) -> Job:
+    """A run that is done: pruned where the loss is bad, failed where it is worse."""
+    job = Job([], folder / f"run-{trial.number}")
+    job.directory.mkdir(exist_ok=True)
+    value = loss(dict(trial.params))
+    if value < 2:
+        (job.directory / "summary.json").write_text(json.dumps({"metrics": {"val/loss": value}}))
+    elif value < 2.5:
+        (job.directory / "pruned.json").write_text("{}")
+    return job
+
+
+def search(folder: Path, own: Settings, until: int = 10**9) -> bool:
+    """Works on a study as the sweeper does, until it is done, or is killed before it tells so many trials."""
+    study, told = study_in(folder, own), 0
+    while True:
+        mine, waiting = study.take()
+        if not mine:
+            assert not waiting
+            return True
+        for trial in mine:
+            if told == until:
+                for held in mine:
+                    held.lock.release()  # as the system does
+                return False
+            study.tell(trial, [job_of(folder, trial)])
+            told += 1
+
+
+def record(folder: Path) -> list[tuple[object, ...]]:
+    return [(t.number, t.params, t.value, t.state) for t in study_in(folder).trials]
+
+
+@pytest.fixture
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
+    return lambda: tmp_path_factory.mktemp("search")
+
+
+UNDISTURBED: dict[tuple[str, int], list[tuple[object, ...]]] = {}
+
+
+@pytest.mark.parametrize(("sampler", "n_jobs"), [("tpe", 1), ("tpe", 4), ("gp", 1), ("qmc", 3), ("random", 1)])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=3)
+@given(kills=st.lists(st.integers(0, 5), min_size=1, max_size=3))
+def test_a_search_that_is_killed_goes_on_as_if_it_had_not_been(
+    sampler: str, n_jobs: int, kills: list[int], folders: Callable[[], Path]
+) -> None:
+    own = with_settings(sampler=sampler, n_jobs=n_jobs)
+    if (sampler, n_jobs) not in UNDISTURBED:
+        folder = folders()
+        assert search(folder, own)
+        UNDISTURBED[sampler, n_jobs] = record(folder)
+    folder = folders()
+    for kill in kills:
+        search(folder, own, kill)
+    assert search(folder, own)
+    assert record(folder) == UNDISTURBED[sampler, n_jobs]
+    assert len(record(folder)) == own.n_trials
+
+
+def test_trials_are_what_optuna_draws_from_the_same_past(folders: Callable[[], Path]) -> None:
+    """The sampler learns: with the past, other parameters than without, and better ones."""
+    own, folder = with_settings(n_trials=40), folders()
+    search(folder, own)
+    trials = study_in(folder).trials
+    early, late = ([loss(trial.params) for trial in part] for part in (trials[:10], trials[-10:]))
+    assert sum(late) < 0.5 * sum(early)
+    assert len({str(trial.params) for trial in trials}) > 35
+
+
+def test_studies_begin_with_the_same_draws(folders: Callable[[], Path]) -> None:
+    folder = folders()
+    own = with_settings(n_trials=3)
+    draws = []
+    for name in ("full", "decoder_only"):
+        study = study_in(folder, own, name)
+        for _ in range(3):
+            mine, _ = study.take()
+            study.tell(mine[0], [job_of(folder, mine[0])])
+        draws.append([trial.params for trial in study.trials])
+    assert draws[0] == draws[1]
+    assert draws[0][0] != draws[0][1]
+
+
+def test_more_trials_are_those_that_a_longer_search_has(folders: Callable[[], Path]) -> None:
+    short, long = folders(), folders()
+    for n_trials in (2, 9):
+        search(short, with_settings(n_trials=n_trials))
+    search(long, with_settings(n_trials=9))
+    assert record(short) == record(long)
+
+
+def test_a_trial_belongs_to_one_worker_while_that_one_lives(folders: Callable[[], Path]) -> None:
+    folder = folders()
+    own = with_settings(n_trials=2)
+    one, other, third = (study_in(folder, own) for _ in range(3))
+    (first,), _ = one.take()
+    (second,), _ = other.take()
+    assert (first.number, second.number) == (0, 1)
+    assert third.take() == ([], 0)  # all are in good hands
+    first.lock.release()  # the first worker dies
+    (adopted,), waiting = third.take()
+    assert (adopted.number, adopted.params, waiting) == (0, first.params, 0)
+    third.tell(adopted, [job_of(folder, adopted)])
+    other.tell(second, [job_of(folder, second)])
+    assert all(trial.state.is_finished() for trial in third.trials)
+    assert third.take() == ([], 0)
+
+
+def test_equal_parameters_are_not_run_at_the_same_time(folders: Callable[[], Path]) -> None:
+    folder = folders()
+    own = with_settings(n_trials=6, n_jobs=6, sampler="random")
+    space = {"block.norm": CategoricalDistribution(["layer", "rms"])}
+    study = Study("study", open_storage(folder / "optuna.journal"), locks_of(folder / "x"), space, IDENTITY, own)
+    rounds = []
+    while True:
+        mine, waiting = study.take()
+        if not mine:
+            break
+        rounds.append([trial.number for trial in mine])
+        norms = [trial.params["block.norm"] for trial in mine]
+        assert len(norms) == len(set(norms))
+        for trial in mine:
+            path = folder / f"{trial.params['block.norm']}"
+            path.mkdir(exist_ok=True)
+            (path / "summary.json").write_text('{"metrics": {"val/loss": 1}}')
+            study.tell(trial, [Job([], path)])
+    assert waiting == 0
+    assert len(rounds) > 1
+    assert sorted(chain(*rounds)) == list(range(6))
+
+
+def work(folder: Path, suffix: str, told: "SimpleQueue[int]") -> None:
+    study = study_in(folder, with_settings(n_trials=8, sampler="random"), suffix=suffix)
+    while any(found := study.take()):
+        for trial in found[0]:
+            study.tell(trial, [job_of(folder, trial)])
+            told.put(trial.number)
+
+
+@pytest.mark.parametrize("suffix", ["journal", "db"])
+def test_workers_share_the_total(suffix: str, folders: Callable[[], Path]) -> None:
+    folder = folders()
+    processes = multiprocessing.get_context("fork")
+    told: SimpleQueue[int] = processes.SimpleQueue()
+    workers = [processes.Process(target=work, args=(folder, suffix, told)) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    assert [worker.exitcode for worker in workers] == [0, 0, 0]
+    assert sorted(told.get() for _ in range(8)) == list(range(8))
+    assert told.empty()
+    trials = optuna.load_study(study_name="study", storage=open_storage(folder / f"optuna.{suffix}")).trials
+    assert [trial.number for trial in trials] == list(range(8))
+    assert all(trial.state.is_finished() for trial in trials)
+
+
+def finished(study: Study) -> FrozenTrial:
+    (trial,), _ = study.take()
+    study.tell(trial, [job_of(study._locks, trial)])
+    return study.trials[-1]
+
+
+@pytest.mark.parametrize(
+    ("change", "answer"),
+    [
+        ({"metric": "val/accuracy"}, "hydra.sweeper.metric=val/loss, and this one val/accuracy"),
+        ({"seeds": [1, 2]}, "hydra.sweeper.seeds=None, and this one"),
+        ({"configuration": "1", "overrides": ["a=2"]}, "it has a=1, and this one a=2"),
+        ({"searched": {}}, r"it searches block.norm in choice\(layer,rms\), and this one in nothing"),
+        (
+            {"searched": {**IDENTITY.searched, "optimizer.lr": distribution_to_json(FloatDistribution(1, 2))}},
+            r"optimizer.lr in tag\(log,interval\(0.0001,0.1\)\), and this one in interval\(1.0,2.0\)",
+        ),
+    ],
+    ids=["metric", "seeds", "configuration", "parameter", "bounds"],
+)  # fmt: skip
+def test_another_search_is_refused_once_there_is_something_to_lose(
+    change: dict[str, object], answer: str, folders: Callable[[], Path]
+) -> None:
+    folder = folders()
+    storage = open_storage(folder / "optuna.journal")
+    other = Identity(**{**vars(IDENTITY), **change})
+    Study("study", storage, locks_of(folder / "x"), SPACE, other, SETTINGS)
+    study = Study("study", storage, locks_of(folder / "x"), SPACE, IDENTITY, SETTINGS)  # nothing was measured yet
+    while finished(study).state == TrialState.FAIL:
+        continue
+    Study("study", storage, locks_of(folder / "x"), SPACE, IDENTITY, with_settings(sampler="random", n_trials=3))
+    with pytest.raises(ConfigError, match=answer):
+        Study("study", storage, locks_of(folder / "x"), SPACE, other, SETTINGS)
+
+
+def run_with(folder: Path, name: str, **metrics: float) -> Job:
+    (folder / name).mkdir()
+    measured = {key.replace("_", "/"): value for key, value in metrics.items()}
+    (folder / name / "summary.json").write_text(json.dumps({"metrics": measured}))
+    return Job([], folder / name)
+
+
+def test_the_value_is_the_mean_over_the_seeds(folders: Callable[[], Path]) -> None:
+    folder = folders()
+    jobs = [run_with(folder, str(i), val_loss=value, test_loss=0.0) for i, value in enumerate([1.0, 2.0, 6.0])]
+    assert outcome(jobs, "val/loss") == (TrialState.COMPLETE, 3.0)
+    failed = Job([], folder / "none")
+    assert outcome([*jobs, failed], "val/loss") == (TrialState.FAIL, None)
+    assert outcome([*jobs, run_with(folder, "nan", val_loss=math.nan)], "val/loss") == (TrialState.FAIL, None)
+    (folder / "2" / "pruned.json").touch()
+    assert outcome(jobs, "val/loss") == (TrialState.PRUNED, None)
+    with pytest.raises(ConfigError, match=r"hydra\.sweeper\.metric=val/los: .*did you mean val/loss"):
+        outcome(jobs[:1], "val/los")
+
+
+@pytest.mark.parametrize("suffix", ["journal", "db"])
+def test_a_file_that_is_no_storage_is_refused(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"x.{suffix}"
+    path.write_text("{no storage\n" * 100)
+    with pytest.raises(ConfigError, match=f"hydra.sweeper.storage={path}: "):
+        open_storage(path)
