@@ -1,0 +1,134 @@
+"""A run that is pruned: stopped in order, marked, and of use afterwards. Real trainings, and a study in a real file."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import optuna
+import pytest
+from optuna.distributions import FloatDistribution
+from optuna.trial import TrialState, create_trial
+
+import tiny
+from triptych.report.records import find_runs
+from triptych.trials import open_storage
+
+TINY = [
+    *tiny.TINY,
+    "experiment=dates/classification_decoder_only",
+    "trainer.max_steps=6",
+    "trainer.val_check_interval=2",
+    "trainer.log_every_n_steps=2",
+    "trainer.accelerator=cpu",
+    "logger=csv",
+]
+
+
+def study_with(folder: Path, *curves: dict[int, float]) -> optuna.Study:
+    """A study with a complete trial for each curve, and one that is to be run."""
+    study = optuna.create_study(study_name="s", storage=open_storage(folder / "x.journal"))
+    space = {"params": {"x": 0.5}, "distributions": {"x": FloatDistribution(0, 1)}}
+    for curve in curves:
+        study.add_trial(create_trial(value=1.0, intermediate_values=curve, **space))
+    study.add_trial(create_trial(state=TrialState.RUNNING, **space))
+    return study
+
+
+def triptych(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {k: v for k, v in os.environ.items() if k not in ("HYDRA_FULL_ERROR", "TRIPTYCH_SHORT_ERRORS")}
+    return subprocess.run(
+        [sys.executable, "-m", "triptych", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**environment, "OMP_NUM_THREADS": "1", "COLUMNS": "200"},
+    )
+
+
+def train(folder: Path, trial: int, *overrides: str, **changes: object) -> subprocess.CompletedProcess[str]:
+    own: dict[str, object] = {
+        "_target_": "triptych.training.Pruning", "storage": folder / "x.journal", "study": "s", "trial": trial,
+        "metric": "val/loss", "pruner": "median", "startup_trials": 1, "warmup_steps": 0, "seed_index": 0, **changes,
+    }  # fmt: skip
+    callback = ",".join(f"{key}:{value}" for key, value in own.items())
+    return triptych(folder, "train", *TINY, "run_dir=run", f"++callbacks.pruning={{{callback}}}", *overrides)
+
+
+def test_a_hopeless_run_ends_in_order(tmp_path: Path) -> None:
+    study = study_with(tmp_path, {2: 9.0, 4: 0.0, 6: 0.0})
+    finished = train(tmp_path, 1)
+    assert finished.returncode == 0, finished.stderr
+    run_dir = tmp_path / "run"
+    assert json.loads((run_dir / "pruned.json").read_text()) == {"updates": 4}
+    assert not (run_dir / "summary.json").exists()
+    assert "pruned after 4 updates" in (run_dir / "train.log").read_text()
+    trial = study.trials[1]
+    assert list(trial.intermediate_values) == [2, 4]  # better than the other at 2, worse at 4
+    assert trial.state == TrialState.RUNNING  # the sweeper tells
+    with pytest.raises(ValueError, match="no finished run found"):
+        find_runs([tmp_path], tmp_path)
+
+    again = train(tmp_path, 1)
+    assert "holds this run, finished: nothing to do" in again.stdout
+    evaluated = triptych(tmp_path, "evaluate", "checkpoint=run")
+    assert evaluated.returncode == 0, evaluated.stderr
+
+
+@pytest.mark.faults
+def test_without_the_search_a_pruned_run_goes_on_to_its_end(tmp_path: Path) -> None:
+    study_with(tmp_path, {2: 0.0})
+    run_dir = tmp_path / "run"
+    assert train(tmp_path, 1).returncode == 0
+    assert (run_dir / "pruned.json").exists()
+    resumed = triptych(tmp_path, "train", *TINY, "run_dir=run")
+    assert resumed.returncode == 0, resumed.stderr
+    assert "going on from run/checkpoints/step-00000002.ckpt" in resumed.stderr + resumed.stdout
+    assert not (run_dir / "pruned.json").exists()
+    straight = triptych(tmp_path, "train", *TINY, "run_dir=straight")
+    assert straight.returncode == 0, straight.stderr
+    weights = [json.loads((tmp_path / d / "summary.json").read_text())["weights_sha256"] for d in ("run", "straight")]
+    assert weights[0] == weights[1]
+
+
+@pytest.mark.faults
+def test_all_ranks_end(tmp_path: Path) -> None:
+    study = study_with(tmp_path, dict.fromkeys((8, 10, 12), 0.0))
+    finished = train(tmp_path, 1, "trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2", seed_index=1)
+    assert finished.returncode == 0, finished.stderr
+    assert json.loads((tmp_path / "run" / "pruned.json").read_text()) == {"updates": 2}
+    assert list(study.trials[1].intermediate_values) == [8]  # the second seed begins where the first has ended
+    assert (tmp_path / "run" / "checkpoints" / "step-00000002.ckpt").exists()
+
+
+@pytest.mark.parametrize(
+    ("curves", "changes"),
+    [
+        ([{6: 0.0}], {}),
+        ([{2: 0.0, 4: 0.0}], {"startup_trials": 2}),
+        pytest.param([{2: 0.0}], {"warmup_steps": 3}, marks=pytest.mark.faults),
+        pytest.param([{2: 9.0, 4: 9.0}], {}, marks=pytest.mark.faults),
+        pytest.param([{2: 0.0, 4: 0.0}], {"pruner": "none"}, marks=pytest.mark.faults),
+    ],
+    ids=["worse at its end", "too few others", "too early", "better", "nobody looks"],
+)
+def test_others_go_on(curves: list[dict[int, float]], changes: dict[str, object], tmp_path: Path) -> None:
+    study = study_with(tmp_path, *curves)
+    finished = train(tmp_path, 1, **changes)
+    assert finished.returncode == 0, finished.stderr
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    values = study.trials[1].intermediate_values
+    assert list(values) == [2, 4, 6]
+    assert values[6] == pytest.approx(summary["metrics"]["val/loss"])
+
+
+def test_a_metric_that_is_not_measured_is_refused_before_the_first_update(tmp_path: Path) -> None:
+    study_with(tmp_path)
+    finished = train(tmp_path, 0, metric="val/acuracy")
+    assert finished.returncode == 1
+    assert "hydra.sweeper.metric=val/acuracy: expected one of val/accuracy, " in finished.stderr
+    assert "did you mean val/accuracy?" in finished.stderr
+    assert not (tmp_path / "run" / "checkpoints").exists()
