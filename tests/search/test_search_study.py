@@ -12,6 +12,7 @@ import optuna
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from omegaconf import OmegaConf
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution, distribution_to_json
 from optuna.trial import FrozenTrial, TrialState
 
@@ -54,9 +55,13 @@ def loss(params: dict[str, object]) -> float:
     return (math.log10(float(str(params["optimizer.lr"]))) + 2.5) ** 2 + (layers - 3) ** 2 / 9 + norm
 
 
+def job_in(directory: Path) -> Job:
+    return Job([], directory, OmegaConf.create())
+
+
 def job_of(folder: Path, trial: Trial) -> Job:
     """A run that is done: pruned where the loss is bad, failed where it is worse."""
-    job = Job([], folder / f"run-{trial.number}")
+    job = job_in(folder / f"run-{trial.number}")
     job.directory.mkdir(exist_ok=True)
     value = loss(dict(trial.params))
     if value < 2:
@@ -180,7 +185,7 @@ def test_equal_parameters_are_not_run_at_the_same_time(folders: Callable[[], Pat
             path = folder / f"{trial.params['block.norm']}"
             path.mkdir(exist_ok=True)
             (path / "summary.json").write_text('{"metrics": {"val/loss": 1}}')
-            study.tell(trial, [Job([], path)])
+            study.tell(trial, [job_in(path)])
     assert waiting == 0
     assert len(rounds) > 1
     assert sorted(chain(*rounds)) == list(range(6))
@@ -251,14 +256,14 @@ def run_with(folder: Path, name: str, **metrics: float) -> Job:
     (folder / name).mkdir()
     measured = {key.replace("_", "/"): value for key, value in metrics.items()}
     (folder / name / "summary.json").write_text(json.dumps({"metrics": measured}))
-    return Job([], folder / name)
+    return job_in(folder / name)
 
 
 def test_the_value_is_the_mean_over_the_seeds(folders: Callable[[], Path]) -> None:
     folder = folders()
     jobs = [run_with(folder, str(i), val_loss=value, test_loss=0.0) for i, value in enumerate([1.0, 2.0, 6.0])]
     assert outcome(jobs, "val/loss") == (TrialState.COMPLETE, 3.0)
-    failed = Job([], folder / "none")
+    failed = job_in(folder / "none")
     assert outcome([*jobs, failed], "val/loss") == (TrialState.FAIL, None)
     assert outcome([*jobs, run_with(folder, "nan", val_loss=math.nan)], "val/loss") == (TrialState.FAIL, None)
     (folder / "2" / "pruned.json").touch()

@@ -85,6 +85,7 @@ class LocalLauncher(Launcher):
             else:
                 waiting.setdefault(job.directory, job)
                 titles.setdefault(job.directory, title)
+        by_directory = {job.directory: job for job in jobs}
         failures: dict[Path, Failure] = {}
         running: dict[Path, JobProcess] = {}
         asked: list[signal.Signals] = []
@@ -110,7 +111,7 @@ class LocalLauncher(Launcher):
                     if process.log.exists():  # not where the disk is full
                         process.log.write_text(redact(process.log.read_text(errors="replace")))
                     how = f"exit status {status}" if status >= 0 else f"killed by {signal.Signals(-status).name}"
-                    if status or not (directory / "summary.json").exists():
+                    if status or not by_directory[directory].is_done:
                         failures[directory] = Failure(how, process.log)
                     if self._n_jobs > 1:
                         state = f"failed, {how}" if directory in failures else "done"
