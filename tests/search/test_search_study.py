@@ -3,6 +3,9 @@
 import json
 import math
 import multiprocessing
+import re
+import shutil
+import subprocess
 from collections.abc import Callable
 from itertools import chain
 from multiprocessing.queues import SimpleQueue
@@ -18,6 +21,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from triptych.config import ConfigError
 from triptych.launch.sweep import Job
+from triptych.search.page import report
 from triptych.search.study import Identity, Settings, Study, Trial, outcome
 from triptych.trials import locks_of, open_storage
 
@@ -278,3 +282,35 @@ def test_a_file_that_is_no_storage_is_refused(suffix: str, tmp_path: Path) -> No
     path.write_text("{no storage\n" * 100)
     with pytest.raises(ConfigError, match=f"hydra.sweeper.storage={path}: "):
         open_storage(path)
+
+
+def page_in(tmp_path: Path) -> Path:
+    """The page of two studies, one of them without any value."""
+    search(tmp_path, with_settings(n_trials=8))
+    report([study_in(tmp_path), study_in(tmp_path, name="study <two>")], [[tmp_path], []], tmp_path / "search.html")
+    return tmp_path / "search.html"
+
+
+def test_the_table_and_the_page_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = page_in(tmp_path)
+    best = min(value for _, _, value, state in record(page.parent) if state == TrialState.COMPLETE)
+    said = capsys.readouterr().out
+    text = page.read_text()
+    assert f"{best:.6g}" in said
+    assert f"{best:.6g}" in text
+    assert f"triptych compare {page.parent}" in said
+    assert "study &lt;two&gt;" in text
+    assert "study <two>" not in text
+    assert len(text) < 8e6
+    assert not re.search(r"<(script|link|img)[^>]+(src|href)=", text)
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs a browser: no chromium on PATH")
+def test_a_browser_draws_it(tmp_path: Path) -> None:
+    page = page_in(tmp_path)
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000"]
+    options += [f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", page.as_uri()]
+    drawn = subprocess.run(["chromium", *options], capture_output=True, text=True, timeout=60, check=True).stdout
+    for text in ("Parallel coordinates", "Importance for val/loss", "Each trial's value", "optimizer.lr", "pruned"):
+        assert text in drawn
+    assert len(re.findall(r'<div class="chart[^"]*"[^>]*><div class="plot-container', drawn)) == 4

@@ -1,0 +1,106 @@
+"""``hydra/sweeper=optuna`` as a user runs it: real processes, real files."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from statistics import fmean
+
+import optuna
+import pytest
+
+import tiny
+from triptych.trials import open_storage
+
+TINY = [
+    *tiny.TINY,
+    "trainer.max_steps=4",
+    "trainer.val_check_interval=2",
+    "trainer.log_every_n_steps=2",
+    "trainer.accelerator=cpu",
+    "logger=csv",
+    "run_dir=search",
+]
+LR = "optimizer.lr=tag(log,interval(1e-3,10))"
+
+
+def search(folder: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
+    environment = {k: v for k, v in os.environ.items() if k not in ("HYDRA_FULL_ERROR", "TRIPTYCH_SHORT_ERRORS")}
+    return subprocess.run(
+        [sys.executable, "-m", "triptych", "train", "-m", "hydra/sweeper=optuna", *TINY, *overrides],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**environment, "OMP_NUM_THREADS": "1", "COLUMNS": "200"},
+    )
+
+
+def test_each_architecture_gets_as_many_trials_and_each_trial_all_seeds(tmp_path: Path) -> None:
+    experiments = ["dates/classification_decoder_only", "dates/classification_encoder_only"]
+    overrides = [f"experiment={','.join(experiments)}", LR, "hydra.sweeper.n_trials=1", "hydra.sweeper.seeds=[1,2]"]
+    overrides += ["hydra.sweeper.storage=search/trials.db", "hydra.sweeper.metric=val/accuracy"]
+    overrides += ["hydra.sweeper.direction=maximize", "hydra/launcher=joblib", "hydra.launcher.n_jobs=1"]
+    finished = search(tmp_path, *overrides)
+    assert finished.returncode == 0, finished.stderr
+    summaries = [json.loads(path.read_text()) for path in tmp_path.glob("search/*/summary.json")]
+    storage = open_storage(tmp_path / "search" / "trials.db")
+    assert [study.study_name for study in optuna.get_all_study_summaries(storage)] == experiments
+    for experiment in experiments:
+        study = optuna.load_study(study_name=experiment, storage=storage)
+        assert study.direction == optuna.study.StudyDirection.MAXIMIZE
+        (trial,) = study.trials
+        own = [summary for summary in summaries if summary["experiment"] == experiment]
+        assert [summary["seed"] for summary in sorted(own, key=lambda s: s["seed"])] == [1, 2]
+        assert trial.value == pytest.approx(fmean(summary["metrics"]["val/accuracy"] for summary in own))
+        assert list(trial.intermediate_values) == [2, 4, 6, 8]
+        assert all(f"optimizer.lr={trial.params['optimizer.lr']}" in summary["command"] for summary in own)
+        assert re.search(rf"{experiment} .*1 complete .*{trial.value:.6g}", finished.stdout)
+    page = (tmp_path / "search" / "search.html").read_text()
+    assert len(page) < 8e6
+    assert not re.search(r"<(script|link|img)[^>]+(src|href)=", page)
+    (hint,) = re.findall(r"triptych compare (.*)", finished.stdout)
+    runs = [path.parent.relative_to(tmp_path) for path in tmp_path.glob("search/*/summary.json")]
+    assert sorted(hint.split()) == sorted(map(str, runs))
+
+    again = search(tmp_path, *overrides)
+    assert again.returncode == 0
+    assert "\njob " not in again.stdout
+    other = search(tmp_path, *overrides, "block.dropout=0.2")
+    assert other.returncode == 1
+    assert "run_dir holds another search, of dates/classification_decoder_only: " in other.stderr
+    assert "and this one block.dropout=0.2" in other.stderr
+
+
+MISTAKES = [
+    ([LR, "hydra.sweeper.sampler=cmaes"], "hydra.sweeper.sampler=cmaes: expected one of tpe, gp, qmc, random"),
+    ([LR, "hydra.sweeper.pruner=medain"], "did you mean median?"),
+    ([LR, "hydra.sweeper.metric=test/loss"], "hydra.sweeper.metric=test/loss: settings are chosen on validation alone"),
+    (
+        [LR, "hydra.sweeper.n_trial=3"],
+        "there is no such key; did you mean hydra.sweeper.n_trials?",
+    ),
+    ([LR, "hydra.sweeper.seeds=[1,2]", "seed=3"], "seed: give either seed or hydra.sweeper.seeds"),
+    ([LR, "hydra.sweeper.storage=x.sqlite"], "expected a file whose name ends in .journal or .db"),
+    (["shape.num_layrs=choice(1,2)"], "shape.num_layrs: there is no such key; did you mean shape.num_layers?"),
+    (["optimizer.lr=1,2"], "nothing to search"),
+]
+
+
+@pytest.mark.parametrize(("overrides", "answer"), MISTAKES, ids=[answer[:30] for _, answer in MISTAKES])
+def test_mistakes_are_answered_before_any_job(overrides: list[str], answer: str, tmp_path: Path) -> None:
+    finished = search(tmp_path, "experiment=dates/classification_decoder_only", *overrides)
+    assert finished.returncode == 1
+    assert answer in finished.stderr
+    assert len(finished.stderr.strip().splitlines()) == 1
+    assert not list(tmp_path.glob("search/*/"))
+
+
+def test_without_optuna_it_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "optuna.py").write_text("raise ImportError")
+    finished = search(tmp_path, "experiment=dates/classification_decoder_only", LR)
+    assert finished.returncode == 1
+    assert finished.stderr == "error: hydra/sweeper=optuna needs Optuna: pip install 'triptych[optuna]'\n"
