@@ -48,7 +48,7 @@ SETTLE_S = 60.0
 
 
 @dataclass(frozen=True)
-class Task:
+class ArrayTask:
     """The place of a job in an array. Its name is drawn before the array is submitted, and noted in the run directory:
     so the array is found again even if this process dies while it submits.
 
@@ -63,7 +63,7 @@ class Task:
     log: Path
 
     @classmethod
-    def noted_in(cls, directory: Path) -> "Task | None":
+    def noted_in(cls, directory: Path) -> "ArrayTask | None":
         """The task to which a run was given last."""
         note = directory / "slurm.json"
         if not note.exists():
@@ -254,7 +254,8 @@ class SlurmLauncher(Launcher):
         for job in jobs:
             self.check_layout(job.config.trainer)
             if redact(shlex.join(job.arguments)) != shlex.join(job.arguments):
-                raise ConfigError(f"{redact(' '.join(job.overrides))}: a secret, which would stand in the batch script")
+                shown = redact(" ".join(job.overrides))
+                raise ConfigError(f"{shown}: a secret would stand in the batch script; give it in the environment")
         tasks = self.submit(jobs)
         states = queue(tasks.values())
         for number, job in enumerate(jobs, 1):
@@ -280,7 +281,7 @@ class SlurmLauncher(Launcher):
             raise SystemExit(130) from None
         return collect(jobs, failures, [], redact)
 
-    def submit(self, jobs: Sequence[Job]) -> dict[Path, Task]:
+    def submit(self, jobs: Sequence[Job]) -> dict[Path, ArrayTask]:
         """Submits what is neither done nor in the queue. Of two commands at once, the second finds what the first has
         submitted.
 
@@ -298,14 +299,14 @@ class SlurmLauncher(Launcher):
                 parent.mkdir(parents=True, exist_ok=True)
                 locks.enter_context(FileLock(parent / ".slurm.lock"))
             open_jobs = {job.directory: job for job in jobs if not job.is_done}
-            noted = {directory: Task.noted_in(directory) for directory in open_jobs}
+            noted = {directory: ArrayTask.noted_in(directory) for directory in open_jobs}
             states = queue([task for task in noted.values() if task])
             tasks = {
                 directory: task
                 for directory, task in noted.items()
                 if task and (state := states.get((task.array, task.index))) and state.name not in ENDED
             }
-            new = [job for directory, job in open_jobs.items() if directory not in tasks]
+            new = [job for directory, job in open_jobs.items() if directory not in tasks and not job.is_done]
             if new:
                 folder = Path(self._config.hydra.sweep.dir) / "slurm"
                 folder.mkdir(parents=True, exist_ok=True)
@@ -313,7 +314,7 @@ class SlurmLauncher(Launcher):
                 script = folder / f"{array}.sbatch"
                 script.write_text(self.script(new, array, folder, train_command(self._config)))
                 for index, job in enumerate(new):
-                    tasks[job.directory] = Task(array, index, folder / f"{array}_{index}.log")
+                    tasks[job.directory] = ArrayTask(array, index, folder / f"{array}_{index}.log")
                     tasks[job.directory].note_in(job.directory)
                 ask("sbatch", str(script))
         return tasks
@@ -335,7 +336,7 @@ def ask(*command: str) -> str:
         raise RunError(f"{command[0]}: {' '.join(error.stderr.split())}") from None
 
 
-def queue(tasks: Iterable[Task]) -> dict[tuple[str, int], State]:
+def queue(tasks: Iterable[ArrayTask]) -> dict[tuple[str, int], State]:
     """What the scheduler says of tasks, by array and index; those that have ended are forgotten after some minutes.
 
     Args:
@@ -354,7 +355,7 @@ def queue(tasks: Iterable[Task]) -> dict[tuple[str, int], State]:
     return {(array, int(index)): State(job, name, reason) for array, index, job, name, reason in parts}
 
 
-def watch(jobs: Sequence[Job], tasks: Mapping[Path, Task], poll_s: float) -> dict[Path, Failure]:
+def watch(jobs: Sequence[Job], tasks: Mapping[Path, ArrayTask], poll_s: float) -> dict[Path, Failure]:
     """Waits until every job is done or has failed, and shows how many are.
 
     Args:
