@@ -246,6 +246,7 @@ SlurmctldParameters=preempt_send_user_signal
 ReturnToService=2
 MailProg=/bin/true
 KillWait=15
+JobRequeue=0
 MinJobAge=3600
 GresTypes=gpu
 NodeName=DEFAULT CPUs=16 RealMemory=8000 Gres=gpu:4 State=UNKNOWN
@@ -259,9 +260,10 @@ PartitionName=high Nodes=n1,n2 MaxTime=INFINITE State=UP PriorityTier=20 Preempt
 class Cluster:
     """Slurm with two nodes, n1 and n2, on this machine: a scheduler of its own in a folder of its own.
 
-    The partition ``high`` preempts jobs of ``main``, the default: they get SIGTERM, and 20 s later they are requeued. A
-    requeued job starts again after some six seconds. ``--signal=X@N`` comes up to a minute early; ``scancel
-    --signal=USR1 JOB`` comes at once. A task of an array is addressed as ARRAY_TASK.
+    Each node counts four GPUs, which are not there. The partition ``high`` preempts jobs of ``main``, the default: they
+    get the signal by which they want to be warned, or SIGTERM, and 20 s later they are requeued, if they asked for that
+    (``--requeue``). A requeued job starts again after some six seconds. ``--signal=X@N`` comes up to a minute early;
+    ``scancel --signal=USR1 JOB`` comes at once. A task of an array is addressed as ARRAY_TASK.
 
     Attributes:
         environment: what a client needs, and what ranks need to find each other here.
