@@ -3,6 +3,7 @@ or it ends for good."""
 
 import json
 import os
+import re
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +15,6 @@ pytestmark = pytest.mark.faults
 
 LONG = ["trainer.max_steps=24", "trainer.val_check_interval=1000", "callbacks.checkpoints.every_n_steps=4",
         "scheduler.warmup_steps=4", "logger=wandb"]  # fmt: skip
-SLOW = "+callbacks.witness.seconds=[0.15,0.15]"
 
 
 def summary(run_dir: Path) -> dict[str, Any]:
@@ -44,25 +44,26 @@ class Running:
         cluster: the scheduler.
         training: where it is started.
         template: the file that starts it.
-        run_dir: given to it; None: what the file says.
         wait_until: the fixture.
+        seconds: of an update.
     """
 
-    def __init__(self, cluster: Any, training: Any, template: str, wait_until: Any) -> None:
+    def __init__(self, cluster: Any, training: Any, template: str, wait_until: Any, seconds: float) -> None:
         self.cluster, self.training, self.wait_until = cluster, training, wait_until
         self.log = training.folder / "log"
         options = (f"--output={self.log}",)
+        slow = f"+callbacks.witness.seconds=[{seconds},{seconds}]"
         self.ranks = 2 if template == "several_nodes" else 1
         if template == "array":
             (training.folder / "sweep.txt").write_text("seed=2\nseed=1\n")
             number = training.submit_template(
-                cluster, "array", *LONG, SLOW, first=("sweep.txt",), options=("--array=2", *options)
+                cluster, "array", *LONG, slow, first=("sweep.txt",), options=("--array=2", *options)
             )
             self.job, self.run_dir = f"{number}_2", training.folder / "outputs" / "slurm" / number / "2"
         else:
-            self.job = training.submit_template(cluster, template, *LONG, SLOW, options=options)
+            self.job = training.submit_template(cluster, template, *LONG, slow, options=options)
             self.run_dir = training.folder / "outputs" / "slurm" / self.job
-        self.wait_for_updates(5)
+        self.wait_for_updates(5 if seconds < 1 else 1)
 
     def wait_for_updates(self, count: int) -> None:
         """Waits until every rank has made so many."""
@@ -104,12 +105,12 @@ class Running:
 
 
 @pytest.fixture
-def running(cluster: Any, training: Any, wait_until: Any) -> Iterator[Callable[[str], Running]]:
+def running(cluster: Any, training: Any, wait_until: Any) -> Iterator[Callable[..., Running]]:
     """Starts a job; what is left of it is cancelled after the test."""
     jobs: list[Running] = []
 
-    def start(template: str) -> Running:
-        jobs.append(Running(cluster, training, template, wait_until))
+    def start(template: str, seconds: float = 0.15) -> Running:
+        jobs.append(Running(cluster, training, template, wait_until, seconds))
         return jobs[-1]
 
     yield start
@@ -118,7 +119,7 @@ def running(cluster: Any, training: Any, wait_until: Any) -> Iterator[Callable[[
 
 
 def test_the_warning_before_the_time_limit(
-    running: Callable[[str], Running], cluster: Any, undisturbed: dict[str, str]
+    running: Callable[..., Running], cluster: Any, undisturbed: dict[str, str]
 ) -> None:
     job = running("array")
     cluster.command("scancel", "--signal=USR1", job.job)
@@ -127,7 +128,7 @@ def test_the_warning_before_the_time_limit(
 
 
 @pytest.mark.parametrize("warned", [True, False], ids=["SIGUSR1", "SIGTERM"])
-def test_preempted(warned: bool, running: Callable[[str], Running], cluster: Any, undisturbed: dict[str, str]) -> None:
+def test_preempted(warned: bool, running: Callable[..., Running], cluster: Any, undisturbed: dict[str, str]) -> None:
     """A cluster sends SIGTERM, unless it is told to send the warning that the job asked for."""
     file = cluster.folder / "slurm.conf"
     conf = file.read_text()
@@ -146,7 +147,7 @@ def test_preempted(warned: bool, running: Callable[[str], Running], cluster: Any
         cluster.command("scontrol", "reconfigure")
 
 
-def test_a_node_goes_down(running: Callable[[str], Running], cluster: Any, undisturbed: dict[str, str]) -> None:
+def test_a_node_goes_down(running: Callable[..., Running], cluster: Any, undisturbed: dict[str, str]) -> None:
     """It comes back by itself, since its daemon is alive."""
     job = running("several_nodes")
     cluster.command("scontrol", "update", "nodename=n1", "state=down", "reason=test")
@@ -155,21 +156,22 @@ def test_a_node_goes_down(running: Callable[[str], Running], cluster: Any, undis
 
 @pytest.mark.parametrize(("template", "warned"), [("cpu", False), ("several_nodes", True)])
 def test_a_job_that_is_cancelled_stays_away(
-    template: str, warned: bool, running: Callable[[str], Running], cluster: Any
+    template: str, warned: bool, running: Callable[..., Running], cluster: Any
 ) -> None:
-    job = running(template)
-    if warned:
+    job = running(template, seconds=3.0 if warned else 0.15)
+    if warned:  # which is heard, and acted on after the update
         cluster.command("scancel", "--signal=USR1", job.job)
     cluster.command("scancel", job.job)
     job.wait_for("CANCELLED", 30)
     job.nothing_is_left()
     text = job.log.read_text()
-    assert "the same command goes on from there" in text
+    signal_heard = "SIGUSR1" if warned else "SIGTERM"
+    assert re.search(rf"stopped by {signal_heard} at update \d+; the same command goes on from there", text)
     assert "Traceback" not in text
     assert list((job.run_dir / "checkpoints").glob("step-*.ckpt"))
 
 
-def test_a_killed_rank_takes_its_job_along(running: Callable[[str], Running], cluster: Any) -> None:
+def test_a_killed_rank_takes_its_job_along(running: Callable[..., Running], cluster: Any) -> None:
     job = running("several_nodes")
     os.kill(job.training.rank(1), signal.SIGKILL)
     job.wait_for("FAILED", 30)
