@@ -81,7 +81,7 @@ class Running:
 
     def wait_for(self, state: str, seconds: float = 90) -> None:
         """Waits until that is its state."""
-        self.wait_until(lambda: self.state == state, seconds, f"{state}, not {self.state}: {self.log.read_text()}")
+        self.wait_until(lambda: self.state == state, seconds, f"{state}; see {self.log}")
 
     def goes_on(self, expected: str) -> None:
         """It goes back into the queue once, and ends with these weights, as one run of W&B."""
