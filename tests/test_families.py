@@ -18,9 +18,9 @@ from omegaconf import DictConfig
 
 from triptych.accounting import count_parameters
 from triptych.assembly import check_grid, check_network
+from triptych.checks import check_before_data
 from triptych.config import ConfigError, TrainConfig, check_keys
 from triptych.nn import Network
-from triptych.train import check_before_data
 
 CONF = Path(__file__).parents[1] / "conf" / "model"
 FILES = sorted(file.stem for file in CONF.glob("*.yaml"))

@@ -16,13 +16,13 @@ from torch import Tensor
 
 import tiny
 from triptych.assembly import check_network, complete, make_task, train_tokenizer
+from triptych.checks import check_before_data
 from triptych.choices import adopt
 from triptych.config import ConfigError, build
 from triptych.data.pretrained_tokenizer import write_tokenizer
 from triptych.pretrained import settings_to_adopt
 from triptych.resume import is_finished
 from triptych.tasks import Task
-from triptych.train import check_before_data
 from triptych.training import CheckpointFacts
 from triptych.training.checkpoint_file import write_checkpoint
 

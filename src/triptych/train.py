@@ -25,9 +25,10 @@ from safetensors.torch import save_model
 
 from triptych import signals
 from triptych.accounting import count_parameters, training_flops, weights_sha256
-from triptych.assembly import check_grid, check_network, complete, make_data_module, make_task, measure, train_tokenizer
-from triptych.choices import adopt, check_model_choice
-from triptych.config import ConfigError, RunError, TrainConfig, build, check, check_keys
+from triptych.assembly import check_network, complete, make_data_module, make_task, measure, train_tokenizer
+from triptych.checks import check_before_data
+from triptych.choices import adopt
+from triptych.config import ConfigError, RunError, build
 from triptych.data import Corpus, DataModule, Example, Image, Splits, sha256
 from triptych.durable import replacing, write_text
 from triptych.launch.processes import check_place, depends_on_clock, find_place, hush, run_processes
@@ -247,72 +248,6 @@ def is_out_of_memory(error: BaseException) -> bool:
     """torch's allocators say it in different ways."""
     said = ("not enough memory", "can't allocate memory")
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(words in str(error) for words in said)
-
-
-def check_before_data(config: DictConfig) -> None:
-    """Everything that the configuration alone can show to be wrong.
-
-    Raises:
-        ConfigError: what is wrong.
-    """
-    check_keys(config, TrainConfig)
-    check_model_choice(config)
-    check_grid(config)
-    check_network(config)
-    check(config, "data")
-    check(config, "trainer")
-    check(config, "task", given=("setup",))
-    if config.trainer.gradient_clip_algorithm not in (None, "norm"):
-        raise ConfigError("trainer.gradient_clip_algorithm: gradients are clipped by their norm; expected norm")
-    check(config, "tokenizer")
-    if config.init_from is None:  # else it is inside, and its files need not be there
-        build(config, "tokenizer")
-    for key in ("optimizer", "scheduler"):
-        build(config, key)
-    for group in ("logger", "callbacks"):
-        for name in config[group]:
-            check(config, f"{group}.{name}")
-    if config.seed < 0:
-        raise ConfigError(f"seed={config.seed}: expected 0 or more")
-    if config.trainer.accelerator in ("gpu", "cuda") and not torch.cuda.is_available():
-        raise ConfigError(
-            f"trainer.accelerator={config.trainer.accelerator}: no GPU is seen here; expected cpu or auto"
-        )
-    if config.scheduler.warmup_steps >= config.trainer.max_steps:
-        log.warning(
-            "scheduler.warmup_steps=%s, but trainer.max_steps=%s: the learning rate never reaches its peak",
-            config.scheduler.warmup_steps,
-            config.trainer.max_steps,
-        )
-    if "checkpoints" not in config.callbacks:
-        raise ConfigError("callbacks.checkpoints is missing; use callbacks=[default,...]")
-    batches = config.trainer.max_steps * config.trainer.accumulate_grad_batches
-    if config.test_weights == "best" and config.trainer.val_check_interval > batches:
-        raise ConfigError(
-            f"test_weights=best: trainer.val_check_interval={config.trainer.val_check_interval} is beyond the "
-            f"{batches} batches of the training, so nothing is validated"
-        )
-    for key in ("size", "eval_size"):
-        if config.batch[key] < 1:
-            raise ConfigError(f"batch.{key}={config.batch[key]}: expected at least 1")
-    if (stride := config.batch.eval_stride) is not None and not 1 <= stride <= config.shape.max_length:
-        raise ConfigError(
-            f"batch.eval_stride={stride}: windows must meet; expected 1 to shape.max_length={config.shape.max_length}"
-        )
-    if config.trainer.max_steps < 1:
-        raise ConfigError(f"trainer.max_steps={config.trainer.max_steps}: expected at least 1")
-    if config.trainer.precision == "16-mixed" and config.optimizer.fused:
-        raise ConfigError("trainer.precision=16-mixed scales gradients: expected optimizer.fused=false, or bf16-mixed")
-    parts = config.trainer.accumulate_grad_batches
-    if config.batch.size % parts:
-        raise ConfigError(
-            f"batch.size={config.batch.size} cannot be split into trainer.accumulate_grad_batches={parts} equal parts"
-        )
-    if isinstance(config.trainer.val_check_interval, int) and config.trainer.val_check_interval % parts:
-        raise ConfigError(
-            f"trainer.val_check_interval={config.trainer.val_check_interval} batches end within an update: expected a "
-            f"multiple of trainer.accumulate_grad_batches={parts}"
-        )
 
 
 def test(config: DictConfig, trainer: L.Trainer, task: Task, data: DataModule, run_dir: Path) -> dict[str, float]:
