@@ -26,6 +26,23 @@ def count_parameters(network: Network) -> tuple[int, int]:
     return sum(p.numel() for p in trainable), sum(p.numel() for p in trainable if p not in embedding)
 
 
+def parameters_by_part(network: Network) -> dict[str, int]:
+    """All trainable parameters by where they stand: embedding, encoder, decoder, head. What is tied counts in the first
+    of them that has it.
+
+    Args:
+        network: one of the three architectures.
+    """
+    seen: set[Tensor] = set()
+    counts = {}
+    for name in ("embedding", "encoder", "decoder", "head"):
+        if hasattr(network, name):
+            own = {p for p in getattr(network, name).parameters() if p.requires_grad} - seen
+            counts[name] = sum(p.numel() for p in own)
+            seen |= own
+    return counts
+
+
 def weights_sha256(network: Network) -> str:
     """Equal for bitwise equal weights."""
     digest = hashlib.sha256()
@@ -55,17 +72,22 @@ def training_flops(network: Network, shapes: Mapping[BatchShape, int]) -> int:
     total = 0
     for shape, count in shapes.items():
         with FlopCounterMode(display=False) as counter:
-            network(*_inputs(shape)).sum().backward()
+            network(*inputs_of(shape, torch.device("meta"))).sum().backward()
         total += count * counter.get_total_flops()
     return total
 
 
-def _inputs(shape: BatchShape) -> tuple[Tensor, ...]:
-    """What a network takes of a batch of this shape, on the meta device."""
+def inputs_of(shape: BatchShape, device: torch.device) -> tuple[Tensor, ...]:
+    """What a network takes of a batch of this shape, all of it real; every token is the same.
+
+    Args:
+        shape: of the batch.
+        device: of the tensors; on the meta device they cost nothing.
+    """
     if len(shape) == 4:
-        return (torch.empty(shape, device="meta"),)
+        return (torch.zeros(shape, device=device),)
     rows, *lengths = shape
     sides = [(rows, length) for length in reversed(lengths) if length]  # the source first
-    tokens = [torch.empty(side, dtype=torch.long, device="meta") for side in sides]
-    masks = [torch.empty(side, dtype=torch.bool, device="meta") for side in sides]
+    tokens = [torch.zeros(side, dtype=torch.long, device=device) for side in sides]
+    masks = [torch.ones(side, dtype=torch.bool, device=device) for side in sides]
     return (*tokens, *masks)

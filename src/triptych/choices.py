@@ -71,7 +71,8 @@ def adopt(config: DictConfig, theirs: DictConfig) -> None:
         for group in ("model", "experiment"):
             if group in given():
                 raise ConfigError(f"init_from={init_from} is {architecture}, but {group}={choices[group]} is {own}")
-        config.model = compose("train", overrides=[*HydraConfig.get().overrides.task, f"model={architecture}"]).model
+        overrides = [*HydraConfig.get().overrides.task, f"model={architecture}"]
+        config.model = compose(HydraConfig.get().job.config_name, overrides=overrides).model
     if is_given("tokenizer") and config.tokenizer != theirs.tokenizer:
         raise ConfigError(f"tokenizer: init_from={init_from} has its own, which is used; leave tokenizer away")
     config.tokenizer = theirs.tokenizer

@@ -8,10 +8,11 @@ import sys
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from triptych.config import ConfigError, EvaluateConfig, PredictConfig, RunError, TrainConfig, nearest
+from triptych.config import ConfigError, DoctorConfig, EvaluateConfig, PredictConfig, RunError, TrainConfig, nearest
 from triptych.redaction import Redactor
 from triptych.signals import Interruption, catch, goes_back, is_rank_0, job_of_slurm, requeue
 
@@ -23,13 +24,14 @@ triptych: trains and compares the three Transformer architectures.
 
   triptych train experiment=dates/translation_full     train, validate, test; one directory for each run
   triptych train -m experiment=... seed=1,2,3          a sweep: one process and one directory for each combination
+  triptych doctor experiment=... key=value             the plan of a training, and what would stop it; trains nothing
   triptych evaluate checkpoint=RUN                     the metrics of a checkpoint, or of a run's newest one
   triptych predict checkpoint=RUN input=FILE           translate, classify or continue, line by line
   triptych compare RUN... [--output PAGE.html]         tables, a page and a JSON file of finished runs
   triptych import FOLDER --output CHECKPOINT           the checkpoint of a Hugging Face folder
   triptych export CHECKPOINT --output FOLDER           the Hugging Face folder of a checkpoint, or of a run
 
-After train, evaluate and predict stand Hydra overrides (key=value). `triptych COMMAND --help` says more.
+After train, doctor, evaluate and predict stand Hydra overrides (key=value). `triptych COMMAND --help` says more.
 """
 
 
@@ -41,7 +43,7 @@ def main() -> int:
         return 0
     command, rest = arguments[0], arguments[1:]
     functions = {"compare": compare, "import": import_folder, "export": export}
-    commands = ("train", "evaluate", "predict", *functions)
+    commands = ("train", "doctor", "evaluate", "predict", *functions)
     try:
         if command in functions:
             functions[command](rest)
@@ -149,9 +151,12 @@ def run_hydra(command: str, arguments: list[str]) -> None:
 
     check_arguments(arguments, command)
     store = ConfigStore.instance()
-    store.store(name="train_schema", node=TrainConfig)
+    store.store(name="train_schema", node=DoctorConfig if command == "doctor" else TrainConfig)
     store.store(name="evaluate_schema", node=EvaluateConfig)
     store.store(name="predict_schema", node=PredictConfig)
+    sweep: list[list[str]] = []
+    if command == "doctor" and (flags := {"-m", "--multirun"} & {*arguments}):
+        arguments, sweep = first_job([argument for argument in arguments if argument not in flags])
     wants_traceback = os.environ.get("HYDRA_FULL_ERROR") == "1" and "TRIPTYCH_SHORT_ERRORS" not in os.environ
     if not wants_traceback:
         # Hydra then raises its composition errors instead of printing them, so that the answer can be ours. The second
@@ -162,7 +167,7 @@ def run_hydra(command: str, arguments: list[str]) -> None:
     vars(internals)["ConfigLoaderImpl"] = GuardedLoader  # there is no official place to look before Hydra builds
     main = hydra.main(version_base="1.3", config_path="pkg://triptych.conf", config_name=command)
     try:
-        main(task_function(command, failures))()
+        main(task_function(command, failures, sweep))()
     except Exception as error:
         failures.append(error)
     for failure in failures:
@@ -170,6 +175,25 @@ def run_hydra(command: str, arguments: list[str]) -> None:
         if wants_traceback or message is None:
             raise failure
         raise ConfigError(message)
+
+
+def first_job(arguments: list[str]) -> tuple[list[str], list[list[str]]]:
+    """Of a sweep, the arguments of its first job, and the overrides of each.
+
+    Raises:
+        ConfigError: overrides that Hydra cannot read.
+    """
+    from hydra.errors import HydraException
+
+    from triptych.launch import explain
+    from triptych.launch.sweep import split_sweep
+
+    swept = [a for a in arguments if ("=" in a or a.startswith("~")) and not a.startswith(("-", "hydra"))]
+    try:
+        sweep = split_sweep(swept)
+    except HydraException as error:
+        raise ConfigError(explain(error, "doctor", arguments) or str(error)) from None
+    return [*sweep[0], *(argument for argument in arguments if argument not in swept)], sweep
 
 
 def check_arguments(arguments: list[str], command: str) -> None:
@@ -195,15 +219,16 @@ def check_arguments(arguments: list[str], command: str) -> None:
         elif previous.count("[") > previous.count("]"):
             raise ConfigError(f"{previous} {argument}: write a list without blanks, or in quotes: 'key=[a,b]'")
         elif not equals and not argument.startswith("~") and previous not in takes_value:
-            hint = "experiment" if command == "train" else "checkpoint"
+            hint = "experiment" if command in ("train", "doctor") else "checkpoint"
             raise ConfigError(f"{argument}: expected key=value; did you mean {hint}={argument}?")
 
 
-def task_function(command: str, failures: list[Exception]) -> "Callable[[DictConfig], None]":
+def task_function(command: str, failures: list[Exception], sweep: list[list[str]]) -> "Callable[[DictConfig], None]":
     """The function of a sub-command.
 
     It imports when it is called: torch and Lightning take seconds to import, and neither --help nor a mistake in an
-    override should wait for them. What it raises goes into ``failures``, since Hydra would print a line of its own.
+    override should wait for them. What it raises goes into ``failures``, since Hydra would print a line of its own. The
+    doctor is told of the other jobs of the ``sweep`` that it looks at the first of.
     """
 
     def run(config: "DictConfig") -> None:
@@ -216,7 +241,7 @@ def task_function(command: str, failures: list[Exception]) -> "Callable[[DictCon
         is_called_by_launcher = command == "train" and not OmegaConf.is_missing(HydraConfig.get().job, "num")
         if is_called_by_launcher:
             config.run_dir = str(run_directory(config))
-        if command != "train" and OmegaConf.is_missing(config, "checkpoint"):
+        if command in ("evaluate", "predict") and OmegaConf.is_missing(config, "checkpoint"):
             failures.append(ConfigError("checkpoint is missing: give checkpoint=RUN, a run directory or a file"))
             return
         try:
@@ -231,6 +256,7 @@ def task_function(command: str, failures: list[Exception]) -> "Callable[[DictCon
             failures.append(error)
 
     def work(config: "DictConfig") -> None:
+        import triptych.doctor
         import triptych.evaluate
         import triptych.predict
         import triptych.train
@@ -241,8 +267,9 @@ def task_function(command: str, failures: list[Exception]) -> "Callable[[DictCon
             warnings.filterwarnings("ignore", message=message)
         for name in ("lightning.pytorch", "lightning.fabric"):
             logging.getLogger(name).setLevel(logging.WARNING)
-        functions = {
+        functions: dict[str, Callable[[DictConfig], None]] = {
             "train": triptych.train.train,
+            "doctor": partial(triptych.doctor.doctor, sweep=sweep),
             "evaluate": triptych.evaluate.evaluate,
             "predict": triptych.predict.predict,
         }

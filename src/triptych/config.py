@@ -210,6 +210,17 @@ class TrainConfig:
 
 
 @dataclass
+class DoctorConfig(TrainConfig):
+    """The root of ``triptych doctor``: that of a training, and
+
+    Attributes:
+        device: name of the GPU to plan for, such as h100 (see ``triptych.devices.GPUS``); None: this machine.
+    """
+
+    device: str | None = None
+
+
+@dataclass
 class EvaluateConfig:
     """The root of ``triptych evaluate``.
 

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import platform
 import shlex
 import shutil
 import subprocess
@@ -30,6 +29,7 @@ from triptych.checks import check_before_data
 from triptych.choices import adopt
 from triptych.config import ConfigError, RunError, build
 from triptych.data import Corpus, DataModule, Example, Image, Splits, sha256
+from triptych.devices import hardware
 from triptych.durable import replacing, write_text
 from triptych.launch.processes import check_place, depends_on_clock, find_place, hush, run_processes
 from triptych.pretrained import Pretrained, settings_to_adopt
@@ -342,18 +342,6 @@ def samples(task: Task, splits: Splits, count: int = 8) -> list[dict[str, str]]:
         {"input": name, "output": output, "reference": reference or ""}
         for name, output, reference in zip(names, outputs, references, strict=True)
     ]
-
-
-def hardware(device: torch.device) -> str:
-    """The name of the GPU, or of the CPU with its number of threads."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    except OSError:
-        names = []
-    return f"{names[0] if names else platform.machine()}, {torch.get_num_threads()} threads"
 
 
 def git_commit() -> str | None:

@@ -108,13 +108,26 @@ def check_place(config: DictConfig, place: Place) -> int:
         )
     if place.starter is not None and depends_on_clock(config):
         raise ConfigError(f"run_dir: each process that {place.starter} starts reads its own clock; give run_dir=...")
+    check_split(config, world_size)
+    return world_size
+
+
+def check_split(config: DictConfig, world_size: int) -> None:
+    """Refuses an update that cannot be dealt out evenly.
+
+    Args:
+        config: the whole configuration.
+        world_size: processes that train together.
+
+    Raises:
+        ConfigError: such an update.
+    """
     parts = config.trainer.accumulate_grad_batches * world_size
     if config.batch.size % parts:
         raise ConfigError(
             f"batch.size={config.batch.size} cannot be split evenly over trainer.accumulate_grad_batches="
             f"{config.trainer.accumulate_grad_batches} and {world_size} processes; expected a multiple of {parts}"
         )
-    return world_size
 
 
 def check_strategy(config: DictConfig) -> None:

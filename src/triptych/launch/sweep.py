@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import DictConfig, OmegaConf, open_dict
 
@@ -109,6 +111,17 @@ def jobs_of(loader: ConfigLoader, sweep: DictConfig, overrides: Sequence[Sequenc
         given = " ".join(override for override in sweep.hydra.overrides.task if "(" in override)
         raise ConfigError(f"{given}: a sweep without jobs; expected something for each glob, range or choice")
     return jobs
+
+
+def split_sweep(arguments: Sequence[str]) -> list[list[str]]:
+    """The overrides of each job of a sweep, as Hydra's own sweeper makes them.
+
+    Args:
+        arguments: overrides with several values, and others.
+    """
+    overrides = OverridesParser.create().parse_overrides(list(arguments))
+    (jobs,) = BasicSweeper.split_arguments(overrides, max_batch_size=None)
+    return [list(job) for job in jobs]
 
 
 def job_directory(config: DictConfig, overrides: Sequence[str]) -> Path:

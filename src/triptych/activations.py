@@ -1,0 +1,199 @@
+"""How much autograd keeps of a forward for the backward, as a formula."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from triptych.nn import Head, Network, PatchEmbedding, Stack
+from triptych.nn.attention import MultiHeadAttention
+from triptych.nn.block import Block
+from triptych.nn.feed_forward import ACTIVATIONS, FeedForward
+
+INDEX = 8
+"""Bytes of a token id."""
+KEEP_THEIR_RESULT = (ACTIVATIONS["relu"], torch.tanh)
+"""Activations whose derivative follows from what they return; of the others autograd keeps the argument."""
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """The types of a training.
+
+    Attributes:
+        dtype: of the weights, their gradients, and what goes from block to block.
+        compute: bytes of a number that the matrix products read and write; under autocast fewer than those of dtype.
+    """
+
+    dtype: torch.dtype
+    compute: int
+
+    @property
+    def weight(self) -> int:
+        """Bytes of a number of ``dtype``."""
+        return self.dtype.itemsize
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether autocast copies what the matrix products read."""
+        return self.weight != self.compute
+
+    @property
+    def single(self) -> int:
+        """Bytes of a number of the loss and of statistics, which have at least float32."""
+        return max(self.weight, 4)
+
+
+PRECISIONS = {
+    **dict.fromkeys(("32-true", "32"), Precision(torch.float32, 4)),
+    **dict.fromkeys(("bf16-mixed", "bf16", "16-mixed", "16"), Precision(torch.float32, 2)),
+    **dict.fromkeys(("64-true", "64"), Precision(torch.float64, 8)),
+    "bf16-true": Precision(torch.bfloat16, 2),
+    "16-true": Precision(torch.float16, 2),
+}
+"""By what ``trainer.precision`` calls them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Activations:
+    """The bytes that autograd keeps of one forward, embedding to loss, besides weights and their copies.
+
+    For rows of s positions, width d, queries of all heads a = h e wide, keys g = h_kv e, feed-forward width f,
+    vocabulary V; w bytes a weight, c bytes a number of the matrix products (w; 2 under autocast), k bytes a number of
+    a dropout mask (1 on a GPU; on a CPU those of what is dropped). Bytes a position:
+
+    - What n matrices read, R(n): c d, or under autocast n c d, since it copies for each.
+    - A norm, N: w d + 8 (input, mean, deviation); RMS: w d + 4, on a CPU 8 d + 4 (x and x / rms in float32).
+    - Self-attention: R(3) + c (2 a + 2 g) + 4 h (queries, keys, values, result; log-sum-exp of each head), with rotary
+      positions c a more. Without a fused kernel, that is on a CPU with attention dropout or relative positions:
+      R(3) + c a + 4 (3 a + p h s) with p = 1, or 3 with dropout.
+    - Cross-attention: R(1) + 2 c a + 4 h, and for each position of the memory 2 c g, and R(2) under autocast; else the
+      memory is kept once, for all layers.
+    - Feed-forward: R(1) + 2 c f, with relu R(1) + c f; gated: R(2) + 4 c f, with relu R(2) + 3 c f. With dropout k f
+      more, and c f with relu that is not gated.
+    - Each of the three is a residual: N + k d, without dropout N.
+    - The id of a token 8, k d with dropout; the last norm N; the head R(1), a label 8, its log-probabilities 4 V.
+
+    A window, or padding of a decoder, is a mask of c s^2 a layer; so are relative positions on a GPU, c h s^2; with
+    padding, for each row. Relative positions keep their buckets, 8 s^2 a stack.
+
+    The method is that of Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models",
+    section 4.1. Its s b d (34 + 5 h s / d) a layer, without the second term, which a fused kernel does not keep, is
+    what stands here for two bytes, gelu, f = 4 d and dropout.
+
+    Attributes:
+        precision: of the training.
+        on_gpu: whether the kernels are CUDA's.
+    """
+
+    precision: Precision
+    on_gpu: bool
+
+    def __call__(self, network: Network, rows: int, length: int, source: int = 0, *, padded: bool = False) -> int:
+        """The bytes of a batch.
+
+        Args:
+            network: on any device.
+            rows: of the batch, on one device.
+            length: s of the only stack, or of the decoder.
+            source: s of the encoder of the full model.
+            padded: whether these positions have a mask; those of ``source`` always have.
+        """
+        *encoder, last = network.stacks
+        total = rows * self._embedding(network, length)
+        if encoder:
+            total += rows * self._embedding(network, source)
+            total += self._stack(encoder[0], rows, source, 0, padded=True)
+            total += rows * source * self._read(last.d_model, 0 if self.precision.is_mixed else 1)
+        total += self._stack(last, rows, length, source, padded=padded)
+        return total + rows * (length if network.head.pool == "none" else 1) * self._head(network.head)
+
+    def _embedding(self, network: Network, length: int) -> int:
+        embedding = network.embedding
+        if isinstance(embedding, PatchEmbedding):
+            return (length - 1) * embedding.patches.in_features * self.precision.compute
+        return length * INDEX
+
+    def _stack(self, stack: Stack, rows: int, length: int, source: int, *, padded: bool) -> int:
+        d, norms = stack.d_model, [m for m in (stack.embed_norm, stack.final_norm) if not isinstance(m, nn.Identity)]
+        positions = self._dropped(stack.dropout.p, d, self.precision.weight)
+        positions += sum(self._norm(norm, d) for norm in norms)
+        pairs = memory = 0
+        is_relative, is_rotary = stack.relative_bias is not None, stack.rotary is not None
+        for block, window in zip(stack.layers, stack.windows, strict=True):
+            assert isinstance(block, Block)
+            attention, cross = block.self_attention, block.cross_attention
+            positions += self._attention(attention, length, is_relative=is_relative, is_rotary=is_rotary)
+            positions += self._feed_forward(block.feed_forward, d)
+            heads = attention.q.out_features // attention.head_dim
+            if is_relative and self.on_gpu:
+                pairs += heads * (rows if padded else 1)
+            elif self._is_fused(attention, is_relative=is_relative) and (
+                (window is not None and window < length) or (stack.causal and padded)
+            ):
+                pairs += rows if padded else 1
+            if cross is not None:
+                positions += self._cross_attention(cross, source)
+                memory += self._memory(cross)
+            for residual in (block.self_residual, block.cross_residual, block.feed_forward_residual):
+                if residual is not None:
+                    positions += self._norm(residual.norm, d) + self._dropped(residual.dropout.p, d)
+        buckets = INDEX * length**2 if is_relative else 0
+        return rows * (length * positions + source * memory) + pairs * length**2 * self.precision.compute + buckets
+
+    def _attention(self, attention: MultiHeadAttention, keys: int, *, is_relative: bool, is_rotary: bool) -> int:
+        c, a, g = self.precision.compute, attention.q.out_features, attention.k.out_features
+        heads, read = a // attention.head_dim, self._read(attention.q.in_features, 3)
+        if self._is_fused(attention, is_relative=is_relative):
+            return read + c * (2 * a + 2 * g + (a if is_rotary else 0)) + self.precision.single * heads
+        return read + c * a + self.precision.single * (3 * a + (3 if attention.dropout else 1) * heads * keys)
+
+    def _cross_attention(self, attention: MultiHeadAttention, keys: int) -> int:
+        c, a = self.precision.compute, attention.q.out_features
+        heads, read = a // attention.head_dim, self._read(attention.q.in_features, 1)
+        if self._is_fused(attention, is_relative=False):
+            return read + 2 * c * a + self.precision.single * heads
+        return read + c * a + self.precision.single * (a + 3 * heads * keys)
+
+    def _memory(self, attention: MultiHeadAttention) -> int:
+        """Of each position of the memory."""
+        if self._is_fused(attention, is_relative=False):
+            kept = 2 * self.precision.compute * attention.k.out_features
+        else:  # there is a copy for each query head
+            kept = 2 * self.precision.single * attention.q.out_features
+        return kept + self._read(attention.k.in_features, 2) * self.precision.is_mixed
+
+    def _is_fused(self, attention: MultiHeadAttention, *, is_relative: bool) -> bool:
+        return self.on_gpu or not (attention.dropout or is_relative)
+
+    def _feed_forward(self, feed_forward: FeedForward, d: int) -> int:
+        has_result = feed_forward.activation in KEEP_THEIR_RESULT
+        is_gated, drops = feed_forward.gate is not None, feed_forward.dropout.p > 0
+        kept = 1 if is_gated else 0 if has_result and not drops else 1
+        kept += 1  # what the last matrix reads
+        kept += (1 if has_result else 2) if is_gated else 0
+        f = feed_forward.up.out_features
+        hidden = kept * f * self.precision.compute + self._dropped(feed_forward.dropout.p, f)
+        return self._read(d, 2 if is_gated else 1) + hidden
+
+    def _head(self, head: Head) -> int:
+        d, c = head.output.in_features, self.precision.compute
+        total = self._read(d, 1) + self._dropped(head.dropout.p, d) + INDEX
+        if head.dense is not None:
+            total += self._read(d, 1) + c * d
+        if not isinstance(head.norm, nn.Identity):
+            total += self._norm(head.norm, d)
+        return total + self.precision.single * head.output.out_features
+
+    def _norm(self, norm: nn.Module, d: int) -> int:
+        w, single = self.precision.weight, self.precision.single
+        if isinstance(norm, nn.LayerNorm):
+            return w * d + 2 * single
+        return single + (w * d if self.on_gpu else 2 * single * d)
+
+    def _read(self, d: int, matrices: int) -> int:
+        return self.precision.compute * d * (matrices if self.precision.is_mixed else min(matrices, 1))
+
+    def _dropped(self, probability: float, width: int, size: int | None = None) -> int:
+        """The mask of dropout, of numbers of ``size`` bytes (None: as the matrix products write them)."""
+        return width * (1 if self.on_gpu else size or self.precision.compute) if probability > 0 else 0

@@ -1,0 +1,148 @@
+"""``triptych doctor``: what a training would be, and what would stop it, without training."""
+
+import os
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, ListConfig, OmegaConf
+
+from triptych.checks import CHECKS, check_accelerator
+from triptych.choices import adopt
+from triptych.config import ConfigError, build, target_of
+from triptych.devices import device_here, gpu_named
+from triptych.doctor.findings import (
+    Findings,
+    check_allocation,
+    check_devices,
+    check_disk,
+    check_memory,
+    check_precision,
+    check_run_dir,
+    check_wandb,
+)
+from triptych.doctor.plan import Survey, make_plan, survey
+from triptych.doctor.script import batch_script
+from triptych.doctor.tables import show_findings, show_plan
+from triptych.launch.processes import find_place, hush
+from triptych.pretrained import Pretrained, settings_to_adopt
+from triptych.redaction import Redactor
+from triptych.resume import Earlier, is_finished, state_to_resume
+from triptych.training import FSDP
+
+HARMLESS = {"accelerator", "validation"}
+"""What may be wrong with a training that can be planned nevertheless."""
+
+
+def doctor(config: DictConfig, sweep: Sequence[Sequence[str]] = ()) -> None:
+    """Prints the plan of a training and what is wrong with it, all at once. Trains and submits nothing.
+
+    Args:
+        config: composed by Hydra from conf/doctor.yaml: that of a training, and ``device``.
+        sweep: overrides of the jobs of a sweep, of which this is the first.
+
+    Raises:
+        ConfigError: something is wrong with it; or ``device`` is not known.
+    """
+    place = find_place()
+    if place.rank:
+        hush()
+        return
+    device = device_here(config.trainer.accelerator) if config.device is None else gpu_named(config.device)
+    on_cluster = HydraConfig.get().runtime.choices["hydra/launcher"] == "slurm"
+    spans_nodes = place.starter is None and config.trainer.num_nodes > 1
+    elsewhere = config.device is not None or on_cluster or spans_nodes
+    findings = Findings()
+    pretrained: Pretrained | None = None
+    script = None
+    if config.init_from is not None:
+        pretrained = findings.look("init_from", lambda: adopted(config), lambda _: f"{config.init_from}")
+    whole = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
+    del whole["device"]  # no training has it
+    redact = Redactor(whole)
+    if sweep:
+        findings.look("sweep", lambda: f"{len(sweep)} jobs, of which this is the first: {' '.join(sweep[0])}")
+    count = findings.look("devices", lambda: processes_of(config), lambda _: None) or 1
+    for name, check in CHECKS.items():
+        is_of_machine = elsewhere and check is check_accelerator
+        findings.look(name, partial(check, config), lambda _: "", worst="warning" if is_of_machine else "error")
+    findings.look("devices", lambda: check_devices(config, place, count, elsewhere=elsewhere))
+    findings.look("corpus", lambda: build(config, "data"), lambda _: None)
+    can_be_planned = {error.name for error in findings.errors} <= HARMLESS
+    if on_cluster:
+        said = "one array, whose script is below"
+        script = findings.look("SLURM", lambda: batch_script(config, sweep), lambda text: said if text else "no jobs")
+    if "SLURM_JOB_ID" in os.environ and not elsewhere:
+        findings.look("allocation", lambda: check_allocation(config, count))
+    findings.look("run_dir", lambda: check_run_dir(Path(config.run_dir)))
+    found = findings.look("resume", lambda: resumption(config, redact(whole)), lambda found: found[0])
+    findings.look("W&B", lambda: check_wandb(config))
+    plan = None
+    if can_be_planned:
+        known = (found and found[1]) or pretrained
+        surveyed = findings.look("data", lambda: survey(config, known.tokenizer if known else None, count), about)
+        if surveyed is not None:
+            plan = findings.look("plan", lambda: make_plan(surveyed, count, device), lambda _: None)
+    if plan is not None:
+        findings.look("precision", lambda: check_precision(config, device))
+        findings.look("memory", lambda: check_memory(plan, device, sharded=is_sharded(config)))
+        findings.look("disk", lambda: check_disk(config, plan), worst="warning" if elsewhere else "error")
+        show_plan(plan, device, is_here=config.device is None, sharded=is_sharded(config))
+    show_findings(findings, redact)
+    if script:
+        print(redact(script))
+    if findings.errors:
+        raise ConfigError(f"{len(findings.errors)} of {len(findings)} findings are errors: nothing would be trained")
+
+
+def about(surveyed: Survey) -> str:
+    """What is to be said of the data."""
+    if not surveyed.assumptions:
+        return f"{surveyed.tokens:,.0f} tokens an update, at most {surveyed.longest[0]} in a row"
+    return "not read; the plan assumes " + ", and ".join(surveyed.assumptions)
+
+
+def processes_of(config: DictConfig) -> int:
+    """``trainer.devices`` times ``trainer.num_nodes``; auto is as many devices as this machine has.
+
+    Raises:
+        ConfigError: less than one.
+    """
+    devices, nodes = config.trainer.devices, config.trainer.num_nodes
+    if isinstance(devices, str) and "," in devices:
+        each = len([index for index in devices.split(",") if index])
+    elif isinstance(devices, ListConfig):
+        each = len(devices)
+    elif str(devices) in ("auto", "-1"):
+        each = 1 if config.trainer.accelerator == "cpu" else max(torch.cuda.device_count(), 1)
+    else:
+        each = int(devices) if str(devices).isdecimal() else 0
+    if each < 1 or not isinstance(nodes, int) or nodes < 1:
+        raise ConfigError(f"trainer.devices={devices}, trainer.num_nodes={nodes}: expected at least 1 of each")
+    return each * nodes
+
+
+def is_sharded(config: DictConfig) -> bool:
+    """Whether each process has a share of the weights."""
+    return not isinstance(config.trainer.strategy, str) and issubclass(target_of(config, "trainer.strategy"), FSDP)
+
+
+def adopted(config: DictConfig) -> Pretrained | None:
+    """Takes over what ``init_from`` says of the network, as a training does."""
+    settings, pretrained = settings_to_adopt(config)
+    adopt(config, settings)
+    return pretrained
+
+
+def resumption(config: DictConfig, plain: dict[str, Any]) -> tuple[str, Earlier | None]:
+    """What the same command would do with what is in run_dir, and the checkpoint that it would go on from."""
+    if is_finished(config, plain):
+        return "finished already: train would do nothing", None
+    earlier = state_to_resume(config, plain)
+    if earlier is None:
+        return "begins with update 1", None
+    earlier.warn_of_place(plain)
+    return f"goes on after update {earlier.step:,} of {config.trainer.max_steps:,}, from {earlier.path}", earlier

@@ -1,0 +1,62 @@
+"""The batch script that a sweep would submit."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+
+from triptych.launch.slurm import SlurmLauncher
+from triptych.launch.sweep import Job, job_directory, train_command
+
+log = logging.getLogger("triptych")
+
+ARRAY = "triptych-NAME"
+"""In the place of the array's name, which is drawn when it is submitted."""
+
+
+def batch_script(config: DictConfig, sweep: Sequence[Sequence[str]]) -> str:
+    """The batch script of those jobs of a sweep that are not done; empty if all are.
+
+    Args:
+        config: of the first job.
+        sweep: the overrides of each; none: it is no sweep.
+
+    Raises:
+        ConfigError: a setting of the launcher that cannot be, or other processes than the training wants.
+    """
+    node = OmegaConf.to_container(HydraConfig.get().launcher, resolve=True)
+    assert isinstance(node, dict)
+    launcher = SlurmLauncher(**{str(name): value for name, value in node.items() if not str(name).startswith("_")})
+    launcher.check_layout(config.trainer)
+    if not sweep:
+        log.warning("hydra/launcher=slurm is for sweeps: without -m, the training runs where it is started")
+    jobs = [job for job in map(job_of, sweep) if not job.is_done]
+    if not jobs:
+        return ""
+    folder = Path(HydraConfig.get().sweep.dir) / "slurm"
+    return launcher.script(jobs, ARRAY, folder, train_command(whole()))
+
+
+def whole() -> DictConfig:
+    """Hydra's own part of the configuration, in its place."""
+    return cast(DictConfig, HydraConfig.instance().cfg)
+
+
+def job_of(overrides: Sequence[str]) -> Job:
+    """A job as ``triptych train`` makes it, in the same directory.
+
+    Args:
+        overrides: of the job.
+    """
+    own = [override for override in overrides if not override.startswith("device=")]
+    config = GlobalHydra.instance().config_loader().load_sweep_config(whole(), own)
+    content = OmegaConf.to_container(config, resolve=False)
+    assert isinstance(content, dict)
+    del content["device"]  # no training has it
+    config = OmegaConf.create(content)
+    others = [override for override in own if not override.startswith("run_dir=")]
+    return Job(others, job_directory(config, own), config)

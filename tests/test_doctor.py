@@ -1,0 +1,294 @@
+"""``triptych doctor`` as a user calls it: several commands in one process, which imports torch once."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hydra import compose
+from omegaconf import DictConfig
+
+import tiny
+from triptych.accounting import count_parameters
+from triptych.assembly import complete, make_task, train_tokenizer
+from triptych.config import ConfigError, build
+from triptych.doctor import processes_of
+from triptych.doctor.findings import check_allocation, size
+from triptych.doctor.tables import duration, quantity
+from triptych.launch.sweep import job_directory
+
+DRIVER = """
+import contextlib, io, json, os, sys, time
+from triptych.cli import main
+
+answers = []
+for arguments, variables in json.load(sys.stdin):
+    if arguments[0] == "unlink":
+        os.unlink(arguments[1])
+        continue
+    sys.argv = ["triptych", *arguments]
+    os.environ |= variables
+    started = time.process_time()
+    with contextlib.redirect_stderr(io.StringIO()) as stderr, contextlib.redirect_stdout(io.StringIO()) as stdout:
+        try:
+            status = main()
+        except SystemExit as end:  # of --help
+            status = end.code
+    answers.append([status, stdout.getvalue(), stderr.getvalue(), time.process_time() - started])
+    for name in variables:
+        del os.environ[name]
+json.dump(answers, sys.stdout)
+"""
+JOB = ["experiment=dates/translation_full", *tiny.TINY, "trainer.max_steps=6", "trainer.val_check_interval=3"]
+JOB += ["scheduler.warmup_steps=2"]
+ILL = ["task=translation", "model=full", "trainer=ddp_cpu", "batch.size=21", "run_dir=file/run", "seed=-1"]
+ILL += ["scheduler.warmup_steps=9999"]
+LARGE = ["data=plain_text", "data.dir=.", "data.train=text.txt", "task=language_modeling", "tokenizer=bytes"]
+LARGE += ["trainer.precision=bf16-mixed", "device=h100"]
+SWEEP = [*JOB, "hydra/launcher=slurm", "run_dir=sweep"]
+RUN = [*JOB, "run_dir=run", "logger=csv", "trainer.accelerator=cpu"]
+KEY = "0123456789abcdef0123456789abcdef01234567"
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    stdout: str
+    stderr: str
+    seconds: float
+
+    @property
+    def words(self) -> str:
+        """What is on the terminal, as one line: tables break lines anywhere."""
+        return " ".join(self.stdout.split())
+
+    def lines(self, level: str) -> int:
+        return len(re.findall(rf"^ *{level} ", self.stdout, re.MULTILINE))
+
+
+def answers_to(commands: Sequence[Sequence[str]], cwd: Path, *variables: dict[str, str]) -> list[Answer]:
+    own = {k: v for k, v in os.environ.items() if not k.startswith(("HYDRA_", "TRIPTYCH_", "WANDB_", "SLURM_"))}
+    given = [*variables, *[{}] * (len(commands) - len(variables))]
+    finished = subprocess.run(
+        [sys.executable, "-c", DRIVER],
+        cwd=cwd,
+        input=json.dumps(list(zip(commands, given, strict=True))),
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+        env={**own, "OMP_NUM_THREADS": "1", "NETRC": str(cwd / "no-netrc")},
+    )
+    assert finished.returncode == 0, finished.stderr
+    return [Answer(*answer) for answer in json.loads(finished.stdout)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("doctor")
+    (folder / "text.txt").write_text("Once upon a time. " * 100)
+    (folder / "file").write_text("")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def answers(folder: Path) -> dict[str, Answer]:
+    online = ["logger.wandb.offline=false", "trainer.accelerator=cpu"]
+    commands: dict[str, tuple[list[str], dict[str, str]]] = {
+        "plan": (JOB, {}),
+        "ill": ([*ILL, "data=plain_text", "data.dir=nowhere", "data.train=text.txt"], {}),
+        "key": ([*JOB, *online, "device=t4", "trainer.precision=bf16-mixed"], {"WANDB_API_KEY": KEY}),
+        "no key": ([*JOB, *online, "device=a100-40gb", "trainer.accelerator=gpu"], {}),
+        "gpt3": (["model=gpt3-175b", *LARGE, "shape.vocab_size=50257", "trainer.devices=8", "trainer.num_nodes=4"], {}),
+        "typo": ([*JOB, "shape.dmodel=3"], {}),
+        "own typo": ([*JOB, "devise=h100"], {}),
+        "device": ([*JOB, "device=h1000"], {}),
+        "sweep": (["-m", *SWEEP, "seed=1,2", "hydra.launcher.partition=gpu", "device=l4"], {}),
+        "other nodes": (["-m", *SWEEP, "trainer.num_nodes=2"], {}),
+        "help": (["--help"], {}),
+    }
+    given = [["doctor", *arguments] for arguments, _ in commands.values()]
+    resumed = [
+        ["train", *RUN],
+        ["doctor", *RUN],
+        ["unlink", "run/summary.json"],
+        ["doctor", *RUN],
+        ["doctor", *RUN, "optimizer.lr=1.0e-4"],
+    ]
+    found = answers_to([*given, *resumed], folder, *(variables for _, variables in commands.values()))
+    return dict(zip([*commands, "trained", "finished", "goes on", "other"], found, strict=True))
+
+
+class TestPlan:
+    def test_the_parameters_are_those_of_the_network(
+        self, answers: dict[str, Answer], chosen: Callable[..., DictConfig]
+    ) -> None:
+        config = chosen(*JOB)
+        corpus = build(config, "data")
+        tokenizer = train_tokenizer(config, corpus.splits())
+        complete(config, tokenizer, corpus.facts)
+        network = make_task(config, tokenizer, corpus.facts).network
+        total, rest = count_parameters(network)
+        plan = answers["plan"]
+        assert f"parameters {total:,} ({rest:,} outside of the embeddings)" in plan.words
+        for part in ("embedding", "encoder", "decoder", "head"):  # nothing is tied here
+            assert f"{part} {sum(p.numel() for p in getattr(network, part).parameters()):,}" in plan.words
+
+    def test_is_in_order(self, answers: dict[str, Answer]) -> None:
+        plan = answers["plan"]
+        assert (plan.status, plan.stderr) == (0, "")
+        assert "measured here" in plan.words
+        assert (plan.lines("error"), plan.lines("warning")) == (0, 0)
+
+    @pytest.mark.parametrize("name", ["plan", "ill", "gpt3", "key"])
+    def test_fits_80_columns(self, answers: dict[str, Answer], name: str) -> None:
+        assert max(map(len, answers[name].stdout.splitlines())) <= 80
+
+    def test_leaves_nothing_behind(self, answers: dict[str, Answer], folder: Path) -> None:
+        assert sorted(path.name for path in folder.iterdir()) == ["file", "run", "text.txt"]  # run is a training
+
+
+class TestBeyondThisMachine:
+    def test_published_numbers_in_seconds(self, answers: dict[str, Answer]) -> None:
+        """GPT-3 by hand: 96 layers of 12 d^2 + 13 d, two tables, a norm; d = 12288 (Brown et al. 2020, table 2.1)."""
+        d, gpt3 = 12288, answers["gpt3"]
+        parameters = 96 * (12 * d * d + 13 * d) + (50257 + 2048) * d + 2 * d
+        assert f"{parameters:,}" in gpt3.words
+        assert gpt3.status == 1  # its state alone is more than an H100 has
+        assert f"weights, gradients and optimizer alone are {size(24 * parameters)}"[:40] in gpt3.words
+        assert "on none" in gpt3.words
+        assert gpt3.seconds < 30
+
+    def test_time_is_said_to_be_computed(self, answers: dict[str, Answer]) -> None:
+        assert "not measured; computed for 30 % of the peak of 32 devices" in answers["gpt3"].words
+
+    def test_a_missing_gpu_is_no_error_there(self, answers: dict[str, Answer]) -> None:
+        answer = answers["no key"]
+        assert answer.status == 0
+        assert "no GPU is seen here" in answer.words
+
+    def test_hardware_without_bf16(self, answers: dict[str, Answer]) -> None:
+        assert "T4 16 GB has no bf16" in answers["key"].words
+
+
+class TestChecks:
+    def test_everything_is_said_at_once(self, answers: dict[str, Answer]) -> None:
+        ill = answers["ill"]
+        assert ill.status == 1
+        for words in (
+            "seed=-1: expected 0 or more",
+            "task=translation: data=PlainText serves language_modeling",
+            "data.dir=nowhere: no such folder",
+            "batch.size=21 cannot be split",
+            "file is a file",
+            "the learning rate never reaches its peak",
+        ):
+            assert words in ill.words
+        assert (ill.lines("error"), ill.lines("warning")) == (5, 1)
+        assert ill.stderr == "error: 5 of 18 findings are errors: nothing would be trained\n"
+
+    def test_the_key_of_wandb_is_found_and_not_shown(self, answers: dict[str, Answer]) -> None:
+        assert "online at api.wandb.ai" in answers["key"].words
+        assert KEY not in answers["key"].stdout + answers["key"].stderr
+        assert "there is no key" in answers["no key"].words
+
+    @pytest.mark.parametrize(
+        ("name", "said"),
+        [
+            ("typo", "error: shape.dmodel: there is no such key; did you mean shape.d_model?"),
+            ("own typo", "error: devise: there is no such key; did you mean device?"),
+            ("device", "error: device=h1000: not known; did you mean h100?"),
+        ],
+        ids=["a key of the training", "its own key", "a device"],
+    )
+    def test_typos(self, answers: dict[str, Answer], name: str, said: str) -> None:
+        assert (answers[name].status, answers[name].stderr) == (1, said + "\n")
+
+    def test_help(self, answers: dict[str, Answer]) -> None:
+        assert "triptych doctor experiment=" in answers["help"].words
+
+
+class TestSlurm:
+    def test_the_script_is_shown(self, answers: dict[str, Answer], chosen: Callable[..., DictConfig]) -> None:
+        """The jobs have the directories that ``triptych train -m`` gives them."""
+        sweep = answers["sweep"]
+        assert sweep.status == 0
+        assert "#SBATCH --array=0-1%256\n" in sweep.stdout
+        assert "#SBATCH --partition=gpu\n" in sweep.stdout
+        assert "device=" not in sweep.stdout.partition("#!/bin/bash")[2]
+        for seed in (1, 2):
+            own = [*JOB, "run_dir=sweep", f"seed={seed}"]
+            chosen(*own)
+            whole = compose("train", overrides=own, return_hydra_config=True)
+            assert f"seed={seed} run_dir={job_directory(whole, own)})" in sweep.stdout
+
+    def test_other_nodes_than_are_asked_for(self, answers: dict[str, Answer]) -> None:
+        assert answers["other nodes"].status == 1
+        assert "trainer.num_nodes=2, but hydra.launcher.nodes=1" in answers["other nodes"].words
+
+    @pytest.mark.parametrize(
+        ("given", "variables", "said"),
+        [
+            ("trainer.num_nodes=2 trainer.devices=2", {"NNODES": 2, "NTASKS_PER_NODE": 2, "GPUS_ON_NODE": 2}, None),
+            ("trainer.devices=2", {"NNODES": 1, "NTASKS_PER_NODE": 1}, None),  # the one task starts both
+            ("trainer.num_nodes=2", {"NNODES": 1}, "trainer.num_nodes=2, but job 7 has 1"),
+            ("trainer.num_nodes=2 trainer.devices=2", {"NNODES": 2}, "expected sbatch --ntasks-per-node=2"),
+            ("trainer.num_nodes=2 trainer.devices=2", {"NNODES": 2, "NTASKS_PER_NODE": 1}, "has 1 tasks on each node"),
+            ("trainer.devices=4", {"NNODES": 1, "NTASKS_PER_NODE": 4, "GPUS_ON_NODE": 2}, "has 2 GPUs on a node"),
+        ],
+        ids=["fits", "one task", "nodes", "tasks are not given", "tasks", "GPUs"],
+    )
+    def test_allocation(
+        self,
+        chosen: Callable[..., DictConfig],
+        monkeypatch: pytest.MonkeyPatch,
+        given: str,
+        variables: dict[str, int],
+        said: str | None,
+    ) -> None:
+        config = chosen(*given.split())
+        monkeypatch.setenv("SLURM_JOB_ID", "7")
+        for name in ("NNODES", "NTASKS_PER_NODE", "GPUS_ON_NODE"):
+            monkeypatch.delenv(f"SLURM_{name}", raising=False)
+        for name, value in variables.items():
+            monkeypatch.setenv(f"SLURM_{name}", str(value))
+        with nullcontext() if said is None else pytest.raises(ConfigError, match=said):
+            check_allocation(config, processes_of(config))
+
+
+class TestResume:
+    def test_a_finished_run(self, answers: dict[str, Answer]) -> None:
+        assert answers["trained"].status == 0
+        assert "finished already: train would do nothing" in answers["finished"].words
+
+    def test_an_unfinished_run(self, answers: dict[str, Answer]) -> None:
+        assert "goes on after update 6 of 6, from run/checkpoints/step-00000006.ckpt" in answers["goes on"].words
+
+    def test_another_configuration(self, answers: dict[str, Answer]) -> None:
+        assert answers["other"].status == 1
+        assert "holds an unfinished run with optimizer.lr=0.003" in answers["other"].words
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (size(1023), "1,023 B"),
+        (size(1536), "1.5 KiB"),
+        (size(80 * 2**30), "80 GiB"),
+        (size(2**50), "1,024 TiB"),
+        (quantity(999), "999 "),
+        (quantity(3.14e23), "314 Z"),
+        (duration(0.5), "less than a second"),
+        (duration(7199), "120 min"),
+        (duration(86400 * 3), "3 days"),
+        (duration(3.1536e10), "1,000.0 years"),
+    ],
+)
+def test_numbers_for_people(text: str, expected: str) -> None:
+    assert text == expected
