@@ -13,9 +13,9 @@ from torch.distributed.tensor import DTensor
 
 
 class Witness(L.Callback):
-    """Writes ``updates-RANK`` (a number) after every batch, ``gradient-RANK.pt`` of the first update, and, when the
-    training has ended, ``losses-RANK.pt`` (of every batch), ``weights-RANK.pt`` and ``held-RANK.pt`` (how many numbers
-    of weights and optimizer state this process holds).
+    """Writes ``updates-RANK`` (a number) after every batch, ``test-RANK`` (its number) before every batch of the test,
+    ``gradient-RANK.pt`` of the first update, and, when the training has ended, ``losses-RANK.pt`` (of every batch),
+    ``weights-RANK.pt`` and ``held-RANK.pt`` (how many numbers of weights and optimizer state this process holds).
 
     Args:
         folder: where.
@@ -40,6 +40,12 @@ class Witness(L.Callback):
         new.write_text(str(trainer.global_step))
         new.rename(self.folder / f"updates-{trainer.global_rank}")
         self.losses.append(outputs["loss"].double())
+
+    def on_test_batch_start(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: object, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Notes which batch it is."""
+        (self.folder / f"test-{trainer.global_rank}").write_text(str(batch_idx))
 
     def on_before_optimizer_step(
         self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: torch.optim.Optimizer

@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 from hydra.core.hydra_config import HydraConfig
 from lightning.pytorch.loggers import Logger
+from lightning.pytorch.trainer.states import TrainerFn
 from omegaconf import DictConfig, OmegaConf
 from safetensors.torch import save_model
 
@@ -207,6 +208,7 @@ def explained(config: DictConfig, trainer: L.Trainer, task: Task, data: DataModu
 
     Raises:
         RunError: with the update, its examples, and the setting to change.
+        Interruption: it was asked to end, and so were the others, which this process has waited for in vain.
     """
     try:
         yield
@@ -218,6 +220,9 @@ def explained(config: DictConfig, trainer: L.Trainer, task: Task, data: DataModu
         ) from error
     except (MemoryError, RuntimeError) as error:
         if is_loss_of_a_peer(error):
+            # After the last update a process that is asked to end does not wait for the others.
+            if (signum := signals.received()) is not None and trainer.state.fn != TrainerFn.FITTING:
+                raise signals.Interruption(signum, trainer.global_step) from error
             said = str(error).splitlines()[0]  # gloo: [place in its source] what happened. Advice
             reason = (said.rpartition(".cc:")[2].partition("] ")[2] or said).partition(". ")[0]
             raise RunError(

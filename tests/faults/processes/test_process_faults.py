@@ -53,3 +53,21 @@ def test_no_rank_outlives_a_killed_parent(training: Any) -> None:
     time.sleep(0.5)
     training.process.kill()
     training.wait_until_gone(10)
+
+
+@pytest.mark.fault(3)
+def test_a_signal_while_one_rank_tests_and_the_other_waits(
+    training: Any, wait_until: Callable[[Callable[[], bool], float, str], float]
+) -> None:
+    """Three batches: rank 1 has one of them, and rank 0 two. All end as one that was asked to, and nothing is lost."""
+    sizes = ["data.num_test=12000", "batch.eval_size=4000", "data.num_validation=20"]
+    training.start("trainer=ddp_cpu", *sizes)
+    second = training.folder / "test-0"
+    wait_until(lambda: second.exists() and second.read_text() == "1", 120, "the second batch of rank 0")
+    training.process.send_signal(signal.SIGUSR1)
+    assert training.wait() == 128 + signal.SIGUSR1, training.stderr.read_text()
+    assert "stopped by SIGUSR1 at update 6" in training.stderr.read_text()
+    assert "Traceback" not in training.stderr.read_text() + (training.run_dir / "rank-1.log").read_text()
+    training.start("trainer=ddp_cpu", *sizes)
+    assert training.wait() == 0, training.stderr.read_text()
+    assert (training.run_dir / "summary.json").exists()
