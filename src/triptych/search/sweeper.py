@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast, get_type_hints
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
+from hydra.core.utils import JobStatus
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
@@ -16,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from triptych.config import ConfigError, check_type
 from triptych.launch.lock import wait_until_free
 from triptych.launch.sweep import Job, SweepFailed, digest_of, experiment_of, jobs_of, parent_of
+from triptych.redaction import Redactor
 from triptych.trials import check_optuna, locks_of, open_storage
 
 if TYPE_CHECKING:
@@ -114,6 +116,7 @@ class OptunaSweeper(Sweeper):
         from triptych.search.space import as_overrides, lowest
         from triptych.search.study import Identity, Study
 
+        redact = Redactor(OmegaConf.to_container(self._config))
         self._overrides: dict[str, list[str]] = {}
         parents, identities = [], []
         searched = {key: distribution_to_json(distribution) for key, distribution in space.searched.items()}
@@ -127,8 +130,9 @@ class OptunaSweeper(Sweeper):
             name = " ".join([experiment_of(config), *parts])
             self._overrides[name] = overrides
             parents.append(parent_of(config, overrides))
+            shown = [redact(override) for override in overrides]
             identities.append(
-                Identity(searched, settings.metric, settings.direction, settings.seeds, digest_of(config), overrides)
+                Identity(searched, settings.metric, settings.direction, settings.seeds, digest_of(config), shown)
             )
         folder = Path(os.path.commonpath(parents))
         path = folder / "optuna.journal" if settings.storage is None else Path(settings.storage)
@@ -180,16 +184,18 @@ class OptunaSweeper(Sweeper):
             if not due:
                 break
             try:
-                self._launcher.launch([[*job.overrides, *places] for job in due], initial_job_idx=self._launched)
-            except SweepFailed as failed:
-                has_begun = any((job.directory / "checkpoints").exists() for own in jobs for job in own)
-                if not has_begun and not study.has_values:
-                    raise ConfigError(
-                        f"{failed}; nothing of {study.name} has begun to train, so it ends here"
-                    ) from None
-            else:
-                if missing := [str(job.directory) for job in due if not job.is_done]:
-                    raise ConfigError(f"the launcher came back before these jobs were done: {', '.join(missing)}")
+                results = self._launcher.launch([[*job.overrides, *places] for job in due], self._launched)
+            except SweepFailed as error:
+                results = error.results
+            failed = [result.status == JobStatus.FAILED for result in results]
+            for job, has_failed in zip(due, failed, strict=True):
+                if not job.is_done and not has_failed:
+                    raise ConfigError(f"the launcher came back before this job was done: {job.directory}")
+            has_begun = any((job.directory / "checkpoints").exists() for own in jobs for job in own)
+            if any(failed) and not has_begun and not study.has_values:
+                raise ConfigError(
+                    f"{study.name}: no job has begun to train, so the search ends; see what they say above"
+                )
             self._launched += len(due)
         for trial, own in zip(trials, jobs, strict=True):
             study.tell(trial, own)

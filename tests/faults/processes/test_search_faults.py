@@ -136,7 +136,7 @@ def test_a_search_that_cannot_begin_ends_and_can_be_mended(tmp_path: Path) -> No
     overrides = ["shape.num_heads=choice(2,3)", "hydra.sweeper.sampler=random", "hydra.sweeper.n_trials=2"]
     search = Search(tmp_path, *overrides)  # begins with three heads, which do not divide the width
     assert search.process.wait(200) == 1
-    assert "none of dates/classification_decoder_only has begun to train" in search.output.read_text()
+    assert "dates/classification_decoder_only: no job has begun to train" in search.output.read_text()
     assert [trial.state.name for trial in search.trials] == ["RUNNING"]
     mended = Search(tmp_path, "shape.num_heads=choice(2,4)", *overrides[1:])
     mended.wait()
