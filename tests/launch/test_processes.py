@@ -53,6 +53,19 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.parametrize("given", [None, "3"])
+def test_ranks_share_the_cpus(
+    given: str | None, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless the user says how many threads each has."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if given is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", given)
+    usable = len(os.sched_getaffinity(0))
+    assert run("print(os.environ['OMP_NUM_THREADS'])", tmp_path, count=2) == 0
+    assert capfd.readouterr().out.strip() == (given or str(max(1, usable // 2)))
+
+
 def test_each_rank_knows_its_place(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     script = "print(*(os.environ[name] for name in ('RANK', 'LOCAL_RANK', 'NODE_RANK', 'WORLD_SIZE', 'MASTER_ADDR')))"
     assert run(script, tmp_path, count=3) == 0

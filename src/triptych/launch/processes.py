@@ -24,6 +24,7 @@ from lightning.pytorch.callbacks import WeightAveraging
 from omegaconf import DictConfig, OmegaConf
 
 from triptych.config import ConfigError, build, target_of
+from triptych.launch.local import cpus
 from triptych.training import DDP, FSDP
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
@@ -200,6 +201,7 @@ def run_processes(command: Sequence[str], count: int, run_dir: Path) -> int:
         signal.signal(number, receive)
     port = LightningEnvironment().main_port  # a free one, unless MASTER_PORT says which
     shared = {"WORLD_SIZE": str(count), "NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    shared["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", str(max(1, cpus() // count)))  # its share of them
     processes = []
     for rank in range(count):
         place = {"RANK": str(rank), "LOCAL_RANK": str(rank), **shared}
