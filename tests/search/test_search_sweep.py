@@ -39,6 +39,7 @@ def search(folder: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.faults  # four trainings
 def test_each_architecture_gets_as_many_trials_and_each_trial_all_seeds(tmp_path: Path) -> None:
     experiments = ["dates/classification_decoder_only", "dates/classification_encoder_only"]
     overrides = [f"experiment={','.join(experiments)}", LR, "hydra.sweeper.n_trials=1", "hydra.sweeper.seeds=[1,2]"]
