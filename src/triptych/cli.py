@@ -35,6 +35,9 @@ After train, doctor, evaluate and predict stand Hydra overrides (key=value). `tr
 """
 
 
+OF_SWEEPS = ("hydra/launcher=", "hydra.launcher.", "hydra/sweeper=", "hydra.sweeper.")
+
+
 def main() -> int:
     """Runs a sub-command and returns the exit status: 0, or 1 after a mistake of the user."""
     arguments = sys.argv[1:]
@@ -44,6 +47,8 @@ def main() -> int:
     command, rest = arguments[0], arguments[1:]
     functions = {"compare": compare, "import": import_folder, "export": export}
     commands = ("train", "doctor", "evaluate", "predict", *functions)
+    if command == "train":
+        catch(signal.SIGUSR1)  # a scheduler's warning may come before the training begins
     try:
         if command in functions:
             functions[command](rest)
@@ -162,7 +167,8 @@ def run_hydra(command: str, arguments: list[str]) -> None:
         # Hydra then raises its composition errors instead of printing them, so that the answer can be ours. The second
         # variable tells the processes of a sweep that the first was not the user's.
         os.environ["HYDRA_FULL_ERROR"] = os.environ["TRIPTYCH_SHORT_ERRORS"] = "1"
-    sys.argv = [f"triptych {command}", *arguments]
+    # -m first, since argparse takes the overrides in one piece
+    sys.argv = [f"triptych {command}", *sorted(arguments, key=lambda argument: argument not in ("-m", "--multirun"))]
     failures: list[Exception] = []
     vars(internals)["ConfigLoaderImpl"] = GuardedLoader  # there is no official place to look before Hydra builds
     main = hydra.main(version_base="1.3", config_path="pkg://triptych.conf", config_name=command)
@@ -216,6 +222,8 @@ def check_arguments(arguments: list[str], command: str) -> None:
         if argument.startswith("-"):
             if name not in known:
                 raise ConfigError(f"{argument}: options are written key=value, such as {name.lstrip('-')}=...")
+        elif command == "train" and argument.startswith(OF_SWEEPS) and not {"-m", "--multirun"} & set(arguments):
+            raise ConfigError(f"{argument}: is of sweeps; add -m (one job is a sweep too)")
         elif previous.count("[") > previous.count("]"):
             raise ConfigError(f"{previous} {argument}: write a list without blanks, or in quotes: 'key=[a,b]'")
         elif not equals and not argument.startswith("~") and previous not in takes_value:
@@ -247,8 +255,6 @@ def task_function(command: str, failures: list[Exception], sweep: list[list[str]
         try:
             # before the imports, which take longer than an answer should
             with locked(Path(config.run_dir)) if command == "train" else nullcontext():
-                if command == "train":
-                    catch(signal.SIGUSR1)  # a scheduler's warning may come before the training begins
                 work(config)
         except Exception as error:
             if is_called_by_launcher:  # which brings the error home; it cannot bring this list

@@ -71,6 +71,7 @@ def test_the_options() -> None:
         {"nodes": 0},
         {"nodes": "two"},
         {"gpus_per_node": -1},
+        {"timeout_min": 3},  # and the warning two minutes before the end, or three
         {"setup": "module load cuda"},
         {"additional_parameters": {"wrap": "true"}},
         {"additional_parameters": {"comment": "it's"}},
@@ -103,16 +104,22 @@ def test_folders_that_cannot_be(folder: str) -> None:
         ({"devices": 2, "num_nodes": 2}, {"nodes": 2}, "trainer.devices=2"),
         ({"devices": 1, "num_nodes": 2}, {}, "trainer.num_nodes=2"),
         ({"devices": 1, "num_nodes": 1}, {"nodes": 2}, "trainer.num_nodes=1"),
+        ({"devices": 2, "num_nodes": 1, "accelerator": "gpu"}, {"gpus_per_node": 2}, None),
+        ({"devices": 1, "num_nodes": 1, "accelerator": "gpu"}, {"additional_parameters": {"gres": "gpu:1"}}, None),
+        ({"devices": 1, "num_nodes": 1, "accelerator": "cpu"}, {"gpus_per_node": 2}, None),
+        ({"devices": 2, "num_nodes": 1, "accelerator": "gpu"}, {}, "gpus_per_node is null; expected 2"),
+        ({"devices": 1, "num_nodes": 1}, {"gpus_per_node": 2}, "gpus_per_node=2"),
+        ({"devices": 2, "num_nodes": 1}, {"tasks_per_node": 2, "gpus_per_node": 1}, "gpus_per_node=1"),
     ],
     ids=repr,
 )
 def test_layouts(trainer: dict[str, Any], settings: dict[str, Any], answer: str | None) -> None:
     check = launcher(**settings).check_layout
     if answer is None:
-        check(OmegaConf.create(trainer))
+        check(OmegaConf.create({"accelerator": "auto", **trainer}))
     else:
         with pytest.raises(ConfigError, match=answer):
-            check(OmegaConf.create(trainer))
+            check(OmegaConf.create({"accelerator": "auto", **trainer}))
 
 
 def test_only_the_command_line_speaks_to_a_shell(monkeypatch: pytest.MonkeyPatch) -> None:

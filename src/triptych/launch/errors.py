@@ -41,6 +41,10 @@ def explain(error: BaseException, command: str, arguments: Sequence[str]) -> str
         if "is not in struct" in details or "not in '" in details:
             return f"{key}: there is no such key{nearest_key(key, command, arguments)}"
         return f"{key}: {details.splitlines()[0]}"
+    if "does not support sweep type" in message:
+        return "an interval is searched: add hydra/sweeper=optuna, or list values (key=a,b,c)"
+    if "requires --multirun" in message:
+        return f"{message.splitlines()[0].replace('--multirun', '-m')}"
     if "Ambiguous value for argument" in message:
         return f"{message.splitlines()[0]} Several values make a sweep, which needs -m."
     if message.startswith(("no viable alternative", "mismatched input", "extraneous input", "token recognition")):

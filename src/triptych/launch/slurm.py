@@ -165,6 +165,11 @@ class SlurmLauncher(Launcher):
             if name in own:
                 raise ConfigError(f"hydra.launcher.additional_parameters.{name}: set by the launcher itself")
             self.options[name] = value
+        if timeout_min is not None and 60 * timeout_min <= signal_delay_s + 60:
+            raise ConfigError(
+                f"hydra.launcher.timeout_min={timeout_min}: the warning comes signal_delay_s={signal_delay_s} seconds "
+                f"before, and up to a minute earlier; expected at least {(signal_delay_s + 60) // 60 + 1}"
+            )
         for name, value in self.options.items():  # each is a line of the script, and must stay one
             if not re.fullmatch(r"[a-z][a-z-]*", name) or re.search(r"[\s'\"\\#]", "" if value is None else str(value)):
                 raise ConfigError(f"hydra.launcher: --{name}={value} is no option of sbatch without blanks and quotes")
@@ -232,6 +237,14 @@ class SlurmLauncher(Launcher):
         # A single process starts the others of its node by itself.
         if self.nodes * self.tasks_per_node > 1 and count != self.tasks_per_node:
             raise ConfigError(f"trainer.devices={devices}, but hydra.launcher.tasks_per_node={self.tasks_per_node}")
+        gpus = self.gpus_per_node
+        is_asked_otherwise = any(name.startswith(("gpus", "gres")) for name in self.options if name != "gpus-per-node")
+        if trainer.accelerator in ("gpu", "cuda") and gpus is None and not is_asked_otherwise:
+            raise ConfigError(
+                f"trainer.accelerator={trainer.accelerator}, but hydra.launcher.gpus_per_node is null; expected {count}"
+            )
+        if trainer.accelerator != "cpu" and gpus is not None and gpus != count:
+            raise ConfigError(f"trainer.devices={devices}, but hydra.launcher.gpus_per_node={gpus}")
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Submits what is neither done nor in the queue; the one error at the end names the jobs that failed.
@@ -269,6 +282,8 @@ class SlurmLauncher(Launcher):
                 )
             print(f"job {number} of {len(jobs)}: {redact(' '.join(job.overrides))}: {what}", flush=True)
         arrays = " ".join(sorted({state.job for state in states.values()}))
+        if any(state.name not in ENDED for state in states.values()):
+            print(f"what was in the queue keeps the options it was submitted with (scancel {arrays} to change them)")
         again = f"the same command shows how they are and collects the results; scancel {arrays} ends them"
         waiting = [job.directory for job in jobs if not job.is_done]
         if waiting and not self.wait:
@@ -333,7 +348,8 @@ def ask(*command: str) -> str:
     except OSError as error:
         raise RunError(f"{command[0]}: {error.strerror}; hydra/launcher=slurm needs SLURM's commands") from None
     except subprocess.CalledProcessError as error:
-        raise RunError(f"{command[0]}: {' '.join(error.stderr.split())}") from None
+        said = (line.removeprefix(f"{command[0]}: ").removeprefix("error: ") for line in error.stderr.splitlines())
+        raise RunError(f"{command[0]}: {'; '.join(said)}") from None
 
 
 def queue(tasks: Iterable[ArrayTask]) -> dict[tuple[str, int], State]:

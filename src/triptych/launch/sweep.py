@@ -235,7 +235,7 @@ def collect(
             result.status, result.return_value = JobStatus.FAILED, ConfigError(failed[-1])
             lines = failure.log.read_text(errors="replace").splitlines() if failure.log.exists() else []
             tail = "".join(f"\n  {redact(line)}" for line in lines[-LAST_LINES:])
-            print(f"job {number} of {len(jobs)} failed, {failure.log}:{tail}", file=sys.stderr)
+            print(f"job {number} of {len(jobs)} failed, {failure.log}:{tail or ' it is empty'}", file=sys.stderr)
         results.append(result)
     if failed:
         raise SweepFailed(f"{len(failed)} of {len(jobs)} jobs failed: " + "; ".join(failed), results)

@@ -77,11 +77,16 @@ class RunSet:
 
     Attributes:
         runs: the finished runs, by task, data, architecture, experiment and seed.
-        unfinished: run directories with a ``metrics.csv`` and no ``summary.json``, relative to the report.
+        unfinished: run directories in which something has begun, or was to begin, and that have no ``summary.json``,
+            relative to the report.
     """
 
     runs: tuple[Run, ...]
     unfinished: tuple[str, ...]
+
+
+BEGUN = ("metrics.csv", "train.log", "slurm.json")
+"""What a run that has not finished may have left."""
 
 
 def _is_count(value: object) -> bool:
@@ -240,7 +245,7 @@ def find_runs(directories: Sequence[Path], relative_to: Path) -> RunSet:
     started: set[Path] = set()
     for directory in directories:
         found = {path.parent.resolve() for path in directory.rglob("summary.json")}
-        logged = {path.parent.resolve() for path in directory.rglob("metrics.csv")}
+        logged = {path.parent.resolve() for name in BEGUN for path in directory.rglob(name)}
         if not found | logged:
             raise ValueError(f"{directory}: no run found, expected a directory with summary.json at or below it")
         finished |= found

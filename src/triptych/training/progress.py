@@ -14,6 +14,11 @@ class Progress(RichProgressBar):
     def __init__(self, *, refresh_rate: int = 20) -> None:
         super().__init__(refresh_rate=refresh_rate, leave=True)
 
+    @property
+    def total_train_batches(self) -> int:
+        """All batches of the training, those before a resume too. (Lightning's own counts what is left.)"""
+        return self.trainer.max_steps * self.trainer.accumulate_grad_batches
+
     def _get_train_description(self, current_epoch: int) -> str:
         return "Training".ljust(len(self.validation_description))
 
