@@ -256,6 +256,27 @@ def test_another_search_is_refused_once_there_is_something_to_lose(
         Study("study", storage, locks_of(folder / "x"), SPACE, other, SETTINGS)
 
 
+def test_another_search_that_is_at_work_is_refused(folders: Callable[[], Path]) -> None:
+    folder = folders()
+    storage, locks = open_storage(folder / "optuna.journal"), locks_of(folder / "x")
+    other = Identity(**{**vars(IDENTITY), "metric": "val/accuracy"})
+    worker = Study("study", storage, locks, SPACE, IDENTITY, SETTINGS)
+    (trial,), _ = worker.take()
+    with pytest.raises(ConfigError, match=r"holds another search, of study, at work right now: .*val/accuracy; choose"):
+        Study("study", storage, locks, SPACE, other, SETTINGS)
+    worker.tell(trial, [job_of(folder, trial)])  # it was not disturbed
+    assert worker.trials[0].state.is_finished()
+
+
+def test_another_search_whose_worker_died_is_replaced(folders: Callable[[], Path]) -> None:
+    folder = folders()
+    storage, locks = open_storage(folder / "optuna.journal"), locks_of(folder / "x")
+    (trial,), _ = Study("study", storage, locks, SPACE, IDENTITY, SETTINGS).take()
+    trial.lock.release()  # as the system does
+    other = Identity(**{**vars(IDENTITY), "configuration": "1"})
+    assert Study("study", storage, locks, SPACE, other, SETTINGS).trials == []
+
+
 def run_with(folder: Path, name: str, **metrics: float) -> Job:
     (folder / name).mkdir()
     measured = {key.replace("_", "/"): value for key, value in metrics.items()}

@@ -98,7 +98,7 @@ class Study:
         settings: of the search.
 
     Raises:
-        ConfigError: the storage has trials of another search under this name.
+        ConfigError: the storage has values of another search under this name, or that search is at work.
     """
 
     def __init__(
@@ -113,19 +113,19 @@ class Study:
         self.name, self.searched, self.settings = name, searched, settings
         self._locks, self._key = locks, hashlib.sha256(name.encode()).hexdigest()[:8]
         with self._alone():
-            study = self._open(storage)
+            self.optuna = self._open(storage)
             now = asdict(identity)
-            earlier = study.user_attrs.get("identity", now)
+            earlier = self.optuna.user_attrs.get("identity", now)
             if differs := [key for key in now if key != "overrides" and now[key] != earlier[key]]:
-                if has_values(study):
+                at_work = ", at work right now" if self._is_at_work() else ""
+                if at_work or self.has_values:
                     raise ConfigError(
-                        f"run_dir holds another search, of {name}: {difference(earlier, now, differs[0])}; choose "
-                        "another run_dir (or hydra.sweeper.storage)"
+                        f"run_dir holds another search, of {name}{at_work}: {difference(earlier, now, differs[0])}; "
+                        "choose another run_dir (or hydra.sweeper.storage)"
                     )
                 optuna.delete_study(study_name=name, storage=storage)  # nothing was measured yet, so nothing is lost
-                study = self._open(storage)
-            study.set_user_attr("identity", now)
-        self.optuna = study
+                self.optuna = self._open(storage)
+            self.optuna.set_user_attr("identity", now)
 
     def _open(self, storage: "BaseStorage") -> optuna.Study:
         direction = self.settings.direction
@@ -215,6 +215,14 @@ class Study:
         drawn = memory.get_trials(deepcopy=False)[number]
         self.optuna.add_trial(drawn)
         return drawn
+
+    def _is_at_work(self) -> bool:
+        """Whether a living worker has a trial."""
+        for trial in self.optuna.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            if (lock := self._lock(trial.number)) is None:
+                return True
+            lock.release()
+        return False
 
     def _lock(self, number: int) -> FileLock | None:
         lock = FileLock(self._locks / f"{self._key}-{number}.lock", timeout=0)
