@@ -88,6 +88,10 @@ MISTAKES = [
     ([LR, "hydra.sweeper.storage=x.sqlite"], "expected a file whose name ends in .journal or .db"),
     (["shape.num_layrs=choice(1,2)"], "shape.num_layrs: there is no such key; did you mean shape.num_layers?"),
     (["optimizer.lr=1,2"], "nothing to search"),
+    (
+        ["hydra.sweeper.params=../params.yaml"],
+        'hydra.sweeper.params=../params.yaml: expected {key: value}, such as {optimizer.lr: "interval(1e-4,1e-2)"}',
+    ),
 ]
 
 

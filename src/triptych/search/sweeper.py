@@ -91,6 +91,11 @@ class OptunaSweeper(Sweeper):
         from triptych.search.study import Settings
 
         plain = {k: OmegaConf.to_container(v) if OmegaConf.is_config(v) else v for k, v in self._given.items()}
+        if not isinstance(plain["params"], dict | None):
+            raise ConfigError(
+                f"hydra.sweeper.params={plain['params']}: expected {{key: value}}, such as "
+                '{optimizer.lr: "interval(1e-4,1e-2)"}, or null'
+            )
         hints = get_type_hints(Settings)
         for field in fields(Settings):
             check_type(f"hydra.sweeper.{field.name}", plain[field.name], hints[field.name])
