@@ -50,7 +50,7 @@ def read_space(overrides: Sequence[Override]) -> Space:
     """Sorts the overrides of a search; of several for one key the last counts.
 
     Raises:
-        ConfigError: a search of the seed, of nothing, or of something that has no meaning.
+        ConfigError: a search of the seed, of run_dir, of nothing, or of something that has no meaning.
     """
     by_key = {override.get_key_element(): override for override in overrides}
     fixed: list[str] = []
@@ -65,6 +65,8 @@ def read_space(overrides: Sequence[Override]) -> Space:
             raise ConfigError(
                 f"{override.input_line}: seeds are not searched; hydra.sweeper.seeds=[{seeds}] runs each trial with all"
             )
+        elif key == "run_dir":
+            raise ConfigError(f"{override.input_line}: expected one folder, for the whole search")
         elif override.value_type in (ValueType.SIMPLE_CHOICE_SWEEP, ValueType.GLOB_CHOICE_SWEEP):
             listed[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
         else:
