@@ -79,6 +79,7 @@ def test_any_path_survives(text: str) -> None:
         ("seed=interval(1,2)", r"hydra\.sweeper\.seeds="),
         ("run_dir=choice(a,b)", r"run_dir=choice\(a,b\): expected one folder"),
         ("run_dir=a,b", "run_dir=a,b: expected one folder"),
+        ("x=interval(1,2),1", r"x=interval\(1,2\),1: expected either a list of values, x=1,2, or one interval"),
         ("x=1,2", r"nothing to search; give at least one key=interval\(a,b\)"),
         ("x=1", "nothing to search"),
         ("x=tag(lgo,interval(1,2))", "there is no tag lgo.*did you mean log"),

@@ -57,6 +57,12 @@ def read_space(overrides: Sequence[Override]) -> Space:
     listed: dict[str, list[str]] = {}
     searched: Distributions = {}
     for key, override in by_key.items():
+        value = override.value()
+        if isinstance(value, ChoiceSweep) and any(isinstance(part, Sweep) for part in value.list):
+            raise ConfigError(
+                f"{override.input_line}: expected either a list of values, {key}=1,2, or one interval(a,b), range(a,b) "
+                "or choice(a,b)"
+            )
         if not override.is_sweep_override():
             assert override.input_line is not None
             fixed.append(override.input_line)
