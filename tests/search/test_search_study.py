@@ -307,19 +307,27 @@ def test_a_file_that_is_no_storage_is_refused(suffix: str, tmp_path: Path) -> No
 
 def page_in(tmp_path: Path) -> Path:
     """The page of two studies, one of them without any value."""
-    search(tmp_path, with_settings(n_trials=8))
-    report([study_in(tmp_path), study_in(tmp_path, name="study <two>")], [[tmp_path], []], tmp_path / "search.html")
+    search(tmp_path, with_settings(n_trials=12))
+    report([study_in(tmp_path), study_in(tmp_path, name="study <two>")], tmp_path / "search.html")
     return tmp_path / "search.html"
 
 
 def test_the_table_and_the_page_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = page_in(tmp_path)
-    best = min(value for _, _, value, state in record(page.parent) if state == TrialState.COMPLETE)
+    trials = record(page.parent)
+    best, number = min((value, number) for number, _, value, state in trials if state == TrialState.COMPLETE)
     said = capsys.readouterr().out
     text = page.read_text()
     assert f"{best:.6g}" in said
     assert f"{best:.6g}" in text
-    assert f"triptych compare {page.parent}" in said
+    command = f"triptych compare {page.parent}/run-{number} --output {page.parent}/report.html"
+    assert command in said
+    assert command in text
+    rows = re.findall(r"<tr><td>(\d+)</td><td>(\w+)</td>.*?</tr>", text)
+    assert rows[0] == (str(number), "best")
+    assert sorted(int(row[0]) for row in rows) == list(range(len(trials)))
+    links = re.findall(r'<a href="([^"]+)/">', text)
+    assert sorted(links) == sorted(path.name for path in page.parent.glob("run-*"))
     assert "study &lt;two&gt;" in text
     assert "study <two>" not in text
     assert len(text) < 8e6

@@ -65,7 +65,7 @@ def test_each_architecture_gets_as_many_trials_and_each_trial_all_seeds(tmp_path
     assert not re.search(r"<(script|link|img)[^>]+(src|href)=", page)
     (hint,) = re.findall(r"triptych compare (.*)", finished.stdout)
     runs = [path.parent.relative_to(tmp_path) for path in tmp_path.glob("search/*/summary.json")]
-    assert sorted(hint.split()) == sorted(map(str, runs))
+    assert sorted(hint.split()) == sorted([*map(str, runs), "--output", "search/report.html"])
 
     again = search(tmp_path, *overrides)
     assert again.returncode == 0

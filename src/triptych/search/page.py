@@ -1,17 +1,20 @@
 """What a search has found: a table on the terminal, and a page with pictures."""
 
 import json
+import shlex
 import warnings
 from collections import Counter
 from collections.abc import Sequence
 from html import escape
 from itertools import cycle
+from os.path import relpath
 from pathlib import Path
+from urllib.parse import quote
 
 import optuna
 import plotly.graph_objects as go  # type: ignore[import-untyped]
 from optuna.importance import PedAnovaImportanceEvaluator
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 from optuna.visualization import (
     plot_intermediate_values,
     plot_optimization_history,
@@ -28,22 +31,27 @@ from triptych.report.page import render_chart, render_document
 from triptych.search.study import Study
 
 COLOURS = tuple(f"var(--{name})" for name in ("full", "encoder_only", "decoder_only", "optimum", "wrong"))
+HEADINGS = ("study", "trials", "best", "with")
+MIN_TRIALS = 5
+"""So many complete trials it takes to say what was decisive."""
 NAMES = {TrialState.COMPLETE: "complete", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed"}
 
 
-def report(studies: Sequence[Study], runs: Sequence[Sequence[Path]], path: Path) -> None:
+def report(studies: Sequence[Study], path: Path) -> None:
     """Prints the best trial of each study, and writes the page.
 
     Args:
         studies: of the sweep.
-        runs: the run directories of the best trial of each.
         path: of the page.
     """
     settings = studies[0].settings
     table = Table(title=f"best {settings.metric} ({settings.direction}d)", title_justify="left", show_lines=True)
-    for heading in ("study", "trials", "best", "with"):
+    for heading in HEADINGS:
         table.add_column(heading, overflow="fold")
     rows = [row(study) for study in studies]
+    best = [directory for study in studies if study.best is not None for directory in runs_of(study.best)]
+    command = shlex.join(["triptych", "compare", *best, "--output", str(path.with_name("report.html"))])
+    compare = f"<p>The best on the test set:</p><pre>{escape(command)}</pre>" if best else ""
     for cells in rows:
         table.add_row(*cells)
     console = Console()
@@ -56,15 +64,15 @@ def report(studies: Sequence[Study], runs: Sequence[Sequence[Path]], path: Path)
 </header>
 <main>
 <section>
-<div class="panel"><h3>The best trial of each study</h3>{html_table(rows)}</div>
+<div class="panel"><h3>The best trial of each study</h3>{html_table(HEADINGS, escaped(rows))}{compare}</div>
 {history(studies)}
 </section>
-{"".join(map(section, studies))}
+{"".join(section(study, path.parent) for study in studies)}
 </main>"""
     write_text(path, render_document("Triptych: search", body))
     print(path)
-    if best := [str(directory) for directories in runs for directory in directories]:
-        print(f"compare the best on the test set: triptych compare {' '.join(best)}")
+    if best:
+        print(f"compare the best on the test set: {command}")
 
 
 def row(study: Study) -> list[str]:
@@ -83,11 +91,47 @@ def shown(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def html_table(rows: Sequence[Sequence[str]]) -> str:
-    """The same table for the page."""
-    heads = "".join(f"<th>{heading}</th>" for heading in ("study", "trials", "best", "with"))
-    cells = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+def runs_of(trial: FrozenTrial) -> list[str]:
+    """The run directories of a trial that was told, one for each seed that was begun."""
+    runs: list[str] = trial.user_attrs.get("runs", [])
+    return runs
+
+
+def escaped(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Texts as HTML."""
+    return [[escape(cell) for cell in row] for row in rows]
+
+
+def html_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table for the page; its cells are HTML."""
+    heads = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
+    cells = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
     return f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{cells}</tbody></table></div>'
+
+
+def trial_table(study: Study, folder: Path) -> str:
+    """The trials with their run directories: the complete ones, the best first, then the others.
+
+    Args:
+        study: whose trials.
+        folder: of the page, from which the links lead.
+    """
+    sign = 1 if study.settings.direction == "minimize" else -1
+
+    def rank(trial: FrozenTrial) -> tuple[bool, float]:
+        if trial.state == TrialState.COMPLETE and trial.value is not None:
+            return False, sign * trial.value
+        return True, trial.number
+
+    rows = []
+    for trial in sorted(study.trials, key=rank):
+        state = "best" if study.best and trial.number == study.best.number else NAMES.get(trial.state, "under way")
+        value = "" if trial.value is None else f"{trial.value:.6g}"
+        (cells,) = escaped([[str(trial.number), state, value, *(shown(trial.params[key]) for key in study.searched)]])
+        links = (f'<a href="{quote(relpath(run, folder))}/">{escape(run)}</a>' for run in runs_of(trial))
+        rows.append([*cells, "<br>".join(links)])
+    table = html_table(["trial", "state", study.settings.metric, *study.searched, "run"], rows)
+    return f'<div class="panel"><h3>Trials</h3>{table}</div>'
 
 
 def history(studies: Sequence[Study]) -> str:
@@ -101,16 +145,23 @@ def history(studies: Sequence[Study]) -> str:
             if len(found) == 1 or trace["name"].endswith(f" of {study.study_name}"):
                 trace |= {"marker": {"color": colour}, "line": {"color": colour}, "name": escape(study.study_name)}
                 trace["showlegend"] = trace["mode"] == "markers"
-    return styled(figure, "Each trial's value, and the best so far", "")
+    figure["layout"]["xaxis"] |= {"tick0": 0, "dtick": max(1, max(len(study.trials) for study in found) // 10)}
+    return styled(figure, "Each trial's value, and the best so far", "trial", has_legend=len(found) > 1)
 
 
-def section(study: Study) -> str:
-    """The pictures of one study: what was decisive, which settings go with which values, and what was pruned when."""
+def section(study: Study, folder: Path) -> str:
+    """One study: its trials, what was decisive, which settings go with which values, and what was pruned when.
+
+    Args:
+        study: whose trials.
+        folder: of the page.
+    """
+    title, table = f"<h2>{escape(study.name)}</h2>", trial_table(study, folder)
     if study.best is None:
-        return ""
+        return f"<section>{title}{table}</section>"
     metric, charts = study.settings.metric, []
     complete = study.optuna.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    if len(study.searched) > 1 and len({trial.value for trial in complete}) > 1:
+    if len(complete) >= MIN_TRIALS and len(study.searched) > 1 and len({trial.value for trial in complete}) > 1:
         with warnings.catch_warnings(action="ignore", category=optuna.exceptions.ExperimentalWarning):
             evaluator = PedAnovaImportanceEvaluator()
         figure = plain(plot_param_importances(study.optuna, evaluator=evaluator))
@@ -125,7 +176,7 @@ def section(study: Study) -> str:
     figure = plain(plot_parallel_coordinate(study.optuna, target_name=metric))
     figure["layout"]["xaxis"]["showgrid"] = False  # the axis has the names of the parameters
     parallel = styled(figure, "Parallel coordinates", "")
-    return f'<section><h2>{escape(study.name)}</h2><div class="charts">{"".join(charts)}</div>{parallel}</section>'
+    return f'<section>{title}{table}<div class="charts">{"".join(charts)}</div>{parallel}</section>'
 
 
 def plain(figure: go.Figure) -> Figure:
@@ -135,13 +186,14 @@ def plain(figure: go.Figure) -> Figure:
     return data
 
 
-def styled(figure: Figure, title: str, x: str) -> str:
+def styled(figure: Figure, title: str, x: str, *, has_legend: bool = False) -> str:
     """A figure of Optuna's in the style of the page.
 
     Args:
         figure: as plain data.
         title: HTML.
         x: what the horizontal axis shows, where it needs saying.
+        has_legend: whether the traces need their names.
     """
     layout = figure["layout"]
     layout |= base_layout(title) | {
@@ -149,7 +201,7 @@ def styled(figure: Figure, title: str, x: str) -> str:
         "yaxis": base_axis() | layout.get("yaxis", {}) | {"title": {}},
         "height": 340,
         "margin": {"l": 60, "r": 30, "t": 60, "b": 60},
-        "showlegend": any(trace.get("showlegend") and not x for trace in figure["data"]),
-        "legend": {"orientation": "h", "x": 0, "y": -0.12, "yanchor": "top"},
+        "showlegend": has_legend,
+        "legend": {"orientation": "h", "x": 0, "y": -0.22, "yanchor": "top"},
     }
     return render_chart(figure)

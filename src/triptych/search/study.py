@@ -194,6 +194,9 @@ class Study:
         """
         state, value = outcome(jobs, self.settings.metric)
         with self._alone():
+            frozen = self.trials[trial.number]
+            runs = [str(job.directory) for job in jobs if job.directory.exists()]
+            self.optuna._storage.set_trial_user_attr(frozen._trial_id, "runs", runs)
             told = self.optuna.tell(trial.number, value, state=state)
             trial.lock.release()
         reached = "" if told.value is None else f", {self.settings.metric}={told.value:.6g}"

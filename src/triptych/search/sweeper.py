@@ -75,12 +75,7 @@ class OptunaSweeper(Sweeper):
                     time.sleep(PATIENCE_S)
                 else:
                     working.remove(study)
-        best = [study.best for study in studies]
-        runs = [
-            [] if trial is None else [job.directory for job in self._jobs_of(study, trial.number)]
-            for study, trial in zip(studies, best, strict=True)
-        ]
-        report(studies, runs, folder / "search.html")
+        report(studies, folder / "search.html")
 
     def _settings(self) -> "Settings":
         """The checked settings.
