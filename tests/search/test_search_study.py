@@ -172,7 +172,9 @@ def test_a_trial_belongs_to_one_worker_while_that_one_lives(folders: Callable[[]
     assert third.take() == ([], 0)
 
 
-def test_equal_parameters_are_not_run_at_the_same_time(folders: Callable[[], Path]) -> None:
+def test_equal_parameters_are_not_run_at_the_same_time(
+    folders: Callable[[], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = folders()
     own = with_settings(n_trials=6, n_jobs=6, sampler="random")
     space = {"block.norm": CategoricalDistribution(["layer", "rms"])}
@@ -191,6 +193,12 @@ def test_equal_parameters_are_not_run_at_the_same_time(folders: Callable[[], Pat
             (path / "summary.json").write_text('{"metrics": {"val/loss": 1}}')
             study.tell(trial, [job_in(path)])
     assert waiting == 0
+    first = {}
+    for number, params in ((trial.number, trial.params["block.norm"]) for trial in study.trials):
+        first.setdefault(params, number)
+    same = {trial.number: first[trial.params["block.norm"]] for trial in study.trials}
+    said = re.findall(r"trial (\d+) of study: complete(?:, as trial (\d+))?, val", capsys.readouterr().out)
+    assert {int(number): int(earlier or number) for number, earlier in said} == same
     assert len(rounds) > 1
     assert sorted(chain(*rounds)) == list(range(6))
 

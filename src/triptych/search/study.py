@@ -200,7 +200,12 @@ class Study:
             told = self.optuna.tell(trial.number, value, state=state)
             trial.lock.release()
         reached = "" if told.value is None else f", {self.settings.metric}={told.value:.6g}"
-        print(f"trial {trial.number} of {self.name}: {state.name.lower()}{reached}", flush=True)
+        earlier = self.optuna.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
+        equal = [
+            other.number for other in earlier if other.number < trial.number and other.user_attrs.get("runs") == runs
+        ]
+        same = f", as trial {equal[0]}" if equal else ""
+        print(f"trial {trial.number} of {self.name}: {state.name.lower()}{same}{reached}", flush=True)
 
     def _draw(self, number: int) -> FrozenTrial:
         """Draws the parameters of a trial in the memory, and puts the trial into the storage as a whole: a worker that

@@ -175,8 +175,8 @@ class OptunaSweeper(Sweeper):
         places = [override for override in self._overrides[study.name] if override.startswith("run_dir=")]
         for trial in trials:
             params = " ".join(f"{key}={value}" for key, value in trial.params.items())
-            count = f"{trial.number + 1} of {study.settings.n_trials}"
-            print(f"trial {trial.number} ({count}) of {study.name}: {params}", flush=True)
+            last = max(study.settings.n_trials, len(study.trials)) - 1
+            print(f"trial {trial.number} (the last is {last}) of {study.name}: {params}", flush=True)
         for index in range(len(jobs[0])):
             due = [own[index] for own in jobs if all(job.is_done and not job.is_pruned for job in own[:index])]
             for job in due:
