@@ -67,6 +67,9 @@ def test_each_architecture_gets_as_many_trials_and_each_trial_all_seeds(tmp_path
     runs = [path.parent.relative_to(tmp_path) for path in tmp_path.glob("search/*/summary.json")]
     assert sorted(hint.split()) == sorted([*map(str, runs), "--output", "search/report.html"])
 
+    assert re.search(r"^job 1 of .*: .*optimizer\.lr=", finished.stdout, re.MULTILINE)
+    assert "callbacks.pruning" not in finished.stdout
+
     again = search(tmp_path, *overrides)
     assert again.returncode == 0
     assert "\njob " not in again.stdout

@@ -79,7 +79,7 @@ class LocalLauncher(Launcher):
         waiting: dict[Path, Job] = {}  # of two equal jobs, one
         titles: dict[Path, str] = {}
         for number, job in enumerate(jobs, 1):
-            title = f"job {number} of {len(jobs)}: {redact(' '.join(job.overrides))}"
+            title = f"job {number} of {len(jobs)}: {redact(job.title)}"
             if job.is_done:
                 print(f"{title}: done already, see {job.directory}", flush=True)
             else:

@@ -267,7 +267,7 @@ class SlurmLauncher(Launcher):
         for job in jobs:
             self.check_layout(job.config.trainer)
             if redact(shlex.join(job.arguments)) != shlex.join(job.arguments):
-                shown = redact(" ".join(job.overrides))
+                shown = redact(job.title)
                 raise ConfigError(f"{shown}: a secret would stand in the batch script; give it in the environment")
         tasks = self.submit(jobs)
         states = queue(tasks.values())
@@ -280,7 +280,7 @@ class SlurmLauncher(Launcher):
                 what = (
                     "submitted" if state is None else f"job {state.job}_{task.index} is {state.name}, {job.directory}"
                 )
-            print(f"job {number} of {len(jobs)}: {redact(' '.join(job.overrides))}: {what}", flush=True)
+            print(f"job {number} of {len(jobs)}: {redact(job.title)}: {what}", flush=True)
         arrays = " ".join(sorted({state.job for state in states.values()}))
         if any(state.name not in ENDED for state in states.values()):
             print(f"what was in the queue keeps the options it was submitted with (scancel {arrays} to change them)")

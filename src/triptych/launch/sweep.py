@@ -67,6 +67,11 @@ class Job:
         return (self.directory / "pruned.json").exists()
 
     @property
+    def title(self) -> str:
+        """The overrides for people: without what a search adds for itself."""
+        return " ".join(override for override in self.overrides if not override.startswith("++callbacks.pruning="))
+
+    @property
     def arguments(self) -> list[str]:
         """Of ``triptych train``."""
         return [*self.overrides, f"run_dir={self.directory}"]
@@ -230,7 +235,7 @@ def collect(
         value = None if job.directory in waiting else str(job.directory)
         result = JobReturn(overrides=job.overrides, status=JobStatus.COMPLETED, _return_value=value)
         if failure := failures.get(job.directory):
-            shown = redact(" ".join(job.overrides))
+            shown = redact(job.title)
             failed.append(f"{shown} ({failure.how}, {job.directory})")
             result.status, result.return_value = JobStatus.FAILED, ConfigError(failed[-1])
             lines = failure.log.read_text(errors="replace").splitlines() if failure.log.exists() else []
