@@ -228,6 +228,27 @@ class TestSlurm:
             whole = compose("train", overrides=own, return_hydra_config=True)
             assert f"seed={seed} run_dir={job_directory(whole, own)})" in sweep.stdout
 
+    def test_the_first_job_that_is_not_done(self, tmp_path: Path, chosen: Callable[..., DictConfig]) -> None:
+        """In its own directory, with both launchers; what lies in the folder around them is not its own."""
+        (tmp_path / "sweep").mkdir()
+        (tmp_path / "sweep" / "summary.json").touch()
+        directories = []
+        for seed in (1, 2):
+            own = [*JOB, "run_dir=sweep", f"seed={seed}"]
+            chosen(*own)
+            directories.append(job_directory(compose("train", overrides=own, return_hydra_config=True), own))
+        (tmp_path / directories[0]).mkdir()
+        (tmp_path / directories[0] / "summary.json").touch()
+        sweeps = [[*SWEEP, "seed=1,2"], [*SWEEP, "seed=1"], [*JOB, "run_dir=sweep", "seed=1,2"]]
+        slurm, done, here = answers_to([["doctor", "-m", *s] for s in sweeps], tmp_path, *[{"COLUMNS": "300"}] * 3)
+        for answer in (slurm, here):
+            assert answer.status == 0
+            assert "1 of 2 done" in answer.words
+            assert f"run_dir {directories[1]}, new" in answer.words
+            assert "resume begins with update 1" in answer.words
+        assert "1 of 1 done" in done.words
+        assert "finished already" in done.words
+
     def test_other_nodes_than_are_asked_for(self, answers: dict[str, Answer]) -> None:
         assert answers["other nodes"].status == 1
         assert "trainer.num_nodes=2, but hydra.launcher.nodes=1" in answers["other nodes"].words

@@ -25,9 +25,10 @@ from triptych.doctor.findings import (
     check_wandb,
 )
 from triptych.doctor.plan import Survey, make_plan, survey
-from triptych.doctor.script import batch_script
+from triptych.doctor.script import batch_script, composed, job_of
 from triptych.doctor.tables import show_findings, show_plan
 from triptych.launch.processes import find_place, hush
+from triptych.launch.sweep import Job
 from triptych.pretrained import Pretrained, settings_to_adopt
 from triptych.redaction import Redactor
 from triptych.resume import Earlier, is_finished, state_to_resume
@@ -42,7 +43,7 @@ def doctor(config: DictConfig, sweep: Sequence[Sequence[str]] = ()) -> None:
 
     Args:
         config: composed by Hydra from conf/doctor.yaml: that of a training, and ``device``.
-        sweep: overrides of the jobs of a sweep, of which this is the first.
+        sweep: overrides of the jobs of a sweep; the first that is not done is looked at.
 
     Raises:
         ConfigError: something is wrong with it; or ``device`` is not known.
@@ -51,11 +52,16 @@ def doctor(config: DictConfig, sweep: Sequence[Sequence[str]] = ()) -> None:
     if place.rank:
         hush()
         return
+    findings = Findings()
+    jobs = findings.look("sweep", lambda: [job_of(overrides) for overrides in sweep], progress) or []
+    if jobs:
+        number = first_to_do(jobs)
+        config = composed(sweep[number])
+        config.run_dir = str(jobs[number].directory)
     device = device_here(config.trainer.accelerator) if config.device is None else gpu_named(config.device)
     on_cluster = HydraConfig.get().runtime.choices["hydra/launcher"] == "slurm"
     spans_nodes = place.starter is None and config.trainer.num_nodes > 1
     elsewhere = config.device is not None or on_cluster or spans_nodes
-    findings = Findings()
     pretrained: Pretrained | None = None
     script = None
     if config.init_from is not None:
@@ -63,8 +69,6 @@ def doctor(config: DictConfig, sweep: Sequence[Sequence[str]] = ()) -> None:
     whole = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
     del whole["device"]  # no training has it
     redact = Redactor(whole)
-    if sweep:
-        findings.look("sweep", lambda: f"{len(sweep)} jobs, of which this is the first: {' '.join(sweep[0])}")
     count = findings.look("devices", lambda: processes_of(config), lambda _: None) or 1
     for name, check in CHECKS.items():
         is_of_machine = elsewhere and check is check_accelerator
@@ -74,7 +78,7 @@ def doctor(config: DictConfig, sweep: Sequence[Sequence[str]] = ()) -> None:
     can_be_planned = {error.name for error in findings.errors} <= HARMLESS
     if on_cluster:
         said = "one array, whose script is below"
-        script = findings.look("SLURM", lambda: batch_script(config, sweep), lambda text: said if text else "no jobs")
+        script = findings.look("SLURM", lambda: batch_script(config, jobs), lambda text: said if text else "no jobs")
     if "SLURM_JOB_ID" in os.environ and not elsewhere:
         findings.look("allocation", lambda: check_allocation(config, count))
     findings.look("run_dir", lambda: check_run_dir(Path(config.run_dir)))
@@ -103,6 +107,19 @@ def about(surveyed: Survey) -> str:
     if not surveyed.assumptions:
         return f"{surveyed.tokens:,.0f} tokens an update, at most {surveyed.longest[0]} in a row"
     return "not read; the plan assumes " + ", and ".join(surveyed.assumptions)
+
+
+def first_to_do(jobs: Sequence[Job]) -> int:
+    """The place of the first job that is not done; of the first of all if there is none."""
+    return next((i for i, job in enumerate(jobs) if not job.is_done), 0)
+
+
+def progress(jobs: Sequence[Job]) -> str | None:
+    """How far a sweep is, and which of its jobs is looked at; None: it is no sweep."""
+    if not jobs:
+        return None
+    done = sum(job.is_done for job in jobs)
+    return f"{done} of {len(jobs)} done; this is {' '.join(jobs[first_to_do(jobs)].overrides)}"
 
 
 def processes_of(config: DictConfig) -> int:

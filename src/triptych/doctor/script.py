@@ -7,7 +7,7 @@ from typing import cast
 
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from triptych.launch.slurm import SlurmLauncher
 from triptych.launch.sweep import Job, job_directory, train_command
@@ -18,12 +18,12 @@ ARRAY = "triptych-NAME"
 """In the place of the array's name, which is drawn when it is submitted."""
 
 
-def batch_script(config: DictConfig, sweep: Sequence[Sequence[str]]) -> str:
+def batch_script(config: DictConfig, jobs: Sequence[Job]) -> str:
     """The batch script of those jobs of a sweep that are not done; empty if all are.
 
     Args:
-        config: of the first job.
-        sweep: the overrides of each; none: it is no sweep.
+        config: of one of them.
+        jobs: of the sweep; none: it is no sweep.
 
     Raises:
         ConfigError: a setting of the launcher that cannot be, or other processes than the training wants.
@@ -32,9 +32,9 @@ def batch_script(config: DictConfig, sweep: Sequence[Sequence[str]]) -> str:
     assert isinstance(node, dict)
     launcher = SlurmLauncher(**{str(name): value for name, value in node.items() if not str(name).startswith("_")})
     launcher.check_layout(config.trainer)
-    if not sweep:
+    if not jobs:
         log.warning("hydra/launcher=slurm is for sweeps: without -m, the training runs where it is started")
-    jobs = [job for job in map(job_of, sweep) if not job.is_done]
+    jobs = [job for job in jobs if not job.is_done]
     if not jobs:
         return ""
     folder = Path(HydraConfig.get().sweep.dir) / "slurm"
@@ -44,6 +44,18 @@ def batch_script(config: DictConfig, sweep: Sequence[Sequence[str]]) -> str:
 def whole() -> DictConfig:
     """Hydra's own part of the configuration, in its place."""
     return cast(DictConfig, HydraConfig.instance().cfg)
+
+
+def composed(overrides: Sequence[str]) -> DictConfig:
+    """The doctor's own configuration of a job, without Hydra's part.
+
+    Args:
+        overrides: of the job.
+    """
+    config = GlobalHydra.instance().config_loader().load_sweep_config(whole(), list(overrides))
+    with open_dict(config):
+        del config.hydra
+    return config
 
 
 def job_of(overrides: Sequence[str]) -> Job:
