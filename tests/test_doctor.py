@@ -146,6 +146,19 @@ class TestPlan:
         assert "measured here" in plan.words
         assert (plan.lines("error"), plan.lines("warning")) == (0, 0)
 
+    def test_the_memory_is_that_of_the_longest_batch(
+        self, answers: dict[str, Answer], chosen: Callable[..., DictConfig]
+    ) -> None:
+        """Which is no longer than the longest text, and shape.max_length is far longer."""
+        config = chosen(*JOB)
+        texts = build(config, "data").splits().train
+        said = re.search(r"20 rows of (\d+) positions and (\d+) of the source, the longest of", answers["plan"].words)
+        assert said is not None
+        assert config.shape.max_length > 100
+        for number, part in zip(map(int, said.groups()), ("target", "text"), strict=True):
+            longest = max(len(getattr(text, part)) for text in texts) + 2  # begin and end
+            assert longest / 2 < number <= longest
+
     @pytest.mark.parametrize("name", ["plan", "ill", "gpt3", "key"])
     def test_fits_80_columns(self, answers: dict[str, Answer], name: str) -> None:
         assert max(map(len, answers[name].stdout.splitlines())) <= 80

@@ -45,8 +45,9 @@ class Survey:
         shapes: batches of one process, and how many there are of each, in the updates that were looked at.
         num_updates: how many these are.
         tokens: real tokens of an update, over all processes.
-        longest: positions of the longest batch, and of its source.
+        longest: the most positions of a batch, and of its source.
         assumptions: what is not known before the data are read.
+        sample: examples that the updates were laid out of; None: no data were read.
     """
 
     config: DictConfig
@@ -55,6 +56,7 @@ class Survey:
     tokens: float
     longest: tuple[int, int]
     assumptions: list[str] = field(default_factory=list)
+    sample: int | None = None
 
 
 def survey(config: DictConfig, tokenizer: Tokenizer | None, world_size: int) -> Survey:
@@ -140,9 +142,11 @@ def _of_examples(config: DictConfig, corpus: Corpus, tokenizer: Tokenizer | None
         shapes[shape_of(batch)] += 1
         tokens += batch.num_real
     embedding = network.embedding
-    is_full = config.model._target_.endswith("EncoderDecoder")
-    length = embedding.length if isinstance(embedding, PatchEmbedding) else config.shape.max_length
-    return Survey(config, shapes, UPDATES, tokens * world_size / UPDATES, (length, length if is_full else 0))
+    if isinstance(embedding, PatchEmbedding):
+        longest = (embedding.length, 0)
+    else:
+        longest = (max(shape[1] for shape in shapes), max(shape[2] for shape in shapes))
+    return Survey(config, shapes, UPDATES, tokens * world_size / UPDATES, longest, sample=len(encoded.sizes))
 
 
 @dataclass(frozen=True, slots=True)

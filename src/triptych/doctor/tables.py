@@ -138,7 +138,8 @@ def show_findings(findings: Findings, redact: Redactor) -> None:
 def lengths(plan: Plan) -> str:
     """The positions of the longest batch."""
     positions, source = plan.memory.length, plan.memory.source
-    return f"{positions} positions" + (f" and {source} of the source" if source else "")
+    seen = f", the longest of {plan.survey.num_updates} updates that were laid out" if plan.survey.sample else ""
+    return f"{positions} positions" + (f" and {source} of the source" if source else "") + seen
 
 
 def quantity(number: float) -> str:
