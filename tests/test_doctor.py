@@ -106,6 +106,7 @@ def answers(folder: Path) -> dict[str, Answer]:
         "key": ([*JOB, *online, "device=t4", "trainer.precision=bf16-mixed"], {"WANDB_API_KEY": KEY}),
         "no key": ([*JOB, *online, "device=a100-40gb", "trainer.accelerator=gpu"], {}),
         "gpt3": (["model=gpt3-175b", *LARGE, "shape.vocab_size=50257", "trainer.devices=8", "trainer.num_nodes=4"], {}),
+        "no file": (["model=gpt2", *LARGE, "data.train=other.txt"], {}),
         "typo": ([*JOB, "shape.dmodel=3"], {}),
         "own typo": ([*JOB, "devise=h100"], {}),
         "device": ([*JOB, "device=h1000"], {}),
@@ -205,6 +206,13 @@ class TestChecks:
             assert words in ill.words
         assert (ill.lines("error"), ill.lines("warning")) == (5, 1)
         assert ill.stderr == "error: 5 of 18 findings are errors: nothing would be trained\n"
+
+    def test_a_missing_file_hides_no_plan(self, answers: dict[str, Answer]) -> None:
+        answer = answers["no file"]
+        assert (answer.status, answer.lines("error")) == (1, 1)
+        assert "data.train=other.txt: no such file" in answer.words
+        for words in ("parameters", "tokens", "memory of each process", "fits, of batches"):
+            assert words in answer.words
 
     def test_the_key_of_wandb_is_found_and_not_shown(self, answers: dict[str, Answer]) -> None:
         assert "online at api.wandb.ai" in answers["key"].words

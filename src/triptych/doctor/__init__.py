@@ -34,7 +34,7 @@ from triptych.redaction import Redactor
 from triptych.resume import Earlier, is_finished, state_to_resume
 from triptych.training import FSDP
 
-HARMLESS = {"accelerator", "validation"}
+HARMLESS = {"accelerator", "validation", "files"}
 """What may be wrong with a training that can be planned nevertheless."""
 
 
@@ -74,7 +74,7 @@ def doctor(config: DictConfig, sweep: Sequence[Sequence[str]] = ()) -> None:
         is_of_machine = elsewhere and check is check_accelerator
         findings.look(name, partial(check, config), lambda _: "", worst="warning" if is_of_machine else "error")
     findings.look("devices", lambda: check_devices(config, place, count, elsewhere=elsewhere))
-    findings.look("corpus", lambda: build(config, "data"), lambda _: None)
+    findings.look("files", lambda: build(config, "data"), lambda _: None)
     can_be_planned = {error.name for error in findings.errors} <= HARMLESS
     if on_cluster:
         said = "one array, whose script is below"

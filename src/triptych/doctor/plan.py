@@ -61,7 +61,7 @@ class Survey:
 
 def survey(config: DictConfig, tokenizer: Tokenizer | None, world_size: int) -> Survey:
     """Looks at the data as far as that is cheap. Corpora that are made (they have no folder) are read, and a sample of
-    them is laid out; of files, nothing but what the configuration says.
+    them is laid out; of files, which may be missing, nothing but what the configuration says.
 
     Args:
         config: of the training.
@@ -72,15 +72,14 @@ def survey(config: DictConfig, tokenizer: Tokenizer | None, world_size: int) -> 
         ValueError: examples that cannot be trained on.
     """
     config = config.copy()
-    corpus: Corpus = build(config, "data")
     if "dir" not in config.data:
-        return _of_examples(config, corpus, tokenizer, world_size)
+        return _of_examples(config, build(config, "data"), tokenizer, world_size)
     assumptions = []
     if config.shape.vocab_size is None and "vocab_size" in config.model.embedding:
         size, assumption = _vocab_size(config, tokenizer)
         config.shape.vocab_size = size
         assumptions += assumption
-    facts = getattr(type(corpus), "facts", None)
+    facts = getattr(target_of(config, "data"), "facts", None)
     is_stream = isinstance(facts, CorpusFacts) and facts.is_stream
     task = target_of(config, "task")
     if config.model.head.num_outputs is None:
