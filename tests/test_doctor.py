@@ -19,7 +19,7 @@ from triptych.accounting import count_parameters
 from triptych.assembly import complete, make_task, train_tokenizer
 from triptych.config import ConfigError, build
 from triptych.doctor import processes_of
-from triptych.doctor.findings import check_allocation, size
+from triptych.doctor.findings import check_allocation, check_run_dir, size
 from triptych.doctor.tables import duration, quantity
 from triptych.launch.sweep import job_directory
 
@@ -213,6 +213,12 @@ class TestChecks:
         assert "data.train=other.txt: no such file" in answer.words
         for words in ("parameters", "tokens", "memory of each process", "fits, of batches"):
             assert words in answer.words
+
+    def test_a_run_directory_that_even_root_cannot_make(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match="run_dir=/proc/foo: /proc cannot be written to"):
+            check_run_dir(Path("/proc/foo"))
+        assert check_run_dir(tmp_path / "a" / "b").endswith("b, new")
+        assert not list(tmp_path.iterdir())
 
     def test_the_key_of_wandb_is_found_and_not_shown(self, answers: dict[str, Answer]) -> None:
         assert "online at api.wandb.ai" in answers["key"].words

@@ -5,6 +5,7 @@ import math
 import netrc
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -157,7 +158,8 @@ def check_allocation(config: DictConfig, count: int) -> str:
 
 
 def check_run_dir(run_dir: Path) -> str:
-    """Whether the run directory is there, or can be made, and nobody is at work in it. (root may write anywhere.)
+    """Whether the run directory is there, or can be made, and nobody is at work in it. It is tried with a file that
+    is gone at once: what permissions say is not the whole truth (of root, of file systems that are read-only).
 
     Raises:
         ConfigError: it cannot be used.
@@ -168,8 +170,11 @@ def check_run_dir(run_dir: Path) -> str:
     place = existing(run_dir)
     if not place.is_dir():
         raise ConfigError(f"run_dir={run_dir}: {place} is a file; expected a directory, there or not")
-    if not os.access(place, os.W_OK | os.X_OK):
-        raise ConfigError(f"run_dir={run_dir}: {place} cannot be written to")
+    try:
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except OSError as error:
+        raise ConfigError(f"run_dir={run_dir}: {place} cannot be written to ({error.strerror})") from None
     return f"{run_dir}{'' if run_dir.exists() else ', new'}"
 
 
