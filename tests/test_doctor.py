@@ -17,6 +17,7 @@ from omegaconf import DictConfig
 import tiny
 from triptych.accounting import count_parameters
 from triptych.assembly import complete, make_task, train_tokenizer
+from triptych.checks import check_before_data
 from triptych.config import ConfigError, build
 from triptych.doctor import processes_of
 from triptych.doctor.findings import check_allocation, check_run_dir, size
@@ -219,6 +220,12 @@ class TestChecks:
             check_run_dir(Path("/proc/foo"))
         assert check_run_dir(tmp_path / "a" / "b").endswith("b, new")
         assert not list(tmp_path.iterdir())
+
+    def test_what_fsdp_refuses_comes_before_the_advice_to_the_optimizer(
+        self, chosen: Callable[..., DictConfig]
+    ) -> None:
+        with pytest.raises(ConfigError, match="FSDP has 32-true"):
+            check_before_data(chosen(*JOB, "trainer=fsdp", "trainer.precision=16-mixed"))
 
     def test_the_key_of_wandb_is_found_and_not_shown(self, answers: dict[str, Answer]) -> None:
         assert "online at api.wandb.ai" in answers["key"].words

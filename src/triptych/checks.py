@@ -10,6 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 from triptych.assembly import check_grid, check_network
 from triptych.choices import check_model_choice
 from triptych.config import ConfigError, build, check, check_keys
+from triptych.launch.processes import check_strategy
 
 log = logging.getLogger("triptych")
 
@@ -79,6 +80,7 @@ def check_trainer(config: DictConfig) -> None:
         ConfigError: settings that do not exist, or do not go together.
     """
     check(config, "trainer")
+    check_strategy(config)  # before the optimizer, whose advice would lead to a precision that FSDP refuses
     if config.trainer.gradient_clip_algorithm not in (None, "norm"):
         raise ConfigError("trainer.gradient_clip_algorithm: gradients are clipped by their norm; expected norm")
     for key in ("max_steps", "accumulate_grad_batches"):

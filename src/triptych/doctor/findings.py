@@ -19,7 +19,7 @@ from triptych.config import ConfigError, RunError
 from triptych.devices import Device
 from triptych.doctor.plan import Plan
 from triptych.launch import locked
-from triptych.launch.processes import Place, check_place, check_split, check_strategy
+from triptych.launch.processes import Place, check_place, check_split
 from triptych.memory import USABLE
 
 log = logging.getLogger("triptych")
@@ -113,7 +113,6 @@ def check_devices(config: DictConfig, place: Place, count: int, *, elsewhere: bo
     """
     check_trainer(config)
     if elsewhere:
-        check_strategy(config)
         check_split(config, count)
         if config.trainer.devices in ("auto", -1, "-1"):
             log.warning(
