@@ -104,6 +104,11 @@ def doctor(config: DictConfig, sweep: Sequence[Sequence[str]] = ()) -> None:
 
 def about(surveyed: Survey) -> str:
     """What is to be said of the data."""
+    if surveyed.sample is not None:
+        return (
+            f"about {surveyed.tokens:,.0f} tokens an update, at most {max(surveyed.longest)} in a row, by "
+            f"{surveyed.num_updates} updates laid out from {surveyed.sample:,} examples"
+        )
     if not surveyed.assumptions:
         return f"{surveyed.tokens:,.0f} tokens an update, at most {surveyed.longest[0]} in a row"
     return "not read; the plan assumes " + ", and ".join(surveyed.assumptions)

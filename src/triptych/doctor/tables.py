@@ -64,10 +64,12 @@ def summary(plan: Plan, device: Device, *, is_here: bool) -> Table:
     for name, number in parameters_by_part(network).items():
         table.add_row(f"  {name}", f"{number:,}" if number or name != "head" else "0 (tied to the embedding)")
     updates = config.trainer.max_steps
-    table.add_row("updates", f"{updates:,} of {config.batch.size:,} examples, {plan.survey.tokens:,.0f} tokens")
-    table.add_row("tokens", f"{quantity(updates * plan.survey.tokens)} in all")
+    about = "about " if plan.survey.sample else ""
+    table.add_row("updates", f"{updates:,} of {config.batch.size:,} examples, {about}{plan.survey.tokens:,.0f} tokens")
+    table.add_row("tokens", f"{about}{quantity(updates * plan.survey.tokens)} in all")
     table.add_row(
-        "operations", f"{quantity(plan.flops)}FLOP forward and backward, {quantity(plan.flops_of_update)}FLOP an update"
+        "operations",
+        f"{about}{quantity(plan.flops)}FLOP forward and backward, {quantity(plan.flops_of_update)}FLOP an update",
     )
     table.add_row("device", device.name)
     table.add_row("time", estimate(plan, device, is_here=is_here))
