@@ -116,6 +116,17 @@ def fits(plan: Plan, rows: int, devices: list[Device]) -> Table:
     """On how many devices the training fits."""
     table = Table(f"fits, of batches of {rows} rows", "memory", "DDP", "FSDP", box=box.SIMPLE_HEAD)
     table.caption, table.caption_justify = f"counting on {100 * USABLE:.0f} % of each memory", "left"
+    largest = max(device.memory for device in devices)
+    least = plan.memory.fsdp(rows, rows)  # one row a device
+    if least.total > USABLE * largest:
+        advice = (
+            "trainer.precision=bf16-true keeps no copies for autocast" if least.copies else "lower shape.max_length"
+        )
+        table.caption += (
+            f"; FSDP does not share copies for autocast ({size(least.copies)}), activations of one row "
+            f"({size(least.activations + least.logits)}) and what is whole for a moment "
+            f"({size(least.exchange)}): {advice}"
+        )
     for device in devices:
         counts = [smallest(way, rows, device.memory) for way in (plan.memory.ddp, plan.memory.fsdp)]
         words = ["on none" if n is None else f"on {n}" for n in counts]
