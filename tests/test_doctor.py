@@ -206,7 +206,7 @@ class TestChecks:
         ):
             assert words in ill.words
         assert (ill.lines("error"), ill.lines("warning")) == (5, 1)
-        assert ill.stderr == "error: 5 of 18 findings are errors: nothing would be trained\n"
+        assert ill.stderr == "error: 5 errors: nothing would be trained\n"
 
     def test_a_missing_file_hides_no_plan(self, answers: dict[str, Answer]) -> None:
         answer = answers["no file"]

@@ -99,7 +99,8 @@ def doctor(config: DictConfig, sweep: Sequence[Sequence[str]] = ()) -> None:
     if script:
         print(redact(script))
     if findings.errors:
-        raise ConfigError(f"{len(findings.errors)} of {len(findings)} findings are errors: nothing would be trained")
+        number = len(findings.errors)
+        raise ConfigError(f"{number} {'error' if number == 1 else 'errors'}: nothing would be trained")
 
 
 def about(surveyed: Survey) -> str:

@@ -135,16 +135,20 @@ def fits(plan: Plan, rows: int, devices: list[Device]) -> Table:
 
 
 def show_findings(findings: Findings, redact: Redactor) -> None:
-    """Prints a line for each thing that was looked at.
+    """Prints a line for each thing that was looked at, errors and warnings first; one for all that need no word.
 
     Args:
         findings: all of them.
         redact: leaves secrets out.
     """
     table = Table("", "check", "found", title="Checks", title_justify="left", box=box.SIMPLE_HEAD)
-    for finding in findings:
+    silent = [finding.name for finding in findings if not finding.text]
+    said = [finding for finding in findings if finding.text]
+    for finding in sorted(said, key=lambda finding: -list(COLOURS).index(finding.level)):
         level = Text(finding.level, style=COLOURS[finding.level])
         table.add_row(level, finding.name, Text(str(redact(finding.text)), overflow="fold"))
+    if silent:
+        table.add_row(Text("ok", style=COLOURS["ok"]), "others", ", ".join(silent))
     Console().print(table)
 
 
