@@ -63,6 +63,18 @@ def test_the_options() -> None:
     assert run(shown, 0, MASTER_ADDR="10.0.0.1")[-2] == "10.0.0.1"
 
 
+@pytest.mark.parametrize(("given", "threads"), [({}, "3"), ({"OMP_NUM_THREADS": "2"}, "2")], ids=["none", "two"])
+def test_a_process_has_a_thread_for_each_of_its_cpus(given: dict[str, str], threads: str) -> None:
+    """Torch would take all CPUs of the machine, where the cluster does not bind it to its own."""
+    script = launcher(cpus_per_task=3).script(
+        [Job([], Path("run"), OmegaConf.create())], "name", Path("logs"), ["true"]
+    )
+    own = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"} | {"SLURM_ARRAY_TASK_ID": "0", **given}
+    script = "srun() { echo $OMP_NUM_THREADS; }\n" + script
+    finished = subprocess.run(["bash", "-c", script], env=own, capture_output=True, text=True, check=True)
+    assert finished.stdout.strip() == threads
+
+
 @pytest.mark.parametrize(
     "settings",
     [

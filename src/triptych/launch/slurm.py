@@ -210,6 +210,7 @@ class SlurmLauncher(Launcher):
             "case $SLURM_ARRAY_TASK_ID in",
             *runs,
             "esac",
+            f"export OMP_NUM_THREADS=${{OMP_NUM_THREADS:-{self.cpus_per_task}}}",
             *self.setup_lines,
             *([f"export MASTER_ADDR=${{MASTER_ADDR:-{addresses}}}"] if self.nodes > 1 else []),
             f'{steps} {shlex.join(command)} "${{run[@]}}"',
