@@ -1,5 +1,6 @@
 """Faults 21, 22 and 24: code in checkpoints, in configurations and in dependencies is not executed."""
 
+import ast
 import contextlib
 import http.server
 import importlib.metadata
@@ -23,6 +24,7 @@ from omegaconf import OmegaConf
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+import triptych
 from triptych.config import ConfigError, build, check
 
 pytestmark = pytest.mark.faults
@@ -230,7 +232,7 @@ TARGETS: dict[str, tuple[list[Any], dict[str, Any]]] = {
     ),
     "lightning.pytorch.core.saving.pl_load": ([P], {"weights_only": False}),
     "lightning.pytorch.demos.boring_classes.BoringModel.load_from_checkpoint": ([P], {"weights_only": False}),
-    "triptych.launch.local.run": ([["mkdir", M]], {}),
+    "triptych.launch.slurm.ask": (["mkdir", M], {}),
 }
 
 
@@ -271,6 +273,26 @@ PLACES: dict[str, dict[str, Any]] = {
     "among other arguments": {"_target_": "lightning.pytorch.loggers.WandbLogger", "offline": True, "_args_": [LOAD]},
     "a key with dots": {**ADAMW, "lr.x": LOAD},
 }
+
+
+def test_fault_22_no_constructor_of_ours_starts_a_program() -> None:
+    """Any of our classes may stand in a configuration."""
+    programs = ("Popen", "run", "call", "check_call", "check_output", "system", "execv", "spawnv", "popen")
+    found = [
+        f"{file.name}: {kind.name} calls {call.func.attr}"
+        for file in Path(triptych.__file__).parent.rglob("*.py")
+        for kind in ast.walk(ast.parse(file.read_text()))
+        if isinstance(kind, ast.ClassDef)
+        for method in kind.body
+        if isinstance(method, ast.FunctionDef) and method.name in ("__init__", "__new__", "__post_init__")
+        for call in ast.walk(method)
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and isinstance(call.func.value, ast.Name)
+        and call.func.value.id in ("subprocess", "os")
+        and call.func.attr in programs
+    ]
+    assert found == []
 
 
 class TestConfigurations:
@@ -453,7 +475,7 @@ class TestOtherWays:
 
     HOSTILE: Mapping[str, object] = {
         "optimizer": {"_target_": "logging.FileHandler", "filename": "executed"},
-        "model": {"_target_": "triptych.launch.local.run", "command": ["mkdir", "executed"]},
+        "model": {"_target_": "triptych.launch.local.start", "command": ["mkdir", "executed"], "n_jobs": 2},
         "data": {"_target_": "os.mkdir", "path": "executed"},
         "hydra": {"callbacks": {"x": {"_target_": "os.mkdir", "path": "executed"}}},
     }

@@ -97,7 +97,7 @@ class LocalLauncher(Launcher):
                 while waiting and not asked and len(running) < self._n_jobs:
                     directory, job = next(iter(waiting.items()))
                     print(f"{titles[directory]}\n  -> {directory}", flush=True)
-                    running[directory] = JobProcess([*command, *job.arguments], directory, self._n_jobs)
+                    running[directory] = start([*command, *job.arguments], directory, self._n_jobs)
                     del waiting[directory]
                 for signum in asked[told:]:
                     interrupted = interrupted or [titles[directory] for directory in running]
@@ -129,33 +129,16 @@ class LocalLauncher(Launcher):
 
 
 class JobProcess:
-    """A job that runs. Alone it has the terminal, and what it says on standard error goes to its log too; of several,
-    each has its log only, and its share of the CPUs.
+    """A job that runs.
 
     Args:
-        command: of the job.
-        directory: of its run.
-        n_jobs: the most jobs that run at once.
-
-    Attributes:
         log: what it says.
+        job: the process.
+        tee: what writes its log; None: it does that itself.
     """
 
-    def __init__(self, command: Sequence[str], directory: Path, n_jobs: int) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
-        self.log = directory / "terminal.log"
-        self._tee: subprocess.Popen[bytes] | None = None
-        if n_jobs > 1:
-            share = {"OMP_NUM_THREADS": str(max(1, cpus() // n_jobs)), **os.environ}
-            with open(self.log, "ab") as log:
-                self._job = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=share)
-            return
-        # in a session of its own, for it has to outlive the signals that end the job
-        tee = ["tee", "-a", str(self.log)]
-        self._tee = subprocess.Popen(tee, stdin=subprocess.PIPE, stdout=sys.stderr.fileno(), start_new_session=True)
-        assert self._tee.stdin is not None
-        with self._tee.stdin as errors:
-            self._job = subprocess.Popen(command, stderr=errors)
+    def __init__(self, log: Path, job: subprocess.Popen[bytes], tee: subprocess.Popen[bytes] | None = None) -> None:
+        self.log, self._job, self._tee = log, job, tee
 
     def poll(self) -> int | None:
         """Its exit status, negative for the signal that killed it; None while it runs."""
@@ -168,6 +151,32 @@ class JobProcess:
     def send_signal(self, signum: int) -> None:
         """Tells it."""
         self._job.send_signal(signum)
+
+
+def start(command: Sequence[str], directory: Path, n_jobs: int) -> JobProcess:
+    """Starts a job. Alone it has the terminal, and what it says on standard error goes to its log too; of several, each
+    has its log only, and its share of the CPUs.
+
+    A function, and not the constructor: configurations may name classes of ours, and must not start programs.
+
+    Args:
+        command: of the job.
+        directory: of its run.
+        n_jobs: the most jobs that run at once.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    log = directory / "terminal.log"
+    if n_jobs > 1:
+        share = {"OMP_NUM_THREADS": str(max(1, cpus() // n_jobs)), **os.environ}
+        with open(log, "ab") as file:
+            job = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=share)
+        return JobProcess(log, job)
+    # in a session of its own, for it has to outlive the signals that end the job
+    both = ["tee", "-a", str(log)]
+    tee = subprocess.Popen(both, stdin=subprocess.PIPE, stdout=sys.stderr.fileno(), start_new_session=True)
+    assert tee.stdin is not None
+    with tee.stdin as errors:
+        return JobProcess(log, subprocess.Popen(command, stderr=errors), tee)
 
 
 def cpus() -> int:
