@@ -16,6 +16,18 @@ class DDP(DDPStrategy):
     """
 
     def __init__(self, *, timeout: float = 1800.0) -> None:
-        if timeout <= 0:
-            raise ValueError(f"trainer.strategy.timeout={timeout}: expected more than 0 seconds")
-        super().__init__(timeout=timedelta(seconds=timeout))
+        super().__init__(timeout=patience(timeout))
+
+
+def patience(timeout: float) -> timedelta:
+    """A timeout as torch wants it.
+
+    Args:
+        timeout: seconds.
+
+    Raises:
+        ValueError: it is not positive.
+    """
+    if timeout <= 0:
+        raise ValueError(f"trainer.strategy.timeout={timeout}: expected more than 0 seconds")
+    return timedelta(seconds=timeout)

@@ -1,7 +1,6 @@
 """Training of models beyond one device."""
 
 from collections.abc import Mapping
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from torch.optim import Optimizer
 
 from triptych.nn import Block
 from triptych.tasks import Task
+from triptych.training.ddp import patience
 
 
 class FSDP(ModelParallelStrategy):
@@ -33,9 +33,7 @@ class FSDP(ModelParallelStrategy):
     """
 
     def __init__(self, *, timeout: float = 1800.0) -> None:
-        if timeout <= 0:
-            raise ValueError(f"trainer.strategy.timeout={timeout}: expected more than 0 seconds")
-        super().__init__(tensor_parallel_size=1, save_distributed_checkpoint=False, timeout=timedelta(seconds=timeout))
+        super().__init__(tensor_parallel_size=1, save_distributed_checkpoint=False, timeout=patience(timeout))
 
     @property
     def restore_checkpoint_after_setup(self) -> bool:
