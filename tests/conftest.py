@@ -47,6 +47,11 @@ hypothesis.settings.register_profile("small", deadline=None, max_examples=10, de
 hypothesis.settings.load_profile("small")
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    os.environ["TRIPTYCH_CACHE"] = str(tmp_path_factory.mktemp("cache"))  # for commands, too
+
+
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
@@ -76,6 +81,7 @@ def _build(
     pool: str = "none",
     num_outputs: int | None = None,
     tie_output: bool = False,
+    head_options: dict[str, Any] | None = None,
     **block: Any,
 ) -> Model:
     def stack(*, causal: bool, cross_attention: bool = False) -> Stack:
@@ -91,7 +97,7 @@ def _build(
         )
 
     embedding = Embedding(vocab_size=vocab_size, d_model=d_model)
-    head = Head(d_model=d_model, num_outputs=num_outputs or vocab_size, pool=pool)
+    head = Head(d_model=d_model, num_outputs=num_outputs or vocab_size, pool=pool, **(head_options or {}))
     if architecture == "encoder_only":
         return EncoderOnly(embedding=embedding, encoder=stack(causal=False), head=head, tie_output=tie_output)
     if architecture == "decoder_only":

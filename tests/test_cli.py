@@ -3,18 +3,23 @@
 import csv
 import gzip
 import json
+import math
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 import pytest
 import torch
+from sacrebleu.metrics.bleu import BLEU
 from safetensors.torch import load_file
 
 import tiny
 import triptych
+from triptych.attention import attention_maps
 
 TINY = [
     *tiny.TINY,
@@ -70,6 +75,13 @@ def shakespeare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
+def answers_of(directory: Path) -> tuple[list[dict[str, Any]], dict[str, float]]:
+    """The rows of answers.jsonl, and the metrics."""
+    answers = [json.loads(line) for line in (directory / "answers.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [answer["index"] for answer in answers] == list(range(len(answers)))
+    return answers, json.loads((directory / "summary.json").read_text())["metrics"]
+
+
 class TestRunDirectory:
     def test_holds_what_it_should(self, translation: Path) -> None:
         for name in ("config.yaml", "metrics.csv", "summary.json", "tokenizer.json", "train.log"):
@@ -95,6 +107,34 @@ class TestRunDirectory:
         assert 0 < record["optimum"]["test/exact_match"] <= 1
         network = triptych.load(translation).network
         assert record["params"] == sum(p.numel() for p in network.parameters())
+        for total in ("params", "train_flops"):
+            assert record[total] == sum(record[f"{total}_by_part"].values())
+        assert record["decoding"]["flops"] > 0
+        assert 0.5 < record["real_tokens"] <= 1
+        assert record["peak_memory_bytes"] > 1e8
+        assert 0 < record["answer_time_s"] < 60
+
+    def test_the_answers_to_a_translation_are_those_that_were_scored(self, translation: Path) -> None:
+        answers, metrics = answers_of(translation)
+        outputs, references = ([answer[key] for answer in answers] for key in ("output", "reference"))
+        assert metrics["test/bleu"] == pytest.approx(BLEU().corpus_score(outputs, [references]).score)
+        hits = [output == reference for output, reference in zip(outputs, references, strict=True)]
+        assert metrics["test/exact_match"] == pytest.approx(fmean(hits))
+        record = json.loads((translation / "summary.json").read_text())
+        for sample, answer in zip(record["samples"], answers, strict=False):
+            assert (sample["input"], sample["output"]) == (answer["input"], answer["output"])
+
+    def test_the_answers_of_a_classifier_are_those_that_were_scored(self, classification: Path) -> None:
+        answers, metrics = answers_of(classification)
+        hits = [answer["output"] == answer["reference"] for answer in answers]
+        assert metrics["test/accuracy"] == pytest.approx(fmean(hits))
+        nats = [-math.log(answer["probability"]) for answer in answers]
+        assert metrics["test/loss"] == pytest.approx(fmean(nats), rel=1e-5)
+
+    def test_the_windows_of_a_language_model_are_those_that_were_scored(self, shakespeare: Path) -> None:
+        answers, metrics = answers_of(shakespeare)
+        nats, size = (sum(answer[key] for answer in answers) for key in ("nats", "bytes"))
+        assert metrics["test/bits_per_byte"] == pytest.approx(nats / math.log(2) / size)
 
     def test_the_series(self, translation: Path) -> None:
         with open(translation / "metrics.csv") as file:
@@ -104,6 +144,12 @@ class TestRunDirectory:
             assert len(logged[name]) == 3, name
         assert len(logged["val/loss"]) == 3  # at steps 3 and 6, and once more with the final weights
         assert all(0 < share <= 1 for share in logged["train/real_tokens"])
+        record = json.loads((translation / "summary.json").read_text())
+        spent = {"tokens": "train_tokens", "train_flops": "train_flops", "time_s": "wall_time_s"}
+        for name, total in spent.items():
+            assert len(logged[name]) == len(rows)
+            assert logged[name] == sorted(logged[name])
+            assert logged[name][0] < logged[name][-1] == record[total], name
 
     def test_the_wandb_file_is_complete(self, translation: Path) -> None:
         (file,) = translation.glob("wandb/offline-run-*/*.wandb")
@@ -114,6 +160,25 @@ class TestRunDirectory:
         names = {name for record in records if record["type"] == "history" for name in record["history"]["item"]}
         assert {"run", "history", "exit"} <= kinds
         assert {"train/loss", "val/loss", "test/exact_match"} <= names
+
+    @pytest.mark.parametrize("name", ["translation", "classification", "shakespeare"])
+    def test_where_it_looked(self, name: str, request: pytest.FixtureRequest) -> None:
+        directory: Path = request.getfixturevalue(name)
+        assert (directory / "attention.json").stat().st_size < 300_000
+        samples = json.loads((directory / "attention.json").read_text())["samples"]
+        assert len(samples) == (1 if name == "shakespeare" else 2)  # that is one long text
+        task = triptych.load(directory)
+        for sample, maps in zip(samples, attention_maps(task, [s["input"] for s in samples]), strict=True):
+            for kind in ("encoder", "decoder", "cross"):
+                expected = getattr(maps, kind)
+                assert (sample[kind] is None) == (expected is None)
+                if expected is None:
+                    continue
+                assert tuple(sample[kind]["queries"]) == expected.queries[:40]
+                assert tuple(sample[kind]["keys"]) == expected.keys[:40]
+                weights = torch.tensor(sample[kind]["thousandths"])
+                assert (weights - 1000 * expected.weights[:, :, :40, :40]).abs().max() < 0.51
+                assert (weights.sum(-1) - 1000).abs().max() <= len(expected.keys) / 2
 
     def test_checkpoints_are_data(self, translation: Path) -> None:
         checkpoint = torch.load(translation / "checkpoints" / "last.ckpt", weights_only=True)
@@ -247,7 +312,7 @@ class TestSweep:
         assert finished.returncode == 0, finished.stderr
         comparison = json.loads((folder / "page" / "comparison.json").read_text())
         assert len(comparison["runs"]) == 2
-        assert comparison.keys() == {"runs", "verdicts", "audit"}
+        assert comparison.keys() == {"runs", "verdicts", "standings", "duels", "audit"}
         assert "<html" in (folder / "page" / "report.html").read_text()
 
 
@@ -281,6 +346,8 @@ MISTAKES = [
     (["train", "callbacks=[default,", "ema]"], ["without blanks"]),
     (["train", "dates/translation_full"], ["did you mean experiment=dates/translation_full?"]),
     (["train", "--lr", "0.1"], ["--lr", "lr=..."]),
+    (["train", "task=translation", "batch.eval_stride=8"], ["batch.eval_stride=8", "only task=language_modeling"]),
+    (["train", "data=parallel_text", "data.dir=.", "data.train=a.en"], ["data.train=a.en", "such as [a.en]"]),
     (["train", "test_weights=best", "trainer.max_steps=3"], ["test_weights=best", "trainer.val_check_interval"]),
     (["predict", "checkpoint=nowhere", "batch_size=0"], ["batch_size=0"]),
     (["predict"], ["checkpoint=RUN"]),
@@ -437,7 +504,7 @@ class TestRealText:
             ("full", (*PAIRS, "task.num_beams=0"), ["num_beams=0"]),
             ("encoder_only", (*TABLE, "data.test=new.csv", "batch.too_long=drop"), ["new.csv, line 3", "'2'", "0, 1"]),
             ("encoder_only", TABLE, ["a.tsv, line 5", "tokens", "batch.too_long"]),
-            ("encoder_only", (*TABLE, "data.label=stars"), ["a.tsv, line 2", "data.label=stars", "text, label"]),
+            ("encoder_only", (*TABLE, "data.label=stars"), ["a.tsv, line 1", "data.label=stars", "text, label"]),
         ],
         ids=lambda value: "" if isinstance(value, tuple) else None,
     )

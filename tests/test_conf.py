@@ -31,7 +31,8 @@ def options(group: str) -> set[str]:
 def test_experiment(experiment: str) -> None:
     config = composed(f"experiment={experiment}")
     if experiment.startswith("dates/"):
-        assert experiment == f"dates/{target_of(config, 'task').name}_{target_of(config, 'model').architecture}"
+        kind = "pairs" if experiment.startswith("dates/pairs") else target_of(config, "task").name
+        assert experiment == f"dates/{kind}_{target_of(config, 'model').architecture}"
     check_grid(config)
     network = check_network(config)
     assert {p.device.type for p in network.parameters()} == {"meta"}
@@ -61,10 +62,14 @@ def test_names_that_scripts_rely_on() -> None:
         "plain_text",
         "parallel_text",
         "labelled_text",
+        "tagged_text",
+        "question_answering",
+        "hub",
         "multi30k",
         "sst2",
         "imdb",
         "wikitext2",
+        "ud_english_ewt",
     }
     assert {e.removeprefix("dates/") for e in EXPERIMENTS if e.startswith("dates/")} >= {
         "translation_full",
@@ -133,6 +138,10 @@ def test_one_stack_can_be_overridden() -> None:
             "data=Digits has images, and model=full reads texts; choose model=vit-style, or model=decoder_only",
         ),
         (["task=classification", "data=digits", "model=bert-style"], "data=Digits has images, and model=encoder_only"),
+        (
+            ["task=classification", "data=labelled_text", "data.label=null", "model=encoder_only"],
+            "task=classification: data.label=null; expected the column",
+        ),
         (["task=classification", "data=dates", "model=vit-style"], "data=Dates has texts, and model=encoder_only read"),
     ],
 )

@@ -1,11 +1,12 @@
 """The allow list, and answers to wrong names and types."""
 
+from dataclasses import asdict
 from typing import Literal
 
 import pytest
 from omegaconf import OmegaConf
 
-from triptych.config import ConfigError, Shape, build, check_keys, check_type
+from triptych.config import BatchConfig, ConfigError, Shape, build, check_keys, check_type, of_earlier_run
 from triptych.nn import FeedForward
 from triptych.optim import AdamW
 
@@ -126,3 +127,10 @@ def test_typed_nodes_refuse_new_keys_and_sizes_below_one() -> None:
     config._set_item_impl("d_modl", 3)
     with pytest.raises(ConfigError, match=r"d_modl: there is no such key; did you mean d_model\?"):
         check_keys(config, Shape)
+
+
+def test_a_run_of_an_earlier_version_has_the_defaults_of_keys_that_are_new() -> None:
+    """So it can go on, and be evaluated."""
+    earlier = of_earlier_run({"seed": 1, "batch": {"size": 20, "num_workers": 2}})
+    assert earlier["seed"] == 1
+    assert earlier["batch"] == {**asdict(BatchConfig()), "size": 20, "num_workers": 2}

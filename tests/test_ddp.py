@@ -73,7 +73,7 @@ def test_the_series_are_those_of_one_process(alone: Path, together: tuple[Path, 
     rows, expected = series(together[0]), series(alone / "run")
     assert len(rows) == len(expected)
     for row, other in zip(rows, expected, strict=True):
-        for name in ("train/tokens_per_s", "train/real_tokens"):  # another time, another padding
+        for name in ("train/tokens_per_s", "train/real_tokens", "train_flops", "time_s"):  # other times, other padding
             assert (row.pop(name, None) is None) == (other.pop(name, None) is None)
         assert row == pytest.approx(other, rel=1e-4)
 
@@ -81,7 +81,7 @@ def test_the_series_are_those_of_one_process(alone: Path, together: tuple[Path, 
 def test_rank_0_writes_for_all(alone: Path, together: tuple[Path, str]) -> None:
     run, terminal = together
     names = {"checkpoints", "config.yaml", "metrics.csv", "rank-1.log", "summary.json", "tokenizer.json", "train.log",
-             "weights.safetensors", ".lock"}  # fmt: skip
+             "weights.safetensors", "answers.jsonl", "attention.json", ".lock"}  # fmt: skip
     assert {path.name for path in run.iterdir()} == names | {"wandb"}
     assert len(list(run.glob("wandb/offline-run-*"))) == 1
     assert (run / "rank-1.log").read_text() == ""
@@ -89,6 +89,12 @@ def test_rank_0_writes_for_all(alone: Path, together: tuple[Path, str]) -> None:
     record, other = (json.loads((folder / "summary.json").read_text()) for folder in (run, alone / "run"))
     for name in ("updates", "train_tokens", "tokens_per_update", "tokenizer_sha256"):
         assert record[name] == other[name], name
+    for last, of in ((series(run)[-1], record), (series(alone / "run")[-1], other)):
+        found = {"tokens": of["train_tokens"], "train_flops": of["train_flops"], "time_s": of["wall_time_s"]}
+        assert {name: last[name] for name in found} == found
+    answers, others = ((folder / "answers.jsonl").read_text() for folder in (run, alone / "run"))
+    assert answers.count("\n") == others.count("\n") == 2
+    assert [json.loads(line)["index"] for line in answers.splitlines()] == [0, 1]
 
 
 def test_a_mistake_in_the_data_is_told_once(tmp_path: Path) -> None:

@@ -1,13 +1,8 @@
 """``triptych doctor`` as a user calls it: several commands in one process, which imports torch once."""
 
-import json
-import os
 import re
-import subprocess
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -15,6 +10,7 @@ from hydra import compose
 from omegaconf import DictConfig
 
 import tiny
+from commands import Answer, answers_to
 from triptych.accounting import count_parameters
 from triptych.assembly import complete, make_task, train_tokenizer
 from triptych.checks import check_before_data
@@ -24,70 +20,16 @@ from triptych.doctor.findings import check_allocation, check_run_dir, size
 from triptych.doctor.tables import duration, quantity
 from triptych.launch.sweep import job_directory
 
-DRIVER = """
-import contextlib, io, json, os, sys, time
-from triptych.cli import main
-
-answers = []
-for arguments, variables in json.load(sys.stdin):
-    if arguments[0] == "unlink":
-        os.unlink(arguments[1])
-        continue
-    sys.argv = ["triptych", *arguments]
-    os.environ |= variables
-    started = time.process_time()
-    with contextlib.redirect_stderr(io.StringIO()) as stderr, contextlib.redirect_stdout(io.StringIO()) as stdout:
-        try:
-            status = main()
-        except SystemExit as end:  # of --help
-            status = end.code
-    answers.append([status, stdout.getvalue(), stderr.getvalue(), time.process_time() - started])
-    for name in variables:
-        del os.environ[name]
-json.dump(answers, sys.stdout)
-"""
 JOB = ["experiment=dates/translation_full", *tiny.TINY, "trainer.max_steps=6", "trainer.val_check_interval=3"]
 JOB += ["scheduler.warmup_steps=2"]
 ILL = ["task=translation", "model=full", "trainer=ddp_cpu", "batch.size=21", "run_dir=file/run", "seed=-1"]
 ILL += ["scheduler.warmup_steps=9999"]
 LARGE = ["data=plain_text", "data.dir=.", "data.train=text.txt", "task=language_modeling", "tokenizer=bytes"]
 LARGE += ["trainer.precision=bf16-mixed", "device=h100"]
+FILES = [*tiny.NETWORK, *JOB[-3:], "model=decoder_only", *LARGE[:-2], "logger=csv"]
 SWEEP = [*JOB, "hydra/launcher=slurm", "run_dir=sweep"]
 RUN = [*JOB, "run_dir=run", "logger=csv", "trainer.accelerator=cpu"]
 KEY = "0123456789abcdef0123456789abcdef01234567"
-
-
-@dataclass(frozen=True)
-class Answer:
-    status: int
-    stdout: str
-    stderr: str
-    seconds: float
-
-    @property
-    def words(self) -> str:
-        """What is on the terminal, as one line: tables break lines anywhere."""
-        return " ".join(self.stdout.split())
-
-    def lines(self, level: str) -> int:
-        return len(re.findall(rf"^ *{level} ", self.stdout, re.MULTILINE))
-
-
-def answers_to(commands: Sequence[Sequence[str]], cwd: Path, *variables: dict[str, str]) -> list[Answer]:
-    own = {k: v for k, v in os.environ.items() if not k.startswith(("HYDRA_", "TRIPTYCH_", "WANDB_", "SLURM_"))}
-    given = [*variables, *[{}] * (len(commands) - len(variables))]
-    finished = subprocess.run(
-        [sys.executable, "-c", DRIVER],
-        cwd=cwd,
-        input=json.dumps(list(zip(commands, given, strict=True))),
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-        env={**own, "OMP_NUM_THREADS": "1", "NETRC": str(cwd / "no-netrc")},
-    )
-    assert finished.returncode == 0, finished.stderr
-    return [Answer(*answer) for answer in json.loads(finished.stdout)]
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +49,7 @@ def answers(folder: Path) -> dict[str, Answer]:
         "key": ([*JOB, *online, "device=t4", "trainer.precision=bf16-mixed"], {"WANDB_API_KEY": KEY}),
         "no key": ([*JOB, *online, "device=a100-40gb", "trainer.accelerator=gpu"], {}),
         "gpt3": (["model=gpt3-175b", *LARGE, "shape.vocab_size=50257", "trainer.devices=8", "trainer.num_nodes=4"], {}),
+        "files": ([*FILES, "trainer.accelerator=cpu"], {}),
         "no file": (["model=gpt2", *LARGE, "data.train=other.txt"], {}),
         "typo": ([*JOB, "shape.dmodel=3"], {}),
         "own typo": ([*JOB, "devise=h100"], {}),
@@ -147,6 +90,10 @@ class TestPlan:
         assert (plan.status, plan.stderr) == (0, "")
         assert "measured here" in plan.words
         assert (plan.lines("error"), plan.lines("warning")) == (0, 0)
+
+    def test_of_files_a_step_is_tried_out_too(self, answers: dict[str, Answer]) -> None:
+        assert (answers["files"].status, answers["files"].stderr) == (0, "")
+        assert "measured here" in answers["files"].words
 
     def test_the_memory_is_that_of_the_longest_batch(
         self, answers: dict[str, Answer], chosen: Callable[..., DictConfig]

@@ -12,12 +12,15 @@ from typing import Any
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 from safetensors.torch import load_model
 
 import tiny
 from triptych.accounting import weights_sha256
-from triptych.assembly import restore
+from triptych.assembly import load, restore
+from triptych.config import ConfigError, PredictConfig
 from triptych.evaluate import evaluation
+from triptych.predict import predict
 from triptych.training import read_checkpoint
 
 COMMON = [
@@ -35,17 +38,28 @@ COMMON = [
 DATES = ["data.num_train=200", "data.num_validation=50", "data.num_test=3", "data.languages=[de,en,ja]"]
 WINDOWS = ["task=language_modeling", "model=decoder_only", "data=plain_text", "data.dir=.", "data.train=text.txt"]
 ACCUMULATED = ["trainer.accumulate_grad_batches=3", "trainer.val_check_interval=150"]
+BY_TOKENS = ["batch.size=null", "batch.tokens=70"]
 LAYOUTS = {
     "padded": ["experiment=dates/language_modeling_full", *DATES],
     "windows": [*WINDOWS, "shape.max_length=16"],
-    "accumulated": ["experiment=dates/tagging_encoder_only", *DATES, *ACCUMULATED],
+    "accumulated": ["experiment=dates/tagging_encoder_only", *DATES, *ACCUMULATED, *BY_TOKENS],
     "written": ["experiment=dates/translation_full", *DATES],
     "classified": ["experiment=dates/classification_decoder_only", *DATES, *ACCUMULATED],
+    "scored": ["experiment=dates/similarity_decoder_only", *DATES],
+    "asked": ["experiment=dates/question_answering_full", *DATES, "shape.max_length=30", "batch.too_long=truncate"],
 }
-"""Examples have unequal numbers of labels in the first and the third. Of 50 examples one rank evaluates 20, the other
+"""Examples have unequal numbers of labels in the first and the third, whose updates have fewer examples than parts, or
+more. Of 50 examples one rank evaluates 20, the other
 30; of 3, one all."""
 COPIED = ["padded", "windows", "accumulated"]
+TOGETHER = {"padded": ["batch.packed=true"], "classified": ["batch.packed=true"]}
+"""What several processes have besides: a packed batch gives what a padded one gives."""
 SHARED = ["trainer=fsdp", "trainer.accelerator=cpu", "trainer.devices=2"]
+
+
+def layouts(name: str) -> tuple[list[str], list[str]]:
+    """Of one process, and of several."""
+    return LAYOUTS[name], [*LAYOUTS[name], *TOGETHER.get(name, [])]
 
 
 class Run:
@@ -126,7 +140,8 @@ Pair = tuple[Run, Run]
 def double(request: pytest.FixtureRequest, trainings: Trainings) -> Pair:
     """50 updates in float64, on one process and on two."""
     one, two = (
-        trainings.run(f"{request.param}-{n}", n, *LAYOUTS[request.param], "trainer.precision=64-true") for n in (1, 2)
+        trainings.run(f"{request.param}-{n}", n, *layout, "trainer.precision=64-true")
+        for n, layout in enumerate(layouts(request.param), start=1)
     )
     return one, two
 
@@ -143,7 +158,10 @@ def test_the_losses_are_those_of_one_process(double: Pair) -> None:
 def single(request: pytest.FixtureRequest, trainings: Trainings) -> Pair:
     """One update in float32, on one process and on two."""
     few = ["trainer.max_steps=1", "trainer.val_check_interval=3", "scheduler.warmup_steps=0"]
-    one, two = (trainings.run(f"{request.param}-single-{n}", n, *LAYOUTS[request.param], *few) for n in (1, 2))
+    one, two = (
+        trainings.run(f"{request.param}-single-{n}", n, *layout, *few)
+        for n, layout in enumerate(layouts(request.param), start=1)
+    )
     return one, two
 
 
@@ -170,10 +188,38 @@ def test_the_metrics_are_exactly_those_of_one_process(
     assert evaluation(config, task, is_same_data=True) == two.summary["metrics"]
 
 
+@pytest.mark.parametrize("name", ["scored", "asked"])
+def test_so_are_those_of_pairs_which_predict_reads_too(name: str, trainings: Trainings) -> None:
+    """With other sizes of batches, counts are the same and losses nearly."""
+    run = trainings.run(name, 2, *LAYOUTS[name], "trainer.max_steps=10", "trainer.val_check_interval=10")
+    config, task = restore(run.directory)
+    assert evaluation(config, task, is_same_data=True) == run.summary["metrics"]
+    for size in (1, 7, 64):
+        config.batch.eval_size = size
+        metrics = evaluation(config, task, is_same_data=True)
+        assert metrics == pytest.approx(run.summary["metrics"], rel=1e-6)
+        assert metrics.get("test/exact_match") == run.summary["metrics"].get("test/exact_match")
+    too_long = run.summary["too_long"]
+    assert too_long["policy"] == config.batch.too_long
+    assert (too_long["train"] > 0) == (too_long["validation"] > 0) == (name == "asked")
+
+    folder = run.directory.parent
+    (folder / "in.tsv").write_text("day\t3. März 1999\nyear\t1999年3月3日\n")
+    settings = PredictConfig(checkpoint=str(run.directory), input=f"{folder}/in.tsv", output=f"{folder}/out.txt")
+    predict(OmegaConf.structured(settings))
+    said = load(run.directory).predict([("day", "3. März 1999"), ("year", "1999年3月3日")])
+    expected = [f"{answer:.6g}" if name == "scored" else answer for answer in said]
+    assert (folder / "out.txt").read_text().splitlines() == expected
+    (folder / "in.tsv").write_text("day\t3. März 1999\n3. März 1999\n")
+    with pytest.raises(ConfigError, match=r"in\.tsv, line 2: no tab; expected a pair of texts"):
+        predict(OmegaConf.structured(settings))
+
+
 def shared(trainings: Trainings, name: str) -> Pair:
     """20 updates in float32, on one process and on two that share the weights."""
-    layout = [*LAYOUTS[name], "trainer.max_steps=20"]
-    return trainings.run(f"{name}-whole", 1, *layout), trainings.run(f"{name}-shared", 2, *layout, *SHARED)
+    alone, together = layouts(name)
+    few = "trainer.max_steps=20"
+    return trainings.run(f"{name}-whole", 1, *alone, few), trainings.run(f"{name}-shared", 2, *together, few, *SHARED)
 
 
 @pytest.fixture(scope="module", params=["written", "classified"])

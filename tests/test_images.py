@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hydra import compose, initialize_config_module
 from hydra.core.config_store import ConfigStore
 
@@ -16,6 +17,8 @@ from test_cli import run
 from triptych.config import ConfigError, EvaluateConfig, PredictConfig
 from triptych.data import Digits, Example
 from triptych.evaluate import evaluate
+from triptych.models import EncoderOnly
+from triptych.nn import Head, PatchEmbedding, Stack
 from triptych.predict import predict
 from triptych.training import Tally
 
@@ -131,7 +134,12 @@ def test_images_are_not_evaluated_on_texts(encoder: Path) -> None:
 
 
 def test_the_counts_of_batches_of_images_come_back() -> None:
-    tally, again = Tally(), Tally()
+    with torch.device("meta"):
+        embedding = PatchEmbedding(image_size=[8, 8], patch_size=[2, 2], num_channels=1, d_model=4)
+        encoder = Stack(num_layers=1, causal=False, max_length=17, d_model=4, num_heads=2, d_ff=8)
+        network = EncoderOnly(embedding=embedding, encoder=encoder, head=Head(d_model=4, num_outputs=10, pool="first"))
+    tally, again = Tally(network), Tally(network)
     tally.shapes.update({(64, 1, 8, 8): 80, (7, 1, 8, 8): 1})
     again.load_state_dict(tally.state_dict())
     assert again.shapes == tally.shapes
+    assert again.flops == (80 * 64 + 7) * tally.cost.of_batch((1, 1, 8, 8)) > 0

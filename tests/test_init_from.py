@@ -222,6 +222,21 @@ def test_refusals(
     assert re.fullmatch(message, str(error.value)), error.value
 
 
+def test_an_experiment_of_fine_tuning_keeps_its_own_settings(
+    pretrain: Callable[..., Task], chosen: Choose, tmp_path: Path
+) -> None:
+    """imdb/fine_tuning names a checkpoint itself, so its max_length and dropout are meant; sst2's are meant for another
+    network."""
+    pretrain("task=denoising", "model=encoder_only", "block.position=rotary", "block.dropout=0.05")
+    for experiment, dropout in (("imdb/fine_tuning", 0.2), ("sst2/encoder_only", 0.05)):
+        config = chosen(f"experiment={experiment}", f"init_from={tmp_path / 'pretrained.ckpt'}")
+        settings, _ = settings_to_adopt(config)
+        adopt(config, settings)
+        assert (config.shape.d_model, config.block.position) == (settings.shape.d_model, "rotary")
+        assert config.block.dropout == dropout
+        assert config.shape.max_length == (512 if "imdb" in experiment else settings.shape.max_length)
+
+
 def test_an_output_layer_of_its_own_is_not_lost(pretrain: Callable[..., Task], fine_tune: Callable[..., Any]) -> None:
     pretrain("task=denoising", "model=full", "block.tie_output=false")
     with pytest.raises(ConfigError, match=r"has an output layer of its own; block\.tie_output=true would lose it"):

@@ -1,5 +1,6 @@
 """What a training takes, against what torch really keeps."""
 
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from triptych.activations import PRECISIONS, Activations
 from triptych.config import build as build_node
 from triptych.memory import Footprint, Memory, gradient_bytes, optimizer_bytes, smallest, stored_bytes
 from triptych.models import DecoderOnly, EncoderOnly
-from triptych.nn import Embedding, Head, PatchEmbedding, Stack
+from triptych.nn import Embedding, Head, PatchEmbedding, Stack, Targets, loss
 
 OPTIMIZERS = sorted(path.stem for path in (Path(__file__).parents[1] / "conf" / "optimizer").glob("*.yaml"))
 ARCHITECTURES = ["encoder_only", "decoder_only", "full"]
@@ -28,20 +29,28 @@ VOCAB = 11
 def kept_of(model: Any, inputs: Sequence[Tensor | None], precision: str) -> int:
     """Bytes of the tensors that autograd keeps of a forward and its loss, each once, besides parameters and buffers."""
     own = {t.untyped_storage().data_ptr() for t in (*model.parameters(), *model.buffers())}
-    kept: dict[int, Tensor] = {}
+    kept: list[weakref.ref[Tensor]] = []  # what a part drops when it is done is not kept
 
     def pack(tensor: Tensor) -> Tensor:
-        kept.setdefault(tensor.untyped_storage().data_ptr(), tensor)
+        kept.append(weakref.ref(tensor))
         return tensor
 
     with (
         torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
         torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16-mixed"),
     ):
-        logits = model.train()(*inputs).flatten(0, -2)
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        F.cross_entropy(logits, torch.zeros(len(logits), dtype=torch.long), reduction="sum")
-    return sum(tensor.untyped_storage().nbytes() for place, tensor in kept.items() if place not in own)
+        if model.head.pool == "none":
+            number = inputs[1 if model.architecture == "full" else 0].numel()
+            zeros = torch.zeros(number, dtype=torch.long)
+            total = model.train()(*inputs, targets=Targets(torch.arange(number), zeros, 0.0))
+        else:
+            logits = model.train()(*inputs)
+            zeros = torch.zeros(len(logits), dtype=torch.long)
+            total = F.cross_entropy(logits.to(torch.promote_types(logits.dtype, torch.float32)), zeros)
+    alive = [tensor for of_one in kept if (tensor := of_one()) is not None]
+    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in alive}
+    assert total.requires_grad  # it is what keeps them
+    return sum(size for place, size in storages.items() if place not in own)
 
 
 def some_texts(rows: int, length: int) -> tuple[Tensor, Tensor]:
@@ -113,6 +122,23 @@ class TestActivations:
         kept = kept_of(model, inputs, precision)
         assert counted.activations + counted.copies == pytest.approx(kept, rel=0.02)
 
+    @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "64-true", "bf16-true"])
+    def test_of_an_output_layer_in_chunks(
+        self, build: Callable[..., Any], precision: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """When it is done, its last chunk is not kept either, but while it is not, all else is there."""
+        monkeypatch.setattr(loss, "CHUNK_BYTES", 0)
+        model = build("decoder_only", d_model=64, num_outputs=200, max_length=64).to(PRECISIONS[precision].dtype)
+        tokens, _ = some_texts(5, 64)
+        counted = {}
+        for rows in (64, 32):
+            monkeypatch.setattr(loss, "CHUNK_ROWS", rows)
+            memory = memory_of(model, precision=precision, length=64).ddp(1, 5)
+            counted[rows] = memory.activations + memory.copies
+        last = counted[64] - counted[32]  # 32 rows
+        kept = kept_of(model, [tokens, None], precision) - gradient_bytes(model.head)  # which are there in any case
+        assert counted[32] - last == pytest.approx(kept, rel=0.02)
+
     def test_of_images(self) -> None:
         """Patches of 2x3 pixels in two channels: 8 of them and [cls]."""
         embedding = PatchEmbedding(image_size=[4, 12], patch_size=[2, 3], num_channels=2, d_model=32)
@@ -157,13 +183,14 @@ class TestActivations:
         norm = 4 * d + 4
         attention = 3 * 2 * d + 2 * 5 * d + 4 * heads  # read by three; q, k, v, result, its copy; statistics
         feed_forward = 2 * 2 * d + 2 * 4 * f  # read by two; silu's argument and result, up, their product
-        position = 8 + layers * (attention + feed_forward + 2 * norm) + norm + 2 * d + 8 + 4 * vocab
+        position = 8 + layers * (attention + feed_forward + 2 * norm) + norm + 8 + 4 * d  # place, gradient of its state
+        chunk = 1024 * (2 * d + 8 + 4 * vocab)
         gathered = 2 * 4 * (outside + 2 * block)
         assert memory.ddp(8, 8) == Footprint(
-            weights, weights, state, 0, copies, weights, s * position, 2 * 4 * s * vocab
+            weights, weights, state, 0, copies, weights, s * position + chunk, 2 * 4 * 1024 * vocab
         )
         assert memory.fsdp(4, 8) == Footprint(
-            weights // 4, weights // 4, state // 4, 0, copies, gathered, 2 * s * position, 2 * 2 * 4 * s * vocab
+            weights // 4, weights // 4, state // 4, 0, copies, gathered, 2 * s * position + chunk, 2 * 4 * 1024 * vocab
         )
         eighty = int(79.2 * 2**30)
         assert smallest(memory.ddp, 8, eighty) is None  # four times the weights are 108 GB

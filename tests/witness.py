@@ -20,10 +20,11 @@ class Witness(L.Callback):
     Args:
         folder: where.
         seconds: that each rank waits in every batch, by rank; missing: none.
+        test_seconds: that every rank waits in every batch of the test.
     """
 
-    def __init__(self, folder: str, seconds: list[float] | None = None) -> None:
-        self.folder, self.seconds = Path(folder), seconds or []
+    def __init__(self, folder: str, seconds: list[float] | None = None, test_seconds: float = 0) -> None:
+        self.folder, self.seconds, self.test_seconds = Path(folder), seconds or [], test_seconds
         self.losses: list[torch.Tensor] = []
 
     def on_train_batch_end(
@@ -46,6 +47,7 @@ class Witness(L.Callback):
     ) -> None:
         """Notes which batch it is."""
         (self.folder / f"test-{trainer.global_rank}").write_text(str(batch_idx))
+        time.sleep(self.test_seconds)
 
     def on_before_optimizer_step(
         self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: torch.optim.Optimizer

@@ -6,9 +6,10 @@ import torch
 from torch import nn
 
 from triptych.nn import Head, Network, PatchEmbedding, Stack
-from triptych.nn.attention import MultiHeadAttention
+from triptych.nn.attention import LONGEST_EXPLICIT, MultiHeadAttention
 from triptych.nn.block import Block
 from triptych.nn.feed_forward import ACTIVATIONS, FeedForward
+from triptych.nn.loss import rows_at_once
 
 INDEX = 8
 """Bytes of a token id."""
@@ -66,16 +67,19 @@ class Activations:
     - A norm, N: w d + 8 (input, mean, deviation); RMS: w d + 4, on a CPU 8 d + 4 (x and x / rms in float32).
     - Self-attention: R(3) + c (2 a + 2 g) + 4 h (queries, keys, values, result; log-sum-exp of each head), with rotary
       positions c a more. Without a fused kernel, that is on a CPU with attention dropout or relative positions:
-      R(3) + c a + 4 (3 a + p h s) with p = 1, or 3 with dropout.
+      R(3) + c a + 4 (3 a + p h s) with p = 1, or 3 with dropout. In bf16 on a CPU: R(3) + c (4 a + p h s).
     - Cross-attention: R(1) + 2 c a + 4 h, and for each position of the memory 2 c g, and R(2) under autocast; else the
-      memory is kept once, for all layers.
+      memory is kept once, for all layers. In bf16 on a CPU: R(1) + c (2 a + p h s'), with s' positions in the memory.
     - Feed-forward: R(1) + 2 c f, with relu R(1) + c f; gated: R(2) + 4 c f, with relu R(2) + 3 c f. With dropout k f
       more, and c f with relu that is not gated.
     - Each of the three is a residual: N + k d, without dropout N.
-    - The id of a token 8, k d with dropout; the last norm N; the head R(1), a label 8, its log-probabilities 4 V.
+    - The id of a token 8, k d with dropout; the last norm N; the head R(1), a label 8, its log-probabilities 4 V, and 8
+      where it answers everywhere. With more answers than are given at once (see ``triptych.nn.loss``) these are of one
+      chunk, and there are the gradients of all states, w d.
 
     A window, or padding of a decoder, is a mask of c s^2 a layer; so are relative positions on a GPU, c h s^2; with
-    padding, for each row. Relative positions keep their buckets, 8 s^2 a stack.
+    padding, for each row. In bf16 on a CPU any decoder has it, of s^2 bytes. Relative positions keep their buckets,
+    8 s^2 a stack.
 
     The method is that of Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models",
     section 4.1. Its s b d (34 + 5 h s / d) a layer, without the second term, which a fused kernel does not keep, is
@@ -106,7 +110,9 @@ class Activations:
             total += self._stack(encoder[0], rows, source, 0, padded=True)
             total += rows * source * self._read(last.d_model, 0 if self.precision.is_mixed else 1)
         total += self._stack(last, rows, length, source, padded=padded)
-        return total + rows * (length if network.head.pool == "none" else 1) * self._head(network.head)
+        if network.head.pool != "none":
+            return total + rows * self._head(network.head)
+        return total + self._answers(network.head, rows * length)
 
     def _embedding(self, network: Network, length: int) -> int:
         embedding = network.embedding
@@ -118,7 +124,7 @@ class Activations:
         d, norms = stack.d_model, [m for m in (stack.embed_norm, stack.final_norm) if not isinstance(m, nn.Identity)]
         positions = self._dropped(stack.dropout.p, d, self.precision.weight)
         positions += sum(self._norm(norm, d) for norm in norms)
-        pairs = memory = 0
+        pairs = masks = memory = 0
         is_relative, is_rotary = stack.relative_bias is not None, stack.rotary is not None
         for block, window in zip(stack.layers, stack.windows, strict=True):
             assert isinstance(block, Block)
@@ -126,7 +132,10 @@ class Activations:
             positions += self._attention(attention, length, is_relative=is_relative, is_rotary=is_rotary)
             positions += self._feed_forward(block.feed_forward, d)
             heads = attention.q.out_features // attention.head_dim
-            if is_relative and self.on_gpu:
+            is_masked = (window is not None and window < length) or stack.causal
+            if self._is_explicit(length):
+                masks += is_masked * (rows if padded else 1)
+            elif is_relative and self.on_gpu:
                 pairs += heads * (rows if padded else 1)
             elif self._is_fused(attention, is_relative=is_relative) and (
                 (window is not None and window < length) or (stack.causal and padded)
@@ -134,16 +143,19 @@ class Activations:
                 pairs += rows if padded else 1
             if cross is not None:
                 positions += self._cross_attention(cross, source)
-                memory += self._memory(cross)
+                memory += self._memory(cross, source)
             for residual in (block.self_residual, block.cross_residual, block.feed_forward_residual):
                 if residual is not None:
                     positions += self._norm(residual.norm, d) + self._dropped(residual.dropout.p, d)
         buckets = INDEX * length**2 if is_relative else 0
-        return rows * (length * positions + source * memory) + pairs * length**2 * self.precision.compute + buckets
+        squares = (pairs * self.precision.compute + masks) * length**2
+        return rows * (length * positions + source * memory) + squares + buckets
 
     def _attention(self, attention: MultiHeadAttention, keys: int, *, is_relative: bool, is_rotary: bool) -> int:
         c, a, g = self.precision.compute, attention.q.out_features, attention.k.out_features
         heads, read = a // attention.head_dim, self._read(attention.q.in_features, 3)
+        if self._is_explicit(keys):
+            return read + c * (4 * a + (3 if attention.dropout else 1) * heads * keys)
         if self._is_fused(attention, is_relative=is_relative):
             return read + c * (2 * a + 2 * g + (a if is_rotary else 0)) + self.precision.single * heads
         return read + c * a + self.precision.single * (3 * a + (3 if attention.dropout else 1) * heads * keys)
@@ -151,17 +163,26 @@ class Activations:
     def _cross_attention(self, attention: MultiHeadAttention, keys: int) -> int:
         c, a = self.precision.compute, attention.q.out_features
         heads, read = a // attention.head_dim, self._read(attention.q.in_features, 1)
+        if self._is_explicit(keys):
+            return read + c * (2 * a + (3 if attention.dropout else 1) * heads * keys)
         if self._is_fused(attention, is_relative=False):
             return read + 2 * c * a + self.precision.single * heads
         return read + c * a + self.precision.single * (a + 3 * heads * keys)
 
-    def _memory(self, attention: MultiHeadAttention) -> int:
+    def _memory(self, attention: MultiHeadAttention, keys: int) -> int:
         """Of each position of the memory."""
-        if self._is_fused(attention, is_relative=False):
+        if self._is_explicit(keys):
+            kept = 2 * self.precision.compute * attention.q.out_features
+        elif self._is_fused(attention, is_relative=False):
             kept = 2 * self.precision.compute * attention.k.out_features
         else:  # there is a copy for each query head
             kept = 2 * self.precision.single * attention.q.out_features
         return kept + self._read(attention.k.in_features, 2) * self.precision.is_mixed
+
+    def _is_explicit(self, keys: int) -> bool:
+        """See ``triptych.nn.attention.attend_explicitly``."""
+        is_bf16 = self.precision.compute == 2 and self.precision.dtype != torch.float16
+        return is_bf16 and not self.on_gpu and keys <= LONGEST_EXPLICIT
 
     def _is_fused(self, attention: MultiHeadAttention, *, is_relative: bool) -> bool:
         return self.on_gpu or not (attention.dropout or is_relative)
@@ -175,6 +196,15 @@ class Activations:
         f = feed_forward.up.out_features
         hidden = kept * f * self.precision.compute + self._dropped(feed_forward.dropout.p, f)
         return self._read(d, 2 if is_gated else 1) + hidden
+
+    def _answers(self, head: Head, answers: int) -> int:
+        """Of a head that answers everywhere. Of chunks nothing is kept but gradients; the last is counted too, since
+        all the rest is there with it."""
+        at_once = rows_at_once(head.output.out_features)
+        if answers <= at_once:
+            return answers * (INDEX + self._head(head))
+        of_states = answers * self.precision.weight * head.output.in_features
+        return answers * INDEX + of_states + at_once * self._head(head)
 
     def _head(self, head: Head) -> int:
         d, c = head.output.in_features, self.precision.compute

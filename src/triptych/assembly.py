@@ -1,7 +1,7 @@
 """From a configuration, or a checkpoint, to a task with its network and its data."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -9,11 +9,10 @@ from typing import cast
 import lightning as L
 import numpy as np
 import torch
-from jaxtyping import Int
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from triptych.config import ConfigError, RunError, build, nearest, target_of
+from triptych.config import ConfigError, RunError, build, nearest, of_earlier_run, target_of
 from triptych.data import (
     CorpusFacts,
     DataModule,
@@ -21,11 +20,21 @@ from triptych.data import (
     EncodedList,
     EncodedSet,
     Example,
+    Learned,
+    LongText,
+    Shard,
     SpecialTokens,
     Splits,
     Tokenizer,
+    TrainableTokenizer,
+    TrainingWindows,
     Windows,
+    learned,
+    shard_of,
 )
+from triptych.data.loading import Training
+from triptych.data.tokenizer_cache import sha256_of
+from triptych.data.windows import Layout, windows_of
 from triptych.nn import Embedding, Network, PatchEmbedding
 from triptych.tasks import Denoising, LanguageModeling, Setup, Task
 from triptych.tasks.denoising import objective_for
@@ -33,6 +42,15 @@ from triptych.tasks.generative import GenerativeTask
 from triptych.training import damage_of, newest_good, read_checkpoint
 
 log = logging.getLogger("triptych")
+
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "translation": ("target",),
+    "classification": ("label",),
+    "similarity": ("pair", "score"),
+    "tagging": ("words", "tags"),
+    "question_answering": ("pair", "answers"),
+}
+"""What a task needs beside a text. A corpus of tables that can have it has a setting for it: the column."""
 
 
 def check_grid(config: DictConfig) -> None:
@@ -62,8 +80,11 @@ def check_corpus(config: DictConfig) -> None:
     architecture, embedding = target_of(config, "model").architecture, target_of(config, "model.embedding")
     if task not in corpus.tasks:
         raise ConfigError(
-            f"task={task}: data={corpus.__name__} serves {', '.join(corpus.tasks)}; choose another of them"
+            f"task={task}: data={corpus.__name__} serves {', '.join(corpus.tasks)}; choose another task, or other data"
         )
+    for key in COLUMNS.get(task, ()):
+        if key in config.data and config.data[key] is None:
+            raise ConfigError(f"task={task}: data.{key}=null; expected the column of the data that has it")
     if corpus.has_images and not issubclass(embedding, PatchEmbedding):
         raise ConfigError(
             f"data={corpus.__name__} has images, and model={architecture} reads texts; choose model=vit-style, or "
@@ -74,12 +95,18 @@ def check_corpus(config: DictConfig) -> None:
 
 
 def train_tokenizer(config: DictConfig, splits: Splits) -> Tokenizer:
-    """The configured tokenizer, trained on the texts and the targets of the training split. (Of images there are none:
-    it has its special tokens, and nobody uses it.)"""
-    examples = [example for example in splits.train if example.image is None]
-    texts = (text for example in examples for text in (example.text, example.target) if text is not None)
-    tokenizer: Tokenizer = build(config, "tokenizer").train(texts)
-    return tokenizer
+    """The configured tokenizer, trained on the texts, pairs and targets of the training split. (Of images there are
+    none: it has its special tokens, and nobody uses it.)"""
+    kind: TrainableTokenizer = build(config, "tokenizer")
+    if isinstance(train := splits.train, LongText):
+        texts = (example.text for example in train)
+        return learned(kind, texts, (), train.sha256) if isinstance(kind, Learned) else kind.train(texts)
+    examples = [example for example in train if example.image is None]
+    sources = [text for example in examples for text in (example.text, example.pair) if text is not None]
+    targets = [example.target for example in examples if example.target is not None]
+    if isinstance(kind, Learned):
+        return learned(kind, sources, targets, sha256_of(sources, targets))
+    return kind.train(sources, targets)
 
 
 def complete(config: DictConfig, tokenizer: Tokenizer, corpus: CorpusFacts) -> None:
@@ -159,40 +186,96 @@ def check_network(config: DictConfig) -> Network:
     return network
 
 
-def encode_split(config: DictConfig, task: Task, examples: Sequence[Example], name: str) -> EncodedSet:
-    """A split as the network will see it: line by line, or windows of a long text.
+def encode_training(config: DictConfig, task: Task, examples: Sequence[Example] | LongText) -> Training:
+    """The training split as the network will see it: line by line, or windows of a long text.
+
+    Raises:
+        ValueError: a text that is too long or too short, an id beyond the vocabulary, or fewer examples than an update.
+        RunError: the tokens of a long text cannot be written.
+    """
+    if isinstance(examples, LongText):
+        texts = [shard.ids for shard in shards_of(task, examples, "train")]
+        weights = [source.weight for source in examples.sources]
+        return TrainingWindows(texts, weights, length=task.max_length, encode=stream_layout(task))
+    lines = encode_lines(config, task, examples, "train")
+    check_update(config, lines)
+    return lines
+
+
+def encode_evaluation(config: DictConfig, task: Task, examples: Sequence[Example] | LongText, name: str) -> EncodedSet:
+    """A split as the network will be evaluated on it: line by line, or in windows of a long text.
+
+    Raises:
+        ValueError: a text that is too long or too short; an id beyond the vocabulary.
+        RunError: the tokens of a long text cannot be written.
+    """
+    if not isinstance(examples, LongText):
+        return encode_lines(config, task, examples, name)
+    shards = shards_of(task, examples, name)
+    stride = config.batch.eval_stride or task.max_length
+    windows = Windows(
+        [shard.ids for shard in shards],
+        ends=[shard.ends for shard in shards],
+        length=task.max_length,
+        stride=stride,
+        encode=stream_layout(task),
+    )
+    log.info("%s: %s windows of %s tokens, stride %s", name, f"{len(windows.sizes):,}", task.max_length, stride)
+    return windows
+
+
+def shards_of(task: Task, text: LongText, name: str) -> list[Shard]:
+    """The tokens of the sources of a long text."""
+    shards = [shard_of(source, task.tokenizer, name) for source in text.sources]
+    warn_of_unknown(sum(shard.num_unknown for shard in shards), sum(len(shard.ids) for shard in shards), name)
+    return shards
+
+
+def stream_layout(task: Task) -> Layout:
+    """How the task lays out a window of a long text."""
+    assert isinstance(task, LanguageModeling)  # no other reads them
+    return task.encode_window
+
+
+def encode_lines(config: DictConfig, task: Task, examples: Sequence[Example], name: str) -> EncodedList:
+    """A split line by line. Lines that are too long are refused, truncated or dropped; but in the evaluation of a
+    decoder-only language model, if they are not refused, each is scored as a whole, in overlapping windows.
 
     Raises:
         ValueError: an example that is too long, where batch.too_long=error; an id beyond the vocabulary.
     """
     if task.image_shape is not None:
         return EncodedList(task.encode(examples))
-    if not task.corpus.is_stream:
-        lines = task.encode(examples)
-        check_ids(lines, task.tokenizer.vocab_size)
-        is_dropped = config.batch.too_long == "drop" and name == "train"
-        kept = [item for item in lines if item.longest <= task.max_length] if is_dropped else task.fit(lines)
-        if lines:
-            warn_of_unknown(np.concatenate([item.tokens for item in lines]), task.tokenizer.special.unk, name)
-        too_long = sum(item.longest > task.max_length for item in lines)
-        if too_long:
-            log.warning(
-                "%s of %s %s examples have more than shape.max_length=%s tokens and are %s",
-                f"{too_long:,}",
-                f"{len(lines):,}",
-                name,
-                task.max_length,
-                "dropped" if is_dropped else "truncated",
-            )
-        return EncodedList(kept, too_long=too_long)
-    assert isinstance(task, LanguageModeling)
-    (ids,) = task.tokenizer.encode([examples[0].text])
-    check_ids([Encoded(np.array(ids), np.array(ids), example=examples[0])], task.tokenizer.vocab_size)
-    warn_of_unknown(np.array(ids), task.tokenizer.special.unk, name)
-    if name == "train":  # training sees every window, evaluation scores every token once
-        return Windows(np.array(ids), length=task.max_length, stride=1, encode=task.encode_window)
+    lines = task.encode(examples)
+    check_ids(lines, task.tokenizer.vocab_size)
     stride = config.batch.eval_stride or task.max_length
-    return Windows(np.array(ids), length=task.max_length, stride=stride, encode=task.encode_window, scores_once=True)
+    if config.batch.too_long != "error" and name != "train" and task.scores_in_windows:
+        kept = [window for item in lines for window in windows_of(item, task.max_length, stride)]
+        done = f"scored in windows of that many, stride {stride}"
+    elif config.batch.too_long == "drop" and name == "train":
+        kept = [item for item in lines if item.longest <= task.max_length]
+        done = "dropped"
+        if lines and not kept:
+            raise ValueError(
+                f"batch.too_long=drop: each of the {len(lines):,} training examples has more than "
+                f"shape.max_length={task.max_length} tokens"
+            )
+    else:
+        kept, done = task.fit(lines), "truncated"
+    if (unk := task.tokenizer.special.unk) is not None:
+        unknown = sum(int((item.tokens == unk).sum()) for item in lines)
+        warn_of_unknown(unknown, sum(len(item.tokens) for item in lines), name)
+    too_long = sum(item.longest > task.max_length for item in lines)
+    if too_long:
+        log.warning(
+            "%s of %s %s examples have more than shape.max_length=%s tokens and are %s",
+            f"{too_long:,}",
+            f"{len(lines):,}",
+            name,
+            task.max_length,
+            done,
+        )
+    return EncodedList(kept, too_long=too_long)
 
 
 def check_ids(items: Sequence[Encoded], vocab_size: int) -> None:
@@ -209,11 +292,10 @@ def check_ids(items: Sequence[Encoded], vocab_size: int) -> None:
     raise ValueError(f"{where}token id {ids.max()}, but the vocabulary has {vocab_size} tokens")
 
 
-def warn_of_unknown(tokens: Int[np.ndarray, " tokens"], unk: int | None, name: str) -> None:
+def warn_of_unknown(unknown: int, count: int, name: str) -> None:
     """Says how many tokens of a split stand for what the tokenizer does not know."""
-    unknown = 0 if unk is None else int((tokens == unk).sum())
     if unknown:
-        log.warning("%s of %s %s tokens are <unk>", f"{unknown:,}", f"{len(tokens):,}", name)
+        log.warning("%s of %s %s tokens are <unk>", f"{unknown:,}", f"{count:,}", name)
 
 
 def make_data_module(config: DictConfig, task: Task, splits: Splits, *, training: bool = True) -> DataModule:
@@ -226,23 +308,37 @@ def make_data_module(config: DictConfig, task: Task, splits: Splits, *, training
         training: whether the training split is needed.
 
     Raises:
-        ValueError: an empty split, or a training split that is smaller than an update.
+        ValueError: an empty split, or a training split that no update can be made of.
     """
-    train = encode_split(config, task, splits.train, "train") if training else None
-    if train is not None and 0 < len(train.sizes) < config.batch.size:
-        raise ValueError(
-            f"batch.size={config.batch.size}: the training split has {len(train.sizes)} examples; expected at most that"
-        )
     return DataModule(
-        train=train,
-        validation=encode_split(config, task, splits.validation, "validation"),
-        test=encode_split(config, task, splits.test, "test"),
+        train=encode_training(config, task, splits.train) if training else None,
+        validation=encode_evaluation(config, task, splits.validation, "validation"),
+        test=encode_evaluation(config, task, splits.test, "test"),
         batch_size=config.batch.size,
+        batch_tokens=config.batch.tokens,
         accumulate=config.trainer.accumulate_grad_batches,
         eval_batch_size=config.batch.eval_size,
         num_workers=config.batch.num_workers,
         seed=config.seed,
+        packed=config.batch.packed,
     )
+
+
+def check_update(config: DictConfig, train: EncodedSet) -> None:
+    """Refuses a training split that no update can be made of.
+
+    Raises:
+        ValueError: one that is smaller than an update, or an example that is larger.
+    """
+    size, tokens = config.batch.size, config.batch.tokens
+    if size is not None and 0 < len(train.sizes) < size:
+        raise ValueError(
+            f"batch.size={size}: the training split has {len(train.sizes)} examples; expected at most that"
+        )
+    if tokens is not None and (longest := train.sizes.max(initial=0)) > tokens:
+        example = train[int(train.sizes.argmax())].example
+        where = "a window" if example is None else example.where
+        raise ValueError(f"{where}: {longest} tokens, but batch.tokens={tokens}; expected at least {longest}")
 
 
 def set_search(task: Task, config: DictConfig, keys: Sequence[str]) -> None:
@@ -271,7 +367,7 @@ def set_search(task: Task, config: DictConfig, keys: Sequence[str]) -> None:
 def measure(trainer: L.Trainer, task: Task, data: DataModule) -> dict[str, float]:
     """The metrics of a task on the validation and the test split."""
     values = {**trainer.validate(task, data, verbose=False)[0], **trainer.test(task, data, verbose=False)[0]}
-    return {name: float(value) for name, value in values.items()}
+    return {name: float(value) for name, value in values.items() if name.startswith(("val/", "test/"))}
 
 
 def checkpoint_file(path: str | Path, key: str = "checkpoint") -> Path:
@@ -344,7 +440,7 @@ def read_trained(path: str | Path, key: str = "checkpoint") -> Trained:
     facts = checkpoint["triptych"]
     return Trained(
         path=path,
-        config=OmegaConf.create(facts["config"]),
+        config=OmegaConf.create(of_earlier_run(facts["config"])),
         tokenizer=Tokenizer.from_json(facts["tokenizer"], SpecialTokens.from_plain(facts["special_tokens"])),
         corpus=CorpusFacts.from_plain(facts["corpus"]),
         weights=checkpoint["state_dict"],

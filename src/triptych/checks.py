@@ -9,8 +9,10 @@ from omegaconf import DictConfig, OmegaConf
 
 from triptych.assembly import check_grid, check_network
 from triptych.choices import check_model_choice
-from triptych.config import ConfigError, build, check, check_keys
+from triptych.config import ConfigError, build, check, check_keys, target_of
 from triptych.launch.processes import check_strategy
+from triptych.tasks import LanguageModeling
+from triptych.training import TensorBoardLogger, check_tensorboard
 
 log = logging.getLogger("triptych")
 
@@ -97,6 +99,8 @@ def check_parts(config: DictConfig) -> None:
     for group in ("logger", "callbacks"):
         for name in config[group]:
             check(config, f"{group}.{name}")
+    if any(issubclass(target_of(config, f"logger.{name}"), TensorBoardLogger) for name in config.logger):
+        check_tensorboard()
     if "checkpoints" not in config.callbacks:
         raise ConfigError("callbacks.checkpoints is missing; use callbacks=[default,...]")
 
@@ -107,15 +111,23 @@ def check_batch(config: DictConfig) -> None:
     Raises:
         ConfigError: a size that cannot be, or that cannot be split.
     """
-    for key in ("size", "eval_size"):
-        if config.batch[key] < 1:
+    for key in ("size", "tokens", "eval_size"):
+        if config.batch[key] is not None and config.batch[key] < 1:
             raise ConfigError(f"batch.{key}={config.batch[key]}: expected at least 1")
-    if (stride := config.batch.eval_stride) is not None and not 1 <= stride <= config.shape.max_length:
+    stride = config.batch.eval_stride
+    if stride is not None and not issubclass(target_of(config, "task"), LanguageModeling):
+        raise ConfigError(f"batch.eval_stride={stride}: only task=language_modeling reads in windows; expected null")
+    if stride is not None and not 1 <= stride <= config.shape.max_length:
         raise ConfigError(
             f"batch.eval_stride={stride}: windows must meet; expected 1 to shape.max_length={config.shape.max_length}"
         )
+    if (config.batch.size is None) == (config.batch.tokens is None):
+        both, advice = ("null", "batch.tokens=N") if config.batch.size is None else ("given", "batch.size=null")
+        raise ConfigError(
+            f"batch.size and batch.tokens are {both}: one of them says how large an update is; set {advice}"
+        )
     parts = config.trainer.accumulate_grad_batches
-    if config.batch.size % max(parts, 1):
+    if config.batch.size is not None and config.batch.size % max(parts, 1):
         raise ConfigError(
             f"batch.size={config.batch.size} cannot be split into trainer.accumulate_grad_batches={parts} equal parts"
         )

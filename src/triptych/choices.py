@@ -1,13 +1,16 @@
 """What the command line chooses, beside what the files say that it names."""
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 from hydra import compose
 from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
-from triptych.config import ConfigError, Shape, target_of
+from triptych.config import ConfigError, Shape, flat, target_of
 
 log = logging.getLogger("triptych")
 
@@ -54,9 +57,30 @@ def check_model_choice(config: DictConfig) -> None:
         log.warning("experiment=%s has %s", experiment, ", ".join(differences))
 
 
+def composed_with(architecture: str, overrides: Sequence[str]) -> DictConfig:
+    """What a command line would be with another architecture.
+
+    Args:
+        architecture: full, encoder_only or decoder_only.
+        overrides: of the command line.
+
+    Raises:
+        ConfigError: it has settings that this architecture has not.
+    """
+    others = [override for override in overrides if not override.startswith("model=")]
+    try:
+        return compose(HydraConfig.get().job.config_name, overrides=[*others, f"model={architecture}"])
+    except (HydraException, OmegaConfBaseException) as error:
+        said = str(error).splitlines()[0]
+        raise ConfigError(
+            f"reference={architecture}: this command does not go with model={architecture}: {said}"
+        ) from None
+
+
 def adopt(config: DictConfig, theirs: DictConfig) -> None:
     """Puts the network of a trained model and its tokenizer into a configuration, where the command line says nothing
-    else; with ``model=``, the network is the command line's. The head is left to the task.
+    else, nor an experiment that begins with a checkpoint itself; with ``model=``, the network is the command line's.
+    The head is left to the task.
 
     Args:
         config: of this run, as Hydra has composed it.
@@ -84,8 +108,9 @@ def adopt(config: DictConfig, theirs: DictConfig) -> None:
         config.model.embedding = theirs.model.embedding
     nodes = ("shape", "block", *(f"heads.{kind}" for kind in theirs.heads))
     settings = {f"{node}.{key}": value for node in nodes for key, value in OmegaConf.select(theirs, node).items()}
+    meant = settings_of_experiment()
     for key, value in {**settings, **differing_settings(theirs, config.model)}.items():
-        if not is_given(key):
+        if not is_given(key) and key not in meant:
             OmegaConf.update(config, key, value, merge=False)
         elif (
             (own_value := OmegaConf.select(config, key)) != value
@@ -93,6 +118,22 @@ def adopt(config: DictConfig, theirs: DictConfig) -> None:
             and "dropout" not in key
         ):
             log.warning("%s=%s, but init_from=%s was trained with %s", key, own_value, init_from, value)
+
+
+def settings_of_experiment() -> set[str]:
+    """The keys of shape, block and heads that the experiment sets, if it begins with a checkpoint itself: they are
+    meant for that checkpoint's network (its dropout, its longest text). Those of others are meant for their own.
+    """
+    choices, name = HydraConfig.get().runtime.choices, HydraConfig.get().job.config_name
+    if choices["experiment"] is None:
+        return set()
+    own = compose(name, overrides=[f"experiment={choices['experiment']}"])
+    if OmegaConf.is_missing(own, "init_from") or own.init_from is None:
+        return set()
+    default = compose(name, overrides=[f"{group}={choices[group]}" for group in ("model", "task", "data", "tokenizer")])
+    nodes = ("shape", "block", "heads")
+    was, now = (flat({node: OmegaConf.to_container(config[node]) for node in nodes}) for config in (default, own))
+    return {key for key, value in now.items() if value != was.get(key)}
 
 
 def differing_settings(theirs: DictConfig, model: DictConfig) -> dict[str, Any]:

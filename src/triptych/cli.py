@@ -28,6 +28,7 @@ triptych: trains and compares the three Transformer architectures.
   triptych evaluate checkpoint=RUN                     the metrics of a checkpoint, or of a run's newest one
   triptych predict checkpoint=RUN input=FILE           translate, classify or continue, line by line
   triptych compare RUN... [--output PAGE.html]         tables, a page and a JSON file of finished runs
+  triptych dashboard RUN... [--output FILE.py]         the same comparison for W&B: a workspace and a report, as code
   triptych import FOLDER --output CHECKPOINT           the checkpoint of a Hugging Face folder
   triptych export CHECKPOINT --output FOLDER           the Hugging Face folder of a checkpoint, or of a run
 
@@ -45,7 +46,7 @@ def main() -> int:
         print(USAGE)
         return 0
     command, rest = arguments[0], arguments[1:]
-    functions = {"compare": compare, "import": import_folder, "export": export}
+    functions = {"compare": compare, "dashboard": dashboard, "import": import_folder, "export": export}
     commands = ("train", "doctor", "evaluate", "predict", *functions)
     if command == "train":
         catch(signal.SIGUSR1)  # a scheduler's warning may come before the training begins
@@ -104,6 +105,23 @@ def compare(arguments: list[str]) -> None:
 
     try:
         compare(parsed.directories, parsed.output)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def dashboard(arguments: list[str]) -> None:
+    """``triptych dashboard``."""
+    parser = argparse.ArgumentParser(
+        prog="triptych dashboard",
+        description="Writes the code of a W&B workspace and a W&B report of finished runs; needs no network.",
+    )
+    parser.add_argument("directories", nargs="+", type=Path, help="run directories, or folders that hold some")
+    parser.add_argument("--output", type=Path, default=Path("dashboard.py"), help="the file; running it uploads")
+    parsed = parser.parse_args(arguments)
+    from triptych.dashboard import dashboard
+
+    try:
+        dashboard(parsed.directories, parsed.output)
     except ValueError as error:
         raise ConfigError(str(error)) from None
 

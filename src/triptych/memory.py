@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from triptych.activations import Activations
 from triptych.nn import Network
+from triptych.nn.loss import rows_at_once
 
 USABLE = 0.9
 """Share of a device's memory that is counted on; CUDA itself, the work space of kernels and gaps take the rest."""
@@ -86,7 +87,7 @@ class Memory:
             average=weights if self.averaged else 0,
             copies=self._copies(),
             exchange=gradients if processes > 1 else 0,
-            **self._of_rows(rows // processes),
+            **self._of_rows(-(-rows // processes)),
         )
 
     def fsdp(self, processes: int, rows: int) -> Footprint:
@@ -101,7 +102,7 @@ class Memory:
         blocks = [gradient_bytes(block) for stack in self.network.stacks for block in stack.layers]
         weights, gradients = stored_bytes(self.network), gradient_bytes(self.network)
         gathered = 2 * (gradients - sum(blocks) + 2 * max(blocks))
-        batch = self._of_rows(rows // processes)
+        batch = self._of_rows(-(-rows // processes))
         return Footprint(
             weights=-(-weights // processes),
             gradients=-(-gradients // processes),
@@ -114,11 +115,11 @@ class Memory:
 
     def _of_rows(self, rows: int) -> dict[str, int]:
         head = self.network.head
-        outputs = rows * (self.length if head.pool == "none" else 1) * head.output.out_features
+        answers = rows if head.pool != "none" else min(rows * self.length, rows_at_once(head.output.out_features))
         return {
             "activations": self.activations(self.network, rows, self.length, self.source, padded=self.padded),
             # the gradient of the log-probabilities, and that of the logits made from it
-            "logits": 2 * self.activations.precision.single * outputs,
+            "logits": 2 * self.activations.precision.single * answers * head.output.out_features,
         }
 
     def _copies(self) -> int:
@@ -127,18 +128,19 @@ class Memory:
         return sum(m.numel() for m in matrices) * precision.compute if precision.is_mixed else 0
 
 
-def smallest(footprint: Callable[[int, int], Footprint], rows: int, memory: int) -> int | None:
-    """The least number of devices on which a training fits, of those that divide a batch evenly.
+def smallest(footprint: Callable[[int, int], Footprint], rows: int, memory: int, *, evenly: bool = True) -> int | None:
+    """The least number of devices on which a training fits.
 
     Args:
         footprint: by number of processes and rows.
         rows: of a batch, over all processes.
         memory: of each device, bytes.
+        evenly: whether each has equally many rows.
 
     Returns:
         None: it fits on none, even with one row a device.
     """
-    counts = (count for count in range(1, rows + 1) if rows % count == 0)
+    counts = (count for count in range(1, rows + 1) if rows % count == 0 or not evenly)
     return next((count for count in counts if footprint(count, rows).total <= USABLE * memory), None)
 
 

@@ -3,7 +3,7 @@
 import json
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -26,7 +26,7 @@ log = logging.getLogger("triptych")
 
 
 def predict(config: DictConfig) -> None:
-    """Translates, classifies or continues each line of the input, by what the checkpoint was trained for.
+    """Translates, classifies, answers or continues each line of the input, by what the checkpoint was trained for.
 
     Args:
         config: composed by Hydra from conf/predict.yaml.
@@ -57,17 +57,44 @@ def predict(config: DictConfig) -> None:
             )
     elif sampling.temperature:
         raise ConfigError(f"temperature={config.temperature}: {task.name} writes no text; expected 0")
-    texts = read_texts(config.input)
-    if task.image_shape is None:
-        check_lengths(task, texts, config.input)
-    inputs = texts if task.image_shape is None else images(texts, task.image_shape, config.input)
+    lines = read_texts(config.input)
+    inputs: Sequence[Any] = lines
+    if task.image_shape is not None:
+        inputs = images(lines, task.image_shape, config.input)
+    else:
+        if task.reads_pairs:
+            inputs = pairs(lines, config.input)
+        check_lengths(task, inputs, config.input)
     with output(config.output) as file:
         predictions = task.predictions(inputs, batch_size=config.batch_size)
-        for prediction in track(predictions, "predicting", total=len(texts), disable=config.output == "-"):
+        for prediction in track(predictions, "predicting", total=len(lines), disable=config.output == "-"):
             file.write(as_line(prediction) + "\n")
 
 
-def check_lengths(task: Task, texts: list[str], source: str) -> None:
+def pairs(lines: list[str], source: str) -> list[tuple[str, str]]:
+    """The two texts in each line: what stands before the first tab (the question, where one is answered), and what
+    stands after it.
+
+    Args:
+        lines: of the input.
+        source: for messages.
+
+    Raises:
+        ConfigError: a line without a tab.
+    """
+    found = []
+    for number, line in enumerate(lines, 1):
+        first, tab, second = line.partition("\t")
+        if not tab:
+            raise ConfigError(
+                f"{name_of(source)}, line {number}: no tab; expected a pair of texts, FIRST <tab> SECOND (for question "
+                "answering, QUESTION <tab> TEXT)"
+            )
+        found.append((first, second))
+    return found
+
+
+def check_lengths(task: Task, texts: Sequence[str | tuple[str, str]], source: str) -> None:
     """Refuses, or counts, the lines that are longer than what the network reads at once. (A language model forgets
     their beginning instead.)
 
@@ -76,12 +103,14 @@ def check_lengths(task: Task, texts: list[str], source: str) -> None:
     """
     if task.name == "language_modeling" and task.architecture == "decoder_only":
         return
-    lengths = [len(ids) + 2 for ids in task.tokenizer.encode(texts)]
+    special, sides = task.tokenizer.special, [[text] if isinstance(text, str) else text for text in texts]
+    around = len(special.separator) + 2 if task.reads_pairs else 2
+    lengths = [around + sum(map(len, task.tokenizer.encode(parts))) for parts in sides]
     too_long = [number for number, length in enumerate(lengths, 1) if length > task.max_length]
     if too_long and not (task.truncates and task.answers_a_part):
         raise ConfigError(
-            f"{name_of(source)}, line {too_long[0]}: {lengths[too_long[0] - 1] - 2} tokens; the network reads at most "
-            f"{task.max_length - 2} (shape.max_length of its training, less two)"
+            f"{name_of(source)}, line {too_long[0]}: {lengths[too_long[0] - 1] - around} tokens; the network reads at "
+            f"most {task.max_length - around} (shape.max_length of its training, less {around})"
         )
     if too_long:
         log.warning("%s of %s lines are truncated, the first is line %s", len(too_long), len(texts), too_long[0])
@@ -128,6 +157,8 @@ def as_line(prediction: Prediction) -> str:
     """A prediction as one line: line breaks in a text are written as \\n."""
     if isinstance(prediction, str):
         return prediction.replace("\n", "\\n")
+    if isinstance(prediction, float):
+        return f"{prediction:.6g}"
     plain = [asdict(p) for p in prediction] if isinstance(prediction, list) else asdict(prediction)
     return json.dumps(plain, ensure_ascii=False)
 

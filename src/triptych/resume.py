@@ -8,16 +8,13 @@ from typing import Any, cast
 from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig, OmegaConf
 
-from triptych.config import ConfigError, RunError, nearest
+from triptych.config import FREE, PLACES, ConfigError, RunError, flat, nearest, of_earlier_run
 from triptych.data import CorpusFacts, SpecialTokens, Tokenizer
 from triptych.durable import link, remove_leftovers
 from triptych.tasks import Task
-from triptych.training import CSVLogger, WandbLogger, newest_good, read_checkpoint
+from triptych.training import CSVLogger, TensorBoardLogger, WandbLogger, newest_good, read_checkpoint
 
 log = logging.getLogger("triptych")
-
-PLACES = ("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy")
-"""Settings that say where a run is computed; another place may change the last digits."""
 
 
 def is_finished(config: DictConfig, plain: dict[str, Any]) -> bool:
@@ -102,12 +99,6 @@ def named_checkpoint(name: str) -> Path:
     return path
 
 
-FREE = ("run_dir", "resume", "logger", "callbacks.progress", "callbacks.checkpoints", "callbacks.pruning",
-        "callbacks.spikes", "batch.num_workers", "batch.eval_size", "trainer.log_every_n_steps",
-        "trainer.default_root_dir", "test_weights", "not_finite", *PLACES)  # fmt: skip
-"""Settings that may change while a run is under way: they change nothing of the weights."""
-
-
 def differences(earlier: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """The settings of an earlier run that this one has not, as ``key=value``, the first few of them.
 
@@ -151,7 +142,7 @@ class Earlier:
         self.path = path
         try:
             facts, state = content["triptych"], content["callbacks"]["Checkpoints"]
-            self.config: dict[str, Any] = facts["config"]
+            self.config = of_earlier_run(facts["config"])
             special = SpecialTokens.from_plain(facts["special_tokens"])
             self.tokenizer = Tokenizer.from_json(facts["tokenizer"], special)
             self.data_sha256: str = facts["corpus"]["sha256"]
@@ -202,13 +193,6 @@ class Earlier:
                 )
 
 
-def flat(node: Any, prefix: str = "") -> dict[str, object]:
-    """The leaves of nested dictionaries by their dotted keys."""
-    if not isinstance(node, dict):
-        return {prefix: node}
-    return {key: leaf for k, v in node.items() for key, leaf in flat(v, f"{prefix}.{k}".lstrip(".")).items()}
-
-
 def prepare_directory(run_dir: Path, loggers: list[Logger], earlier: Earlier | None) -> None:
     """Leaves in the directory what the run goes on from, and nothing of what it will do again."""
     remove_leftovers(run_dir)
@@ -220,11 +204,15 @@ def prepare_directory(run_dir: Path, loggers: list[Logger], earlier: Earlier | N
         for logger in loggers:
             if isinstance(logger, WandbLogger):
                 logger.start_afresh()
+            if isinstance(logger, TensorBoardLogger):
+                shutil.rmtree(logger.log_dir, ignore_errors=True)
     if earlier is not None and earlier.path.parent.resolve() == folder.resolve():
         link(earlier.path, folder / "last.ckpt")  # the process may have died between the file and its second names
         if earlier.is_best:
             link(earlier.path, folder / "best.ckpt")
     for logger in loggers:
+        if isinstance(logger, TensorBoardLogger) and earlier is not None:
+            logger.rewind(earlier.step)
         if isinstance(logger, CSVLogger):
             pending = earlier is not None and earlier.pending_validation
             logger.rewind(0 if earlier is None else earlier.step, pending_validation=pending)

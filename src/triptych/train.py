@@ -2,14 +2,16 @@
 
 import json
 import logging
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
@@ -24,29 +26,58 @@ from omegaconf import DictConfig, OmegaConf
 from safetensors.torch import save_model
 
 from triptych import signals
-from triptych.accounting import count_parameters, training_flops, weights_sha256
+from triptych.accounting import (
+    active_parameters,
+    count_parameters,
+    decoding_flops,
+    parameters_by_part,
+    weights_sha256,
+)
 from triptych.assembly import check_network, complete, make_data_module, make_task, measure, train_tokenizer
-from triptych.checks import check_before_data
+from triptych.calibration import measure_paces
+from triptych.checks import check_before_data, check_optimizer, check_validation
 from triptych.choices import adopt
 from triptych.config import ConfigError, RunError, build
-from triptych.data import Corpus, DataModule, Example, Image, Splits, sha256
-from triptych.devices import hardware
+from triptych.data import Corpus, DataModule, LongText, Splits, Windows, sha256
+from triptych.devices import hardware, keep_freed_memory, peak_memory
 from triptych.durable import replacing, write_text
 from triptych.launch.processes import check_place, depends_on_clock, find_place, hush, run_processes
+from triptych.matching import (
+    FILE,
+    RECORDED,
+    check_countable,
+    check_same,
+    find_match,
+    recorded,
+    reference_of,
+)
+from triptych.models import DecoderOnly, EncoderDecoder
+from triptych.nn import Network
 from triptych.pretrained import Pretrained, settings_to_adopt
 from triptych.redaction import Redactor
 from triptych.results import show_confusion, signature
 from triptych.resume import is_finished, prepare_directory, state_to_resume
+from triptych.samples import answer_time, attention, gather_tested, samples, write_answers
+from triptych.survey import ReadData
 from triptych.tasks import Task
-from triptych.tasks.base import ClassPrediction, NotFinite
-from triptych.training import FSDP, CheckpointFacts, Checkpoints, Pruned, Tally, WandbLogger, read_checkpoint
+from triptych.tasks.base import NotFinite
+from triptych.training import (
+    FSDP,
+    CheckpointFacts,
+    Checkpoints,
+    CSVLogger,
+    Pruned,
+    Tally,
+    WandbLogger,
+    read_checkpoint,
+)
 
 log = logging.getLogger("triptych")
 
 
 def train(config: DictConfig) -> None:
     """Trains, validates and tests; writes config.yaml, metrics.csv, tokenizer.json, checkpoints, train.log,
-    weights.safetensors and summary.json into ``run_dir``. A run that was not finished goes on.
+    weights.safetensors, attention.json and summary.json into ``run_dir``. A run that was not finished goes on.
 
     Args:
         config: composed by Hydra from conf/train.yaml.
@@ -64,6 +95,9 @@ def train(config: DictConfig) -> None:
     if config.init_from is not None:
         settings, pretrained = settings_to_adopt(config)
         adopt(config, settings)
+    match = recorded(config)
+    if match is not None:
+        match.apply(config)
     whole = OmegaConf.to_container(config, resolve=True)
     redact = Redactor(whole)
     redact.guard_logging()
@@ -76,6 +110,9 @@ def train(config: DictConfig) -> None:
     if place.starter != "parent":  # which has checked it
         check_before_data(config)
         world_size = check_place(config, place)
+    reference = None if match is not None else reference_of(config, HydraConfig.get().overrides.task)
+    if reference is not None:
+        check_countable(config, world_size)
     run_dir.mkdir(parents=True, exist_ok=True)
     if place.starter is None and world_size > 1:
         if not OmegaConf.is_missing(HydraConfig.get().job, "num"):  # the command of this process is not ours
@@ -93,26 +130,37 @@ def train(config: DictConfig) -> None:
         pretrained = pretrained or Pretrained(config.init_from)
         pretrained.check(check_network(config))
 
+    keep_freed_memory()
     corpus: Corpus = build(config, "data")
     log.info("reading %s", HydraConfig.get().runtime.choices["data"])
     try:
         splits = corpus.splits()
-        counts = [
-            sum(len(e.text) for e in split) if corpus.facts.is_stream else len(split)
+        sizes = [
+            str(split) if isinstance(split, LongText) else f"{len(split):,} examples"
             for split in (splits.train, splits.validation, splits.test)
         ]
-        log.info(
-            "%s %s to train, %s to validate, %s to test",
-            f"{counts[0]:,}",
-            "characters" if corpus.facts.is_stream else "examples",
-            *(f"{count:,}" for count in counts[1:]),
-        )
-        facts = replace(corpus.facts, sha256=sha256(splits))
+        log.info("%s to train, %s to validate, %s to test", *sizes)
+        first = next(iter(splits.train), None)
+        has_pairs = first is not None and first.pair is not None
+        facts = replace(corpus.facts, sha256=sha256(splits), has_pairs=has_pairs)
         if earlier is not None:
             earlier.check_data(facts)
             tokenizer = earlier.tokenizer
         else:
             tokenizer = train_tokenizer(config, splits) if pretrained is None else pretrained.tokenizer
+        if reference is not None:
+            check_same(reference, config.match, data=facts.sha256, tokenizer=tokenizer.sha256)
+            data_of_both = ReadData(splits, facts, tokenizer, world_size)
+            log.info("match=%s: %s", config.match, "timing updates" if config.match == "wall_time" else "counting")
+            match = find_match(
+                config, reference, data_of_both, partial(measure_paces, data_of_both, place.environment())
+            )
+            match.apply(config)
+            if "trainer.max_steps" in match.chosen:
+                check_optimizer(config)
+                check_validation(config)
+        if match is not None:
+            log.info("%s", match)
         complete(config, tokenizer, facts)
         task = make_task(config, tokenizer, facts)
         if earlier is not None:
@@ -127,7 +175,7 @@ def train(config: DictConfig) -> None:
     loggers: list[Logger] = [build(config, f"logger.{name}") for name in config.logger]
     callbacks = [build(config, f"callbacks.{name}") for name in config.callbacks]
     (checkpoints,) = (callback for callback in callbacks if isinstance(callback, Checkpoints))
-    tally = Tally()
+    tally = Tally(check_network(config))
     trainer: L.Trainer = build(
         config,
         "trainer",
@@ -139,6 +187,10 @@ def train(config: DictConfig) -> None:
     )
     if place.rank == 0:  # only now that nothing of the user's can be wrong any more
         prepare_directory(run_dir, loggers, earlier)
+        if match is None:
+            (run_dir / FILE).unlink(missing_ok=True)
+        else:
+            write_text(run_dir / FILE, json.dumps(redact(asdict(match)), indent=2) + "\n")
         write_text(run_dir / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(plain)))
         if task.image_shape is None:
             write_text(run_dir / "tokenizer.json", tokenizer.to_json())
@@ -161,28 +213,40 @@ def train(config: DictConfig) -> None:
     try:
         for logger in loggers:
             if isinstance(logger, WandbLogger):
+                logger.describe(redact(labels(config, task)))
                 logger.log_hyperparams(plain)
+                if place.rank == 0 and earlier is not None:
+                    logger.log_again([row for other in loggers if isinstance(other, CSVLogger) for row in other.rows()])
         with explained(config, trainer, task, data):
             trainer.fit(task, data, ckpt_path=None if earlier is None else earlier.path, weights_only=True)
-            wall_time = tally.wall_time
             metrics = test(config, trainer, task, data, run_dir)
             if isinstance(trainer.strategy, FSDP):  # the record is of the whole network
                 weights = trainer.strategy.lightning_module_state_dict()
                 if place.rank == 0:
                     task.network = build(config, "model").to(task.device, task.dtype)
                     task.load_state_dict(weights)
-        tally = tally.of_all_ranks()
+        tally, tested = tally.of_all_ranks(), gather_tested(task)
         if place.rank:
             return  # rank 0 writes the record
-        record = summary(config, task, corpus, splits, data, trainer, tally, wall_time, metrics)
-        for key in ("command", "init_from"):
+        record = summary(config, task, corpus, splits, data, trainer, tally, metrics)
+        record["match"] = None
+        if match is not None:
+            record["match"] = match.record(record[RECORDED[match.quantity]])
+            match.warn_of(record["match"])
+        for key in ("command", "init_from", "match"):
             record[key] = redact(record[key])
         if task.skipped_updates:
             log.warning("%s of %s updates were left out: not finite", task.skipped_updates, trainer.global_step)
         with replacing(run_dir / "weights.safetensors") as temporary:
             save_model(task.network, str(temporary))
             shutil.copymode(run_dir / "config.yaml", temporary)  # safetensors leaves it to its owner alone
+        looks = json.dumps(attention(task, splits), ensure_ascii=False, separators=(",", ":"))
+        write_text(run_dir / "attention.json", looks + "\n")
+        write_answers(run_dir / "answers.jsonl", task, splits.test, tested)
         write_text(run_dir / "summary.json", json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+        for logger in loggers:
+            if isinstance(logger, WandbLogger):
+                logger.log_record(record, run_dir / "checkpoints")
         for name, value in metrics.items():
             optimum = record["optimum"].get(name)
             best = "" if optimum is None else f" (best possible guesser: {optimum:.4f})"
@@ -235,9 +299,10 @@ def explained(config: DictConfig, trainer: L.Trainer, task: Task, data: DataModu
             advice = f"lower batch.eval_size={config.batch.eval_size}"
         else:
             parts = config.trainer.accumulate_grad_batches
+            size = f"size={config.batch.size}" if config.batch.tokens is None else f"tokens={config.batch.tokens}"
             advice = (
                 f"raise trainer.accumulate_grad_batches={parts} (the same update in more parts), or lower "
-                f"batch.size={config.batch.size} or shape.max_length={config.shape.max_length}"
+                f"batch.{size} or shape.max_length={config.shape.max_length}"
             )
         raise RunError(f"out of memory after {trainer.global_step} updates: {advice}") from error
 
@@ -271,41 +336,48 @@ def summary(
     data: DataModule,
     trainer: L.Trainer,
     tally: Tally,
-    wall_time: float,
     metrics: dict[str, float],
 ) -> dict[str, Any]:
     """The record of a run; the keys are documented in docs/run_directory.md."""
     choices = HydraConfig.get().runtime.choices
-    cell = f"{choices['data']}/{choices['task']}_{choices['model']}"
     parameters, non_embedding = count_parameters(task.network)
+    flops = tally.cost.by_part(tally.shapes, unanswered=tally.unanswered)
     optimum = corpus.optimum(task.name, task.architecture, splits.test)
     stacks = {
         name: len(getattr(task.network, name).layers) for name in ("encoder", "decoder") if hasattr(task.network, name)
     }
     return {
-        "experiment": choices["experiment"] or cell,
+        "experiment": experiment(),
         "architecture": task.architecture,
         "task": task.name,
         "data": choices["data"],
         "seed": config.seed,
         "params": parameters,
         "non_embedding_params": non_embedding,
+        "active_params": active_parameters(task.network),
+        "params_by_part": parameters_by_part(task.network),
         "num_layers": stacks,
         "init_from": config.init_from,
-        "train_flops": training_flops(check_network(config), tally.shapes),
+        "train_flops": sum(flops.values()),
+        "train_flops_by_part": flops,
+        "decoding": decoding_cost(tally.cost.network, tally),
         "train_tokens": tally.tokens,
+        "real_tokens": tally.real_tokens,
         "tokens_per_update": tally.tokens / max(trainer.global_step, 1),
         "updates": trainer.global_step,
         "skipped_updates": task.skipped_updates,
-        "wall_time_s": wall_time,
+        "wall_time_s": tally.wall_time,
         "tokens_per_s": tally.tokens / tally.seconds if tally.seconds else 0.0,
+        "peak_memory_bytes": peak_memory(task.device),
         "metrics": metrics,
         "optimum": {f"test/{name}": value for name, value in optimum.items()},
         "signatures": task.signatures,
         "confusion_matrix": confusion_matrix(task),
         "too_long": {"policy": config.batch.too_long, **data.too_long},
+        "eval_windows": eval_windows(data),
         "tested_weights": config.test_weights,
         "samples": samples(task, splits),
+        "answer_time_s": answer_time(task, splits),
         "weights_sha256": weights_sha256(task.network),
         "data_sha256": task.corpus.sha256,
         "tokenizer_sha256": task.tokenizer.sha256,
@@ -317,36 +389,44 @@ def summary(
     }
 
 
+def experiment() -> str:
+    """The name of the experiment, or of the corpus, task and model."""
+    choices = HydraConfig.get().runtime.choices
+    return choices["experiment"] or f"{choices['data']}/{choices['task']}_{choices['model']}"
+
+
+def labels(config: DictConfig, task: Task) -> dict[str, str]:
+    """What a run is, for dashboards. A job of a sweep is known by the name of its directory."""
+    choices, run_dir = HydraConfig.get().runtime.choices, Path(config.run_dir)
+    found = {"experiment": experiment(), "architecture": task.architecture, "task": task.name, "data": choices["data"]}
+    if config.match is not None:
+        found["match"] = config.match
+    if re.search("-[0-9a-f]{8}$", run_dir.name):
+        found["sweep"] = run_dir.absolute().parent.name
+    return found
+
+
+def decoding_cost(network: Network, tally: Tally) -> dict[str, int] | None:
+    """The operations of one more token of a model that writes text, where as many tokens stand before it as in the mean
+    of the training batches; None: it writes none."""
+    if not isinstance(network, DecoderOnly | EncoderDecoder) or network.head.pool != "none" or not tally.shapes:
+        return None
+    length, source = tally.mean_lengths
+    return {"flops": decoding_flops(network, length, source), "length": length, "source": source}
+
+
+def eval_windows(data: DataModule) -> dict[str, int] | None:
+    """How long texts are evaluated: tokens of a window, tokens from one to the next, and how many there are."""
+    if not (isinstance(data.validation, Windows) and isinstance(data.test, Windows)):
+        return None
+    counts = {"validation": len(data.validation.sizes), "test": len(data.test.sizes)}
+    return {"length": data.test.length, "stride": data.test.stride, **counts}
+
+
 def confusion_matrix(task: Task) -> dict[str, Any] | None:
     """Of the test split: a row for each true class, a column for each predicted one."""
     counts = task.matrices.get("test/confusion_matrix")
     return None if counts is None else {"labels": list(task.corpus.labels), "counts": counts}
-
-
-def samples(task: Task, splits: Splits, count: int = 8) -> list[dict[str, str]]:
-    """What the network makes of the first test examples."""
-    if task.corpus.is_stream:
-        text = splits.test[0].text[:200]
-        return [{"input": text[:50], "output": str(task.predict([text[:50]])[0]), "reference": text[50:]}]
-    examples = list(splits.test[:count])
-    if task.name == "language_modeling":
-        inputs: list[str | Image] = [e.text[: len(e.text) // 2] for e in examples]
-        references: list[str | None] = [e.text[len(e.text) // 2 :] for e in examples]
-    else:
-        inputs = [e.text if e.image is None else e.image for e in examples]
-        answers: dict[str, Callable[[Example], str | None]] = {
-            "translation": lambda e: e.target,
-            "classification": lambda e: e.label,
-            "tagging": lambda e: " ".join(e.tags or ()),
-            "denoising": lambda e: e.text,
-        }
-        references = [answers[task.name](e) for e in examples]
-    outputs = [o.label if isinstance(o, ClassPrediction) else str(o) for o in task.predict(inputs)]
-    names = [i if isinstance(i, str) else e.text for e, i in zip(examples, inputs, strict=True)]
-    return [
-        {"input": name, "output": output, "reference": reference or ""}
-        for name, output, reference in zip(names, outputs, references, strict=True)
-    ]
 
 
 def git_commit() -> str | None:

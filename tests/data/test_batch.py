@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triptych.data import IGNORE, Encoded, EncodedList, Example, collate, pad
+from triptych.data.batch import nothing
 from triptych.data.tokenizers import PAD
 
 rows = st.lists(st.lists(st.integers(6, 99), max_size=7), min_size=1, max_size=5)
@@ -41,6 +42,7 @@ def test_collate() -> None:
     assert batch.tokens.tolist() == [[1, 7, 8], [1, 7, PAD]]
     assert batch.mask.tolist() == [[True, True, True], [True, True, False]]
     assert batch.labels.tolist() == [[IGNORE, 8, 2], [7, 2, IGNORE]]
+    assert batch.scored.tolist() == [1, 2, 3, 4]
     assert batch.source is not None
     assert batch.source_mask is not None
     assert batch.source.tolist() == [[1, 9, 2, PAD, PAD], [1, 9, 9, 9, 2]]
@@ -63,6 +65,33 @@ def test_without_a_source() -> None:
     assert batch.source is batch.source_mask is None
     assert batch.labels.tolist() == [[3], [0]]
     assert (batch.num_real, batch.num_slots, batch.normalizer) == (6, 8, 2)
+
+
+def test_packed() -> None:
+    batch = collate(PAIRS, packed=True)
+    assert batch.tokens.tolist() == [[1, 7, 8, 1, 7]]
+    assert batch.labels.tolist() == [[IGNORE, 8, 2, 7, 2]]
+    assert batch.source is not None
+    assert batch.source.tolist() == [[1, 9, 2, 1, 9, 9, 9, 2]]
+    assert (batch.lengths, batch.source_lengths) == ([3, 2], [3, 5])
+    assert batch.num_real == batch.num_slots == 13
+    of_texts = collate([encoded([1, 7, 8, 2], [3]), encoded([1, 2], [0])], packed=True)
+    assert of_texts.tokens.tolist() == [[1, 7, 8, 2, 1, 2]]
+    assert of_texts.labels.tolist() == [[3], [0]]
+    assert (of_texts.lengths, of_texts.source_lengths) == ([4, 2], None)
+
+
+def test_images_are_not_packed() -> None:
+    images = [Encoded(np.zeros((1, 2, 2), dtype=np.float32), np.array([n])) for n in range(3)]
+    batch = collate(images, packed=True)
+    assert batch.lengths is None
+    assert (batch.tokens.shape, batch.num_slots) == ((3, 1, 2, 2), 3)
+
+
+def test_a_batch_of_nothing_is_read_and_not_scored() -> None:
+    batch = nothing(PAIRS[0], 17)
+    assert (batch.tokens.tolist(), batch.labels.tolist()) == ([[1, 7, 8]], [[IGNORE] * 3])
+    assert (batch.examples, batch.num_real, batch.normalizer) == ([], 0, 17)
 
 
 def test_an_encoded_list_knows_its_sizes() -> None:

@@ -5,11 +5,12 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from triptych.data import Example, Splits
+from triptych.data import Example, Splits, files
 from triptych.data.files import check_shares, decoded, find, lines_of, make_splits, read_lines, read_text
 
 SEPARATORS = "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"  # of str.splitlines, but for the line feed
@@ -53,6 +54,36 @@ def test_lines_are_read_as_they_were_written(
     path = tmp_path_factory.getbasetemp() / ("lines.txt.gz" if packed else "lines.txt")
     path.write_bytes(encode(lines, end=end, bom=bom, final=final, packed=packed))
     assert read_lines(path) == lines
+
+
+@given(
+    lines=st.lists(any_line, max_size=6), end=st.sampled_from(["\n", "\r\n"]), bom=st.booleans(), part=st.integers(1, 9)
+)
+@example(lines=HARD, end="\r\n", bom=True, part=1)
+def test_a_stream_is_the_whole(lines: list[str], end: str, bom: bool, part: int) -> None:
+    """Wherever it is cut: within a character, a byte-order mark, a line end."""
+    content = encode(lines, end=end, bom=bom, final=True, packed=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "PART", part)
+        assert decoded(content, "it") == decoded_whole(content)
+        broken = content + b"\n" + "\xe4".encode("latin-1") + b"x"
+        line = broken.count(b"\n") + 1
+        with pytest.raises(ValueError, match=rf"^it, line {line}: not UTF-8 \(byte {len(content) + 1}: "):
+            decoded(broken, "it")
+
+
+def decoded_whole(content: bytes) -> str:
+    return content.decode().removeprefix(BOM).replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize("content", [b"", b"no zstd", pa.compress(b"x" * 1000, "zstd", asbytes=True)[:-5]])
+def test_a_zst_file_is_read_or_named(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "text.zst"
+    path.write_bytes(pa.compress("\ufeffä\r\nb".encode(), "zstd", asbytes=True))
+    assert read_text(path) == "ä\nb"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=rf"^{path}: not a whole zstd file"):
+        read_text(path)
 
 
 @pytest.mark.parametrize(
@@ -106,45 +137,57 @@ def test_what_is_not_utf8_is_named_by_file_and_line(
         read_text(path)
 
 
-class TestGzip:
-    CONTENT = b"one\ntwo\nthree three three\n"
-    PACKED = gzip.compress(CONTENT, mtime=0)
+CONTENT = b"one\ntwo\nthree three three\n"
+PACKED = {"gz": gzip.compress(CONTENT, mtime=0), "zst": pa.Codec("zstd").compress(CONTENT, asbytes=True)}
+SAID = {"gz": "gzip", "zst": "zstd"}
 
-    def read(self, folder: Path, packed: bytes) -> str:
-        (folder / "text.txt.gz").write_bytes(packed)
-        return read_text(folder / "text.txt.gz")
 
-    def test_cut_anywhere_is_refused(self, tmp_path: Path) -> None:
-        for size in range(len(self.PACKED)):
-            with pytest.raises(ValueError, match=r"text\.txt\.gz: not a whole gzip file \("):
-                self.read(tmp_path, self.PACKED[:size])
+def unpack(folder: Path, kind: str, packed: bytes) -> str:
+    (folder / f"text.txt.{kind}").write_bytes(packed)
+    return read_text(folder / f"text.txt.{kind}")
 
-    def test_any_wrong_bit_is_refused_or_harmless(self, tmp_path: Path) -> None:
-        """Harmless are the time and the like in the header."""
-        refused = 0
-        for bit in range(8 * len(self.PACKED)):
-            damaged = bytearray(self.PACKED)
-            damaged[bit // 8] ^= 1 << bit % 8
-            try:
-                read = self.read(tmp_path, bytes(damaged))
-            except ValueError:
-                refused += 1
-            else:
-                assert read.encode() == self.CONTENT, bit
-        assert refused >= 8 * (len(self.PACKED) - 10)
 
-    @pytest.mark.parametrize("packed", [CONTENT, PACKED + b"more", PACKED + PACKED[:-1], b"\x1f"])
-    def test_what_is_no_gzip_is_refused(self, tmp_path: Path, packed: bytes) -> None:
-        with pytest.raises(ValueError, match=r"text\.txt\.gz: not a whole gzip file \("):
-            self.read(tmp_path, packed)
+@pytest.mark.parametrize("kind", ["gz", "zst"])
+class TestPacked:
+    def test_cut_anywhere_is_refused(self, tmp_path: Path, kind: str) -> None:
+        for size in range(len(PACKED[kind])):
+            with pytest.raises(ValueError, match=rf"text\.txt\.{kind}: not a whole {SAID[kind]} file \("):
+                unpack(tmp_path, kind, PACKED[kind][:size])
 
-    def test_several_members_are_one_file(self, tmp_path: Path) -> None:
-        assert self.read(tmp_path, self.PACKED + self.PACKED).encode() == 2 * self.CONTENT
+    @pytest.mark.parametrize("what", ["plain text", "more behind it", "cut behind it", "its first byte"])
+    def test_what_is_something_else_is_refused(self, tmp_path: Path, kind: str, what: str) -> None:
+        packed = PACKED[kind]
+        content = {
+            "plain text": CONTENT,
+            "more behind it": packed + b"more",
+            "cut behind it": packed + packed[:-1],
+            "its first byte": packed[:1],
+        }[what]
+        with pytest.raises(ValueError, match=rf"text\.txt\.{kind}: not a whole {SAID[kind]} file \("):
+            unpack(tmp_path, kind, content)
 
-    def test_the_name_says_whether_it_is_packed(self, tmp_path: Path) -> None:
-        (tmp_path / "text.txt").write_bytes(self.PACKED)
+    def test_several_members_are_one_file(self, tmp_path: Path, kind: str) -> None:
+        assert unpack(tmp_path, kind, 2 * PACKED[kind]).encode() == 2 * CONTENT
+
+    def test_the_name_says_whether_it_is_packed(self, tmp_path: Path, kind: str) -> None:
+        (tmp_path / "text.txt").write_bytes(PACKED[kind])
         with pytest.raises(ValueError, match=r"text\.txt, line 1: not UTF-8"):
             read_text(tmp_path / "text.txt")
+
+
+def test_any_wrong_bit_of_gzip_is_refused_or_harmless(tmp_path: Path) -> None:
+    """Harmless are the time and the like in the header."""
+    packed, refused = PACKED["gz"], 0
+    for bit in range(8 * len(packed)):
+        damaged = bytearray(packed)
+        damaged[bit // 8] ^= 1 << bit % 8
+        try:
+            read = unpack(tmp_path, "gz", bytes(damaged))
+        except ValueError:
+            refused += 1
+        else:
+            assert read.encode() == CONTENT, bit
+    assert refused >= 8 * (len(packed) - 10)
 
 
 class TestFind:

@@ -1,6 +1,7 @@
 """Texts with a class each, in tables."""
 
 import csv
+import datetime
 import gzip
 import io
 import json
@@ -8,6 +9,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -16,7 +19,9 @@ from triptych.data import LabelledText
 
 SEPARATORS = "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"  # of str.splitlines, but for the line feed
 HARD = ["", f"all of{SEPARATORS}them", "\rlone", "mid\ufeffdle", ' 5" "x" ""', "'a', \\t \\", "\x00", "null", "NaN"]
-FORMATS = ["tsv", "csv", "jsonl"]
+NAN = float("nan")
+LINES = ["tsv", "csv", "jsonl"]
+FORMATS = [*LINES, "parquet"]
 
 any_text = st.text(
     st.sampled_from('\n\r,"\t \ufeff' + SEPARATORS) | st.characters(exclude_categories=["Cs"]), max_size=8
@@ -28,7 +33,11 @@ one_line = any_text.map(lambda text: text.translate(dict.fromkeys(map(ord, "\n\t
 
 def write(path: Path, content: str | bytes) -> None:
     data = content.encode() if isinstance(content, str) else content
-    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    if path.suffix == ".zst":
+        with pa.CompressedOutputStream(path, "zstd") as stream:
+            stream.write(data)
+    else:
+        path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
 
 
 def corpus(folder: Path, train: str, **options: Any) -> LabelledText:
@@ -41,8 +50,17 @@ def read(folder: Path, name: str, content: str | bytes, **options: Any) -> list[
     return [(e.text, e.label) for e in corpus(folder, name, **options).splits().train]
 
 
-def table(kind: str, rows: list[tuple[str, str]]) -> str:
+def parquet(columns: dict[str, Any]) -> bytes:
+    buffer = io.BytesIO()
+    pq.write_table(pa.table(columns), buffer, row_group_size=2, write_page_checksum=True)
+    return buffer.getvalue()
+
+
+def table(kind: str, rows: list[tuple[str, str]]) -> str | bytes:
     """The simplest file with these rows."""
+    if kind == "parquet":
+        texts, labels = zip(*rows, strict=True)
+        return parquet({"text": texts, "label": labels})
     if kind == "jsonl":
         return "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in rows)
     out = io.StringIO(newline="")
@@ -60,7 +78,7 @@ def hard(text: str = "") -> list[tuple[str, str, str]]:
 
 orders = st.permutations(["text", "label", "more"])
 endings = st.sampled_from(["\n", "\r\n"])
-suffixes = st.sampled_from(["", ".gz"])
+suffixes = st.sampled_from(["", ".gz", ".zst"])
 
 
 class TestAnyTable:
@@ -92,7 +110,7 @@ class TestAnyTable:
         style=st.sampled_from([("\r\n", csv.QUOTE_MINIMAL), ("\r\n", csv.QUOTE_ALL), ("\n", csv.QUOTE_ALL)]),
     )  # fmt: skip
     @example(
-        rows=hard('1,\n\n"2"'), order=["text", "more", "label"], suffix="", bom=True, header=True,
+        rows=hard('1,\n\n"2"'), order=["text", "more", "label"], suffix=".zst", bom=True, header=True,
         style=("\r\n", csv.QUOTE_MINIMAL),
     )  # fmt: skip
     def test_of_commas(
@@ -138,6 +156,20 @@ class TestAnyTable:
         assert [(e.text, e.label) for e in examples] == [row[:2] for row in rows]
         assert [e.place for e in examples] == [(folder / name, i + 1) for i in range(len(rows))]
 
+    @settings(max_examples=30)
+    @given(rows=tables(any_text), order=orders, suffix=suffixes)
+    @example(rows=hard("\r\n\t\U0001f469"), order=["text", "more", "label"], suffix="")
+    def test_of_parquet(
+        self, tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str, str]], order: list[str], suffix: str
+    ) -> None:
+        """Which has no lines, but rows."""
+        folder, name = tmp_path_factory.getbasetemp(), f"table.parquet{suffix}"
+        columns = dict(zip(("text", "label", "more"), zip(*rows, strict=True), strict=True))
+        write(folder / name, parquet({column: columns[column] for column in order}))
+        examples = corpus(folder, name).splits().train
+        assert [(e.text, e.label) for e in examples] == [row[:2] for row in rows]
+        assert [e.where for e in examples] == [f"{folder / name}, row {i + 1}" for i in range(len(rows))]
+
 
 class TestTsv:
     @pytest.mark.parametrize("field", ['"', '"quoted"', 'in"side', '"open', "a,b", "\\t\\n", "'", '""'])
@@ -170,13 +202,12 @@ class TestCsv:
             ('"open,a\nmore,b\n', "not CSV"),
             ('"a"b,c\n', "not CSV"),
             ("a\rb,c\n", "not CSV"),
-            pytest.param("x" * 131073 + ",a\n", r"not CSV \(field larger than field limit \(131072\)\)", id="too long"),
             ("a\n", "1 fields; expected 2, text, label"),
             ("a,b,c\n", "3 fields; expected 2, text, label"),
             ("a,b,\n", "3 fields; expected 2, text, label"),
             ("\na,b\n", "0 fields; expected 2, text, label"),
             (" \na,b\n", "1 fields; expected 2, text, label"),
-            ('a,""\n', r"the label \(label\) is empty"),
+            ('a,""\n', 'label is ""; expected a label'),
         ],
     )
     @pytest.mark.parametrize("end", ["\n", "\r\n"])
@@ -234,7 +265,7 @@ class TestJson:
             ('{"text": "a", "label": -1e999}', "label is -Infinity; expected a label"),
             ('{"text": "a", "label": ["b"]}', r'label is \["b"\]; expected a label'),
             ('{"text": "a", "label": {}}', r"label is \{\}; expected a label"),
-            ('{"text": "a", "label": ""}', r"the label \(label\) is empty"),
+            ('{"text": "a", "label": ""}', 'label is ""; expected a label'),
             ('{"text": "a", "Label": "b"}', r"no column label \(data\.label=label\); there are text, Label"),
             ('{"label": "b"}', r"no column text \(data\.text=text\); there are label"),
             (r'{"text": "\ud83d", "label": "b"}', r"text is \"\\ud83d\"; expected a text"),
@@ -263,10 +294,11 @@ class TestColumns:
 
     @pytest.mark.parametrize("kind", FORMATS)
     def test_that_are_missing_are_named_with_those_that_exist(self, tmp_path: Path, kind: str) -> None:
-        content, line = table(kind, [("a", "b")]), 1 if kind == "jsonl" else 2
-        message = rf"/x\.{kind}, line {line}: no column sentence \(data\.text=sentence\); there are text, label"
-        with pytest.raises(ValueError, match=message):
-            read(tmp_path, f"x.{kind}", content, text="sentence")
+        """And the one that may have been meant."""
+        content, line = table(kind, [("a", "b")]), "" if kind == "parquet" else ", line 1"
+        said = rf"/x\.{kind}{line}: no column txet \(data\.text=txet\); there are text, label; did you mean text\?"
+        with pytest.raises(ValueError, match=said):
+            read(tmp_path, f"x.{kind}", content, text="txet")
 
     @pytest.mark.parametrize(("kind", "separator"), [("tsv", "\t"), ("csv", ",")])
     def test_are_all_needed_in_each_row(self, tmp_path: Path, kind: str, separator: str) -> None:
@@ -275,10 +307,11 @@ class TestColumns:
             (["text", "label"], rf"line 2: {int(kind == 'tsv')} fields; expected 2, text, label \(data\.columns\)"),
             (["text", "label", "more"], r"line 1: 2 fields; expected 3, text, label, more \(data\.columns\)"),
             (["text"], r"line 1: 2 fields; expected 1, text \(data\.columns\)"),
-            (None, r"line 2: \d fields; expected 2, a, b \(line 1\)"),
         ]:
             with pytest.raises(ValueError, match=rf"/x\.{kind}, {message}$"):
                 read(tmp_path, f"x.{kind}", content, columns=columns)
+        with pytest.raises(ValueError, match=rf"/x\.{kind}, line 2: \d fields; expected 2, a, b \(line 1\)$"):
+            read(tmp_path, f"x.{kind}", content, text="a", label="b")
 
     @pytest.mark.parametrize(("kind", "separator"), [("tsv", "\t"), ("csv", ",")])
     def test_with_the_same_name_are_refused(self, tmp_path: Path, kind: str, separator: str) -> None:
@@ -286,16 +319,19 @@ class TestColumns:
         row = separator.join(["a", "b", "c"]) + "\n"
         with pytest.raises(ValueError, match=rf"/x\.{kind}, line 1: the columns text, label, text; expected different"):
             read(tmp_path, f"x.{kind}", separator.join(names) + "\n" + row)
-        with pytest.raises(ValueError, match=r"^data\.columns=\['text', 'label', 'text'\]: expected different names"):
+        with pytest.raises(
+            ValueError, match=r"^data\.columns: the columns text, label, text; expected different names"
+        ):
             read(tmp_path, f"x.{kind}", row, columns=names)
 
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [(f"x.{kind}", content) for kind in FORMATS for content in ("", "\ufeff")]
-    + [("x.tsv", "text\tlabel\n"), ("x.csv", "text,label"), ("x.csv", "\ufeffother,names\r\n")],
+    [(f"x.{kind}", content) for kind in LINES for content in ("", "\ufeff")]
+    + [("x.tsv", "text\tlabel\n"), ("x.csv", "\ufefftext,label"), ("x.parquet", parquet({"text": [], "label": []}))],
+    ids=str,
 )
-def test_a_table_without_rows_is_refused(tmp_path: Path, name: str, content: str) -> None:
+def test_a_table_without_rows_is_refused(tmp_path: Path, name: str, content: str | bytes) -> None:
     with pytest.raises(ValueError, match=rf"/{re.escape(name)}: no rows"):
         read(tmp_path, name, content)
 
@@ -303,26 +339,101 @@ def test_a_table_without_rows_is_refused(tmp_path: Path, name: str, content: str
 @pytest.mark.parametrize(
     ("row", "message"),
     [("", "1 fields; expected 2, text, label"), ("a", "1 fields; expected 2"), ("a\tb\tc", "3 fields; expected 2"),
-     ("a\tb\t", "3 fields"), ("a\t", r"the label \(label\) is empty")],
+     ("a\tb\t", "3 fields"), ("a\t", 'label is ""; expected a label')],
 )  # fmt: skip
 def test_a_bad_row_of_tabs_is_named_by_its_line(tmp_path: Path, row: str, message: str) -> None:
     with pytest.raises(ValueError, match=rf"/x\.tsv, line 3: {message}"):
         read(tmp_path, "x.tsv", f"text\tlabel\r\n\u2028\x85\r\x0b\ta\r\n{row}\r\n")
 
 
-@pytest.mark.parametrize("kind", FORMATS)
-@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("kind", LINES)
+@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
 def test_what_is_not_utf8_is_named_by_file_and_line(tmp_path: Path, kind: str, suffix: str) -> None:
-    content = table(kind, [("a", "b")]).encode() + b'{"text": "\xe4"}\n'
+    rows = table(kind, [("a", "b")])
+    assert isinstance(rows, str)
+    content = rows.encode() + b'{"text": "\xe4"}\n'
     name, line = f"x.{kind}{suffix}", 2 if kind == "jsonl" else 3
     with pytest.raises(ValueError, match=rf"/{re.escape(name)}, line {line}: not UTF-8"):
         read(tmp_path, name, content)
 
 
-def test_a_damaged_gz_is_named(tmp_path: Path) -> None:
-    (tmp_path / "x.csv.gz").write_bytes(gzip.compress(b"text,label\na,b\n")[:-1])
-    with pytest.raises(ValueError, match=r"/x\.csv\.gz: not a whole gzip file"):
-        corpus(tmp_path, "x.csv.gz").splits()
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize(("suffix", "said"), [(".gz", "gzip"), (".zst", "zstd")])
+def test_a_damaged_packed_file_is_named(tmp_path: Path, kind: str, suffix: str, said: str) -> None:
+    path = tmp_path / f"x.{kind}{suffix}"
+    write(path, table(kind, [("a", "b")]))
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ValueError, match=rf"/x\.{kind}{suffix}: not a whole {said} file"):
+        corpus(tmp_path, path.name).splits()
+
+
+class TestParquet:
+    def test_nulls_and_other_types_are_named_by_their_row(self, tmp_path: Path) -> None:
+        for columns, message in [
+            ({"text": ["a", "b", None], "label": [1, 2, 3]}, "row 3: text is null; expected a text"),
+            ({"text": ["a", "b", "c"], "label": [1.0, 2.0, NAN]}, "row 3: label is NaN; expected a label"),
+            ({"text": [b"a"], "label": ["b"]}, "row 1: text is \"b'a'\"; expected a text"),
+            ({"text": ["a"], "label": [datetime.date(2020, 1, 2)]}, 'row 1: label is "2020-01-02"; expected a label'),
+            ({"text": [[["a"] * 99]], "label": ["b"]}, r"row 1: text is \[\[(\"a\", ){11}\"a\"\.\.\.; expected a text"),
+        ]:
+            with pytest.raises(ValueError, match=rf"/x\.parquet, {message}$"):
+                read(tmp_path, "x.parquet", parquet(columns))
+
+    def test_text_that_is_not_utf8_is_named_by_its_row(self, tmp_path: Path) -> None:
+        text = pa.array([b"a", b"b", b"Gr\xfc\xdfe"]).cast(pa.binary()).view(pa.string())
+        with pytest.raises(ValueError, match=r"/x\.parquet, row 3: not UTF-8 \(byte 2: invalid"):
+            read(tmp_path, "x.parquet", parquet({"text": text, "label": ["a", "b", "c"]}))
+
+    def test_a_damaged_file_is_refused_or_read_right(self, tmp_path: Path) -> None:
+        """Cut anywhere, and with any wrong byte."""
+        content = table("parquet", [("one", "a"), ("two", "b")])
+        assert isinstance(content, bytes)
+        damaged = [content[:size] for size in range(0, len(content), 7)]
+        damaged += [content[:i] + bytes([content[i] ^ 64]) + content[i + 1 :] for i in range(0, len(content), 7)]
+        refused = 0
+        for packed in damaged:
+            try:
+                rows, said = read(tmp_path, "x.parquet", packed), ""
+            except ValueError as error:
+                rows, said = [], str(error)
+            assert rows == [("one", "a"), ("two", "b")] or re.match(rf"{tmp_path}/x\.parquet(: |, row )", said), said
+            refused += not rows
+        assert refused > len(damaged) // 2
+
+    def test_two_columns_of_the_same_name_are_refused(self, tmp_path: Path) -> None:
+        buffer = io.BytesIO()
+        pq.write_table(pa.Table.from_arrays([pa.array(["a"])] * 2, names=["text", "text"]), buffer)
+        with pytest.raises(ValueError, match=r"/x\.parquet: the columns text, text; expected different names"):
+            read(tmp_path, "x.parquet", buffer.getvalue())
+
+
+class TestPairsAndScores:
+    @pytest.mark.parametrize("kind", FORMATS)
+    def test_are_read(self, tmp_path: Path, kind: str) -> None:
+        write(tmp_path / f"x.{kind}", table(kind, [("a b", "3.8"), ("c", "-1e-1")]))
+        data = corpus(tmp_path, f"x.{kind}", pair="label", label=None, score="label")
+        examples = data.splits().train
+        assert [(e.text, e.pair, e.score, e.label) for e in examples] == [
+            ("a b", "3.8", 3.8, None),
+            ("c", "-1e-1", -0.1, None),
+        ]
+        assert data.facts.labels == ()
+
+    @pytest.mark.parametrize("score", ["", "x", "nan", "inf", "1,5"])
+    def test_what_is_no_number_is_refused(self, tmp_path: Path, score: str) -> None:
+        said = rf'/x\.tsv, line 3: label is "{score}"; expected a finite number'
+        write(tmp_path / "x.tsv", table("tsv", [("a", "1"), ("b", score)]))
+        with pytest.raises(ValueError, match=said):
+            corpus(tmp_path, "x.tsv", label=None, score="label").splits()
+        for value in (True, None, [1], 10**400):
+            write(tmp_path / "x.jsonl", json.dumps({"text": "a", "label": value}))
+            with pytest.raises(ValueError, match=r"/x\.jsonl, line 1: label is .*; expected a finite number"):
+                corpus(tmp_path, "x.jsonl", label=None, score="label").splits()
+
+    def test_labels_beside_scores_are_refused(self, tmp_path: Path) -> None:
+        write(tmp_path / "x.tsv", table("tsv", [("a", "1")]))
+        with pytest.raises(ValueError, match=r"data\.score=s stands in place of data\.label=label: give data\.label=n"):
+            corpus(tmp_path, "x.tsv", score="s")
 
 
 @pytest.mark.parametrize(
@@ -346,11 +457,11 @@ def test_the_classes_are_those_of_training(tmp_path: Path) -> None:
     """It is the task that refuses others: it knows the classes of a trained model."""
     write(tmp_path / "x.tsv", table("tsv", [("a", "2"), ("b", "1")]))
     write(tmp_path / "y.csv", table("csv", [("c", "3")]))
-    write(tmp_path / "z.jsonl.gz", table("jsonl", [("d", "0")]))
-    data = corpus(tmp_path, "x.tsv", validation="y.csv", test="z.jsonl.gz")
+    write(tmp_path / "z.jsonl.zst", table("jsonl", [("d", "0")]))
+    data = corpus(tmp_path, "x.tsv", validation="y.csv", test="z.jsonl.zst")
     assert data.facts.labels == ("1", "2")
     assert [(e.text, e.label) for e in (*data.splits().validation, *data.splits().test)] == [("c", "3"), ("d", "0")]
-    assert data.splits().test[0].where == f"{tmp_path / 'z.jsonl.gz'}, line 1"
+    assert data.splits().test[0].where == f"{tmp_path / 'z.jsonl.zst'}, line 1"
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -384,9 +495,9 @@ def test_refuses_shares_that_leave_nothing(tmp_path: Path) -> None:
         corpus(tmp_path, "x.tsv", validation=0.5, test=0.5)
 
 
-def test_serves_classification_and_language_models(tmp_path: Path) -> None:
+def test_serves_all_tasks_of_texts(tmp_path: Path) -> None:
     write(tmp_path / "x.tsv", table("tsv", [("a", "b")]))
     data = corpus(tmp_path, "x.tsv")
-    assert data.tasks == ("classification", "language_modeling", "denoising")
+    assert data.tasks == ("classification", "similarity", "language_modeling", "denoising")
     assert not data.facts.is_stream
     assert data.optimum("classification", "full", []) == {}

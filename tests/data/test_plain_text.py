@@ -20,7 +20,7 @@ def write(folder: Path, content: bytes) -> dict[str, Any]:
 
 def parts(**options: Any) -> list[str]:
     splits = PlainText(**options).splits()
-    return [example.text for split in (splits.train, splits.validation, splits.test) for example in split]
+    return ["".join(e.text for e in split) for split in (splits.train, splits.validation, splits.test)]
 
 
 @given(

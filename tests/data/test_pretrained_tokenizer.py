@@ -33,7 +33,18 @@ from transformers import (
     T5TokenizerFast,
 )
 
-from triptych.data import BytePairs, Bytes, Characters, Pretrained, SpecialTokens, Tokenizer
+from triptych.data import (
+    BytePairs,
+    Bytes,
+    Characters,
+    Pretrained,
+    SpecialTokens,
+    Tokenizer,
+    TrainableTokenizer,
+    Unigram,
+    WordPiece,
+    Words,
+)
 from triptych.data.pretrained_tokenizer import read_tokenizer, write_tokenizer
 
 TEXTS = [
@@ -183,13 +194,15 @@ FOLDERS: dict[str, Callable[[Path], None]] = {
 }
 EXPECTED = {  # the ids of the specials in the vocabularies above
     "bert": SpecialTokens(bos=2, eos=3, sep=3, start=2, pad=0, unk=1, mask=4, begin=(2,), end=(3,)),
-    "roberta": SpecialTokens(bos=0, eos=2, sep=2, start=0, pad=1, unk=3, mask=4, begin=(0,), end=(2,)),
-    "bart": SpecialTokens(bos=0, eos=2, sep=2, start=2, pad=1, unk=3, mask=4, begin=(0,), end=(2,), target_begin=(0,)),
+    "roberta": SpecialTokens(bos=0, eos=2, sep=2, start=0, pad=1, unk=3, mask=4, begin=(0,), end=(2,), between=(2, 2)),
+    "bart": SpecialTokens(
+        bos=0, eos=2, sep=2, start=2, pad=1, unk=3, mask=4, begin=(0,), end=(2,), between=(2, 2), target_begin=(0,)
+    ),
     "gpt2": SpecialTokens(bos=5, eos=5, sep=5, start=5, pad=5, unk=None, mask=None, begin=(), end=()),
     "t5": SpecialTokens(
         bos=1, eos=1, sep=1, start=0, pad=0, unk=2, mask=None, begin=(), end=(1,), sentinels=tuple(hidden())
     ),
-    "llama": SpecialTokens(bos=1, eos=2, sep=2, start=1, pad=2, unk=0, mask=None, begin=(1,), end=()),
+    "llama": SpecialTokens(bos=1, eos=2, sep=2, start=1, pad=2, unk=0, mask=None, begin=(1,), end=(), between=(1,)),
     "general": SpecialTokens(bos=2, eos=3, sep=4, start=2, pad=0, unk=1, mask=None, begin=(3, 2), end=(3,)),
 }
 LOOK_ALIKES = [*ANGLE, *BERT, "<extra_id_0>", "<0x0A>"]
@@ -238,6 +251,15 @@ class TestRead:
     def test_ids_and_texts_are_those_of_transformers(self, folder: Folder, text: str) -> None:
         folder.check(text)
 
+    def test_pairs_are_laid_out_as_in_transformers(self, folder: Folder) -> None:
+        texts, family = ("the cat", "on the mat"), folder.name.partition(" ")[0]
+        pair, start = folder.tokenizer.special.pair(*folder.tokenizer.encode(texts))
+        expected = folder.reference(*texts, return_token_type_ids=True)
+        # where they put nothing between two texts, we put a separator
+        assert (pair == expected.input_ids) == (family not in ("gpt2", "general"))
+        if family == "bert":
+            assert [int(i >= start) for i in range(len(pair))] == expected.token_type_ids
+
     def test_special_tokens(self, folder: Folder) -> None:
         assert folder.tokenizer.special == EXPECTED[folder.name.partition(" ")[0]]
         assert folder.tokenizer.vocab_size == len(folder.reference)
@@ -262,9 +284,18 @@ class TestRead:
         assert again.encode(TEXTS + LOOK_ALIKES) == folder.tokenizer.encode(TEXTS + LOOK_ALIKES)
 
 
+OWN: dict[str, TrainableTokenizer] = {
+    "bytes": Bytes(),
+    "characters": Characters(),
+    "words": Words(lowercase=True),
+    "bpe": BytePairs(vocab_size=300, lowercase=True),
+    "wordpiece": WordPiece(vocab_size=200),
+    "unigram": Unigram(vocab_size=400, lowercase=True),
+}
+
+
 def own(name: str) -> Tokenizer:
-    kinds = {"bytes": Bytes(), "characters": Characters(), "bpe": BytePairs(vocab_size=300, lowercase=True)}
-    return kinds[name].train(TEXTS)
+    return OWN[name].train(TEXTS)
 
 
 class Written:
@@ -276,7 +307,7 @@ class Written:
         self.reference = AutoTokenizer.from_pretrained(path)
 
 
-@pytest.fixture(scope="module", params=["bytes", "characters", "bpe", *(n for n in FOLDERS if " " not in n)])
+@pytest.fixture(scope="module", params=[*OWN, *(n for n in FOLDERS if " " not in n)])
 def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Written:
     path = tmp_path_factory.mktemp("written")
     if request.param not in FOLDERS:
@@ -296,6 +327,13 @@ class TestWrite:
         whole = [*special.begin, *ids, *special.end]
         assert written.reference(text).input_ids == whole
         assert written.reference.decode(whole, skip_special_tokens=True) == written.tokenizer.decode(whole)
+
+    def test_transformers_reads_the_same_pairs(self, written: Written) -> None:
+        texts = ("the cat", "on the mat")
+        pair, start = written.tokenizer.special.pair(*written.tokenizer.encode(texts))
+        found = written.reference(*texts, return_token_type_ids=True)
+        assert found.input_ids == pair
+        assert found.token_type_ids == [int(i >= start) for i in range(len(pair))]
 
     def test_a_network_takes_what_transformers_reads(self, written: Written) -> None:
         assert set(written.reference("the cat")) == {"input_ids", "attention_mask"}  # token types: only BERT's has them

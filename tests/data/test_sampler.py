@@ -9,19 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triptych.data.sampler import MicroBatch, TrainingSampler, evaluation_batches
+from triptych.data.sampler import MicroBatch, TrainingSampler, cuts_of, evaluation_batches
 
 
 @st.composite
 def settings(draw: Any) -> dict[str, Any]:
-    """Any sampler: the split may be smaller than an update, and epochs end in the middle of updates."""
+    """Any sampler: the split may be smaller than an update, and epochs end in the middle of updates of so many
+    examples; those of so many tokens may have fewer examples than parts."""
     num_examples = draw(st.integers(1, 60))
     accumulate, world_size = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     generator = np.random.default_rng(draw(st.integers(0, 100)))
+    counts_tokens = draw(st.booleans())
     return {
         "sizes": generator.integers(1, 30, num_examples),
         "num_scored": generator.integers(0, 9, num_examples),
-        "batch_size": accumulate * world_size * draw(st.integers(1, 4)),
+        "batch_size": None if counts_tokens else accumulate * world_size * draw(st.integers(1, 4)),
+        "batch_tokens": draw(st.integers(29, 90)) if counts_tokens else None,
         "accumulate": accumulate,
         "world_size": world_size,
         "seed": draw(st.integers(0, 5)),
@@ -55,14 +58,38 @@ def test_another_seed_gives_another_order() -> None:
 
 @given(options=settings(), num_pools=st.integers(1, 5))
 def test_each_example_comes_once_an_epoch(options: dict[str, Any], num_pools: int) -> None:
-    """After any whole number of pools, no example was seen more than once more often than another."""
+    """After any whole number of pools, no example was seen more than once more often than another; a pool of updates
+    of so many tokens is an epoch."""
     sampler = TrainingSampler(**options)
     num_updates = num_pools * sampler.pool_size
     seen = Counter(i for update in updates_of(sampler, range(num_updates)) for i in update)
-    whole, rest = divmod(num_updates * options["batch_size"], len(options["sizes"]))
+    whole, rest = divmod(sum(seen.values()), len(options["sizes"]))
     assert Counter(seen[i] - whole for i in range(len(options["sizes"]))) == Counter(
         {0: len(options["sizes"]) - rest, 1: rest}
     )
+    assert (num_pools, 0) == (whole, rest) or options["batch_size"]
+
+
+@given(options=settings())
+def test_an_update_has_as_many_examples_as_it_may(options: dict[str, Any]) -> None:
+    """In a sorted pool: at most so many tokens, and one example more would be too many."""
+    sampler = TrainingSampler(**options)
+    updates = [sampler.update(k) for k in range(sampler.pool_size)]
+    assert min(len(update) for update in updates) > 0
+    if options["batch_tokens"] is None:
+        assert {len(update) for update in updates} == {options["batch_size"]}
+        return
+    assert max(options["sizes"][update].sum() for update in updates) <= options["batch_tokens"]
+    queue: list[list[int]] = [[]]  # written out
+    for size in np.sort(options["sizes"]).tolist():
+        if sum(queue[-1]) + size > options["batch_tokens"]:
+            queue.append([])
+        queue[-1].append(size)
+    assert sorted(options["sizes"][update].tolist() for update in updates) == sorted(queue)
+
+
+def test_an_update_may_be_full_to_the_last_token() -> None:
+    assert cuts_of(np.array([2, 3, 5, 5]), 5).tolist() == [0, 2, 3, 4]
 
 
 def test_epochs_differ() -> None:
@@ -88,7 +115,8 @@ def test_ranks_and_accumulated_parts_partition_the_update(options: dict[str, Any
     for k in range(4):
         update = TrainingSampler(**options).update(k)
         parts = [part for rank in ranks for part in rank[k * accumulate : (k + 1) * accumulate]]
-        assert {len(part.indices) for part in parts} == {options["batch_size"] // (accumulate * world_size)}
+        lengths = [len(part.indices) for part in parts]
+        assert max(lengths) - min(lengths) <= (options["batch_size"] is None)
         assert sorted(i for part in parts for i in part.indices) == sorted(update)
         assert {part.normalizer for part in parts} == {sum(options["num_scored"][i] for i in update)}
 
@@ -114,6 +142,20 @@ def test_refuses_an_update_that_cannot_be_split(accumulate: int, world_size: int
         TrainingSampler(
             sizes=ones, num_scored=ones, batch_size=10, accumulate=accumulate, world_size=world_size, seed=0
         )
+
+
+def test_refuses_an_example_that_is_larger_than_an_update() -> None:
+    sizes = np.array([3, 9, 4])
+    with pytest.raises(ValueError, match=r"batch\.tokens=8: an example has 9 tokens"):
+        TrainingSampler(sizes=sizes, num_scored=sizes, batch_size=None, batch_tokens=8, accumulate=1, seed=0)
+
+
+def test_a_late_update_is_found_at_once() -> None:
+    """A billion updates on: only two epochs are drawn, whatever lies before."""
+    sizes = np.random.default_rng(0).integers(1, 30, 50)
+    sampler = TrainingSampler(sizes=sizes, num_scored=sizes, batch_size=None, batch_tokens=60, accumulate=1, seed=0)
+    epoch = 10**9 * sampler.pool_size
+    assert sorted(i for k in range(sampler.pool_size) for i in sampler.update(epoch + k)) == list(range(50))
 
 
 def test_refuses_an_empty_split() -> None:

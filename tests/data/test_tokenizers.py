@@ -1,16 +1,33 @@
 """Text to ids and back."""
 
 import json
+import re
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
 import pytest
+import sentencepiece
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Backend
 
-from triptych.data import BytePairs, Bytes, Characters, SpecialTokens, Tokenizer
+from triptych.data import (
+    BytePairs,
+    Bytes,
+    Characters,
+    Learned,
+    SpecialTokens,
+    Tokenizer,
+    TrainableTokenizer,
+    Unigram,
+    WordPiece,
+    Words,
+)
+from triptych.data.sentencepiece import SentencePieceModel
 from triptych.data.tokenizers import BOS, EOS, MASK, PAD, SEP, SPECIAL_TOKENS, UNK
 
 CORPUS = [
@@ -23,8 +40,17 @@ KINDS: dict[str, Callable[[], Tokenizer]] = {
     "bytes": lambda: Bytes().train(CORPUS),
     "characters": lambda: Characters().train(CORPUS),
     "bpe": lambda: BytePairs(vocab_size=300).train(CORPUS),
+    "unigram": lambda: Unigram(vocab_size=320).train(CORPUS),
 }
 TOKENIZERS = {name: make() for name, make in KINDS.items()}
+
+
+def count(tokenizer: Tokenizer, table: np.ndarray, ids: list[int]) -> int:
+    """What the tokens of a text stand for, one by one from the table."""
+    ends_in_space = tokenizer.ends_in_space()
+    before = [tokenizer.special.bos, *ids]
+    return sum(int(table[int(ends_in_space[last]), i]) for last, i in pairwise(before))
+
 
 any_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 seen_text = st.text(sorted(set("".join(CORPUS))), max_size=30)
@@ -38,6 +64,14 @@ class TestRoundTrip:
     @example(texts=["\r\n \x85\u2028\ufeff\x00", "", "  two  spaces ", "e\u0301 é"])
     def test_of_any_text(self, tokenizer: Tokenizer, texts: list[str]) -> None:
         assert [tokenizer.decode(ids) for ids in tokenizer.encode(texts)] == texts
+
+    @given(text=any_text)
+    @example(text=" \r\n\n \x00<0x41>  ##a <eos><unk>e\u0301")
+    def test_of_unigrams(self, text: str) -> None:
+        """All but U+2581, which stands for a blank."""
+        (ids,) = TOKENIZERS["unigram"].encode([text])
+        assert TOKENIZERS["unigram"].decode(ids) == text.replace("\u2581", " ")
+        assert UNK not in ids
 
     @given(text=seen_text)
     @example(text="\n\n\r\n\x85\x85")
@@ -102,9 +136,9 @@ class TestAnyKind:
     def test_num_bytes_sums_to_the_length_in_utf8(self, tokenizer: Tokenizer, text: str) -> None:
         (ids,) = tokenizer.encode([text])
         sizes = tokenizer.num_bytes()
-        assert sizes[ids].sum() == len(text.encode())
-        assert (sizes[: len(SPECIAL_TOKENS)] == 0).all()
-        assert (sizes[len(SPECIAL_TOKENS) :] > 0).all()
+        assert count(tokenizer, sizes, ids) == len(text.encode())
+        assert (sizes[:, : len(SPECIAL_TOKENS)] == 0).all()
+        assert (sizes[:, len(SPECIAL_TOKENS) :] > 0).all()
 
     def test_json_round_trip(self, tokenizer: Tokenizer) -> None:
         again = Tokenizer.from_json(tokenizer.to_json())
@@ -119,7 +153,7 @@ class TestAnyKind:
 
 def test_the_hash_tells_tokenizers_apart() -> None:
     hashes = {tokenizer.sha256 for tokenizer in TOKENIZERS.values()} | {Characters().train(["abc"]).sha256}
-    assert len(hashes) == 4
+    assert len(hashes) == 5
 
 
 LINES = ["a bé\n\n  a\r\n日本 é\t\n \n ab  b\x0b\x1cΩ", "of the \n of the \n", "\u3000\u3000日\x85\xa0"] * 5
@@ -144,6 +178,7 @@ COUNTED = {
     "bytes": Bytes().train(LINES),
     "characters": Characters().train(LINES),
     "bpe": BytePairs(vocab_size=300).train(LINES),
+    "unigram": Unigram(vocab_size=320).train(LINES),
     "bpe across words": across_words(),
 }
 BLANKS = [character for character in map(chr, range(0x110000)) if character.isspace()]
@@ -159,15 +194,9 @@ lines = st.lists(
 ).map("".join)
 
 
-def count_words(tokenizer: Tokenizer, ids: list[int]) -> int:
-    """Of ids that begin a text, token by token from the tables."""
-    words, ends_in_space = tokenizer.num_words(), tokenizer.ends_in_space()
-    return sum(int(words[int(ends_in_space[last]), i]) for last, i in pairwise([BOS, *ids]))
-
-
 @pytest.mark.parametrize("kind", COUNTED)
 class TestCounts:
-    @settings(max_examples=200)
+    @settings(max_examples=100)
     @given(text=lines)
     @example(text="a b\n")
     def test_sum_to_those_of_the_text(self, kind: str, text: str) -> None:
@@ -175,23 +204,23 @@ class TestCounts:
         (ids,) = tokenizer.encode([text])
         if kind == "characters":  # one that was never seen is no blank
             text = "".join(character if character in "".join(LINES) else "?" for character in text)
-        assert tokenizer.num_characters()[ids].sum() == len(text)
-        assert count_words(tokenizer, ids) == len(text.split()) + text.count("\n")
-        assert count_words(tokenizer, [*ids, EOS]) == len(text.split()) + text.count("\n") + 1
+        assert count(tokenizer, tokenizer.num_characters(), ids) == len(text)
+        assert count(tokenizer, tokenizer.num_words(), ids) == len(text.split()) + text.count("\n")
+        assert count(tokenizer, tokenizer.num_words(), [*ids, EOS]) == len(text.split()) + text.count("\n") + 1
 
     @settings(max_examples=50)
     @given(first=lines, second=lines)
     def test_a_line_after_the_end_of_another(self, kind: str, first: str, second: str) -> None:
         tokenizer = COUNTED[kind]
         one, other = tokenizer.encode([first, second])
-        both = count_words(tokenizer, [*one, EOS, *other])
-        assert both == count_words(tokenizer, one) + 1 + count_words(tokenizer, other)
+        both = count(tokenizer, tokenizer.num_words(), [*one, EOS, *other])
+        assert both == count(tokenizer, tokenizer.num_words(), one) + 1 + count(tokenizer, tokenizer.num_words(), other)
 
     def test_special_tokens_are_no_text(self, kind: str) -> None:
         tokenizer = COUNTED[kind]
         silent = [PAD, BOS, SEP, MASK]
         assert not tokenizer.num_words()[:, silent].any()
-        assert tokenizer.num_characters()[: len(SPECIAL_TOKENS)].tolist() == [0, 0, 0, 0, 1, 0]  # unk is a character
+        assert tokenizer.num_characters()[1, : len(SPECIAL_TOKENS)].tolist() == [0, 0, 0, 0, 1, 0]  # unk is one
         assert tokenizer.num_words()[:, [EOS, UNK]].tolist() == [[1, 0], [1, 1]]
 
 
@@ -204,12 +233,12 @@ class TestBlanksBeyondASCII:
         for tokenizer in (Characters().train([text]), BytePairs(vocab_size=266).train([blank] * 9)):
             (ids,) = tokenizer.encode([text])
             assert len(ids) == 3
-            assert count_words(tokenizer, ids) == 2
+            assert count(tokenizer, tokenizer.num_words(), ids) == 2
 
     @pytest.mark.parametrize("blank", CUT_BLANKS)
     def test_are_part_of_a_word_where_they_are_cut(self, blank: str) -> None:
         (ids,) = COUNTED["bytes"].encode([f"a{blank}b"])
-        assert count_words(COUNTED["bytes"], ids) == 1
+        assert count(COUNTED["bytes"], COUNTED["bytes"].num_words(), ids) == 1
 
 
 class TestBytePairs:
@@ -297,19 +326,19 @@ class TestFamilies:
         (ids,) = tokenizer.encode([text])
         assert tokenizer.decode(ids) == text
         read = text if family == "gpt2" or not ids else f" {text}"
-        assert tokenizer.num_bytes()[ids].sum() == len(read.encode())
-        assert tokenizer.num_characters()[ids].sum() == len(read)
-        words, ends_in_space = tokenizer.num_words(), tokenizer.ends_in_space()
-        before = [tokenizer.special.bos, *ids]
-        counted = sum(int(words[int(ends_in_space[last]), i]) for last, i in pairwise([*before, tokenizer.special.eos]))
-        assert counted == len(text.split()) + 1
+        assert count(tokenizer, tokenizer.num_bytes(), ids) == len(read.encode())
+        assert count(tokenizer, tokenizer.num_characters(), ids) == len(read)
+        assert count(tokenizer, tokenizer.num_words(), [*ids, tokenizer.special.eos]) == len(text.split()) + 1
 
     @given(text=phrases)
-    def test_pieces_of_words_have_no_blanks(self, text: str) -> None:
-        """WordPiece: what stands between the words is not in the tokens."""
+    def test_counts_of_word_pieces(self, text: str) -> None:
+        """What stands between the words is not in the tokens, and is counted all the same."""
         tokenizer = FAMILIES["bert"]
         (ids,) = tokenizer.encode([text])
-        assert tokenizer.num_bytes()[ids].sum() == len(text.replace(" ", "").encode())
+        assert tokenizer.decode(ids) == text
+        assert count(tokenizer, tokenizer.num_bytes(), ids) == len(text.encode())
+        assert count(tokenizer, tokenizer.num_characters(), ids) == len(text)
+        assert count(tokenizer, tokenizer.num_words(), ids) == len(text.split())
 
     @every_family
     def test_special_tokens_are_no_text(self, family: str) -> None:
@@ -317,9 +346,9 @@ class TestFamilies:
         special = tokenizer.special
         assert set(tokenizer.text_ids) == set(range(tokenizer.vocab_size)) - tokenizer.special_ids
         assert special.ids <= tokenizer.special_ids
-        assert not tokenizer.num_bytes()[list(tokenizer.special_ids)].any()
-        assert (tokenizer.num_bytes()[tokenizer.text_ids] > 0).all()
-        characters = {i: int(tokenizer.num_characters()[i]) for i in tokenizer.special_ids}
+        assert not tokenizer.num_bytes()[:, list(tokenizer.special_ids)].any()
+        assert (tokenizer.num_bytes()[:, tokenizer.text_ids] > 0).all()
+        characters = {i: int(tokenizer.num_characters()[1, i]) for i in tokenizer.special_ids}
         assert characters == {i: int(i == special.unk) for i in tokenizer.special_ids}
         assert tokenizer.num_words()[0, special.eos] == 1
 
@@ -350,7 +379,7 @@ class TestFamilies:
         backend = Backend.from_str(FAMILIES["gpt2"].to_json())
         backend.add_tokens(["▁ é"])
         tokenizer = Tokenizer(backend, FAMILIES["gpt2"].special)
-        assert tokenizer.num_bytes()[-1] == len("▁ é".encode())
+        assert tokenizer.num_bytes()[0, -1] == len("▁ é".encode())
 
     def test_one_beyond_the_vocabulary_is_refused(self) -> None:
         size = FAMILIES["bert"].vocab_size
@@ -358,17 +387,265 @@ class TestFamilies:
             Tokenizer.from_json(FAMILIES["bert"].to_json(), SpecialTokens(end=(3, size)))
 
 
+WORDS = ["the", "cat", "<unk>", "<eos>", "日本", "na\u00efve,", "##s"]
+BLANK = st.sampled_from([*BLANKS, " ", " \n ", "\r\n"])
+running_text = st.lists(st.one_of(st.sampled_from([*WORDS, "dog"]), BLANK), max_size=40).map("".join)
+
+
+def as_written(text: str) -> str:
+    """The words of each line with a blank between them."""
+    return "\n".join(" ".join(line.split()) for line in text.split("\n"))
+
+
+class TestWords:
+    TOKENIZER = Words().train(["the cat \n the\n", " ".join(WORDS) * 2, "of\n"])
+
+    @settings(max_examples=50)
+    @given(text=running_text)
+    @example(text=" the <eos> \n\x1ccat ##s\r\n日本\n")
+    def test_a_token_is_a_word_or_the_end_of_a_line(self, text: str) -> None:
+        (ids,) = self.TOKENIZER.encode([text])
+        assert len(ids) == len(text.split()) + text.count("\n")
+        (tokens,) = ([word for line in text.split("\n") for word in [*line.split(), "\n"]][:-1],)
+        vocabulary = self.TOKENIZER._backend.get_vocab()
+        assert ids == [UNK if token in SPECIAL_TOKENS else vocabulary.get(token, UNK) for token in tokens]
+        known = [token for token, i in zip(tokens, ids, strict=True) if i != UNK]
+        assert self.TOKENIZER.decode(ids) == as_written(" ".join(known))
+        assert self.TOKENIZER.begins_word(ids).all()
+
+    @settings(max_examples=50)
+    @given(text=st.lists(st.sampled_from(["the", "cat", "日本", " ", "\n"]), max_size=40).map("".join))
+    def test_counts_are_those_of_the_text_as_it_is_written(self, text: str) -> None:
+        tokenizer, written = Words().train([text]), as_written(text)
+        (ids,) = tokenizer.encode([text])
+        assert tokenizer.decode(ids) == written
+        assert count(tokenizer, tokenizer.num_bytes(), ids) == len(written.encode())
+        assert count(tokenizer, tokenizer.num_characters(), ids) == len(written)
+        assert count(tokenizer, tokenizer.num_words(), ids) == len(ids)
+        (unknown,) = self.TOKENIZER.encode([f"{text} dog\n dog dog"])
+        assert count(self.TOKENIZER, self.TOKENIZER.num_words(), [*unknown, EOS]) == len(unknown) + 1
+
+    @given(texts=st.lists(running_text, max_size=5), room=st.integers(1, 12), min_frequency=st.integers(1, 3))
+    def test_the_most_frequent_words_are_kept(self, texts: list[str], room: int, min_frequency: int) -> None:
+        tokenizer = Words(vocab_size=6 + room, min_frequency=min_frequency).train(texts)
+        words = [word for text in texts for word in re.findall(r"\n|[^\s]+", text) if word not in SPECIAL_TOKENS]
+        frequent = sorted(item for item in Counter(words).items() if item[1] >= min_frequency)
+        kept = sorted(frequent, key=lambda item: -item[1])[:room]
+        vocabulary = tokenizer._backend.get_vocab()
+        assert sorted(vocabulary, key=lambda token: vocabulary[token]) == [*SPECIAL_TOKENS, *(word for word, _ in kept)]
+
+    def test_punctuation_and_case(self) -> None:
+        tokenizer = Words(split_punctuation=True, lowercase=True).train(["Don't, he said.\n"])
+        assert tokenizer.decode(tokenizer.encode(["SAID  he\n... don"])[0]) == "said he\n. . . don"
+        assert Words().train(["He said."]).encode(["he said", "He said."]) == [[UNK, UNK], [6, 7]]
+
+    def test_settings_that_cannot_be_are_refused(self) -> None:
+        with pytest.raises(ValueError, match=r"tokenizer\.vocab_size=8: expected at least 9"):
+            Words(vocab_size=8, num_sentinels=2)
+        with pytest.raises(ValueError, match=r"tokenizer\.min_frequency=0: expected 1 or more"):
+            Words(min_frequency=0)
+
+
+class TestWordPiece:
+    TOKENIZER = WordPiece(vocab_size=200, lowercase=True).train(CORPUS)
+
+    @settings(max_examples=50)
+    @given(text=st.lists(st.sampled_from([*CORPUS[:3], "The cats.", "sat!\n", "\n", " zebra ", "Ω"])).map(" ".join))
+    def test_cuts_as_the_longest_pieces_of_words(self, text: str) -> None:
+        """By hand: Devlin et al. 2019."""
+        vocabulary, expected = self.TOKENIZER._backend.get_vocab(), []
+        for word in re.findall(r"\n|[!-/:-@\[-`{-~]|[^\s!-/:-@\[-`{-~]+", text.lower()):
+            pieces, rest = [], word
+            while rest:
+                starts = [rest[:n] if rest is word else f"##{rest[:n]}" for n in range(len(rest), 0, -1)]
+                piece = next((start for start in starts if start in vocabulary), None)
+                if piece is None:
+                    pieces, rest = ["<unk>"], ""
+                else:
+                    pieces, rest = [*pieces, piece], rest[len(piece.removeprefix("##")) :]
+            expected += pieces
+        (ids,) = self.TOKENIZER.encode([text])
+        assert [self.TOKENIZER._backend.id_to_token(i) for i in ids] == expected
+        assert [bool(b) for b in self.TOKENIZER.begins_word(ids)] == [not piece.startswith("##") for piece in expected]
+
+    @given(text=st.lists(st.sampled_from(["the", "cats", ",", "mat", "日本語", "\n"])).map(" ".join))
+    def test_round_trip_and_counts(self, text: str) -> None:
+        (ids,) = self.TOKENIZER.encode([text])
+        written = as_written(text)
+        assert self.TOKENIZER.decode(ids) == written
+        assert count(self.TOKENIZER, self.TOKENIZER.num_bytes(), ids) == len(written.encode())
+        assert count(self.TOKENIZER, self.TOKENIZER.num_words(), ids) == len(written.split()) + written.count("\n")
+
+    def test_learns_frequent_pieces_and_has_the_size_asked_for(self) -> None:
+        tokenizer = WordPiece(vocab_size=15).train(["abab abab", "ab"])
+        tokens = set(tokenizer._backend.get_vocab()) - set(SPECIAL_TOKENS)
+        assert tokens == {"a", "b", "##a", "##b", "ab", "##ab", "abab"}  # and nothing else is left to merge
+        assert WordPiece(vocab_size=12).train(["abab abab", "ab"]).vocab_size == 12
+        with pytest.raises(ValueError, match=r"tokenizer\.vocab_size=9: expected at least 10 \(characters\)"):
+            WordPiece(vocab_size=9).train(["abab abab", "ab"])
+
+
+class TestUnigram:
+    """Against SentencePiece's own reading of the model that it has trained."""
+
+    TEXTS: list[str] = [  # noqa: RUF012 - a constant of the class
+        *CORPUS,
+        "the mats of the cats",
+        "sat   on the mat",
+        "thecat",
+        "日本",
+    ]
+
+    @pytest.mark.parametrize("lowercase", [False, True])
+    def test_cuts_as_sentencepiece_does(self, lowercase: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+        models = []
+        parse = SentencePieceModel.parse
+        monkeypatch.setattr(SentencePieceModel, "parse", lambda content: (models.append(content), parse(content))[1])
+        tokenizer = Unigram(vocab_size=330, lowercase=lowercase, num_sentinels=3).train(CORPUS)
+        assert tokenizer.vocab_size <= 330
+        reference = sentencepiece.SentencePieceProcessor(model_proto=models[0])
+        for text in self.TEXTS:
+            (ids,) = tokenizer.encode([text])
+            expected = reference.encode(text.lower() if lowercase else text, out_type=str)
+            if "<" not in text:  # names of tokens and bytes are cut
+                assert [tokenizer._backend.id_to_token(i) for i in ids] == expected
+
+    def test_a_size_that_is_too_small_is_refused(self) -> None:
+        with pytest.raises(ValueError, match=r"tokenizer\.vocab_size=264: expected at least 26\d \(bytes, special"):
+            Unigram(vocab_size=264).train(["abcde"])
+        with pytest.raises(ValueError, match=r"tokenizer\.vocab_size=300"):
+            Unigram(vocab_size=300).train([])
+
+
+SIDES: dict[str, Learned] = {
+    "words": Words(joint=False),
+    "wordpiece": WordPiece(vocab_size=40, joint=False),
+    "bpe": BytePairs(vocab_size=270, joint=False),
+    "unigram": Unigram(vocab_size=300, joint=False),
+}
+
+
+@pytest.mark.parametrize("kind", SIDES)
+class TestTwoSides:
+    """Sources and targets cut by models of their own, with one table."""
+
+    SOURCES, TARGETS = ("the cat sat. the hat. the cats",) * 9, ("die Katze saß. die Hüte. die cat",) * 9
+
+    def test_each_is_cut_as_by_a_tokenizer_of_its_own(self, kind: str) -> None:
+        both = SIDES[kind].train(self.SOURCES, self.TARGETS)
+        tokens = {i: token for token, i in both._backend.get_vocab().items()}
+        assert sorted(tokens) == list(range(both.vocab_size))
+        alone = [replace(SIDES[kind], joint=True).train(side) for side in (self.SOURCES, self.TARGETS)]
+        assert set(tokens.values()) == set(alone[0]._backend.get_vocab()) | set(alone[1]._backend.get_vocab())
+        for text in (self.SOURCES[0], self.TARGETS[0], "the Katze <eos> zoo"):
+            for as_target in (False, True):
+                (ids,) = both.encode([text], as_target)
+                (expected,) = alone[as_target].encode([text])
+                assert [tokens[i] for i in ids] == [alone[as_target]._backend.id_to_token(i) for i in expected]
+                assert both.decode(ids) == alone[as_target].decode(expected)
+        assert both.encode([self.TARGETS[0]]) != both.encode([self.TARGETS[0]], as_target=True)
+
+    def test_comes_back_from_its_text(self, kind: str) -> None:
+        both = SIDES[kind].train(self.SOURCES, self.TARGETS)
+        again = Tokenizer.from_json(both.to_json(), both.special)
+        assert again.sha256 == both.sha256
+        for as_target in (False, True):
+            assert again.encode(self.TARGETS, as_target) == both.encode(self.TARGETS, as_target)
+
+    def test_no_text_becomes_a_sentinel(self, kind: str) -> None:
+        both = replace(SIDES[kind], num_sentinels=1).train([*self.SOURCES, "<extra_id_0>"], self.TARGETS)
+        assert both.special.sentinels == (both.vocab_size - 1,)
+        for as_target in (False, True):
+            assert not set(both.encode(["a <extra_id_0>"], as_target)[0]) & (both.special_ids - {UNK})
+
+    def test_without_targets_is_refused(self, kind: str) -> None:
+        with pytest.raises(ValueError, match=r"tokenizer\.joint=False: there are no targets"):
+            SIDES[kind].train(self.SOURCES)
+
+
+@pytest.mark.parametrize("kind", [BytePairs(vocab_size=300), *(replace(kind, joint=True) for kind in SIDES.values())])
+def test_learning_is_deterministic(kind: TrainableTokenizer) -> None:
+    """Many words and pieces are equally frequent here; the trainers of the library take them in a random order."""
+    words = [f"{a}{b}{c} {c}{a}\n" for a in "abcdefg" for b in "aeiou" for c in ("ba", "né", "日")]
+    assert len({kind.train(words).sha256 for _ in range(3)}) == 1
+
+
+def places_by_bytes(tokenizer: Tokenizer, text: str, ids: list[int], before: int = 0) -> list[tuple[int, int]]:
+    """Where each token of a text lies, by the bytes that it stands for and nothing else.
+
+    Args:
+        tokenizer: whose tokens hold all that there is.
+        text: that was encoded.
+        ids: its tokens.
+        before: bytes that the tokenizer puts before a text.
+    """
+    character_of = [i for i, character in enumerate(text) for _ in character.encode()]
+    ends = np.cumsum(tokenizer.num_bytes()[1, ids]).tolist()
+    spans = [(max(start - before, 0), max(end - before, 1)) for start, end in pairwise([0, *ends])]
+    return [(character_of[start], character_of[end - 1] + 1) for start, end in spans]
+
+
+class TestPlaces:
+    """Where in a text its tokens lie."""
+
+    OTHERS: dict[str, Tokenizer] = {  # noqa: RUF012 - a constant of the class
+        "words": TestWords.TOKENIZER,
+        "wordpiece": WordPiece(vocab_size=150).train(CORPUS),
+        "lower case": BytePairs(vocab_size=300, lowercase=True).train(CORPUS),
+        "two sides": Unigram(vocab_size=320, joint=False).train(CORPUS, ["le chat"]),
+    }
+
+    @byte_level
+    @given(text=any_text)
+    @example(text="\r\n \x85\u2028\ufeff\x00👩‍👩‍👧 日本 e\u0301")
+    def test_of_bytes(self, tokenizer: Tokenizer, text: str) -> None:
+        ((ids, places),) = tokenizer.encode_with_places([text])
+        assert places == places_by_bytes(tokenizer, text, ids)
+
+    @pytest.mark.parametrize("family", ["gpt2", "llama", "t5"])
+    @given(text=phrases)
+    def test_of_families(self, family: str, text: str) -> None:
+        tokenizer = FAMILIES[family]
+        ((ids, places),) = tokenizer.encode_with_places([text])
+        assert places == places_by_bytes(tokenizer, text, ids, before=int(family != "gpt2"))
+
+    @given(text=running_text)
+    def test_of_words(self, text: str) -> None:
+        words = [match.span() for match in re.finditer(r"\n|[^\s]+", text)]
+        ((_, places),) = TestWords.TOKENIZER.encode_with_places([text])
+        assert places == words
+
+    @given(texts=st.lists(phrases, max_size=3))
+    @pytest.mark.parametrize("kind", [*TOKENIZERS, *FAMILIES, "words", "wordpiece", "lower case", "two sides"])
+    def test_of_each_kind_cover_every_word(self, kind: str, texts: list[str]) -> None:
+        """So the tokens from that at an answer's first character to that at its last hold the answer."""
+        tokenizer = {**TOKENIZERS, **FAMILIES, **self.OTHERS}[kind]
+        texts = [text.replace("d", "İ") for text in texts] if kind == "lower case" else texts  # two in lower case
+        encoded = tokenizer.encode_with_places(texts)
+        assert [ids for ids, _ in encoded] == tokenizer.encode(texts)
+        for text, (ids, places) in zip(texts, encoded, strict=True):
+            assert len(ids) == len(places)
+            assert places == sorted(places)
+            assert all(start < end <= len(text) for start, end in places)
+            covered = {i for start, end in places for i in range(start, end)}
+            assert covered >= {i for i, character in enumerate(text) if character != " "}
+
+
 class TestSentinels:
     MAKERS: dict[str, Callable[[int], Tokenizer]] = {  # noqa: RUF012 - a constant of the class
         "bytes": lambda n: Bytes(num_sentinels=n).train(CORPUS),
         "characters": lambda n: Characters(num_sentinels=n).train(CORPUS),
+        "words": lambda n: Words(num_sentinels=n).train(CORPUS),
         "bpe": lambda n: BytePairs(vocab_size=300, num_sentinels=n).train(CORPUS),
+        "wordpiece": lambda n: WordPiece(vocab_size=150 + n, num_sentinels=n).train(CORPUS),
+        "unigram": lambda n: Unigram(vocab_size=320 + n, num_sentinels=n).train(CORPUS),
+        "words of two sides": lambda n: Words(joint=False, num_sentinels=n).train(CORPUS, ["le chat"]),
     }
 
     @pytest.mark.parametrize("kind", MAKERS)
     @pytest.mark.parametrize("num_sentinels", [0, 1, 12])
     def test_are_the_last_of_the_vocabulary(self, kind: str, num_sentinels: int) -> None:
-        tokenizer, size = self.MAKERS[kind](num_sentinels), TOKENIZERS[kind].vocab_size
+        tokenizer, size = self.MAKERS[kind](num_sentinels), self.MAKERS[kind](0).vocab_size
         assert tokenizer.vocab_size == (size if kind == "bpe" else size + num_sentinels)
         sentinels = range(tokenizer.vocab_size - num_sentinels, tokenizer.vocab_size)
         assert tokenizer.special == SpecialTokens(sentinels=tuple(sentinels))

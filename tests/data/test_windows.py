@@ -1,16 +1,19 @@
 """A long text in windows: every token is scored once, and both architectures score the same ones."""
 
 from collections import Counter
+from functools import cache
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triptych.data import IGNORE, Encoded, Windows
+from triptych.data import IGNORE, Encoded, Example, Windows
 from triptych.data.tokenizers import SpecialTokens
+from triptych.data.windows import windows_of as windows_of_line
 from triptych.tasks import LanguageModeling
 
 START = 3
@@ -22,16 +25,13 @@ def encode_window(architecture: str, window: Any) -> Encoded:
     return LanguageModeling.encode_window(cast(LanguageModeling, task), window)
 
 
-def windows_of(
-    num_tokens: int, *, length: int, stride: int, architecture: str = "decoder_only", scores_once: bool = False
-) -> Windows:
+def windows_of(num_tokens: int, *, length: int, stride: int, architecture: str = "decoder_only") -> Windows:
     """Of the tokens 100, 101, ...: each token names its place."""
     return Windows(
-        100 + np.arange(num_tokens),
+        [100 + np.arange(num_tokens)],
         length=length,
         stride=stride,
         encode=lambda window: encode_window(architecture, window),
-        scores_once=scores_once,
     )
 
 
@@ -57,19 +57,11 @@ def test_each_token_but_the_first_is_scored_once(num_tokens: int, length: int) -
         assert (window.labels == window.tokens + 1).all()  # each label is the next token
 
 
-@given(**texts)
-def test_stride_one_has_all_windows(num_tokens: int, length: int) -> None:
-    windows = items(windows_of(num_tokens, length=length, stride=1))
-    assert [window.tokens[0] for window in windows] == [100 + i for i in range(max(num_tokens - length, 1))]
-    assert {len(window.tokens) for window in windows} == {min(length, num_tokens - 1)}
-    assert windows[-1].labels[-1] == 100 + num_tokens - 1
-
-
 @given(**texts, stride=st.integers(1, 20))
 def test_overlapping_windows_score_each_token_once(num_tokens: int, length: int, stride: int) -> None:
     """With at least length - stride tokens of context, but for the beginning of the text."""
     stride = min(stride, length)
-    windows = items(windows_of(num_tokens, length=length, stride=stride, scores_once=True))
+    windows = items(windows_of(num_tokens, length=length, stride=stride))
     places = [(i, int(label)) for i, window in enumerate(windows) for label in window.labels if label != IGNORE]
     assert sorted(label for _, label in places) == list(range(101, 100 + num_tokens))
     for i, label in places:
@@ -78,7 +70,7 @@ def test_overlapping_windows_score_each_token_once(num_tokens: int, length: int,
 
 @given(num_tokens=st.integers(2, 60), half=st.integers(1, 10), stride=st.integers(1, 10))
 def test_overlapping_continuations_are_the_same_tokens(num_tokens: int, half: int, stride: int) -> None:
-    options = {"length": 2 * half - 1, "stride": min(stride, half), "scores_once": True}
+    options = {"length": 2 * half - 1, "stride": min(stride, half)}
     full, decoder = (
         [label for item in items(windows_of(num_tokens, architecture=name, **options)) for label in scored(item)]
         for name in ("full", "decoder_only")
@@ -87,13 +79,10 @@ def test_overlapping_continuations_are_the_same_tokens(num_tokens: int, half: in
     assert len(set(full)) == len(full)
 
 
-@pytest.mark.parametrize("scores_once", [False, True])
 @pytest.mark.parametrize("architecture", ["full", "decoder_only"])
 @given(**texts, stride=st.integers(1, 20))
-def test_sizes_are_those_of_the_windows(
-    architecture: str, scores_once: bool, num_tokens: int, length: int, stride: int
-) -> None:
-    options = {"length": length, "stride": min(stride, length), "scores_once": scores_once}
+def test_sizes_are_those_of_the_windows(architecture: str, num_tokens: int, length: int, stride: int) -> None:
+    options = {"length": length, "stride": min(stride, length)}
     windows = windows_of(num_tokens, architecture=architecture, **options)
     assert windows.sizes.tolist() == [window.size for window in items(windows)]
     assert windows.num_scored.tolist() == [window.num_scored for window in items(windows)]
@@ -121,3 +110,63 @@ def test_both_architectures_score_the_same_continuation(num_tokens: int) -> None
 def test_refuses_a_text_without_a_next_token(num_tokens: int) -> None:
     with pytest.raises(ValueError, match=f"a split of {num_tokens} tokens"):
         windows_of(num_tokens, length=4, stride=4)
+
+
+@given(
+    sizes=st.lists(st.lists(st.integers(1, 25), min_size=1, max_size=4), min_size=1, max_size=3),
+    length=st.integers(1, 12),
+    stride=st.integers(1, 12),
+)
+def test_documents_are_scored_whole_and_never_together(
+    random_model: Any, sizes: list[list[int]], length: int, stride: int
+) -> None:
+    """The log-likelihood is that of each token by itself, in float64: after the tokens of its own document that its
+    window has, which are at least length - stride."""
+    stride, eos = min(stride, length), 2
+    model, generator = decoder(random_model), np.random.default_rng(len(sizes))
+    texts, ends, expected, num_labels = [], [], 0.0, 0
+    for documents in sizes:
+        ids = [eos]
+        for size in documents:
+            document = [ids[-1], *generator.integers(3, 11, size - 1), eos]
+            ids += document[1:]
+            for i in range(1, size + 1):
+                start = max(-(-(i - length) // stride), 0) * stride
+                expected -= float(log_probs(model, document[start:i])[-1, document[i]])
+                num_labels += 1
+        texts.append(np.array(ids, dtype=np.uint16))
+        ends.append(np.flatnonzero(texts[-1] == eos))
+    windows = Windows(
+        texts, length=length, stride=stride, encode=lambda window: encode_window("decoder_only", window), ends=ends
+    )
+    found = 0.0
+    for item in items(windows):
+        assert eos not in item.tokens[1:]
+        rows = log_probs(model, item.tokens.tolist())
+        found -= sum(float(rows[i, label]) for i, label in enumerate(item.labels) if label != IGNORE)
+    assert windows.num_scored.sum() == num_labels
+    assert found == pytest.approx(expected, rel=1e-9)
+    assert windows.sizes.tolist() == [item.size for item in items(windows)]
+    assert windows.num_scored.tolist() == [item.num_scored for item in items(windows)]
+
+
+@given(size=st.integers(1, 40), prefix=st.integers(0, 40), length=st.integers(1, 12), stride=st.integers(1, 12))
+def test_a_line_is_scored_whole(size: int, prefix: int, length: int, stride: int) -> None:
+    """Its continuation, too: what comes after the prefix."""
+    line = Encoded(100 + np.arange(size), 101 + np.arange(size), prefix=min(prefix, size), example=Example("it"))
+    windows = windows_of_line(line, length, min(stride, length))
+    assert [label for window in windows for label in window.labels if label != IGNORE] == line.labels.tolist()
+    assert [label for window in windows for label in scored(window)] == line.labels[line.prefix :].tolist()
+    assert all(len(window.tokens) <= length and window.example is line.example for window in windows)
+    assert all((w.labels == w.tokens + 1)[w.labels != IGNORE].all() for w in windows)
+
+
+@cache
+def decoder(random_model: Any) -> Any:
+    torch.manual_seed(0)
+    return random_model("decoder_only")
+
+
+def log_probs(model: Any, tokens: list[int]) -> Any:
+    with torch.no_grad():
+        return model(torch.tensor([tokens]))[0].log_softmax(-1)

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import tokenizers
 import torch
@@ -43,7 +45,7 @@ def telling(cls, name):
         return original(*arguments, **options)
     setattr(cls, name, told)
 
-for corpus in ("Dates", "LabelledText", "ParallelText", "PlainText"):
+for corpus in ("Dates", "LabelledText", "ParallelText", "PlainText", "QuestionAnswering", "TaggedText", "Hub"):
     telling(getattr(triptych.data, corpus), "splits")
 telling(L.Trainer, "fit")
 answers = []
@@ -68,7 +70,7 @@ def answers_to(commands: Sequence[Sequence[str]], cwd: Path) -> list[tuple[int, 
         text=True,
         timeout=300,
         check=False,
-        env={**own, "OMP_NUM_THREADS": "1"},
+        env={**own, "OMP_NUM_THREADS": "1", "HF_HOME": str(cwd / "hf")},
     )
     assert finished.returncode == 0, finished.stderr
     return [tuple(answer) for answer in json.loads(finished.stdout)]
@@ -92,13 +94,56 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write("new.tsv", "text\tlabel\na\t0\nb\t1\nc\tmaybe\n")
     write("ragged.tsv", "text\tlabel\na\t0\nb\n")
     write("short.txt", "ab")
+    write("tagged.txt", "".join(f"{line.replace(' ', f' A{chr(10)}')} B\n\n" for line in lines))
+    write("tagged_new.txt", "line A\n0 B\n\nline A\n1 C\n")
+    write("tagged_ragged.txt", "line A\n0 B\n1\n")
+    write("tagged_latin.txt", b"line A\nGr\xfc\xdfe B\n")
+    for name, rows in (("set", 20), ("empty_set", 0), ("set_of_nulls", 2)):
+        labels = [None] * rows if name == "set_of_nulls" else [str(i % 2) for i in range(rows)]
+        pq.write_table(pa.table({"text": lines[:rows], "label": pa.array(labels, pa.string())}), folder / "x.parquet")
+        (folder / name).mkdir()
+        (folder / "x.parquet").rename(folder / name / "train.parquet")
+    write("none.json", '{"data": []}')
+    asked = [
+        json.dumps({"question": "q?", "context": "a b", "answers": {"text": ["b"], "answer_start": [start]}}) + "\n"
+        for start in (2, 1)
+    ]
+    write("elsewhere.jsonl", "".join(asked))
+    write("questions.jsonl", asked[0] * 20)
+    write("comment.conllu", "# text = \n\n")
     return folder
 
 
 PAIRS = ["train", "task=translation", "model=full", "data=parallel_text", "data.dir=.", *SMALL]
 TABLE = ["train", "task=classification", "model=encoder_only", "data=labelled_text", "data.dir=.", *SMALL]
 TEXT = ["train", "task=language_modeling", "model=decoder_only", "data=plain_text", "data.dir=.", *SMALL]
+TAGS = ["train", "task=tagging", "model=encoder_only", "data=tagged_text", "data.dir=.", *SMALL]
+SETS = ["train", "task=classification", "model=encoder_only", "data=hub", "data.label=label", *SMALL]
+SETS += ["data.split_names=[train,0.2,0.2]"]
+QUESTIONS = ["train", "task=question_answering", "model=encoder_only", "data=question_answering", "data.dir=.", *SMALL]
 DATA_FAULTS = {
+    "17 no questions": ([*QUESTIONS, "data.train=none.json"], ["none.json: no rows"]),
+    "18 an answer elsewhere": (
+        [*QUESTIONS, "data.train=elsewhere.jsonl"],
+        ["elsewhere.jsonl, line 2: the answer 'b' is not at character 1 of its text, which has ' ' there"],
+    ),
+    "17 a set without rows": ([*SETS, "data.name=empty_set"], ["empty_set"]),
+    "17 no rows": ([*TABLE, "data.train=empty_set/train.parquet"], ["empty_set/train.parquet: no rows"]),
+    "18 a row of a set without its label": (
+        [*SETS, "data.name=set_of_nulls"],
+        ["set_of_nulls/train, row 1: label is null"],
+    ),
+    "18 a set without the column": (
+        [*SETS, "data.name=set", "data.text=txet"],
+        ["no column txet (data.text=txet); there are text, label; did you mean text?"],
+    ),
+    "17 no words": ([*TAGS, "data.train=comment.conllu"], ["comment.conllu", "no rows"]),
+    "18 an unknown tag": (
+        [*TAGS, "data.train=tagged.txt", "data.test=tagged_new.txt"],
+        ["tagged_new.txt, line 4: the tag of '1' is 'C'", "A, B"],
+    ),
+    "18 a word without its tag": ([*TAGS, "data.train=tagged_ragged.txt"], ["tagged_ragged.txt, line 3"]),
+    "18 words that are not UTF-8": ([*TAGS, "data.train=tagged_latin.txt"], ["tagged_latin.txt, line 2", "not UTF-8"]),
     "17 no lines": ([*PAIRS, "data.train=[empty.en,empty.en]"], ["empty.en", "no lines"]),
     "17 a header alone": ([*TABLE, "data.train=head.tsv"], ["head.tsv"]),
     "17 no characters": ([*TEXT, "data.train=empty.en"], ["empty.en", "0 characters"]),
@@ -109,11 +154,15 @@ DATA_FAULTS = {
     ),
     "17 all are too long": (
         [*PAIRS, "data.train=[long.de,long.de]", "batch.too_long=drop", "shape.max_length=4"],
-        ["train", "empty"],
+        ["batch.too_long=drop", "18 training examples", "shape.max_length=4"],
     ),
     "17 fewer than an update": (
         ["train", *SMALL_DATES, "batch.size=41"],
         ["batch.size=41", "training split has 40 examples"],
+    ),
+    "17 an example is more than an update": (
+        ["train", *SMALL_DATES, "batch.size=null", "batch.tokens=12"],
+        ["tokens, but batch.tokens=12", "expected at least"],
     ),
     "18 unaligned": ([*PAIRS, "data.train=[a.en,short.de]"], ["a.en, line 18", "short.de", "20 and 17 lines"]),
     "18 not UTF-8": ([*PAIRS, "data.train=[a.en,latin.de]"], ["latin.de, line 7", "not UTF-8"]),
@@ -153,6 +202,9 @@ def test_faults_17_and_18_the_same_without_a_fault(folder: Path) -> None:
     and counted where that is asked for."""
     commands = [
         [*PAIRS, "data.train=[a.en,a.en]", "run_dir=fine"],
+        [*TAGS, "data.train=tagged.txt", "run_dir=tagged"],
+        [*SETS, "data.name=set", "run_dir=set_run"],
+        [*QUESTIONS, "data.train=questions.jsonl", "run_dir=questions"],
         [*PAIRS, "data.train=[a.en,long.de]", "batch.too_long=drop", "run_dir=dropped"],
         ["train", *SMALL_DATES, "batch.size=40", "run_dir=whole"],
     ]
@@ -296,14 +348,19 @@ def padding_batch(task: Task, rows: str) -> Batch:
         changed[1] = fill
         return changed[kept]
 
-    batch.tokens, batch.mask = with_padding(batch.tokens, 0), with_padding(batch.mask, False)
-    batch.labels, batch.prefix = with_padding(batch.labels, IGNORE), batch.prefix[kept]
-    if batch.source is not None and batch.source_mask is not None:
-        batch.source = with_padding(batch.source, 0)
-        batch.source_mask = with_padding(batch.source_mask, False)
-    batch.normalizer = int((batch.labels != IGNORE).sum())
-    batch.examples = batch.examples[kept]
-    return batch
+    assert batch.mask is not None
+    labels = with_padding(batch.labels, IGNORE)
+    return Batch(
+        tokens=with_padding(batch.tokens, 0),
+        mask=with_padding(batch.mask, False),
+        labels=labels,
+        source=None if batch.source is None else with_padding(batch.source, 0),
+        source_mask=None if batch.source_mask is None else with_padding(batch.source_mask, False),
+        prefix=batch.prefix[kept],
+        normalizer=int((labels != IGNORE).sum()),
+        examples=batch.examples[kept],
+        num_real=batch.num_real,
+    )
 
 
 def test_fault_19_the_plain_mean_is_not_finite() -> None:

@@ -13,11 +13,13 @@ pytestmark = pytest.mark.faults
 
 EMA, BF16 = "callbacks=[default,ema]", "trainer.precision=bf16-mixed"
 WORKERS, DROPOUT = "batch.num_workers=2", "block.dropout=0.1"
+PACKED = "batch.packed=true"
+BY_TOKENS = ["batch.size=null", "batch.tokens=300"]
 HALVES = ["trainer.accumulate_grad_batches=2", "trainer.val_check_interval=14"]
 CASES = {
-    "translation_full": [*HALVES, DROPOUT],
+    "translation_full": [*HALVES, DROPOUT, PACKED],
     "classification_encoder_only": [WORKERS, BF16],
-    "language_modeling_decoder_only": [EMA, DROPOUT],
+    "language_modeling_decoder_only": [EMA, DROPOUT, *BY_TOKENS],
 }
 OTHERS = {
     "translation_decoder_only": [WORKERS, *HALVES],

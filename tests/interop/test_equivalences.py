@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
-from triptych.config import build
+from triptych.config import build, flat
 from triptych.interop.equivalences import absorb, canonical
 from triptych.interop.networks import configuration
-from triptych.resume import flat
 
 LENGTH = 7
 SIZES = {"d_model": 8, "num_layers": 2, "num_heads": 4, "d_ff": 12, "vocab_size": 11, "max_length": LENGTH}

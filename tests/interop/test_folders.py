@@ -228,3 +228,11 @@ def test_a_folder_where_a_checkpoint_belongs(classifier: Path) -> None:
         triptych.load(classifier)
     with pytest.raises(ConfigError, match="holds weights alone"):
         triptych.load(classifier / "model.safetensors")
+
+
+def test_two_models_with_one_table_are_refused(tmp_path: Path) -> None:
+    """transformers knows such a tokenizer of MarianMT alone."""
+    path = checkpoint_of(tmp_path, "task=translation", "model=full", "tokenizer=words", "tokenizer.joint=false")
+    with pytest.raises(ConfigError, match=r"^tokenizer\.joint=false: two models with one table; expected joint=true"):
+        save_pretrained(path, tmp_path / "folder")
+    assert not (tmp_path / "folder").exists()

@@ -9,11 +9,10 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
 from triptych.assembly import choose_head
-from triptych.config import TrainConfig
+from triptych.config import TrainConfig, flat
 from triptych.interop.equivalences import canonical, differences
 from triptych.interop.family import TheirConfig
 from triptych.interop.networks import FAMILIES, configuration
-from triptych.resume import flat
 
 ROBERTA = {"vocab_size": 50265, "max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
 T5_BASE = {"d_model": 768, "d_ff": 3072, "num_layers": 12, "num_heads": 12, "decoder_start_token_id": 0}

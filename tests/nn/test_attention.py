@@ -13,7 +13,9 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from triptych.nn import MultiHeadAttention, Rotary, Visibility, attend
+from triptych.nn.attention import attend_explicitly
 from triptych.nn.cache import LayerCache
+from triptych.nn.masks import causal_mask
 
 
 def formula(q: Tensor, k: Tensor, v: Tensor, visible: Tensor, bias: Tensor | None) -> Tensor:
@@ -73,6 +75,11 @@ def test_attend_is_the_formula(
     )
     expected = formula(q, k, v, visible_pairs(key_mask, batch, queries, keys, causal=causal), bias)
     assert_close(attend(q, k, v, visibility, bias).double(), expected, atol=1e-5, rtol=1e-5)
+    mask = causal_mask(queries, keys, q.device) if visibility.causal else visibility.mask
+    explicit = attend_explicitly(q, k, v, mask, bias, scale=None, dropout=0.0)
+    assert_close(explicit.double(), expected, atol=1e-5, rtol=1e-5)
+    in_bf16 = attend(q.bfloat16().requires_grad_(), k.bfloat16(), v.bfloat16(), visibility, bias)
+    assert_close(in_bf16.double(), expected, atol=0.04, rtol=0.04)
 
 
 @given(

@@ -33,6 +33,19 @@ def test_without_types_a_vector_is_the_tokens_alone() -> None:
     assert_close(embedding(TOKENS), 4 * embedding.tokens.weight[TOKENS])
 
 
+def test_token_dropout_hides_whole_tokens() -> None:
+    """Each is there, and 1 / (1 - p) as large, or not at all; but only in training."""
+    embedding = Embedding(vocab_size=5, d_model=16, token_dropout=0.25)
+    tokens = torch.randint(5, (40, 50))
+    plain = embedding.eval()(tokens)
+    assert_close(plain, 4 * embedding.tokens.weight[tokens])
+    found = embedding.train()(tokens)
+    is_there = (found != 0).any(-1)
+    assert_close(found, plain / 0.75 * is_there[..., None])
+    deviation = (0.25 * 0.75 / tokens.numel()) ** 0.5
+    assert abs(is_there.float().mean() - 0.75) < 5 * deviation
+
+
 @st.composite
 def grids(draw: st.DrawFn) -> tuple[dict[str, Any], tuple[int, int]]:
     """Sizes, and how many patches there are in each direction; sides and patches need not be square."""

@@ -77,6 +77,7 @@ def summary_of(
         "hardware": "2 CPU cores",
         "precision": "32-true",
         "tokens_per_update": 2304.0,
+        "too_long": {"policy": "error", "train": 0, "validation": 0, "test": 0},
         "command": f"triptych train experiment=dates/{task}_{architecture} seed={seed}",
         "samples": samples_of(task, architecture),
     }
@@ -85,17 +86,19 @@ def summary_of(
 def write_curves(path: Path, metric: str, final: float, seed: int) -> None:
     """Curves that end at ``final``, a row for each logging event, blank where a metric was not logged."""
     noise = random.Random(f"{path}{seed}")
-    columns = ["epoch", "step", "train/loss", "lr", "train/tokens_per_s", "val/loss", metric]
+    spent = ["tokens", "train_flops", "time_s"]
+    columns = ["epoch", "step", "train/loss", "lr", "train/tokens_per_s", *spent, "val/loss", metric]
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, columns, restval="")
         writer.writeheader()
         for step in range(10, 801, 10):
             loss = 0.05 + 4 * math.exp(-step / 130) * math.exp(noise.gauss(0, 0.12))
-            writer.writerow({"epoch": 0, "step": step, "train/loss": loss, "lr": 1e-3, "train/tokens_per_s": 24_000})
+            row = {"epoch": 0, "step": step, "tokens": 2304 * step, "train_flops": 3.9e9 * step, "time_s": step / 11}
+            writer.writerow({**row, "train/loss": loss, "lr": 1e-3, "train/tokens_per_s": 24_000})
             if step % 80 == 0:
                 start = 2.5 if "bits" in metric else 0.0
                 value = final + (start - final) * math.exp(-step / 150) + noise.gauss(0, 0.004)
-                writer.writerow({"epoch": 0, "step": step, "val/loss": 1.1 * loss, metric: min(value, 1 + start)})
+                writer.writerow({**row, "val/loss": 1.1 * loss, metric: min(value, 1 + start)})
 
 
 @pytest.fixture
@@ -106,7 +109,8 @@ def hostile() -> str:
 
 @pytest.fixture
 def write_run(tmp_path: Path) -> WriteRun:
-    """Write one run directory and return it; ``changes`` are put over its summary."""
+    """Write one run directory and return it; ``changes`` are put over its summary, ``settings`` are its config,
+    ``answers`` those to the test examples."""
 
     def write(
         architecture: str,
@@ -116,14 +120,23 @@ def write_run(tmp_path: Path) -> WriteRun:
         optimum: dict[str, float] | None = None,
         seed: int = 1,
         changes: dict[str, Any] | None = None,
+        settings: dict[str, Any] | None = None,
+        answers: list[dict[str, Any]] | None = None,
+        name: str = "",
     ) -> Path:
-        directory = tmp_path / "runs" / f"{task}_{architecture}_seed{seed}"
+        directory = tmp_path / "runs" / f"{task}_{architecture}_seed{seed}{name}"
         directory.mkdir(parents=True)
+        if settings is not None:
+            own = {"seed": seed, "run_dir": str(directory), "logger": {"csv": {}}}
+            (directory / "config.yaml").write_text(json.dumps({**settings, **own}), encoding="utf-8")
         if optimum is None:  # a translation that is scored by exact match alone is of dates
             is_dates = "test/exact_match" in metrics and "test/bleu" not in metrics
             optimum = {"test/exact_match": 0.993} if is_dates else {}
         summary = summary_of(architecture, task, metrics, optimum, seed) | (changes or {})
         (directory / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
+        if answers is not None:
+            lines = [json.dumps({"index": index, **answer}) + "\n" for index, answer in enumerate(answers)]
+            (directory / "answers.jsonl").write_text("".join(lines), encoding="utf-8")
         key = list(metrics)[-1]
         write_curves(directory / "metrics.csv", key.replace("test/", "val/"), metrics[key], seed)
         return directory

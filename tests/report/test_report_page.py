@@ -54,7 +54,7 @@ def parsed(page: Path) -> Elements:
 
 def test_comparison_json(page: Path, seven_runs: Path) -> None:
     record = json.loads(page.with_name("comparison.json").read_text(encoding="utf-8"))
-    assert list(record) == ["runs", "verdicts", "audit"]
+    assert list(record) == ["runs", "verdicts", "standings", "duels", "audit"]
     assert len(record["runs"]) == 7
     for run in record["runs"]:
         directory = run.pop("directory")
@@ -65,6 +65,15 @@ def test_comparison_json(page: Path, seven_runs: Path) -> None:
         assert set(verdict) == {"task", "data", "metric", "winner", "text"}
         assert verdict["winner"] is None
     assert ("language_modeling", "tokenizer_sha256") in {(entry["task"], entry["field"]) for entry in record["audit"]}
+    assert [len(standing["seeds"]) for standing in record["standings"]] == [1] * 7
+    assert [(duel["first"], duel["second"]) for duel in record["duels"]] == [
+        ("full", "decoder-only"),
+        ("full", "encoder-only"),
+        ("full", "decoder-only"),
+        ("encoder-only", "decoder-only"),
+        ("full", "decoder-only"),
+    ]
+    assert [duel["low"] for duel in record["duels"]] == [None] * 5
     for entry in record["audit"]:
         assert set(entry) == {"task", "field", "values", "text"}
         assert set(entry["values"]) < {"../runs/" + path.name for path in seven_runs.iterdir()}
@@ -115,7 +124,7 @@ def test_text_of_runs_is_escaped(page: Path, hostile: str) -> None:
     found = parsed(page)
     assert hostile in found.text
     assert "evil.example" not in "".join(str(attributes) for _, attributes in found.elements)
-    assert len([tag for tag, _ in found.elements if tag == "script"]) == 2 + 3 * 3  # plotly, ours, three charts a task
+    assert len([tag for tag, _ in found.elements if tag == "script"]) == 2 + 3 * 4  # plotly, ours, four charts a task
 
 
 def test_hostile_names_of_runs_are_escaped_in_the_charts_too(write_run, hostile: str, tmp_path: Path) -> None:
@@ -155,29 +164,59 @@ def test_long_curves_are_thinned(write_run, tmp_path: Path) -> None:
     (run / "metrics.csv").write_text("epoch,step,train/loss\n" + rows)
     compare([run], tmp_path / "page.html")
     figures = re.findall(r'<script type="application/json">(.*?)</script>', (tmp_path / "page.html").read_text())
-    (steps,) = [trace["x"] for figure in figures for trace in json.loads(figure)["data"] if trace.get("name") == "full"]
+    shown = [figure for switch in figures for figure in json.loads(switch).values()]
+    (steps,) = [t["x"] for f in shown for t in f["data"] if t.get("name") == "full" and len(t["x"]) > 1]
     assert 200 < len(steps) <= 400
     assert steps[-1] == 50_000
 
 
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs a browser: no chromium on PATH")
-def test_a_browser_draws_the_charts_without_a_complaint(page: Path, tmp_path: Path) -> None:
+def dom_of(page: Path, profile: Path) -> str:
+    """What a browser makes of a page, without a complaint."""
     options = "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking"
     options += " --disable-component-update --disable-sync --enable-logging=stderr --virtual-time-budget=10000"
     done = subprocess.run(
-        ["chromium", *options.split(), f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", page.as_uri()],
+        ["chromium", *options.split(), f"--user-data-dir={profile}", "--dump-dom", page.as_uri()],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=True,
     )
     assert "CONSOLE" not in done.stderr, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-    assert done.stdout.count('class="chart js-plotly-plot"') == 9
-    assert len(re.findall(r'<path class="point"', done.stdout)) > 7  # a dot for each run, and those of the curves
-    assert len(re.findall(r'class="js-line"[^>]* d="M[^"]*L', done.stdout)) == 14  # two curves for each run
-    drawn = unescape(done.stdout)
+    return done.stdout
+
+
+needs_browser = pytest.mark.skipif(shutil.which("chromium") is None, reason="needs a browser: no chromium on PATH")
+
+
+@needs_browser
+def test_a_browser_draws_the_charts_without_a_complaint(page: Path, tmp_path: Path) -> None:
+    dom = dom_of(page, tmp_path / "profile")
+    assert dom.count('class="chart js-plotly-plot"') == 12  # results, two of curves and costs, of three tasks
+    assert len(re.findall(r'<path class="point"', dom)) > 7  # a dot for each run, and those of the curves
+    assert len(re.findall(r'class="js-line"[^>]* d="M[^"]*L', dom)) >= 14  # two curves for each run
+    drawn = unescape(dom)
     assert "ceiling 99.3 %" in drawn
     assert "entropy 0.611 bits/byte" in drawn
+
+
+@needs_browser
+def test_each_switch_shows_another_figure_and_its_numbers(page: Path, tmp_path: Path) -> None:
+    """The page itself, with a user who presses the last button of each switch and opens each table."""
+    click = (
+        "document.querySelectorAll('.switch button:last-child').forEach(button => button.click());"
+        "document.querySelectorAll('.data').forEach(data => { data.open = true; });"
+    )
+    pressed = tmp_path / "pressed.html"
+    text = page.read_text(encoding="utf-8")
+    pressed.write_text(text.replace("</body>", f"<script>{click}</script></body>"), encoding="utf-8")
+    dom = dom_of(pressed, tmp_path / "profile")
+    assert dom.count('aria-pressed="true">') == 9  # curves and costs, of three tasks
+    assert dom.count('aria-pressed="true">time</button>') == dom.count("<th>seconds of training</th>") == 9
+    assert dom.count("<th>updates</th>") == 0
+    translation = page.read_text(encoding="utf-8").split("<h2>")[1]
+    tables = dom.split("<h2>")[1].count('<details class="data" open')
+    assert tables == translation.count('<details class="data">') == 4
+    assert f"<td>full</td><td>{800 / 11:.5g}</td>" in dom
 
 
 def test_a_translation_that_differs_is_not_called_wrong(write_run, tmp_path: Path) -> None:
@@ -185,3 +224,39 @@ def test_a_translation_that_differs_is_not_called_wrong(write_run, tmp_path: Pat
     write_run("full", "translation", {"test/exact_match": 0.04, "test/bleu": 33.26})
     compare([tmp_path], tmp_path / "page.html")
     assert 'class="wrong"' not in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_where_no_best_value_is_known_there_is_no_column_for_it(
+    write_run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for architecture in ("full", "decoder_only"):
+        write_run(architecture, "translation", {"test/exact_match": 0.04, "test/bleu": 33.26})
+    compare([tmp_path], tmp_path / "page.html")
+    assert "To the ceiling" not in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "to the ceiling" not in capsys.readouterr().out
+
+
+def test_each_configuration_has_its_card(write_run, tmp_path: Path) -> None:
+    for name, lr in (("a", 1e-3), ("b", 1e-4)):
+        settings = {"optimizer": {"lr": lr}, "shape": {"d_model": 16}}
+        write_run("full", "translation", {"test/bleu": 33.26}, settings=settings, name=name)
+    write_run("decoder_only", "translation", {"test/bleu": 30.0})
+    compare([tmp_path], tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert page.count('<div class="soft">lr=0.001</div>') == page.count('<div class="soft">lr=0.0001</div>') == 1
+    assert page.count("optimizer.lr=0.0001\nshape.d_model=16</pre>") == 1
+
+
+def test_the_band_is_from_the_lowest_to_the_highest_seed(write_run, tmp_path: Path) -> None:
+    for seed, values in enumerate(([0.5, 0.7, 0.8], [0.6, 0.5, 0.9]), start=1):
+        run = write_run("full", "classification", {"test/accuracy": 0.9}, seed=seed)
+        rows = "".join(f"{10 * i},{100 * i + seed},{value}\n" for i, value in enumerate(values))
+        (run / "metrics.csv").write_text("step,tokens,val/accuracy\n" + rows)
+    compare([tmp_path], tmp_path / "page.html")
+    figures = re.findall(r'<script type="application/json">(.*?)</script>', (tmp_path / "page.html").read_text())
+    switches = [json.loads(figure) for figure in figures]
+    (switch,) = [switch for switch in switches if "tokens" in switch]
+    for clock, places in (("updates", [0, 10, 20]), ("tokens", [1.5, 101.5, 201.5])):
+        (band,) = [trace for trace in switch[clock]["data"] if trace.get("fill") == "toself"]
+        assert band["x"] == [*places, *reversed(places)]
+        assert band["y"] == [50, 50, 80, 90, 70, 60]

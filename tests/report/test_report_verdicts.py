@@ -100,14 +100,41 @@ def test_denoising_is_not_comparable(judged) -> None:
     assert verdict.text.startswith("Not comparable")
 
 
-def test_different_configurations_are_not_seeds(write_run, tmp_path: Path) -> None:
-    for architecture, values in CLEAR.items():
-        for seed, value in enumerate(values, start=1):
-            changes = {"params": 10**6 if seed == 3 else 10**5}
-            write_run(architecture, "translation", {"test/exact_match": value}, seed=seed, changes=changes)
-    verdict = judge(groups_of(tmp_path)["translation"])
-    assert verdict.winner is None
-    assert "not one configuration with different seeds" in verdict.text
+class TestSeveralConfigurations:
+    """The full model twice: one is better on the test set, and the other on the validation set, which chooses."""
+
+    @pytest.fixture
+    def group(self, write_run, tmp_path: Path) -> Group:
+        for architecture, values in CLEAR.items():
+            for seed, value in enumerate(values, start=1):
+                metrics = {"test/exact_match": value, "val/exact_match": 0.9}
+                write_run(architecture, "translation", metrics, seed=seed, settings={"optimizer": {"lr": 1e-3}})
+        for seed in range(1, 6):
+            metrics = {"test/exact_match": 0.99, "val/exact_match": 0.8}
+            changes = {"command": "other"}
+            settings = {"optimizer": {"lr": 1e-4}}
+            write_run("full", "translation", metrics, seed=seed, changes=changes, settings=settings, name="low")
+        return groups_of(tmp_path)["translation"]
+
+    def test_are_not_taken_for_seeds(self, group: Group) -> None:
+        assert [(c.architecture, c.label, len(c.runs)) for c in group.contenders] == [
+            ("full", "lr=0.001", 5),
+            ("full", "lr=0.0001", 5),
+            ("decoder_only", "", 5),
+        ]
+
+    def test_the_validation_set_chooses(self, group: Group) -> None:
+        verdict = judge(group)
+        assert verdict.winner == "full"
+        assert "full 98.1 % (mean of 5 seeds)" in verdict.text
+        assert "of 2 full configurations the one with lr=0.001" in verdict.text
+        assert "The numbers of trials differ." in verdict.text
+
+    def test_a_seed_twice_is_no_seed(self, write_run, tmp_path: Path) -> None:
+        for architecture, values in CLEAR.items():
+            for number, value in enumerate(values):
+                write_run(architecture, "translation", {"test/exact_match": value}, name=str(number))
+        assert "some have the same seed" in judge(groups_of(tmp_path)["translation"]).text
 
 
 def test_different_data_are_not_compared(write_run, tmp_path: Path) -> None:
@@ -182,6 +209,7 @@ def test_the_audit_marks_a_different_tokenizer(seven_runs: Path) -> None:
         ("versions", {"torch": "2.13.0"}, {"torch": "2.12.0"}),
         ("tested_weights", "last", "best"),
         ("data_sha256", "d", "e"),
+        ("too_long", {"policy": "truncate", "train": 3}, {"policy": "truncate", "train": 4}),
     ],
 )
 def test_the_audit_marks_each_field(write_run, tmp_path: Path, field: str, same: object, other: object) -> None:
@@ -198,3 +226,20 @@ def test_params_and_flops_within_two_percent_count_as_equal(write_run, tmp_path:
         changes = {"params": params, "train_flops": 1e6 * params}
         write_run(architecture, "translation", {"test/exact_match": 0.9}, changes=changes)
     assert audit(groups_of(tmp_path)["translation"]) == []
+
+
+def test_the_audit_marks_settings_and_numbers_of_trials(write_run, tmp_path: Path) -> None:
+    """A planted unfair pair: one architecture was tuned, and has more dropout."""
+
+    def settings(lr: float, dropout: float) -> dict[str, object]:
+        return {"optimizer": {"lr": lr}, "block": {"dropout": dropout}, "batch": {"size": 32}, "model": {"x": lr}}
+
+    for lr in (1e-3, 2e-3):
+        metrics = {"test/accuracy": 0.9, "val/accuracy": lr}
+        write_run("full", "classification", metrics, settings=settings(lr, 0.1), name=str(lr))
+    metrics = {"test/accuracy": 0.9, "val/accuracy": 0.9}
+    write_run("encoder_only", "classification", metrics, settings=settings(2e-3, 0.3))
+    found = {difference.field: difference for difference in audit(groups_of(tmp_path)["classification"])}
+    assert list(found["settings"].values.values()) == ["block.dropout=0.1", "block.dropout=0.3"]
+    assert found["settings"].text == "The settings differ: block.dropout."
+    assert list(found["trials"].values.values()) == [2, 1]

@@ -27,6 +27,8 @@ from triptych.data import (
     Example,
     SpecialTokens,
     Tokenizer,
+    Unigram,
+    Words,
     collate,
 )
 from triptych.data.prefix import prefix_length
@@ -63,6 +65,7 @@ TOKENIZERS: dict[str, Tokenizer] = {
     "bytes": Bytes().train(SEEN),
     "characters": Characters().train(SEEN),
     "bpe": BytePairs(vocab_size=290).train(SEEN),
+    "unigram": Unigram(vocab_size=320).train(SEEN),
     "token 0 is text": gpt2(),
 }
 ARCHITECTURES = ("decoder_only", "full")
@@ -93,7 +96,7 @@ def make_task(build: Build, architecture: str, tokenizer: Tokenizer, *, is_strea
 def windows(task: LanguageModeling, text: str, length: int) -> list[Encoded]:
     """As an evaluation reads a long text."""
     (ids,) = task.tokenizer.encode([text])
-    split = Windows(np.array(ids), length=length, stride=length, encode=task.encode_window)
+    split = Windows([np.array(ids)], length=length, stride=length, encode=task.encode_window)
     return [split[i] for i in range(len(split.sizes))]
 
 
@@ -161,6 +164,34 @@ class TestLines:
         task = make_task(build, "decoder_only", TOKENIZERS["characters"], is_stream=False)
         counts = sums(task, task.encode([Example("ŵŵ of ŵ")]))
         assert (counts["characters"], counts["words"], counts["bytes"]) == (7, 3 + 1, 4)
+
+
+class TestWords:
+    """Of a model whose tokens are words: perplexity a word is perplexity a token."""
+
+    TOKENIZER = Words().train(SEEN)
+
+    @pytest.mark.parametrize("length", [3, 64])
+    def test_of_a_stream(self, build: Build, length: int) -> None:
+        """The first word is not scored; blanks count where they stand between two words of a line."""
+        task = make_task(build, "decoder_only", self.TOKENIZER, is_stream=True)
+        items = windows(task, TEXT, length)
+        nats, metrics, scored = nats_of(task, items), validate(task, items, 4), num_words(TEXT) - 1
+        assert metrics["val/word_perplexity"] == pytest.approx(math.exp(nats / scored), rel=1e-5)
+        assert metrics["val/perplexity"] == pytest.approx(metrics["val/word_perplexity"], rel=1e-5)
+        written = "\n".join(" ".join(line.split()) for line in TEXT.split("\n")).removeprefix("One")
+        assert metrics["val/bits_per_byte"] == pytest.approx(nats / math.log(2) / len(written.encode()), rel=1e-6)
+
+    @every_architecture
+    def test_of_lines(self, build: Build, architecture: str) -> None:
+        """A line is cut between words, wherever its prefix ends."""
+        task = make_task(build, architecture, self.TOKENIZER, is_stream=False)
+        items = task.encode([Example(line) for line in LINES])
+        assert not any((item.tokens == self.TOKENIZER.special.unk).any() for item in items)
+        if architecture == "decoder_only":
+            assert sums(task, items)["words"] == sum(num_words(line) + 1 for line in LINES)
+            for item, line in zip(items, LINES, strict=True):
+                assert item.prefix >= num_words(line[: prefix_length(line)])
 
 
 class TestStream:

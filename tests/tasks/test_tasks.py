@@ -5,6 +5,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -23,6 +24,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 from torch.utils.data import DataLoader
 
+from triptych.accounting import forward_flops
 from triptych.data import (
     IGNORE,
     Batch,
@@ -122,6 +124,10 @@ LAYOUTS = {
     "t5": with_specials(bos=5, eos=3, sep=3, start=5, begin=(), end=(3,), mask=2),
     "gpt2": with_specials(bos=2, eos=2, sep=3, start=2, begin=(), end=(), mask=1, pad=2),
 }
+
+
+def make_tally(task: Task) -> Tally:
+    return Tally(deepcopy(task.network).to("meta"))
 
 
 def make_task(
@@ -535,7 +541,7 @@ class TestLoss:
 
 def plain_metrics(task: Task) -> dict[str, float]:
     """Of ``EXAMPLES``, each by itself: the definitions, in loops over float64."""
-    nats, hits, bytes_, exact, pairs = [], [], [], [], []
+    nats, hits, bytes_, exact, pairs, confidences = [], [], [], [], [], []
     continuation_nats, continuation_bytes, characters, words = 0.0, 0, 0, 0
     with torch.no_grad():
         for example, item in zip(EXAMPLES, task.encode(EXAMPLES), strict=True):
@@ -546,6 +552,7 @@ def plain_metrics(task: Task) -> dict[str, float]:
                 nats.append(math.log(sum(math.exp(x) for x in row.tolist())) - float(row[label]))
                 right.append(int(row.argmax()) == label)
                 pairs.append((label, int(row.argmax())))
+                confidences.append(float(row.softmax(-1).max()))
                 if i >= item.prefix:
                     continuation_nats += nats[-1]
             hits += right
@@ -568,7 +575,16 @@ def plain_metrics(task: Task) -> dict[str, float]:
         for c in range(len(FACTS.labels)):
             right_c = sum(label == guess == c for label, guess in pairs)
             f1.append(2 * right_c / (sum(label == c for label, _ in pairs) + sum(guess == c for _, guess in pairs)))
-        return {"loss": loss, "accuracy": accuracy, "macro_f1": sum(f1) / len(f1)}
+        gaps = [0.0] * 15  # (sum of hits - sum of confidences) of each bin
+        for hit, confidence in zip(hits, confidences, strict=True):
+            gaps[min(int(15 * confidence), 14)] += hit - confidence
+        calibration_error = sum(map(abs, gaps)) / len(hits)
+        return {
+            "loss": loss,
+            "accuracy": accuracy,
+            "macro_f1": sum(f1) / len(f1),
+            "calibration_error": calibration_error,
+        }
     values = {
         "loss": loss,
         "perplexity": math.exp(loss),
@@ -613,15 +629,17 @@ class TestMetrics:
             assert {key: metrics[f"test/{key}"] for key in expected} == pytest.approx(expected, rel=1e-6)
             validated = validate(task, data)
             assert validated["val/exact_match"] == pytest.approx(expected["exact_match"])
-            assert {"val/bleu", "val/chrf"}.isdisjoint(validated)
+            assert {"val/bleu", "val/chrf", "val/ter"}.isdisjoint(validated)
 
     @cells([cell for cell in CELLS if cell[0] == "translation"])
-    def test_chrf_is_sacrebleus(self, trained: Callable[..., Task], name: str, architecture: str) -> None:
+    def test_chrf_and_ter_are_sacrebleus(self, trained: Callable[..., Task], name: str, architecture: str) -> None:
         task = trained(name, architecture)
         metrics = make_trainer().test(task, make_data(task, eval_batch_size=7), verbose=False)[0]
         references = [example.target or "" for example in EXAMPLES]
-        expected = sacrebleu.corpus_chrf(task.predict(TEXTS), [references]).score
-        assert metrics["test/chrf"] == pytest.approx(expected, rel=1e-6)
+        outputs = task.predict(TEXTS)
+        for name, score in (("chrf", sacrebleu.corpus_chrf), ("ter", sacrebleu.corpus_ter)):
+            assert metrics[f"test/{name}"] == pytest.approx(score(outputs, [references]).score, rel=1e-6)
+        assert task.signatures["ter"].startswith("nrefs:1|case:lc|tok:tercom|")
 
     @cells([cell for cell in CELLS if cell[0] == "classification"])
     def test_confusion_matrix(self, trained: Callable[..., Task], name: str, architecture: str) -> None:
@@ -853,7 +871,7 @@ class TestTrainer:
     @pytest.mark.parametrize("accumulate", [1, 2])
     def test_the_tally_counts(self, build: Build, accumulate: int) -> None:
         task = make_task(build, "translation", "full")
-        tally, logger = Tally(), Memory()
+        tally, logger = make_tally(task), Memory()
         items = task.encode(EXAMPLES)
         batches = [collate(items[i : i + 3]) for i in range(3 * accumulate)]
         callbacks: list[L.Callback] = [tally]
@@ -873,10 +891,15 @@ class TestTrainer:
         (row,) = logger.rows
         assert row["train/real_tokens"] == pytest.approx(real / slots)
         assert row["train/tokens_per_s"] == pytest.approx(real / tally.seconds)
+        assert row["tokens"] == real
+        counted = sum(n * sum(forward_flops(tally.cost.network, shape).values()) for shape, n in tally.shapes.items())
+        outputs = 2 * 32 * CHARACTERS.vocab_size  # operations of one answer
+        assert row["train_flops"] == 3 * (counted - tally.unanswered * outputs)
+        assert 0 < tally.seconds < row["time_s"] < tally.wall_time
 
     def test_the_tally_logs_the_norm_of_the_gradient_before_it_is_clipped(self, build: Build) -> None:
         task, logger = make_task(build, "translation", "full"), Memory()
-        options = {"logger": logger, "callbacks": [Tally()], "log_every_n_steps": 1, "gradient_clip_val": 1e-3}
+        options = {"logger": logger, "callbacks": [make_tally(task)], "log_every_n_steps": 1, "gradient_clip_val": 1e-3}
         recorder = fit(task, make_data(task), **options)
         expected = math.sqrt(sum(float(gradient.double().square().sum()) for gradient in recorder.gradients.values()))
         (row,) = logger.rows
@@ -894,7 +917,7 @@ class TestTrainer:
 
     def test_the_tally_logs_the_learning_rate_of_each_update(self, build: Build) -> None:
         task, logger = make_task(build, "translation", "full"), Memory()
-        fit(task, make_data(task), max_steps=4, logger=logger, callbacks=[Tally()], log_every_n_steps=1)
+        fit(task, make_data(task), max_steps=4, logger=logger, callbacks=[make_tally(task)], log_every_n_steps=1)
         assert [row["lr"] for row in logger.rows] == pytest.approx([1e-2 * task.schedule(step) for step in range(4)])
 
     def test_a_checkpoint_says_what_it_is(self, build: Build, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -24,7 +24,8 @@ class Encoded:
         tokens: what the only stack, or the decoder of the full model, reads; or the image that the only stack reads.
         labels: what it should answer: one at each position of ``tokens`` (IGNORE: not scored), or one for the whole.
         source: what the encoder of the full model reads.
-        prefix: the number of leading labels that a prefix model would have been given (language modelling).
+        prefix: the number of leading labels that a prefix model would have been given (language modelling); of a pair
+            of texts that is read as one, the place where the second begins; else 0.
         example: where it comes from; None for a window of a long text.
     """
 
@@ -97,7 +98,8 @@ class EncodedList:
 
 
 class Batch:
-    """Encoded examples side by side, texts padded on the right. (No dataclass: Lightning would assign to its fields.)
+    """Encoded examples side by side, texts padded on the right; or packed: one after the other in one row. (No
+    dataclass: Lightning would assign to its fields.)
 
     Args:
         tokens: what the only stack, or the decoder of the full model, reads; or images.
@@ -110,6 +112,12 @@ class Batch:
             batches; the loss is a sum divided by it.
         examples: where the rows come from.
         num_real: real tokens of ``tokens`` and ``source``.
+        lengths: of the examples in the one row of ``tokens``; None: nothing is packed.
+        source_lengths: of those in the one row of ``source``.
+        indices: the numbers of the examples in their split (of windows, see ``TrainingWindows``); None: not known.
+
+    Attributes:
+        scored: the places of the scored labels, row by row.
     """
 
     def __init__(
@@ -124,10 +132,15 @@ class Batch:
         normalizer: int,
         examples: Sequence[Example | None],
         num_real: int,
+        lengths: Sequence[int] | None = None,
+        source_lengths: Sequence[int] | None = None,
+        indices: Int[np.ndarray, "batch *place"] | None = None,
     ) -> None:
         self.tokens, self.mask, self.labels = tokens, mask, labels
         self.source, self.source_mask, self.prefix = source, source_mask, prefix
         self.normalizer, self.examples, self.num_real = normalizer, examples, num_real
+        self.lengths, self.source_lengths, self.indices = lengths, source_lengths, indices
+        self.scored: Int[Tensor, " scored"] = (labels.flatten() != IGNORE).nonzero()[:, 0]
 
     def to(self, device: torch.device, non_blocking: bool = False) -> "Batch":
         """The same batch on another device."""
@@ -136,6 +149,11 @@ class Batch:
             if isinstance(value, Tensor):
                 setattr(moved, name, value.to(device, non_blocking=non_blocking))
         return moved
+
+    @property
+    def num_unscored(self) -> int:
+        """Places of labels that are not scored."""
+        return self.labels.numel() - len(self.scored)
 
     @property
     def num_slots(self) -> int:
@@ -164,26 +182,57 @@ def pad(
     return torch.from_numpy(matrix), torch.from_numpy(mask)
 
 
-def collate(items: Sequence[Encoded], normalizer: int | None = None) -> Batch:
+def collate(
+    items: Sequence[Encoded],
+    normalizer: int | None = None,
+    *,
+    packed: bool = False,
+    indices: Int[np.ndarray, "batch *place"] | None = None,
+) -> Batch:
     """The batch of these examples.
 
     Args:
         items: encoded examples, all with a source or all without; none: an empty batch.
         normalizer: scored labels of the whole update; None: those of this batch.
+        packed: whether texts stand in one row, without padding.
+        indices: their numbers in their split; None: not known.
     """
-    rows = [item.tokens for item in items]
-    tokens, mask = (torch.from_numpy(np.stack(rows)), None) if rows and rows[0].ndim == 3 else pad(rows)
-    labels, _ = pad([item.labels for item in items], IGNORE)
+    rows, labels = [item.tokens for item in items], [item.labels for item in items]
     sources = [item.source for item in items if item.source is not None]
+    has_images = bool(rows) and rows[0].ndim == 3
+    is_packed = packed and bool(rows) and not has_images
+    lengths = source_lengths = None
+    if is_packed:
+        lengths, source_lengths = ([len(row) for row in side] if side else None for side in (rows, sources))
+        if all(len(answers) == len(row) for answers, row in zip(labels, rows, strict=True)):
+            labels = [np.concatenate(labels)]
+        rows, sources = ([np.concatenate(side)] if side else [] for side in (rows, sources))
+    tokens, mask = (torch.from_numpy(np.stack(rows)), None) if has_images else pad(rows)
     source, source_mask = pad(sources) if sources else (None, None)
     return Batch(
         tokens=tokens,
         mask=mask,
-        labels=labels,
+        labels=pad(labels, IGNORE)[0],
         source=source,
         source_mask=source_mask,
         prefix=torch.tensor([item.prefix for item in items]),
         normalizer=sum(item.num_scored for item in items) if normalizer is None else normalizer,
         examples=[item.example for item in items],
         num_real=sum(item.size for item in items),
+        lengths=lengths,
+        source_lengths=source_lengths,
+        indices=indices,
     )
+
+
+def nothing(item: Encoded, normalizer: int) -> Batch:
+    """A batch without examples, for a process that has none while others have: the network reads ``item`` and is scored
+    on nothing, so that each parameter gets a gradient, which is zero.
+
+    Args:
+        item: any encoded example.
+        normalizer: see ``collate``.
+    """
+    batch = collate([replace(item, labels=np.full_like(item.labels, IGNORE))], normalizer)
+    batch.examples, batch.num_real = [], 0
+    return batch

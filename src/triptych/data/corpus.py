@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from triptych.data.example import Example, Splits
+from triptych.data.long_text import LongText
 from triptych.data.plain import Plain
 
 
@@ -18,6 +19,7 @@ class CorpusFacts(Plain):
         tag_labels: the classes of tagging.
         is_stream: whether the texts are long and are read in windows, not line by line.
         words_are_characters: whether the words that are tagged are single characters.
+        has_pairs: whether the inputs are pairs of texts; seen at the first example of the training.
         sha256: of the examples of the training; empty before they are read.
     """
 
@@ -25,6 +27,7 @@ class CorpusFacts(Plain):
     tag_labels: tuple[str, ...] = ()
     is_stream: bool = False
     words_are_characters: bool = False
+    has_pairs: bool = False
     sha256: str = ""
 
 
@@ -45,7 +48,7 @@ class Corpus(Protocol):
         """The examples."""
         ...
 
-    def optimum(self, task: str, architecture: str, examples: Sequence[Example]) -> dict[str, float]:
+    def optimum(self, task: str, architecture: str, examples: Sequence[Example] | LongText) -> dict[str, float]:
         """The best values of the metrics that any model can reach on these examples, as far as they are known."""
         ...
 
@@ -55,6 +58,6 @@ def sha256(splits: Splits) -> str:
     digest = hashlib.sha256()
     for split in (splits.train, splits.validation, splits.test):
         digest.update(b"\x00split")
-        for example in split:
+        for example in [split.sha256] if isinstance(split, LongText) else split:
             digest.update(repr(example).encode())
     return digest.hexdigest()

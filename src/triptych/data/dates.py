@@ -56,7 +56,6 @@ class Dates:
         tasks: the tasks that this corpus can serve.
         labels: the classes of classification: the languages, in the order given.
         tag_labels: the classes of tagging.
-        facts: both, as every corpus gives them.
     """
 
     tasks: tuple[str, ...] = ("translation", "classification", "language_modeling", "tagging", "denoising")
@@ -106,7 +105,6 @@ class Dates:
 
         self.labels = list(languages)
         self.tag_labels = list(FIELDS)
-        self.facts = CorpusFacts(labels=tuple(self.labels), tag_labels=FIELDS, words_are_characters=True)
         self._sizes = sizes
         self._seed = seed
         first, last = datetime.date(first_year, 1, 1), datetime.date(last_year, 12, 31)
@@ -119,6 +117,11 @@ class Dates:
             if target == "iso"
             else list(_render(_pattern(target, "long", years), self._dates))
         )
+
+    @property
+    def facts(self) -> CorpusFacts:
+        """The classes, of texts and of characters."""
+        return CorpusFacts(labels=tuple(self.labels), tag_labels=FIELDS, words_are_characters=True)
 
     def splits(self) -> Splits:
         """Deal the dates and draw the examples.
@@ -170,11 +173,11 @@ class Dates:
             return {}
         sources = self._sources(texts)
         if task == "classification":
-            return {"accuracy": fmean(_certainty(name for name, _, _ in sources[text]) for text in texts)}
+            return {"accuracy": fmean(certainty(name for name, _, _ in sources[text]) for text in texts)}
         if task == "translation":
-            return {"exact_match": fmean(_certainty(self._targets[n] for _, _, n in sources[text]) for text in texts)}
+            return {"exact_match": fmean(certainty(self._targets[n] for _, _, n in sources[text]) for text in texts)}
         certainties = {
-            text: [_certainty(tags) for tags in zip(*(self._write(*source)[1] for source in found), strict=True)]
+            text: [certainty(tags) for tags in zip(*(self._write(*source)[1] for source in found), strict=True)]
             for text, found in sources.items()
         }
         return {"accuracy": fmean(certainty for text in texts for certainty in certainties[text])}
@@ -335,7 +338,7 @@ def _render(pattern: _Pattern, dates: Sequence[_Date]) -> Iterator[str]:
     return map("".join, zip(*(map(table.__getitem__, values[field]) for field, table in pattern), strict=True))
 
 
-def _certainty(answers: Iterable[Hashable]) -> float:
+def certainty(answers: Iterable[Hashable]) -> float:
     """The share of the most frequent answer: the accuracy of the best guess among equally probable cases."""
     counts = Counter(answers)
     return max(counts.values()) / counts.total()

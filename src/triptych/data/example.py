@@ -3,8 +3,33 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from triptych.data.images import Image
+
+if TYPE_CHECKING:  # which has examples, too
+    from triptych.data.long_text import LongText
+
+Place = tuple[Path, int | str]
+"""A file or a data set, and the number of a line in it, or what else one goes by (row 7)."""
+
+
+def at(place: Place) -> str:
+    """The beginning of a message about what was read from there."""
+    return f"{place[0]}, {f'line {place[1]}' if isinstance(place[1], int) else place[1]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A part of a text that answers a question.
+
+    Attributes:
+        text: of the answer.
+        start: the place of its first character in the text.
+    """
+
+    text: str
+    start: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,11 +39,14 @@ class Example:
     Attributes:
         text: the input, or the whole text of a language model; of an image, its name.
         target: the text to produce (translation).
-        label: the class of the whole text (classification).
+        label: the class of the whole text, or of the pair (classification).
         tags: one tag for each word of ``words`` (tagging).
         words: the text cut into the units that are tagged (tagging).
         image: the input, where it is no text.
-        place: the file and the line that it was read from; None: it was made.
+        pair: the second text of a pair (classification, similarity); the text that answers the question ``text``.
+        score: a number to predict (similarity).
+        answers: parts of ``pair`` that answer the question, any of which is right; none: it has no answer.
+        place: that it was read from; None: it was made.
     """
 
     text: str
@@ -27,18 +55,22 @@ class Example:
     words: tuple[str, ...] | None = None
     tags: tuple[str, ...] | None = None
     image: Image | None = None
-    place: tuple[Path, int] | None = field(default=None, repr=False, compare=False)
+    pair: str | None = None
+    score: float | None = None
+    answers: tuple[Answer, ...] | None = None
+    place: Place | None = field(default=None, repr=False, compare=False)
 
     @property
     def where(self) -> str:
         """The beginning of a message about it."""
-        return repr(self.text[:60]) if self.place is None else f"{self.place[0]}, line {self.place[1]}"
+        return repr(self.text[:60]) if self.place is None else at(self.place)
 
 
 @dataclass(frozen=True, slots=True)
 class Splits:
-    """The three parts of a corpus. Selection looks at ``validation`` only; ``test`` is read once, at the end."""
+    """The three parts of a corpus, in memory or, if they are long texts, read as streams. Selection looks at
+    ``validation`` only; ``test`` is read once, at the end."""
 
-    train: Sequence[Example]
-    validation: Sequence[Example]
-    test: Sequence[Example]
+    train: "Sequence[Example] | LongText"
+    validation: "Sequence[Example] | LongText"
+    test: "Sequence[Example] | LongText"

@@ -13,7 +13,7 @@ class ParallelText:
 
     Args:
         dir: folder of the files.
-        train: names of the source file and of the target file, plain or .gz.
+        train: names of the source file and of the target file, plain, .gz or .zst.
         validation: names of two files, or a share of the training pairs.
         test: names of two files, or a share of the training pairs.
         split_seed: of the draws of the shares.

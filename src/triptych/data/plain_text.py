@@ -1,62 +1,111 @@
-"""Running text as a corpus for language models."""
+"""Running text, and tables of documents, as a corpus for language models."""
 
+import math
+from dataclasses import replace
 from pathlib import Path
 
 from triptych.data.corpus import CorpusFacts
-from triptych.data.example import Example, Splits
-from triptych.data.files import check_shares, find, read_text
+from triptych.data.example import Splits
+from triptych.data.files import check_shares, find_all, unpacked
+from triptych.data.long_text import LongText, Source, contents_of
+from triptych.data.tables import FORMATS
+
+Files = str | list[str]
 
 
 class PlainText:
-    """Text files that are read as one long text each. Shares are cut from the end of the training text: first the
-    training text, then the validation text, then the test text.
+    """Files for a language model, however large: they are read as streams, and tokenised once for all runs.
+
+    The end of a file's name says what it is: .jsonl, .parquet, .csv and .tsv are tables of documents, a row each, in
+    the column ``text``; any other file is running text. Each may be packed (.gz, .zst). Several files are read one
+    after the other: running text goes on from one into the next, as if ``cat`` had joined them. A document ends with
+    eos, and is read after the eos of the one before.
+
+    Shares are cut from the end of the training data, in characters of running text or in documents: first what trains,
+    then what validates, then what tests; from each corpus of a mixture.
+
+    Of a mixture, each training window is drawn from one corpus with a probability in proportion to its weight. Each
+    corpus has epochs of its own: it is read through before any of it comes again, and a corpus of small weight may not
+    be read through at all. The tokenizer is trained on all of them alike.
 
     Args:
         dir: folder of the files.
-        train: name of the file of the training text, plain or .gz.
-        validation: name of a file, or a share of the training text.
-        test: name of a file, or a share of the training text.
+        train: name of the file that is trained on; or several names, in which * stands for anything; or a mixture, from
+            names to weights.
+        validation: names of files, or a share of the training data.
+        test: names of files, or a share of the training data.
+        text: column of the documents in tables.
 
     Raises:
-        ValueError: no such file, or shares that leave nothing to train on.
+        ValueError: no such file, tables beside running text in one corpus, a weight that is not above 0, or shares that
+            leave nothing to train on.
     """
 
     tasks = ("language_modeling",)
     has_images = False
     facts = CorpusFacts(is_stream=True)
 
-    def __init__(self, *, dir: str, train: str, validation: str | float, test: str | float) -> None:
+    def __init__(
+        self,
+        *,
+        dir: str,
+        train: Files | dict[str, float],
+        validation: Files | float,
+        test: Files | float,
+        text: str = "text",
+    ) -> None:
         check_shares(validation=validation, test=test)
-        for name, file in (("train", train), ("validation", validation), ("test", test)):
-            if isinstance(file, str):
-                find(dir, f"data.{name}", file)
-        self.dir, self.train, self.validation, self.test = dir, train, validation, test
+        self.dir, self.text = dir, text
+        self._files: dict[str, list[tuple[tuple[Path, ...], float]]] = {}
+        self._shares = {}
+        for key, given in (("train", train), ("validation", validation), ("test", test)):
+            if isinstance(given, int | float):
+                self._shares[key] = given
+                continue
+            corpora = given if isinstance(given, dict) else {"": 1.0}
+            self._files[key] = []
+            for name, weight in corpora.items():
+                if not (isinstance(weight, int | float) and math.isfinite(weight) and weight > 0):
+                    raise ValueError(f"data.{key}.{name}={weight}: expected a weight above 0")
+                names = [name] if name else [given] if isinstance(given, str) else list(given)
+                self._files[key].append((self._found(f"data.{key}", names), weight))
+            if not given:
+                raise ValueError(f"data.{key}={given}: expected the name of a file")
 
     def splits(self) -> Splits:
-        """Each split is one example: the whole of its text.
+        """The three parts.
 
         Raises:
-            ValueError: text that is not UTF-8, or too short.
+            ValueError: text that is not UTF-8, a row that cannot be read, or a part of fewer than two characters.
         """
-        train = self._read(self.train)
-        length = len(train)
-        texts = {}
-        for name, source in (("test", self.test), ("validation", self.validation)):
-            if isinstance(source, str):
-                texts[name] = self._read(source)
-            else:
-                end = len(train) - round(length * source)
-                train, texts[name] = train[:end], train[end:]
-        for name, text in (("train", train), *texts.items()):
-            if len(text) < 2:
-                source = getattr(self, name)
-                path = Path(self.dir) / (source if isinstance(source, str) else self.train)
-                raise ValueError(f"{path}: {len(text)} characters are too few for the {name} split")
-        return Splits([Example(train)], [Example(texts["validation"])], [Example(texts["test"])])
+        sources = {key: [self._source(*corpus) for corpus in corpora] for key, corpora in self._files.items()}
+        sizes = [len(source) for source in sources["train"]]
+        for key in ("test", "validation"):
+            if key in self._shares:
+                sources[key] = []
+                for i, (source, size) in enumerate(zip(sources["train"], sizes, strict=True)):
+                    cut = source.stop - round(size * self._shares[key])
+                    sources["train"][i] = replace(source, stop=cut)
+                    sources[key].append(replace(source, start=cut))
+        for key in ("train", "test", "validation"):
+            for source in sources[key]:
+                if len(source) < (2 if source.column is None else 1):
+                    raise ValueError(f"{source.files[0]}: {len(source)} {source.unit} are too few for the {key} split")
+        return Splits(*(LongText(*sources[key]) for key in ("train", "validation", "test")))
 
     def optimum(self, task: str, architecture: str, examples: object) -> dict[str, float]:
         """The best reachable values: not known of real text."""
         return {}
 
-    def _read(self, file: str) -> str:
-        return read_text(find(self.dir, "data", file))
+    def _found(self, key: str, names: list[str]) -> tuple[Path, ...]:
+        paths = tuple(path for name in names for path in find_all(self.dir, key, name))
+        kinds = {unpacked(path.name).endswith(FORMATS): path.name for path in paths}
+        if len(kinds) > 1:
+            raise ValueError(f"{key}: {kinds[True]} is a table and {kinds[False]} running text; expected one kind")
+        if len(set(paths)) < len(paths):
+            raise ValueError(f"{key}={names}: expected each file once")
+        return paths
+
+    def _source(self, files: tuple[Path, ...], weight: float) -> Source:
+        column = self.text if unpacked(files[0].name).endswith(FORMATS) else None
+        return Source(files, column, 0, sum(contents_of(path, column)["size"] for path in files), weight)

@@ -49,7 +49,7 @@ class Pretrained:
         except ValueError as error:  # it begins with the folder
             raise ValueError(f"tokenizer.dir={error}") from None
 
-    def train(self, texts: Iterable[str]) -> Tokenizer:
+    def train(self, texts: Iterable[str], targets: Iterable[str] = ()) -> Tokenizer:
         """The tokenizer; it does not depend on the texts."""
         return self._tokenizer
 
@@ -91,7 +91,7 @@ def read_tokenizer(folder: Path) -> Tokenizer:
     backend.post_processor = None
     if settings.path.name == "source.spm":
         return Tokenizer(backend, special, ((folder / "source.spm").read_bytes(), (folder / "target.spm").read_bytes()))
-    _keep_out_of_text(backend)
+    keep_out_of_text(backend)
     return Tokenizer(backend, special)
 
 
@@ -103,6 +103,7 @@ def write_tokenizer(
     end: Sequence[int] | None = None,
     padding_side: Literal["left", "right"] = "right",
     model_max_length: int,
+    has_token_types: bool = False,
 ) -> None:
     """Writes ``tokenizer.json``, ``tokenizer_config.json`` and ``special_tokens_map.json``, for ``AutoTokenizer`` of
     transformers and for ``read_tokenizer``. MarianMT's has ``source.spm``, ``target.spm`` and ``vocab.json`` instead of
@@ -115,6 +116,7 @@ def write_tokenizer(
         end: ids that it puts after a text; None: ``special.end``.
         padding_side: left for a decoder by itself that writes.
         model_max_length: the most tokens that the model reads.
+        has_token_types: whether the model tells the two texts of a pair apart, so that ``AutoTokenizer`` gives types.
 
     Raises:
         RunError: a file cannot be written.
@@ -123,9 +125,12 @@ def write_tokenizer(
     backend = tokenizers.Tokenizer.from_str(tokenizer._backend.to_str())
     before = [(_name(backend, i), i) for i in (special.begin if begin is None else begin)]
     after = [(_name(backend, i), i) for i in (special.end if end is None else end)]
+    between = [(_name(backend, i), i) for i in special.separator]
+    opening, middle, closing = ([name for name, _ in tokens] for tokens in (before, between, after))
     backend.post_processor = processors.TemplateProcessing(
-        single=[*(name for name, _ in before), "$A", *(name for name, _ in after)],
-        special_tokens=[*dict(before + after).items()],
+        single=[*opening, "$A", *closing],
+        pair=[*opening, "$A", *middle, "$B:1", *(f"{name}:1" for name in closing)],
+        special_tokens=[*dict(before + between + after).items()],
     )
     ids = {name: getattr(special, name.removesuffix("_token"), None) for name in NAMES}
     names = {name: _name(backend, i) for name, i in ids.items() if i is not None}
@@ -134,7 +139,7 @@ def write_tokenizer(
     settings = {
         # The first takes tokenizer.json as it is; the families' own classes rebuild parts of it.
         "tokenizer_class": "PreTrainedTokenizerFast" if tokenizer.sentencepiece is None else "MarianTokenizer",
-        "model_input_names": ["input_ids", "attention_mask"],
+        "model_input_names": ["input_ids", *(["token_type_ids"] if has_token_types else []), "attention_mask"],
         "padding_side": padding_side,
         "model_max_length": model_max_length,
         "clean_up_tokenization_spaces": False,
@@ -161,12 +166,14 @@ class _Family:
         begin: the special token before a text; None: there is none.
         end: the special token after a text; None: there is none.
         start: what the decoder of the full model reads first.
+        between: the special tokens between two texts that are read as one; (): sep alone.
     """
 
     names: Mapping[str, str]
     begin: str | None = None
     end: str | None = None
     start: str = "bos_token"
+    between: tuple[str, ...] = ()
 
 
 _BERT = {name: f"[{name.removesuffix('_token').upper()}]" for name in NAMES[2:]}
@@ -174,8 +181,8 @@ _T5 = {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
 _ROBERTA = {**_T5, "bos_token": "<s>", "cls_token": "<s>", "sep_token": "</s>", "mask_token": "<mask>"}
 _FAMILIES = {
     "bert": _Family(_BERT, begin="cls_token", end="sep_token"),
-    "roberta": _Family(_ROBERTA, begin="cls_token", end="sep_token"),
-    "bart": _Family(_ROBERTA, begin="cls_token", end="sep_token", start="eos_token"),
+    "roberta": _Family(_ROBERTA, begin="cls_token", end="sep_token", between=("sep_token",) * 2),
+    "bart": _Family(_ROBERTA, begin="cls_token", end="sep_token", start="eos_token", between=("sep_token",) * 2),
     "gpt2": _Family(dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")),
     "t5": _Family(_T5, end="eos_token", start="pad_token"),
     "marian": _Family(_T5, end="eos_token", start="pad_token"),
@@ -396,27 +403,30 @@ def _special_tokens(backend: tokenizers.Tokenizer, settings: _Settings, roles: M
     bos = roles.get("bos_token", roles.get("cls_token", eos))
     unk = roles["unk_token"] if "unk_token" in roles else _unknown(backend)
     if settings.path.name == "tokenizer.json":
-        begin, end = _surroundings(backend, settings.path, eos)
+        begin, end, between = _surroundings(backend, settings.path, eos)
     else:
         has_begin = said.get("add_bos_token", family.begin is not None)
         has_end = said.get("add_eos_token", family.end is not None)
         begin = (roles.get(family.begin or "", bos),) if has_begin else ()
         end = (roles.get(family.end or "", eos),) if has_end else ()
+        between = tuple(roles.get(role, eos) for role in family.between)
     start = settings.model_id("decoder_start_token_id")
     if start is not None and backend.id_to_token(start) is None:
         raise ValueError(f"{folder / 'config.json'}: decoder_start_token_id={start}: the tokenizer has no such token")
     is_full = settings.model.get("is_encoder_decoder", family.start != "bos_token")
     hidden = {token: i for token, i in backend.get_vocab().items() if re.fullmatch(r"<extra_id_\d+>", token)}
+    sep = roles.get("sep_token", eos)
     return SpecialTokens(
         bos=bos,
         eos=eos,
-        sep=roles.get("sep_token", eos),
+        sep=sep,
         start=roles.get(family.start, bos) if start is None else start,
         pad=roles.get("pad_token", eos),
         unk=None if unk in (bos, eos) else unk,  # GPT-2's: it knows all bytes
         mask=roles.get("mask_token"),
         begin=begin,
         end=end,
+        between=() if between == (sep,) else between,
         target_begin=begin if is_full else (),  # its labels are texts like others
         sentinels=tuple(hidden[token] for token in sorted(hidden, key=lambda token: int(token[10:-1]))),
     )
@@ -429,15 +439,17 @@ def _unknown(backend: tokenizers.Tokenizer) -> int | None:
     return i if name is None else backend.token_to_id(name)
 
 
-def _surroundings(backend: tokenizers.Tokenizer, path: Path, eos: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """What a tokenizer puts before and after a text, seen at a text of one token."""
-    encoding = backend.encode(_name(backend, eos))
+def _surroundings(backend: tokenizers.Tokenizer, path: Path, eos: int) -> tuple[tuple[int, ...], ...]:
+    """What a tokenizer puts before a text, after it, and between two, seen at texts of one token."""
+    name = _name(backend, eos)
+    encoding, pair = backend.encode(name), backend.encode(name, name)
     for token, i in zip(encoding.tokens, encoding.ids, strict=True):
         if backend.id_to_token(i) != token:
             what = "no" if backend.id_to_token(i) is None else "another"
             raise ValueError(f"{path}: the post-processor puts {token!r} as {i}, which is {what} token")
     text = encoding.special_tokens_mask.index(0)
-    return tuple(encoding.ids[:text]), tuple(encoding.ids[text + 1 :])
+    first, second = (i for i, is_special in enumerate(pair.special_tokens_mask) if not is_special)
+    return tuple(encoding.ids[:text]), tuple(encoding.ids[text + 1 :]), tuple(pair.ids[first + 1 : second])
 
 
 def _name(backend: tokenizers.Tokenizer, i: int) -> str:
@@ -447,7 +459,7 @@ def _name(backend: tokenizers.Tokenizer, i: int) -> str:
     return name
 
 
-def _keep_out_of_text(backend: tokenizers.Tokenizer) -> None:
+def keep_out_of_text(backend: tokenizers.Tokenizer) -> None:
     """Sees to it that no text becomes a special token.
 
     ``encode_special_tokens`` alone does not where the model itself has special tokens among its words, as T5's has
@@ -459,7 +471,8 @@ def _keep_out_of_text(backend: tokenizers.Tokenizer) -> None:
         name = token.content
         if token.special and len(name) > 1 and name in vocabulary:
             is_word = vocabulary[name] in [piece.id for piece in backend.model.tokenize(name)]
-            if is_word and any(name in part for part in _parts(backend, name)):
+            is_unknown = isinstance(backend.model, models.WordLevel) and name == backend.model.unk_token  # as any word
+            if is_word and not is_unknown and any(name in part for part in _parts(backend, name)):
                 words.append(name)
     if words:
         places = "|".join(f"{re.escape(name[0])}(?={re.escape(name[1:])})" for name in words)

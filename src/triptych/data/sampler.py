@@ -1,5 +1,6 @@
 """Which examples make up which update."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,34 +14,86 @@ class MicroBatch:
     """The share of one rank in one of the accumulated batches of an update.
 
     Attributes:
-        indices: of the examples.
+        indices: of the examples; of windows of long texts, see ``TrainingWindows``; none: there is nothing left for
+            this part.
         normalizer: scored labels of the whole update.
     """
 
-    indices: Int[np.ndarray, " batch"]
+    indices: Int[np.ndarray, "batch *place"]
     normalizer: int
 
 
-class TrainingSampler:
+class Updates(ABC):
     """Endless updates; update k is a function of (seed, k) alone, so a run can go on at any step.
 
-    The examples come as one permutation of the split after the other, so each is seen once an epoch; an update may
-    hold the end of one epoch and the start of the next. ``pool_size`` updates are drawn together, sorted by size and
-    cut into updates whose order is shuffled: examples of like size meet, and little is padding.
+    Args:
+        batch_size: examples of an update, over all ranks and accumulated batches; None: it varies.
+        accumulate: batches that an update is split into.
+        seed: of all draws.
+        rank: of this process.
+        world_size: number of processes.
+        start: number of micro-batches that this rank has already seen.
+
+    Raises:
+        ValueError: an update that cannot be split evenly.
+    """
+
+    def __init__(
+        self, *, batch_size: int | None, accumulate: int, seed: int, rank: int, world_size: int, start: int
+    ) -> None:
+        self.parts = accumulate * world_size
+        if batch_size is not None and batch_size % self.parts:
+            raise ValueError(
+                f"batch.size={batch_size} cannot be split evenly into trainer.accumulate_grad_batches={accumulate}"
+                f" parts on {world_size} processes; expected a multiple of {self.parts}"
+            )
+        self.accumulate, self.seed = accumulate, seed
+        self.rank, self.world_size, self.start = rank, world_size, start
+
+    @abstractmethod
+    def update(self, k: int) -> Int[np.ndarray, "update *place"]:
+        """Where the examples of update k are."""
+
+    @abstractmethod
+    def num_labels(self, update: Int[np.ndarray, "update *place"]) -> int:
+        """Scored labels of an update."""
+
+    def __iter__(self) -> Iterator[MicroBatch]:
+        """This rank's micro-batches, from the one after ``start`` on, without end. Those of ``batch_tokens`` may be
+        empty, where an update has few examples: each rank has as many batches as the others."""
+        i = self.start
+        while True:
+            k, part = divmod(i, self.accumulate)
+            update = self.update(k)
+            mine = update[part * self.world_size + self.rank :: self.parts]  # a stride: all parts get all sizes
+            yield MicroBatch(mine, self.num_labels(update))
+            i += 1
+
+
+class TrainingSampler(Updates):
+    """Updates of a list of examples (see ``Updates``).
+
+    The examples come as one permutation of the split after the other, so each is seen once an epoch. A pool of them is
+    sorted by size and cut into updates whose order is shuffled: examples of like size meet, and little is padding.
+
+    An update holds either so many examples, or at most so many tokens. In the first case ``pool_size`` updates are a
+    pool, and an update may hold the end of one epoch and the start of the next. In the second an epoch is a pool: its
+    sorted sizes are always the same, and so are the places where it is cut.
 
     Args:
         sizes: tokens of each example.
         num_scored: scored labels of each example.
-        batch_size: examples of an update, over all ranks and accumulated batches.
+        batch_size: examples of an update, over all ranks and accumulated batches; None: ``batch_tokens`` says how many.
+        batch_tokens: the most tokens of an update; None: ``batch_size`` says how many examples.
         accumulate: batches that an update is split into.
         seed: of the permutations.
         rank: of this process.
         world_size: number of processes.
-        pool_size: updates that are drawn together.
+        pool_size: updates that are drawn together, where these have ``batch_size`` examples.
         start: number of micro-batches that this rank has already seen.
 
     Raises:
-        ValueError: an update that cannot be split evenly, or no examples.
+        ValueError: an update that cannot be split evenly, no examples, or one of more than ``batch_tokens``.
     """
 
     def __init__(
@@ -48,7 +101,8 @@ class TrainingSampler:
         *,
         sizes: Int[np.ndarray, " examples"],
         num_scored: Int[np.ndarray, " examples"],
-        batch_size: int,
+        batch_size: int | None,
+        batch_tokens: int | None = None,
         accumulate: int,
         seed: int,
         rank: int = 0,
@@ -58,45 +112,65 @@ class TrainingSampler:
     ) -> None:
         if len(sizes) == 0:
             raise ValueError("the training split is empty")
-        if batch_size % (accumulate * world_size):
-            raise ValueError(
-                f"batch.size={batch_size} cannot be split evenly into trainer.accumulate_grad_batches={accumulate}"
-                f" parts on {world_size} processes; expected a multiple of {accumulate * world_size}"
-            )
+        super().__init__(
+            batch_size=batch_size, accumulate=accumulate, seed=seed, rank=rank, world_size=world_size, start=start
+        )
         self.sizes, self.num_scored = sizes, num_scored
-        self.batch_size, self.accumulate, self.seed = batch_size, accumulate, seed
-        self.rank, self.world_size, self.start = rank, world_size, start
-        # A pool of several epochs would sort the copies of an example into one update.
-        self.pool_size = max(1, min(pool_size, len(sizes) // batch_size))
+        self._cuts: Int[np.ndarray, " updates+1"]  # of a sorted pool
+        if batch_size is not None:
+            # A pool of several epochs would sort the copies of an example into one update.
+            self._cuts = np.arange(max(1, min(pool_size, len(sizes) // batch_size)) + 1) * batch_size
+        else:
+            assert batch_tokens is not None
+            self._cuts = cuts_of(np.sort(sizes), batch_tokens)
         self._permutation = lru_cache(maxsize=2)(self._permutation_of)
         self._pool = lru_cache(maxsize=1)(self._pool_of)
 
-    def update(self, k: int) -> Int[np.ndarray, " batch_size"]:
-        """The indices of the examples of update k, in ascending size."""
-        row: Int[np.ndarray, " batch_size"] = self._pool(k // self.pool_size)[k % self.pool_size]
-        return row
+    @property
+    def pool_size(self) -> int:
+        """Updates that are drawn together."""
+        return len(self._cuts) - 1
 
-    def __iter__(self) -> Iterator[MicroBatch]:
-        """This rank's micro-batches, from the one after ``start`` on, without end."""
-        parts = self.accumulate * self.world_size
-        i = self.start
-        while True:
-            k, part = divmod(i, self.accumulate)
-            indices = self.update(k)
-            mine = indices[part * self.world_size + self.rank :: parts]  # a stride: all parts get all sizes
-            yield MicroBatch(mine, int(self.num_scored[indices].sum()))
-            i += 1
+    def update(self, k: int) -> Int[np.ndarray, " update"]:
+        """The indices of the examples of update k, in ascending size."""
+        indices, order = self._pool(k // self.pool_size)
+        place = order[k % self.pool_size]
+        return indices[self._cuts[place] : self._cuts[place + 1]]
+
+    def num_labels(self, update: Int[np.ndarray, " update"]) -> int:
+        """Scored labels of an update."""
+        return int(self.num_scored[update].sum())
 
     def _permutation_of(self, epoch: int) -> Int[np.ndarray, " examples"]:
         return np.random.default_rng((self.seed, 0, epoch)).permutation(len(self.sizes))
 
-    def _pool_of(self, number: int) -> Int[np.ndarray, "pool_size batch_size"]:
-        pool = self.batch_size * self.pool_size
+    def _pool_of(self, number: int) -> tuple[Int[np.ndarray, " pool"], Int[np.ndarray, " updates"]]:
+        """The examples of a pool in ascending size, and the order of its updates."""
+        pool = self._cuts[-1]
         places = np.arange(number * pool, (number + 1) * pool)
         epochs, offsets = np.divmod(places, len(self.sizes))
         indices = np.concatenate([self._permutation(int(e))[offsets[epochs == e]] for e in np.unique(epochs)])
-        indices = indices[np.argsort(self.sizes[indices], kind="stable")].reshape(self.pool_size, self.batch_size)
-        return indices[np.random.default_rng((self.seed, 1, number)).permutation(self.pool_size)]
+        indices = indices[np.argsort(self.sizes[indices], kind="stable")]
+        return indices, np.random.default_rng((self.seed, 1, number)).permutation(self.pool_size)
+
+
+def cuts_of(sizes: Int[np.ndarray, " examples"], batch_tokens: int) -> Int[np.ndarray, " updates+1"]:
+    """Where a list is cut, so that each part has as many examples as ``batch_tokens`` allow; from 0 to its end.
+
+    Args:
+        sizes: tokens of each example.
+        batch_tokens: the most tokens of a part.
+
+    Raises:
+        ValueError: an example of more tokens.
+    """
+    if sizes.max(initial=0) > batch_tokens:
+        raise ValueError(f"batch.tokens={batch_tokens}: an example has {sizes.max()} tokens")
+    ends, cuts = np.cumsum(sizes), [0]
+    while cuts[-1] < len(sizes):
+        before = ends[cuts[-1] - 1] if cuts[-1] else 0
+        cuts.append(int(np.searchsorted(ends, before + batch_tokens, side="right")))
+    return np.array(cuts)
 
 
 def evaluation_batches(

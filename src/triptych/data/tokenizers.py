@@ -1,4 +1,4 @@
-"""Text to token ids and back: bytes, characters and byte-pair encoding, all by the ``tokenizers`` library."""
+"""Text to token ids and back, by the ``tokenizers`` library."""
 
 import base64
 import hashlib
@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import tokenizers
 from jaxtyping import Bool, Int
-from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, pre_tokenizers
 
 from triptych.data.plain import Plain
 from triptych.data.sentencepiece import SentencePieceModel
@@ -42,6 +42,7 @@ class SpecialTokens(Plain):
         mask: hides a token; None: there is none.
         begin: stand before a text that is read as a whole.
         end: stand after such a text.
+        between: stand between two texts that are read as one (RoBERTa has two of them there); (): sep alone.
         target_begin: the first tokens that the decoder of the full model is to write.
         sentinels: hide a span each, in this order (Raffel et al. 2020, section 3.1.4).
     """
@@ -55,6 +56,7 @@ class SpecialTokens(Plain):
     mask: int | None = MASK
     begin: tuple[int, ...] = (BOS,)
     end: tuple[int, ...] = (EOS,)
+    between: tuple[int, ...] = ()
     target_begin: tuple[int, ...] = ()
     sentinels: tuple[int, ...] = ()
 
@@ -67,6 +69,17 @@ class SpecialTokens(Plain):
     def whole(self, ids: Sequence[int]) -> list[int]:
         """A text that is read as a whole: begin, ids, end. It has a token even if there is none of these."""
         return [*self.begin, *ids, *self.end] or [self.bos]
+
+    def pair(self, first: Sequence[int], second: Sequence[int]) -> tuple[list[int], int]:
+        """Two texts that are read as one: begin, first, between, second, end; and the place where the second begins.
+        (BERT's "[CLS] first [SEP] second [SEP]", RoBERTa's "<s> first </s></s> second </s>".)"""
+        before = [*self.begin, *first, *self.separator]
+        return [*before, *second, *self.end], len(before)
+
+    @property
+    def separator(self) -> tuple[int, ...]:
+        """What stands between the two texts of a pair."""
+        return self.between or (self.sep,)
 
     def opening(self, ids: Sequence[int]) -> list[int]:
         """A text that a decoder by itself goes on with: begin, ids. It has a token even if there is none of these."""
@@ -85,8 +98,9 @@ class Tokenizer:
     Args:
         backend: a tokenizer of the ``tokenizers`` library that knows the special tokens.
         special: the ids of the special tokens.
-        sentencepiece: the SentencePiece models that cut sources and targets into tokens, which ``backend`` then only
-            numbers (MarianMT's way: one vocabulary, two models); None: it does both.
+        sides: what cuts sources and what cuts targets into tokens, which ``backend`` then only numbers: one table, two
+            models. Each is a tokenizer of the library as JSON text, or the bytes of a SentencePiece model (MarianMT's).
+            None: ``backend`` does both.
 
     Raises:
         ValueError: ids that are not those from 0 up to the number of tokens, or a special token beyond them.
@@ -96,10 +110,10 @@ class Tokenizer:
         self,
         backend: tokenizers.Tokenizer,
         special: SpecialTokens | None = None,
-        sentencepiece: tuple[bytes, bytes] | None = None,
+        sides: tuple[str, str] | tuple[bytes, bytes] | None = None,
     ) -> None:
         backend.encode_special_tokens = True  # "<eos>" in a text is five characters, not the end
-        self._backend, self.special, self.sentencepiece = backend, special or SpecialTokens(), sentencepiece
+        self._backend, self.special, self.sides = backend, special or SpecialTokens(), sides
         largest = max(*backend.get_vocab().values(), *self.special.ids)
         if largest >= self.vocab_size:
             raise ValueError(f"tokenizer: token id {largest}, but the vocabulary has {self.vocab_size} tokens")
@@ -107,20 +121,29 @@ class Tokenizer:
     @classmethod
     def from_json(cls, text: str, special: SpecialTokens | None = None) -> "Tokenizer":
         """The tokenizer that ``to_json`` wrote."""
-        if not text.startswith('{"sentencepiece"'):
+        if text.startswith('{"version"'):
             return cls(tokenizers.Tokenizer.from_str(text), special)
         state = json.loads(text)
-        source, target = (base64.b64decode(model) for model in state["sentencepiece"])
-        return cls(tokenizers.Tokenizer.from_str(state["backend"]), special, (source, target))
+        sides = state["sides"] if "sides" in state else [base64.b64decode(model) for model in state["sentencepiece"]]
+        return cls(tokenizers.Tokenizer.from_str(state["backend"]), special, (sides[0], sides[1]))
 
     def to_json(self) -> str:
-        """Everything that it is, in the format of the ``tokenizers`` library; there, SentencePiece models have no place
-        and stand beside it."""
+        """Everything that it is, in the format of the ``tokenizers`` library; there, two models have no place and stand
+        beside it."""
         text: str = self._backend.to_str()
-        if self.sentencepiece is None:
+        if self.sides is None:
             return text
-        encoded = [base64.b64encode(model).decode() for model in self.sentencepiece]
-        return json.dumps({"sentencepiece": encoded, "backend": text})
+        if (models := self.sentencepiece) is not None:
+            return json.dumps({"sentencepiece": [base64.b64encode(m).decode() for m in models], "backend": text})
+        return json.dumps({"sides": self.sides, "backend": text})
+
+    @property
+    def sentencepiece(self) -> tuple[bytes, bytes] | None:
+        """The SentencePiece models of sources and targets, where that is what ``sides`` are."""
+        match self.sides:
+            case bytes() as source, bytes() as target:
+                return source, target
+        return None
 
     @property
     def sha256(self) -> str:
@@ -149,23 +172,48 @@ class Tokenizer:
 
         Args:
             texts: to encode.
-            as_target: whether they are targets of a translation, which two SentencePiece models cut in another way.
+            as_target: whether they are targets of a translation, which ``sides`` cut in another way.
         """
-        if self.sentencepiece is None:
+        if self.sides is None:
             return [encoding.ids for encoding in self._backend.encode_batch_fast(texts, add_special_tokens=False)]
+        return [ids for ids, _ in self.encode_with_places(texts, as_target)]
+
+    def encode_with_places(
+        self, texts: Sequence[str], as_target: bool = False
+    ) -> list[tuple[list[int], list[tuple[int, int]]]]:
+        """Like ``encode``, with the place of each token in its text, as (start, end): ``text[start:end]`` is what the
+        token was made of. Tokens that are parts of one character all have its place; white space that is in no token
+        is in no place.
+
+        Args:
+            texts: to encode.
+            as_target: see ``encode``.
+
+        Returns:
+            of each text, its ids and their places, in characters (code points).
+        """
+        if self.sides is None:
+            encodings = self._backend.encode_batch(texts, add_special_tokens=False)
+            return [(encoding.ids, encoding.offsets) for encoding in encodings]
         unk = self.special.unk
         assert unk is not None
         # encode_batch_fast does not say what the unknown was, which the vocabulary may have from the other model.
         encodings = self._cutters[as_target].encode_batch(texts, add_special_tokens=False)
-        return [[self._ids.get(token, unk) for token in encoding.tokens] for encoding in encodings]
+        return [([self._ids.get(token, unk) for token in encoding.tokens], encoding.offsets) for encoding in encodings]
 
     @cached_property
     def _cutters(self) -> list[tokenizers.Tokenizer]:
-        """What cuts sources and targets; ">>fr<<" asks for a language and stays in one piece."""
-        cutters = [SentencePieceModel.parse(model).backend() for model in self.sentencepiece or ()]
-        for cutter in cutters:
+        """What cuts sources and targets; MarianMT's ">>fr<<" asks for a language and stays in one piece."""
+        cutters = []
+        for side in self.sides or ():
+            if isinstance(side, str):
+                cutter = tokenizers.Tokenizer.from_str(side)
+            else:
+                cutter = SentencePieceModel.parse(side).backend()
+                languages = [name for name in self._ids if re.match(">>.*<<$", name)]
+                cutter.add_tokens([AddedToken(name, normalized=False) for name in languages])
             cutter.encode_special_tokens = True
-            cutter.add_tokens([AddedToken(name, normalized=False) for name in self._ids if re.match(">>.*<<$", name)])
+            cutters.append(cutter)
         return cutters
 
     @cached_property
@@ -198,6 +246,24 @@ class Tokenizer:
         text: str = self._backend.decode([i for i in ids if i not in self.special_ids], skip_special_tokens=False)
         return text
 
+    def names(self, ids: Sequence[int]) -> list[str]:
+        """Each token by itself, for people to read: its text, or the name of a special token. The bytes of a part of a
+        character are written as <0xE6>.
+
+        Args:
+            ids: of any tokens.
+        """
+        return [self._name(i) for i in ids]
+
+    def _name(self, i: int) -> str:
+        if i in self.special_ids:
+            return str(self._backend.id_to_token(i))
+        content = self._contents[1][i]
+        try:
+            return content.decode()
+        except UnicodeDecodeError:
+            return "".join(f"<0x{byte:02X}>" for byte in content)
+
     def begins_word(self, ids: Sequence[int]) -> Bool[np.ndarray, " length"]:
         """Whether each token of a text begins a word. The white space before a word is a part of it; so the first token
         does, and one that begins with white space, or follows one that ends in it, unless that is nothing else.
@@ -212,71 +278,105 @@ class Tokenizer:
     @cached_property
     def _word_limits(self) -> Bool[np.ndarray, "3 vocab"]:
         """Of each token: whether white space comes first, comes last, and is all that there is."""
-        vocabulary = self._backend.get_vocab()
-        for part in self._decoders():
-            if part["type"] == "WordPiece":
-                starts = np.ones(self.vocab_size, dtype=bool)
-                starts[[i for token, i in vocabulary.items() if token.startswith(part["prefix"])]] = False
-                return np.stack([starts, np.zeros_like(starts), np.zeros_like(starts)])
-        return np.array([(t[:1].isspace(), t[-1:].isspace(), t.isspace()) for t in self._texts()]).T
+        if self.reads_words:
+            starts = np.ones(self.vocab_size, dtype=bool)
+            starts[list(self._continuations)] = False
+            return np.stack([starts, np.zeros_like(starts), np.zeros_like(starts)])
+        return np.array([(t[:1].isspace(), t[-1:].isspace(), t.isspace()) for t in self._texts[1]]).T
 
-    def num_bytes(self) -> Int[np.ndarray, " vocab"]:
+    @cached_property
+    def reads_words(self) -> bool:
+        """Whether white space only separates words and is in no token (``Words``, ``WordPiece``)."""
+        return any(part["type"] == "WordPiece" for part in self._decoders)
+
+    @cached_property
+    def _continuations(self) -> frozenset[int]:
+        """The tokens that go on with a word; only tokenizers that read words have some."""
+        prefixes = tuple(part["prefix"] for part in self._decoders if part["type"] == "WordPiece")
+        return frozenset(i for token, i in self._backend.get_vocab().items() if token.startswith(prefixes))
+
+    def num_bytes(self) -> Int[np.ndarray, "2 vocab"]:
         """How many UTF-8 bytes of text each token stands for; special tokens stand for none. (SentencePiece puts a
-        blank before a text, and that counts.)"""
-        return np.array([len(content) for content in self._contents()])
+        blank before a text, and that counts.)
 
-    def num_characters(self) -> Int[np.ndarray, " vocab"]:
+        Where white space is in no token (``reads_words``), a word is counted as ``decode`` writes it: with one blank
+        before it, unless it begins a text or a line.
+
+        Returns:
+            row 0: after a token that does not end in white space; row 1: after one that does, or at the start of a text
+            (see ``ends_in_space``).
+        """
+        return np.array([[len(content) for content in row] for row in self._contents])
+
+    def num_characters(self) -> Int[np.ndarray, "2 vocab"]:
         """How many characters (code points) of text begin in each token: one that is cut into several tokens counts
-        where its first byte is. unk stands for one character, other special tokens stand for none."""
-        counts = np.array([sum(byte & 0xC0 != 0x80 for byte in content) for content in self._contents()])
+        where its first byte is. unk stands for one character, other special tokens stand for none.
+
+        Returns:
+            see ``num_bytes``.
+        """
+        counts = np.array([[sum(byte & 0xC0 != 0x80 for byte in text) for text in row] for row in self._contents])
         if self.special.unk is not None:
-            counts[self.special.unk] = 1
+            counts[:, self.special.unk] = 1
         return counts
 
     def num_words(self) -> Int[np.ndarray, "2 vocab"]:
         """How many words begin in each token.
 
         Words are separated by white space (``str.split``), and each end of a line is a word too, "\\n" in a text and
-        eos after one: ``len(text.split()) + text.count("\\n")``. unk is part of a word, and so is a blank of
-        several bytes, such as U+00A0, where a byte-level tokenizer cuts it apart.
+        eos after one: ``len(text.split()) + text.count("\\n")``. unk is part of a word, or one where words are tokens,
+        and so is a blank of several bytes, such as U+00A0, where a byte-level tokenizer cuts it apart.
 
         Returns:
-            row 0: after a token that does not end in white space, so that what this one begins with goes on with a
-            word; row 1: after one that does, or at the start of a text (see ``ends_in_space``).
+            see ``num_bytes``. In row 0, what a token begins with goes on with a word.
         """
-        texts = self._texts()
-        after_space = np.array([len(text.split()) + text.count("\n") for text in texts])
-        goes_on = np.array([text[:1].strip() != "" for text in texts])
-        return np.stack([after_space - goes_on, after_space])
+        goes_on, after_space = self._texts
+        return np.array(
+            [
+                [len(text.split()) + text.count("\n") - (text[:1].strip() != "") for text in goes_on],
+                [len(text.split()) + text.count("\n") for text in after_space],
+            ]
+        )
 
     def ends_in_space(self) -> Bool[np.ndarray, " vocab"]:
         """Whether what follows each token begins a word: it ends in white space, or is bos or eos."""
-        return np.array([text[-1:].isspace() for text in self._texts()])
+        return np.array([text[-1:].isspace() for text in self._texts[1]])
 
-    def _contents(self) -> list[bytes]:
-        """The bytes of text that each token stands for, by what the decoder makes of it."""
-        added, parts = self._backend.get_added_tokens_decoder(), self._decoders()
+    @cached_property
+    def _contents(self) -> tuple[list[bytes], list[bytes]]:
+        """The bytes of text that each token stands for, by what the decoder makes of it, after a token that does not
+        end in white space and after one that does."""
+        added, parts = self._backend.get_added_tokens_decoder(), self._decoders
         contents = [b""] * self.vocab_size
         for token, i in self._backend.get_vocab().items():
             if i not in self.special_ids:
                 contents[i] = token.encode() if i in added else _content(token, parts)
-        return contents
+        return [
+            self._blank(i) + content if content.strip() else content for i, content in enumerate(contents)
+        ], contents
 
+    def _blank(self, i: int) -> bytes:
+        """What ``decode`` puts between a word and this token."""
+        return b" " if self.reads_words and i not in self._continuations else b""
+
+    @cached_property
     def _decoders(self) -> list[dict[str, Any]]:
         """The steps from tokens to text, as the library writes them."""
         decoder = json.loads(self._backend.to_str())["decoder"] or {"type": None}
         return decoder["decoders"] if decoder["type"] == "Sequence" else [decoder]
 
-    def _texts(self) -> list[str]:
-        """What each token is where words are counted: bos white space, eos the end of a line, unk and parts of
-        characters something else than white space."""
-        texts = [content.decode(errors="replace") for content in self._contents()]
-        for i in (self.special.bos, self.special.start, *self.special.begin):
-            texts[i] = " "
-        texts[self.special.eos] = "\n"
-        if self.special.unk is not None:
-            texts[self.special.unk] = "\ufffd"
-        return texts
+    @cached_property
+    def _texts(self) -> tuple[list[str], list[str]]:
+        """What each token is where words are counted (see ``_contents``): bos white space, eos the end of a line, unk
+        and parts of characters something else than white space."""
+        goes_on, after_space = ([content.decode(errors="replace") for content in row] for row in self._contents)
+        for texts in (goes_on, after_space):
+            for i in (self.special.bos, self.special.start, *self.special.begin):
+                texts[i] = " "
+            texts[self.special.eos] = "\n"
+        if (unk := self.special.unk) is not None:
+            goes_on[unk], after_space[unk] = self._blank(unk).decode() + "\ufffd", "\ufffd"
+        return goes_on, after_space
 
 
 def _content(token: str, parts: Sequence[Mapping[str, Any]]) -> bytes:
@@ -299,109 +399,3 @@ def _content(token: str, parts: Sequence[Mapping[str, Any]]) -> bytes:
             case {"type": "WordPiece", "prefix": continues}:
                 token = token.removeprefix(continues)
     return token.encode()
-
-
-class TrainableTokenizer(Protocol):
-    """A kind of tokenizer, before it has seen text."""
-
-    def train(self, texts: Iterable[str]) -> Tokenizer:
-        """The tokenizer of these texts (those of the training split)."""
-        ...
-
-
-def _byte_level(model: models.Model) -> tokenizers.Tokenizer:
-    backend = tokenizers.Tokenizer(model)
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    return backend
-
-
-def _sentinel_names(num_sentinels: int) -> list[str]:
-    if num_sentinels < 0:
-        raise ValueError(f"tokenizer.num_sentinels={num_sentinels}: expected 0 or more")
-    return [f"<extra_id_{i}>" for i in range(num_sentinels)]
-
-
-def _with_sentinels(backend: tokenizers.Tokenizer, names: Sequence[str]) -> Tokenizer:
-    backend.add_special_tokens(list(names))
-    vocabulary = backend.get_vocab()
-    return Tokenizer(backend, SpecialTokens(sentinels=tuple(vocabulary[name] for name in names)))
-
-
-class Bytes:
-    """One token for each UTF-8 byte: 256 tokens and the special ones, whatever the text.
-
-    Args:
-        num_sentinels: the vocabulary ends with so many of them, <extra_id_0> and so on.
-
-    Raises:
-        ValueError: fewer than 0.
-    """
-
-    def __init__(self, *, num_sentinels: int = 0) -> None:
-        self.sentinels = _sentinel_names(num_sentinels)
-
-    def train(self, texts: Iterable[str]) -> Tokenizer:
-        """The tokenizer; it does not depend on the texts."""
-        alphabet = [*SPECIAL_TOKENS, *ALPHABET]
-        backend = _byte_level(models.BPE(vocab={token: i for i, token in enumerate(alphabet)}, merges=[]))
-        backend.add_special_tokens(SPECIAL_TOKENS)
-        return _with_sentinels(backend, self.sentinels)
-
-
-class Characters:
-    """One token for each character of the training text; others become unk.
-
-    Args:
-        num_sentinels: the vocabulary ends with so many of them, <extra_id_0> and so on.
-
-    Raises:
-        ValueError: fewer than 0.
-    """
-
-    def __init__(self, *, num_sentinels: int = 0) -> None:
-        self.sentinels = _sentinel_names(num_sentinels)
-
-    def train(self, texts: Iterable[str]) -> Tokenizer:
-        """The tokenizer of the characters in these texts."""
-        alphabet = [*SPECIAL_TOKENS, *sorted(set().union(*texts))]
-        vocabulary = {token: i for i, token in enumerate(alphabet)}
-        backend = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token=SPECIAL_TOKENS[UNK]))
-        backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
-        backend.decoder = decoders.Fuse()
-        backend.add_special_tokens(SPECIAL_TOKENS)
-        return _with_sentinels(backend, self.sentinels)
-
-
-class BytePairs:
-    """Byte-pair encoding over bytes: starts from the 256 bytes, merges frequent pairs. Sennrich et al. 2016.
-
-    Args:
-        vocab_size: number of tokens, bytes and special ones included (at least 262 and the sentinels).
-        lowercase: whether texts are read, and hence written, in lower case.
-        num_sentinels: the vocabulary ends with so many of them, <extra_id_0> and so on.
-
-    Raises:
-        ValueError: a vocabulary smaller than the bytes and the special tokens, or fewer than 0 sentinels.
-    """
-
-    def __init__(self, *, vocab_size: int, lowercase: bool = False, num_sentinels: int = 0) -> None:
-        self.sentinels = _sentinel_names(num_sentinels)
-        smallest = 256 + len(SPECIAL_TOKENS) + num_sentinels
-        if vocab_size < smallest:
-            raise ValueError(f"tokenizer.vocab_size={vocab_size}: expected at least {smallest} (bytes, special tokens)")
-        self.vocab_size, self.lowercase = vocab_size, lowercase
-
-    def train(self, texts: Iterable[str]) -> Tokenizer:
-        """The tokenizer with the merges learned from these texts."""
-        backend = _byte_level(models.BPE())
-        if self.lowercase:
-            backend.normalizer = normalizers.Lowercase()
-        trainer = trainers.BpeTrainer(
-            vocab_size=self.vocab_size - len(self.sentinels),
-            special_tokens=SPECIAL_TOKENS,
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-            show_progress=False,
-        )
-        backend.train_from_iterator(texts, trainer)
-        return _with_sentinels(backend, self.sentinels)

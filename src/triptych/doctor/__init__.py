@@ -13,6 +13,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from triptych.checks import CHECKS, check_accelerator
 from triptych.choices import adopt
 from triptych.config import ConfigError, build, target_of
+from triptych.data import sha256
 from triptych.devices import device_here, gpu_named
 from triptych.doctor.findings import (
     Findings,
@@ -24,14 +25,24 @@ from triptych.doctor.findings import (
     check_run_dir,
     check_wandb,
 )
-from triptych.doctor.plan import Survey, make_plan, survey
+from triptych.doctor.plan import make_plan
 from triptych.doctor.script import batch_script, composed, job_of
 from triptych.doctor.tables import show_findings, show_plan
 from triptych.launch.processes import find_place, hush
 from triptych.launch.sweep import Job
+from triptych.matching import (
+    Match,
+    Reference,
+    check_countable,
+    check_same,
+    find_match,
+    recorded,
+    reference_of,
+)
 from triptych.pretrained import Pretrained, settings_to_adopt
 from triptych.redaction import Redactor
 from triptych.resume import Earlier, is_finished, state_to_resume
+from triptych.survey import Data, ReadData, Survey, look_at_data
 from triptych.training import FSDP
 
 HARMLESS = {"accelerator", "validation", "files"}
@@ -66,6 +77,9 @@ def doctor(config: DictConfig, sweep: Sequence[Sequence[str]] = ()) -> None:
     script = None
     if config.init_from is not None:
         pretrained = findings.look("init_from", lambda: adopted(config), lambda _: f"{config.init_from}")
+    match = recorded(config)
+    if match is not None:
+        match.apply(config)
     whole = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
     del whole["device"]  # no training has it
     redact = Redactor(whole)
@@ -74,6 +88,12 @@ def doctor(config: DictConfig, sweep: Sequence[Sequence[str]] = ()) -> None:
         is_of_machine = elsewhere and check is check_accelerator
         findings.look(name, partial(check, config), lambda _: "", worst="warning" if is_of_machine else "error")
     findings.look("devices", lambda: check_devices(config, place, count, elsewhere=elsewhere))
+    reference: Reference | None = None
+    if match is None:
+        overrides = sweep[number] if jobs else HydraConfig.get().overrides.task
+        reference = findings.look("match", lambda: referred(config, overrides, count), lambda _: None)
+    else:
+        findings.look("match", lambda: match)
     findings.look("files", lambda: build(config, "data"), lambda _: None)
     can_be_planned = {error.name for error in findings.errors} <= HARMLESS
     if on_cluster:
@@ -87,7 +107,12 @@ def doctor(config: DictConfig, sweep: Sequence[Sequence[str]] = ()) -> None:
     plan = None
     if can_be_planned:
         known = (found and found[1]) or pretrained
-        surveyed = findings.look("data", lambda: survey(config, known.tokenizer if known else None, count), about)
+        data = findings.look(
+            "data", lambda: look_at_data(config, known.tokenizer if known else None, count), lambda _: None
+        )
+        if data is not None and reference is not None:
+            findings.look("match", lambda: matched(config, reference, data))
+        surveyed = None if data is None else findings.look("data", lambda: data.survey(config), about)
         if surveyed is not None:
             plan = findings.look("plan", lambda: make_plan(surveyed, count, device), lambda _: None)
     if plan is not None:
@@ -101,6 +126,29 @@ def doctor(config: DictConfig, sweep: Sequence[Sequence[str]] = ()) -> None:
     if findings.errors:
         number = len(findings.errors)
         raise ConfigError(f"{number} {'error' if number == 1 else 'errors'}: nothing would be trained")
+
+
+def referred(config: DictConfig, overrides: Sequence[str], count: int) -> Reference | None:
+    """The reference, as a training looks at it before it reads its data."""
+    reference = reference_of(config, overrides)
+    if reference is not None:
+        check_countable(config, count)
+    return reference
+
+
+def matched(config: DictConfig, reference: Reference, data: Data) -> Match | str:
+    """Solves what a training would solve, and puts it into the configuration; a measurement is left to the training.
+
+    Raises:
+        ConfigError: it cannot be matched.
+    """
+    if config.match == "wall_time":
+        return "match=wall_time is measured when the training begins; the plan is that of trainer.max_steps as it is"
+    if isinstance(data, ReadData):
+        check_same(reference, config.match, data=sha256(data.splits), tokenizer=data.tokenizer.sha256)
+    found = find_match(config, reference, data, None)
+    found.apply(config)
+    return found
 
 
 def about(surveyed: Survey) -> str:

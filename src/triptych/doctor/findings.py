@@ -120,10 +120,11 @@ def check_devices(config: DictConfig, place: Place, count: int, *, elsewhere: bo
             )
     else:
         check_place(config, place)
-    rows = config.batch.size // (config.trainer.accumulate_grad_batches * count)
+    size, parts = config.batch.size, config.trainer.accumulate_grad_batches * count
+    batches = f"{size // parts} examples" if size is not None else f"about {config.batch.tokens // parts} tokens"
     nodes = config.trainer.num_nodes
     on = f" on {nodes} machines" if nodes > 1 else ""
-    return f"{count} {'process' if count == 1 else 'processes'}{on}, batches of {rows} examples each"
+    return f"{count} {'process' if count == 1 else 'processes'}{on}, batches of {batches} each"
 
 
 def check_allocation(config: DictConfig, count: int) -> str:
@@ -237,7 +238,7 @@ def check_memory(plan: Plan, device: Device, *, sharded: bool) -> str:
         ConfigError: it cannot fit, whatever the batch.
     """
     config = plan.survey.config
-    rows = config.batch.size // config.trainer.accumulate_grad_batches
+    rows = plan.survey.rows
     footprint = (plan.memory.fsdp if sharded else plan.memory.ddp)(plan.world_size, rows)
     sharing = 1 if device.is_gpu else plan.world_size // config.trainer.num_nodes  # processes that share the memory
     text = f"{size(sharing * footprint.total)} of {size(device.memory)} ({device.name})"
@@ -245,9 +246,10 @@ def check_memory(plan: Plan, device: Device, *, sharded: bool) -> str:
         raise ConfigError(f"{text}; weights, gradients and optimizer alone are {size(sharing * footprint.state)}")
     if sharing * footprint.total > USABLE * device.memory:
         log.warning(
-            "%s, of which %.0f %% are counted on: raise trainer.accumulate_grad_batches, or lower batch.size",
+            "%s, of which %.0f %% are counted on: raise trainer.accumulate_grad_batches, or lower batch.%s",
             text,
             100 * USABLE,
+            "size" if config.batch.tokens is None else "tokens",
         )
     return text
 

@@ -41,10 +41,10 @@ def show_plan(plan: Plan, device: Device, *, is_here: bool, sharded: bool) -> No
     """
     console = Console()
     console.print(summary(plan, device, is_here=is_here))
-    config = plan.survey.config
-    rows = config.batch.size // config.trainer.accumulate_grad_batches
+    rows = plan.survey.rows
     footprint = (plan.memory.fsdp if sharded else plan.memory.ddp)(plan.world_size, rows)
-    console.print(memory(footprint, f"{'FSDP, ' if sharded else ''}{rows // plan.world_size} rows of {lengths(plan)}"))
+    share = -(-rows // plan.world_size)
+    console.print(memory(footprint, f"{'FSDP, ' if sharded else ''}{share} rows of {lengths(plan)}"))
     console.print(fits(plan, rows, [GPUS[name] for name in SHOWN] if is_here and not device.is_gpu else [device]))
 
 
@@ -65,7 +65,8 @@ def summary(plan: Plan, device: Device, *, is_here: bool) -> Table:
         table.add_row(f"  {name}", f"{number:,}" if number or name != "head" else "0 (tied to the embedding)")
     updates = config.trainer.max_steps
     about = "about " if plan.survey.sample else ""
-    table.add_row("updates", f"{updates:,} of {config.batch.size:,} examples, {about}{plan.survey.tokens:,.0f} tokens")
+    examples = "" if config.batch.size is None else f"{config.batch.size:,} examples, "
+    table.add_row("updates", f"{updates:,} of {examples}{about}{plan.survey.tokens:,.0f} tokens")
     table.add_row("tokens", f"{about}{quantity(updates * plan.survey.tokens)} in all")
     table.add_row(
         "operations",
@@ -128,7 +129,8 @@ def fits(plan: Plan, rows: int, devices: list[Device]) -> Table:
             f"({size(least.exchange)}): {advice}"
         )
     for device in devices:
-        counts = [smallest(way, rows, device.memory) for way in (plan.memory.ddp, plan.memory.fsdp)]
+        evenly = plan.survey.config.batch.tokens is None
+        counts = [smallest(way, rows, device.memory, evenly=evenly) for way in (plan.memory.ddp, plan.memory.fsdp)]
         words = ["on none" if n is None else f"on {n}" for n in counts]
         table.add_row(device.name, size(device.memory), *words)
     return table

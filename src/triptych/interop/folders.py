@@ -81,6 +81,8 @@ def save_pretrained(checkpoint: str | Path, folder: str | Path) -> str:
         raise ConfigError(f"{path} is not empty; choose another folder")
     config, task = restore(checkpoint)
     tokenizer = task.tokenizer
+    if tokenizer.sides is not None and tokenizer.sentencepiece is None:
+        raise ConfigError("tokenizer.joint=false: two models with one table; expected joint=true, or MarianMT's")
     if task.corpus.is_stream:  # what goes on with a part of a long text begins anywhere
         tokenizer = Tokenizer.from_json(tokenizer.to_json(), replace(tokenizer.special, begin=()))
     special = tokenizer.special
@@ -95,7 +97,14 @@ def save_pretrained(checkpoint: str | Path, folder: str | Path) -> str:
         goes_on = task.architecture == "decoder_only" and isinstance(task, GenerativeTask)
         end = special.end if not goes_on else (special.sep,) if task.name == "translation" else ()
         side: Literal["left", "right"] = "left" if goes_on else "right"
-        write_tokenizer(tokenizer, path, end=end, padding_side=side, model_max_length=task.max_length)
+        write_tokenizer(
+            tokenizer,
+            path,
+            end=end,
+            padding_side=side,
+            model_max_length=task.max_length,
+            has_token_types=task.reads_pairs and task.reads_token_types,
+        )
     if isinstance(task, GenerativeTask) and task.architecture != "encoder_only":
         write_json(path / "generation_config.json", {**ids, **generation_settings(task)})
     class_name = family.classes[task.name]

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from triptych.assembly import choose_head
-from triptych.config import ConfigError, TrainConfig, build, listed, nearest
+from triptych.config import ConfigError, TrainConfig, build, flat, listed, nearest
 from triptych.durable import replacing
 from triptych.interop.bart import Bart
 from triptych.interop.bert import Bert
@@ -32,7 +32,6 @@ from triptych.interop.t5 import T5
 from triptych.interop.tensors import FILE, Renamed, Tensors, read_json, to_ours, to_theirs, write_json
 from triptych.interop.vit import Vit
 from triptych.nn import Network
-from triptych.resume import flat
 
 log = logging.getLogger("triptych")
 

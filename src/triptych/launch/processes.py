@@ -114,7 +114,7 @@ def check_place(config: DictConfig, place: Place) -> int:
 
 
 def check_split(config: DictConfig, world_size: int) -> None:
-    """Refuses an update that cannot be dealt out evenly.
+    """Refuses an update that cannot be dealt out evenly. (One of batch.tokens can: a process may get nothing.)
 
     Args:
         config: the whole configuration.
@@ -124,7 +124,7 @@ def check_split(config: DictConfig, world_size: int) -> None:
         ConfigError: such an update.
     """
     parts = config.trainer.accumulate_grad_batches * world_size
-    if config.batch.size % parts:
+    if config.batch.size is not None and config.batch.size % parts:
         raise ConfigError(
             f"batch.size={config.batch.size} cannot be split evenly over trainer.accumulate_grad_batches="
             f"{config.trainer.accumulate_grad_batches} and {world_size} processes; expected a multiple of {parts}"

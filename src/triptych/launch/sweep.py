@@ -24,6 +24,8 @@ from triptych.signals import is_one_of_several
 
 UNCOUNTED = ("hydra", "run_dir", "logger")
 """Parts of the configuration that do not make a job another job; ``callbacks.pruning`` is another."""
+ADDED = ("match", "reference")
+"""Settings that came later: where they are null, the directories of sweeps keep the names that they had before."""
 DONE = ("summary.json", "pruned.json")
 """The files by which a run says that there is nothing left to do: it has finished, or it was pruned."""
 LAST_LINES = 10
@@ -165,7 +167,9 @@ def experiment_of(config: DictConfig) -> str:
 
 def digest_of(config: DictConfig) -> str:
     """SHA-256 of what makes a job another job."""
-    counted = {key: value for key, value in unresolved(config).items() if key not in UNCOUNTED}
+    content = unresolved(config)
+    later = [key for key in ADDED if content[key] is None]
+    counted = {key: value for key, value in content.items() if key not in (*UNCOUNTED, *later)}
     counted["callbacks"].pop("pruning", None)
     return hashlib.sha256(json.dumps(counted, sort_keys=True).encode()).hexdigest()
 

@@ -1,12 +1,13 @@
 """The decoder by itself: every position sees only what comes before it (GPT's shape)."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.models.continuation import Continuation
-from triptych.nn import Embedding, Head, KeyValueCache, Network, PatchEmbedding, Stack
+from triptych.nn import Documents, Embedding, Head, KeyValueCache, Network, PatchEmbedding, Stack, Targets
 
 
 class DecoderOnly(Network):
@@ -38,16 +39,23 @@ class DecoderOnly(Network):
         self,
         tokens: Int[Tensor, "batch length"] | Float[Tensor, "batch channels height width"],
         mask: Bool[Tensor, "batch length"] | None = None,
-    ) -> Float[Tensor, "batch *length outputs"]:
+        *,
+        lengths: Sequence[int] | None = None,
+        targets: Targets | None = None,
+    ) -> Float[Tensor, "*rows_length_outputs"]:
         """Logits.
 
         Args:
             tokens: token ids, or images.
             mask: True at real tokens; None: all are real. Padding on the right needs no mask, since no position sees
                 what follows it (a pooled head does need it, to find the last real token).
+            lengths: of the documents that ``tokens`` is one packed row of, each read as if it stood alone; ``mask``
+                says nothing then. None: nothing is packed.
+            targets: what should be answered, for the sum of its losses in place of logits; None: logits.
         """
-        logits: Tensor = self.head(self._states(tokens, mask), mask)
-        return logits
+        documents = None if lengths is None else Documents(lengths, tokens.device)
+        states = self._states(tokens, mask, documents=documents)
+        return self.answer(states, mask, documents, targets)
 
     def continuation(self, mask: Bool[Tensor, "batch length"] | None, *, capacity: int) -> Continuation:
         """Starts decoding: the result, called with the prompt and then with each new token, gives the next logits.
@@ -63,10 +71,17 @@ class DecoderOnly(Network):
 
         return Continuation(decode, self.head, cache=cache, mask=mask)
 
-    def _states(self, tokens: Tensor, mask: Tensor | None, cache: KeyValueCache | None = None) -> Tensor:
+    def _states(
+        self,
+        tokens: Tensor,
+        mask: Tensor | None,
+        cache: KeyValueCache | None = None,
+        documents: Documents | None = None,
+    ) -> Tensor:
         past = 0 if cache is None else cache.length
         positions = None
         if mask is not None:  # real tokens are counted from 0, wherever the padding stands
             positions = (mask.long().cumsum(1) - 1).clamp(min=0)[:, past:]
-        states: Tensor = self.decoder(self.embedding(tokens), mask=mask, positions=positions, cache=cache)
+        x = self.embedding(tokens)
+        states: Tensor = self.decoder(x, mask=mask, positions=positions, cache=cache, documents=documents)
         return states

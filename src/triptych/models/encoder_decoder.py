@@ -1,12 +1,13 @@
 """The full Transformer: an encoder reads the source, a decoder writes the target and looks at the source."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.models.continuation import Continuation
-from triptych.nn import Embedding, Head, KeyValueCache, Network, Stack
+from triptych.nn import Documents, Embedding, Head, KeyValueCache, Network, Stack, Targets
 
 
 class EncoderDecoder(Network):
@@ -45,7 +46,11 @@ class EncoderDecoder(Network):
         tokens: Int[Tensor, "batch length"],
         source_mask: Bool[Tensor, "batch source"] | None = None,
         mask: Bool[Tensor, "batch length"] | None = None,
-    ) -> Float[Tensor, "batch *length outputs"]:
+        *,
+        source_lengths: Sequence[int] | None = None,
+        lengths: Sequence[int] | None = None,
+        targets: Targets | None = None,
+    ) -> Float[Tensor, "*rows_length_outputs"]:
         """Logits of the decoder (teacher forcing: ``tokens`` are the target, shifted by one).
 
         Args:
@@ -53,16 +58,38 @@ class EncoderDecoder(Network):
             tokens: what the decoder reads.
             source_mask: True at real source tokens; None: all are real.
             mask: True at real tokens of the decoder. Padding on the right needs none, but for a pooled head.
+            source_lengths: of the documents that ``source`` is one packed row of; masks say nothing then. None: nothing
+                is packed.
+            lengths: the same of ``tokens``: document i looks at document i of the source.
+            targets: what should be answered, for the sum of its losses in place of logits; None: logits.
         """
-        states = self._states(tokens, mask, self.encode(source, source_mask), source_mask)
-        logits: Tensor = self.head(states, mask)
-        return logits
+        sources = None if source_lengths is None else Documents(source_lengths, source.device)
+        documents = None if lengths is None else Documents(lengths, tokens.device)
+        memory = self.encode(source, source_mask, sources)
+        states = self.decoder(
+            self.embedding(tokens),
+            mask=mask,
+            memory=memory,
+            memory_mask=source_mask,
+            documents=documents,
+            memory_documents=sources,
+        )
+        return self.answer(states, mask, documents, targets)
 
     def encode(
-        self, source: Int[Tensor, "batch source"], source_mask: Bool[Tensor, "batch source"] | None = None
+        self,
+        source: Int[Tensor, "batch source"],
+        source_mask: Bool[Tensor, "batch source"] | None = None,
+        documents: Documents | None = None,
     ) -> Float[Tensor, "batch source d_model"]:
-        """The memory: the encoder's states of the source."""
-        memory: Tensor = self.encoder(self.embedding(source), mask=source_mask)
+        """The memory: the encoder's states of the source.
+
+        Args:
+            source: what the encoder reads.
+            source_mask: True at real source tokens; None: all are real.
+            documents: what ``source`` is one packed row of; None: nothing is packed.
+        """
+        memory: Tensor = self.encoder(self.embedding(source), mask=source_mask, documents=documents)
         return memory
 
     def continuation(
@@ -79,19 +106,9 @@ class EncoderDecoder(Network):
         cache = KeyValueCache(num_layers=len(self.decoder.layers), capacity=capacity, memory_length=source.shape[1])
 
         def decode(tokens: Tensor, mask: Tensor | None, memory: Tensor | None, memory_mask: Tensor | None) -> Tensor:
-            return self._states(tokens, mask, memory, memory_mask, cache)
+            x = self.embedding(tokens)
+            states: Tensor = self.decoder(x, mask=mask, memory=memory, memory_mask=memory_mask, cache=cache)
+            return states
 
         memory = self.encode(source, source_mask)
         return Continuation(decode, self.head, cache=cache, memory=memory, memory_mask=source_mask)
-
-    def _states(
-        self,
-        tokens: Tensor,
-        mask: Tensor | None,
-        memory: Tensor | None,
-        memory_mask: Tensor | None,
-        cache: KeyValueCache | None = None,
-    ) -> Tensor:
-        x = self.embedding(tokens)
-        states: Tensor = self.decoder(x, mask=mask, memory=memory, memory_mask=memory_mask, cache=cache)
-        return states

@@ -1,11 +1,12 @@
 """The encoder by itself: every position sees every other (BERT's shape)."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from triptych.nn import Embedding, Head, Network, PatchEmbedding, Stack
+from triptych.nn import Documents, Embedding, Head, Network, PatchEmbedding, Stack, Targets
 
 
 class EncoderOnly(Network):
@@ -40,7 +41,9 @@ class EncoderOnly(Network):
         *,
         token_types: Int[Tensor, "batch length"] | None = None,
         positions: Int[Tensor, "#batch length"] | None = None,
-    ) -> Float[Tensor, "batch *length outputs"]:
+        lengths: Sequence[int] | None = None,
+        targets: Targets | None = None,
+    ) -> Float[Tensor, "*rows_length_outputs"]:
         """Logits.
 
         Args:
@@ -48,8 +51,11 @@ class EncoderOnly(Network):
             mask: True at real tokens; None: all are real.
             token_types: the type of each token, if the embedding has types; None: type 0.
             positions: the place of each token; None: in their order.
+            lengths: of the documents that ``tokens`` is one packed row of, each read as if it stood alone; ``mask`` and
+                ``positions`` say nothing then. None: nothing is packed.
+            targets: what should be answered, for the sum of its losses in place of logits; None: logits.
         """
         x = self.embedding(tokens) if token_types is None else self.embedding(tokens, token_types)
-        states = self.encoder(x, mask=mask, positions=positions)
-        logits: Tensor = self.head(states, mask)
-        return logits
+        documents = None if lengths is None else Documents(lengths, tokens.device)
+        states = self.encoder(x, mask=mask, positions=positions, documents=documents)
+        return self.answer(states, mask, documents, targets)

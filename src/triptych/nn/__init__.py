@@ -3,9 +3,11 @@
 from triptych.nn.attention import MultiHeadAttention, attend
 from triptych.nn.block import Block
 from triptych.nn.cache import KeyValueCache
+from triptych.nn.documents import Documents
 from triptych.nn.embedding import Embedding, PatchEmbedding
 from triptych.nn.feed_forward import FeedForward
 from triptych.nn.head import Head
+from triptych.nn.loss import Targets
 from triptych.nn.masks import Visibility
 from triptych.nn.network import Network
 from triptych.nn.position import RelativeBias, RopeScaling, Rotary, sinusoids
@@ -13,6 +15,7 @@ from triptych.nn.stack import Stack
 
 __all__ = [
     "Block",
+    "Documents",
     "Embedding",
     "FeedForward",
     "Head",
@@ -24,6 +27,7 @@ __all__ = [
     "RopeScaling",
     "Rotary",
     "Stack",
+    "Targets",
     "Visibility",
     "attend",
     "sinusoids",

@@ -1,12 +1,19 @@
 """Scaled dot-product and multi-head attention."""
 
+from dataclasses import replace
+
+import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.nn.attention.varlen import varlen_attn
 
 from triptych.nn.cache import LayerCache
-from triptych.nn.masks import Visibility, causal_mask
+from triptych.nn.masks import Packing, Visibility, causal_mask
 from triptych.nn.position import Angles, Rotary
+
+LONGEST_EXPLICIT = 2048
+"""Keys up to which the matrix of scores may stand in memory."""
 
 
 def attend(
@@ -14,12 +21,14 @@ def attend(
     k: Float[Tensor, "batch kv_heads keys head_dim"],
     v: Float[Tensor, "batch kv_heads keys head_dim"],
     visibility: Visibility,
-    bias: Float[Tensor, "1 heads queries keys"] | None = None,
+    bias: Float[Tensor, "1 heads _queries _keys"] | None = None,
     *,
     scale: float | None = None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "batch heads queries head_dim"]:
     """softmax(scale q k^T + bias + mask) v; the one place that chooses a kernel.
+
+    Of a packed row, each document by itself: a kernel that reads packed rows, or else a padded row for each document.
 
     A query that sees nothing gets zeros. With fewer key heads than query heads, query head i reads key head
     floor(i kv_heads / heads) (grouped-query attention, Ainslie et al. 2023). Vaswani et al. 2017, section 3.2.1.
@@ -29,11 +38,30 @@ def attend(
         k: keys.
         v: values.
         visibility: who may attend to whom.
-        bias: added to the scaled scores, for instance a relative position bias.
+        bias: added to the scaled scores, for instance a relative position bias; of a packed row, "queries" and "keys"
+            are those of the longest document.
         scale: of the scores; None: 1 / sqrt(head_dim).
         dropout: probability of dropping an attention weight; 0 outside of training.
     """
+    if (packing := visibility.packing) is not None:
+        if q.is_cuda and q.dtype.itemsize == 2 and bias is None and not dropout:
+            return attend_packed(q, k, v, packing, scale)
+        rows = attend(
+            packing.queries.padded(q.transpose(1, 2)).transpose(1, 2),
+            packing.keys.padded(k.transpose(1, 2)).transpose(1, 2),
+            packing.keys.padded(v.transpose(1, 2)).transpose(1, 2),
+            replace(visibility, packing=None),
+            bias,
+            scale=scale,
+            dropout=dropout,
+        )
+        return packing.queries.packed(rows.transpose(1, 2)).transpose(1, 2)
     mask, causal = visibility.mask, visibility.causal
+    is_slow = q.dtype == torch.bfloat16 and q.device.type == "cpu" and q.requires_grad
+    if is_slow and k.shape[2] <= LONGEST_EXPLICIT:
+        if causal:
+            mask = causal_mask(q.shape[2], k.shape[2], q.device)
+        return attend_explicitly(q, k, v, mask, bias, scale=scale, dropout=dropout)
     if bias is not None:
         if causal:
             mask, causal = causal_mask(q.shape[2], k.shape[2], q.device), False
@@ -42,6 +70,73 @@ def attend(
     return F.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale, enable_gqa=grouped
     )
+
+
+def attend_packed(
+    q: Float[Tensor, "1 heads queries head_dim"],
+    k: Float[Tensor, "1 kv_heads keys head_dim"],
+    v: Float[Tensor, "1 kv_heads keys head_dim"],
+    packing: Packing,
+    scale: float | None,
+) -> Float[Tensor, "1 heads queries head_dim"]:
+    """``attend`` without bias and dropout, by the kernel of FlashAttention-2 (Dao 2024) for packed rows: of CUDA, in 16
+    bits. Not tried yet: no GPU was at hand.
+
+    Args:
+        q: queries of all documents.
+        k: keys.
+        v: values.
+        packing: where the documents stand.
+        scale: see ``attend``.
+    """
+    reach = -1 if packing.window is None else packing.window - 1
+    y = varlen_attn(
+        q[0].transpose(0, 1),
+        k[0].transpose(0, 1),
+        v[0].transpose(0, 1),
+        packing.queries.starts,
+        packing.keys.starts,
+        packing.queries.longest,
+        packing.keys.longest,
+        scale=scale,
+        window_size=(reach, 0 if packing.causal else reach),
+        enable_gqa=q.shape[1] != k.shape[1],
+    )
+    assert isinstance(y, Tensor)
+    return y.transpose(0, 1)[None]
+
+
+def attend_explicitly(
+    q: Float[Tensor, "batch heads queries head_dim"],
+    k: Float[Tensor, "batch kv_heads keys head_dim"],
+    v: Float[Tensor, "batch kv_heads keys head_dim"],
+    mask: Bool[Tensor, "*rows #queries keys"] | None,
+    bias: Float[Tensor, "1 heads queries keys"] | None,
+    *,
+    scale: float | None,
+    dropout: float,
+) -> Float[Tensor, "batch heads queries head_dim"]:
+    """The same, step by step, for training in bfloat16 on CPUs: forward and backward, torch's kernel takes 2 to 8 times
+    as long there.
+
+    Args:
+        q: queries.
+        k: keys.
+        v: values.
+        mask: True where a query may attend to a key; None: everywhere.
+        bias: added to the scaled scores.
+        scale: of the scores; None: 1 / sqrt(head_dim).
+        dropout: probability of dropping an attention weight.
+    """
+    if q.shape[1] != k.shape[1]:
+        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
+    scores = (q * (q.shape[-1] ** -0.5 if scale is None else scale)) @ k.mT
+    if bias is not None:
+        scores = scores + bias.to(scores.dtype)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+    heads = F.dropout(scores.softmax(-1), dropout) @ v
+    return heads if mask is None else heads * mask.any(-1, keepdim=True)
 
 
 class MultiHeadAttention(nn.Module):
@@ -105,7 +200,7 @@ class MultiHeadAttention(nn.Module):
         memory: Float[Tensor, "batch keys d_model"] | None = None,
         *,
         visibility: Visibility,
-        bias: Float[Tensor, "1 heads queries keys"] | None = None,
+        bias: Float[Tensor, "1 heads _queries _keys"] | None = None,
         angles: Angles | None = None,
         cache: LayerCache | None = None,
     ) -> Float[Tensor, "batch queries d_model"]:
@@ -115,7 +210,7 @@ class MultiHeadAttention(nn.Module):
             x: the queries' side.
             memory: the keys' side of cross-attention (the encoder's output).
             visibility: who may attend to whom.
-            bias: added to the scores.
+            bias: see ``attend``.
             angles: of rotary positions, for queries and keys.
             cache: keys and values of earlier positions; the new ones are added (a memory's are added once).
         """

@@ -125,7 +125,7 @@ class Block(nn.Module):
         x: Float[Tensor, "batch length d_model"],
         *,
         visibility: Visibility,
-        bias: Float[Tensor, "1 heads length keys"] | None = None,
+        bias: Float[Tensor, "1 heads _queries _keys"] | None = None,
         angles: Angles | None = None,
         memory: Float[Tensor, "batch source d_model"] | None = None,
         memory_visibility: Visibility | None = None,

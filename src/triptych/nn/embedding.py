@@ -11,25 +11,34 @@ from triptych.nn.initialization import initialize_linear
 
 
 class Embedding(nn.Module):
-    """scale E[token] + T[type].
+    """d scale E[token] + T[type], where in training d = 0 at random places, and 1 / (1 - token_dropout) at the others.
 
-    Vaswani et al. 2017, section 3.4; types: Devlin et al. 2019, section 3.
+    Vaswani et al. 2017, section 3.4; types: Devlin et al. 2019, section 3; dropped tokens: Iyyer et al. 2015, section
+    3.1.
 
     Args:
         vocab_size: number of tokens.
         d_model: width.
         scale_embedding: scale = sqrt(d_model) if true, else 1.
         num_token_types: rows of T, such as the two texts of a pair; 0: there is no T.
+        token_dropout: probability that a token is not seen (its place is).
     """
 
     def __init__(
-        self, *, vocab_size: int, d_model: int, scale_embedding: bool = True, num_token_types: int = 0
+        self,
+        *,
+        vocab_size: int,
+        d_model: int,
+        scale_embedding: bool = True,
+        num_token_types: int = 0,
+        token_dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.d_model = d_model
         self.scale = d_model**0.5 if scale_embedding else 1.0
         self.tokens = nn.Embedding(vocab_size, d_model)
         self.token_types = nn.Embedding(num_token_types, d_model) if num_token_types else None
+        self.token_dropout = nn.Dropout(token_dropout)
         nn.init.normal_(self.tokens.weight, std=d_model**-0.5)
         if self.token_types is not None:
             nn.init.normal_(self.token_types.weight, std=d_model**-0.5)
@@ -44,6 +53,8 @@ class Embedding(nn.Module):
             token_types: the type of each token; None: all are of type 0 (whose vector is added, if there are types).
         """
         x: Tensor = self.scale * self.tokens(tokens)
+        if self.training and self.token_dropout.p:
+            x = x * self.token_dropout(x.new_ones(tokens.shape))[..., None]
         if self.token_types is not None:
             x = x + (self.token_types.weight[0] if token_types is None else self.token_types(token_types))
         return x

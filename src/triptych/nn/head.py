@@ -7,8 +7,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from triptych.nn.block import NormName, make_norm
+from triptych.nn.documents import Documents
 from triptych.nn.feed_forward import ACTIVATIONS, ActivationName
 from triptych.nn.initialization import initialize_linear
+from triptych.nn.loss import Targets, summed_cross_entropy
 
 PoolName = Literal["none", "first", "mean", "last"]
 TransformName = Literal["none", "tanh"] | ActivationName
@@ -61,15 +63,33 @@ class Head(nn.Module):
             self.output.bias.requires_grad_(False)
 
     def forward(
-        self, states: Float[Tensor, "batch length d_model"], mask: Bool[Tensor, "batch length"] | None = None
-    ) -> Float[Tensor, "batch *length outputs"]:
+        self,
+        states: Float[Tensor, "batch length d_model"],
+        mask: Bool[Tensor, "batch length"] | None = None,
+        documents: Documents | None = None,
+    ) -> Float[Tensor, "rows *length outputs"]:
         """Logits.
 
         Args:
             states: of the last layer.
             mask: True at real positions; None: all are real.
+            documents: what ``states`` is one packed row of, each pooled by itself; ``mask`` says nothing then.
         """
-        x = self._pooled(states, mask)
+        if documents is not None and self.pool != "none":
+            states, mask = documents.padded(states), documents.mask
+        return self._logits(self._pooled(states, mask))
+
+    def summed_loss(self, states: Float[Tensor, "batch length d_model"], targets: Targets) -> Float[Tensor, ""]:
+        """The sum over the targets of the cross-entropy of their label; see ``triptych.nn.loss``.
+
+        Args:
+            states: of the last layer.
+            targets: at some of its places; the head must not pool.
+        """
+        chosen = states.flatten(0, 1).index_select(0, targets.places)
+        return summed_cross_entropy(self._logits, self.output.out_features, chosen, targets, self.parameters())
+
+    def _logits(self, x: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows outputs"]:
         if self.dense is not None and self.activation is not None:
             x = self.norm(self.activation(self.dense(x)))
         logits: Tensor = self.output(self.dropout(x * self.scale))

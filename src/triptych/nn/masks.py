@@ -1,10 +1,29 @@
 """Who may attend to whom. Everywhere in Triptych, True in a mask means "may attend"."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool
 from torch import Tensor
+
+from triptych.nn.documents import Documents
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """Queries and keys that are documents in a packed row; the queries of each see the keys of the same one.
+
+    Attributes:
+        queries: the documents of the queries.
+        keys: those of the keys.
+        causal: whether a query sees only the keys up to its own position.
+        window: how far a query sees, itself included; None: without limit.
+    """
+
+    queries: Documents
+    keys: Documents
+    causal: bool = False
+    window: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,10 +33,43 @@ class Visibility:
     Attributes:
         mask: True where a query may attend to a key; None when every pair is visible, or when ``causal`` says it all.
         causal: the kernel itself keeps each query from the keys after it (as many queries as keys, no ``mask``).
+        packing: where the documents stand, if there is a packed row; then ``mask`` and ``causal`` are of a batch that
+            has a padded row for each document.
     """
 
     mask: Bool[Tensor, "#batch 1 #queries keys"] | None = None
     causal: bool = False
+    packing: Packing | None = None
+
+    @classmethod
+    def within(cls, documents: Documents, *, causal: bool, window: int | None = None) -> "Visibility":
+        """Of the documents of a packed row, each by itself.
+
+        Args:
+            documents: where they stand.
+            causal: whether a position may see only itself and earlier ones.
+            window: how far a position sees, itself included; None: without limit.
+        """
+        padded = cls.of(
+            num_queries=documents.longest,
+            num_keys=documents.longest,
+            causal=causal,
+            key_mask=None if causal else documents.mask,  # what stands behind a document is after all of it
+            device=documents.positions.device,
+            window=window,
+        )
+        return replace(padded, packing=Packing(documents, documents, causal, window))
+
+    @classmethod
+    def across(cls, queries: Documents, keys: Documents) -> "Visibility":
+        """Each document of a packed row sees all of its partner in another.
+
+        Args:
+            queries: the documents that see.
+            keys: their partners, in the same order.
+        """
+        mask = keys.mask
+        return cls(mask=None if mask is None else mask[:, None, None, :], packing=Packing(queries, keys))
 
     @classmethod
     def of(

@@ -3,10 +3,13 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-from torch import nn
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
 
+from triptych.nn.documents import Documents
 from triptych.nn.embedding import Embedding, PatchEmbedding
 from triptych.nn.head import Head
+from triptych.nn.loss import Targets
 from triptych.nn.stack import Stack
 
 
@@ -51,6 +54,32 @@ class Network(nn.Module):
                 f"the vocabulary {embedding.tokens.num_embeddings} tokens; set model.tie_output=false"
             )
         head.output.weight = embedding.tokens.weight
+
+    def answer(
+        self,
+        states: Float[Tensor, "batch length d_model"],
+        mask: Bool[Tensor, "batch length"] | None,
+        documents: Documents | None,
+        targets: Targets | None,
+    ) -> Float[Tensor, "*rows_length_outputs"]:
+        """Logits of the last states, or with targets the sum of their losses.
+
+        Args:
+            states: of the last layer.
+            mask: True at real positions; None: all are real.
+            documents: what ``states`` is one packed row of; None: nothing is packed.
+            targets: what should be answered; None: logits.
+        """
+        answered: Tensor = (
+            self.head(states, mask, documents) if targets is None else self.head.summed_loss(states, targets)
+        )
+        return answered
+
+    @property
+    def num_token_types(self) -> int:
+        """The types of tokens that have a vector each."""
+        types = self.embedding.token_types if isinstance(self.embedding, Embedding) else None
+        return 0 if types is None else types.num_embeddings
 
     @property
     def room(self) -> int | None:

@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from triptych.nn.block import Block, NormName, NormPosition, make_norm
 from triptych.nn.cache import KeyValueCache
+from triptych.nn.documents import Documents
 from triptych.nn.feed_forward import ActivationName
 from triptych.nn.initialization import initialize_stack
 from triptych.nn.masks import Visibility
@@ -161,6 +163,8 @@ class Stack(nn.Module):
         memory: Float[Tensor, "batch source d_model"] | None = None,
         memory_mask: Bool[Tensor, "batch source"] | None = None,
         cache: KeyValueCache | None = None,
+        documents: Documents | None = None,
+        memory_documents: Documents | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
         """The states of the last layer.
 
@@ -172,13 +176,18 @@ class Stack(nn.Module):
             memory: what cross-attention looks at.
             memory_mask: True at real positions of the memory; None: all are real.
             cache: earlier keys and values; the new ones are added.
+            documents: what ``x`` is one packed row of; each is read as if it stood alone; ``mask`` and ``positions``
+                say nothing then. None: nothing is packed.
+            memory_documents: the same of ``memory``: document i of ``x`` looks at document i of it.
 
         Raises:
             ValueError: more positions than P has.
         """
-        length = x.shape[1]
         past = 0 if cache is None else cache.length
-        x = self.dropout(self.embed_norm(self._placed(x, positions, past)))
+        length = x.shape[1] if documents is None else documents.longest
+        if documents is not None:
+            positions = documents.positions[None]
+        x = self.dropout(self.embed_norm(self._placed(x, positions, past, length)))
         visibility = {
             window: Visibility.of(
                 num_queries=length,
@@ -188,11 +197,17 @@ class Stack(nn.Module):
                 device=x.device,
                 window=window,
             )
+            if documents is None
+            else Visibility.within(documents, causal=self.causal, window=window)
             for window in set(self.windows)
         }
-        memory_visibility = Visibility(mask=None if memory_mask is None else memory_mask[:, None, None, :])
+        if documents is None or memory_documents is None:
+            memory_visibility = Visibility(mask=None if memory_mask is None else memory_mask[:, None, None, :])
+        else:
+            memory_visibility = Visibility.across(documents, memory_documents)
         bias = None if self.relative_bias is None else self.relative_bias(length, past + length)
-        angles = None if self.rotary is None else self.rotary(torch.arange(past, past + length, device=x.device))
+        places = torch.arange(past, past + length, device=x.device) if documents is None else documents.positions
+        angles = None if self.rotary is None else self.rotary(places)
         for i, layer in enumerate(self.layers):
             x = layer(
                 x,
@@ -212,16 +227,17 @@ class Stack(nn.Module):
         x: Float[Tensor, "batch length d_model"],
         positions: Int[Tensor, "#batch length"] | None,
         past: int,
+        length: int,
     ) -> Float[Tensor, "batch length d_model"]:
         if self.positions is None:
             return x
-        end = (past if positions is None else 0) + x.shape[1]
+        end = (past if positions is None else 0) + length
         if end > self.max_length:
             raise ValueError(
                 f"{end} positions, but shape.max_length={self.max_length} (block.position={self.position}); "
                 "raise shape.max_length or use block.position=rotary, which has no limit"
             )
         first = self.first_position
-        return x + (
-            self.positions[first + past : first + end] if positions is None else self.positions[first + positions]
-        )
+        if positions is None:
+            return x + self.positions[first + past : first + end]
+        return x + F.embedding(first + positions, self.positions)

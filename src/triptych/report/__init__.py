@@ -1,14 +1,17 @@
 """The comparison of runs, from their directories alone: a table on the terminal, one HTML page, ``comparison.json``."""
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from triptych.report.page import render_page
 from triptych.report.records import find_runs
+from triptych.report.standings import duels, standings
 from triptych.report.table import print_tables
 from triptych.report.verdicts import audit, group_runs, judge
 
@@ -31,14 +34,32 @@ def compare(directories: Sequence[Path], output: Path) -> None:
     groups = group_runs(found.runs)
     verdicts = [judge(group) for group in groups]
     audits = [audit(group) for group in groups]
+    standing, dueling = [standings(group) for group in groups], [duels(group) for group in groups]
     record = {
         "runs": [{**run.summary, "directory": run.directory} for run in found.runs],
         "verdicts": [asdict(verdict) for verdict in verdicts],
+        "standings": [
+            {"task": group.task, "data": group.data, "metric": group.metric.key, **finite(asdict(found))}
+            for group, of_one in zip(groups, standing, strict=True)
+            for found in of_one
+        ],
+        "duels": [
+            {"task": group.task, "data": group.data, "metric": group.metric.key, **finite(asdict(found))}
+            for group, of_one in zip(groups, dueling, strict=True)
+            for found in of_one
+        ],
         "audit": [asdict(difference) for differences in audits for difference in differences],
     }
-    page = render_page(groups, verdicts, audits, found.unfinished)
+    page = render_page(groups, verdicts, audits, standing, dueling, found.unfinished)
     output.parent.mkdir(parents=True, exist_ok=True)
     output.with_name("comparison.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     output.write_text(page, encoding="utf-8", errors="replace")
     print_tables(groups, verdicts, audits, found.unfinished, Console())
     print(f"{output}\n{output.with_name('comparison.json')}")
+
+
+def finite(record: dict[str, Any]) -> dict[str, Any]:
+    """A flat record with null in place of the numbers that are not finite, as JSON has none."""
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in record.items()
+    }

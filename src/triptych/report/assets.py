@@ -62,6 +62,14 @@ section { margin-top: 3.2rem; display: grid; gap: 1rem; grid-template-columns: m
 .big small { font-size: 1rem; font-weight: 400; letter-spacing: 0; color: var(--soft); }
 .gap { color: var(--optimum); font-weight: 600; }
 .chart { width: 100%; }
+.switch { display: flex; flex-wrap: wrap; gap: .35rem; margin-bottom: .5rem; }
+.switch button {
+  font: inherit; font-size: .82rem; padding: .1rem .65rem; border-radius: 99px; border: 1px solid var(--line);
+  background: none; color: var(--soft); cursor: pointer;
+}
+.switch button[aria-pressed="true"] { background: var(--ink); border-color: var(--ink); color: var(--card); }
+.data > summary { color: var(--soft); font-size: .82rem; font-weight: 400; }
+.data > div { max-height: 20rem; overflow: auto; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: .9rem; }
 th { text-align: start; font-weight: 600; color: var(--soft); font-size: .8rem; vertical-align: bottom; }
@@ -70,11 +78,11 @@ tbody tr:last-child > * { border-bottom: 0; }
 td.number { text-align: end; font-variant-numeric: tabular-nums; white-space: nowrap; }
 th.number { text-align: end; }
 td.words { white-space: nowrap; }
-td.own { color: var(--own); font-weight: 600; white-space: nowrap; }
+td.own, .samples th.own { color: var(--own); }
+td.own { font-weight: 600; white-space: nowrap; }
 td.path { overflow-wrap: anywhere; color: var(--soft); font-size: .82rem; min-width: 9rem; }
 .sample { white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: plaintext; text-align: start; }
 .samples { table-layout: fixed; }
-.samples th.own { color: var(--own); }
 .wrong {
   color: var(--wrong); background: var(--wrong-ground); box-shadow: 0 0 0 .2rem var(--wrong-ground); border-radius: 2px;
 }
@@ -106,6 +114,7 @@ pre {
   dl { grid-template-columns: minmax(0, 1fr); gap: 0; }
 }
 @media print {
+  .switch, .data { display: none; }
   body { padding: 0; background: none; font-size: 10pt; }
   .panel, .verdict, .run, .notice, tr { break-inside: avoid; }
   .panel:has(table) { break-inside: auto; }
@@ -119,8 +128,12 @@ pre {
 
 SCRIPT = """
 const root = document.documentElement;
-const figures = [...document.querySelectorAll(".chart")].map(
-  chart => [chart, JSON.parse(chart.nextElementSibling.textContent)]);
+const panels = [...document.querySelectorAll(".chart")].map(chart => {
+  const panel = chart.parentElement;
+  const figures = Object.values(JSON.parse(chart.nextElementSibling.textContent));
+  const buttons = [...panel.querySelectorAll("button")];
+  return {chart, figures, shown: 0, buttons, data: panel.querySelector("details.data")};
+});
 
 // The figure with each "var(--name)" replaced by the value that the style gives it now.
 function themed(value) {
@@ -133,21 +146,58 @@ function themed(value) {
   return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, themed(inner)]));
 }
 
-function draw() {
-  for (const [chart, figure] of figures) {
-    const {data, layout} = themed(figure);
+function draw() { panels.forEach(drawOne); }
+
+function drawOne({chart, figures, shown}) {
+    const {data, layout} = themed(figures[shown]);
     layout.dragmode = matchMedia("(pointer: coarse)").matches ? false : "zoom";  // a finger scrolls the page
     layout.hoverlabel = {bgcolor: themed("var(--card)"), font: {color: themed("var(--ink)")}, align: "left"};
     if ("printing" in root.dataset) layout.width = chart.clientWidth;  // paper does not make a chart fit by itself
     Plotly.react(chart, data, layout, {responsive: true, displayModeBar: false});
+}
+
+// The numbers that are drawn, a row for each point or cell.
+function tabulate({figures, shown, data}) {
+  data.querySelector("div")?.remove();
+  if (!data.open) return;
+  const box = document.createElement("div"), table = box.appendChild(document.createElement("table"));
+  box.className = "scroll";
+  const row = (cells, kind) => {
+    const tr = table.appendChild(document.createElement("tr"));
+    cells.forEach(text => { tr.appendChild(document.createElement(kind)).textContent = text; });
+  };
+  const plain = text => new DOMParser().parseFromString(String(text ?? ""), "text/html").body.textContent;
+  const {layout, data: traces} = figures[shown];
+  const heads = ["series", layout.xaxis.title?.text ?? "x", layout.yaxis.title?.text ?? layout.title.text];
+  row(heads.map(plain), "th");
+  for (const trace of traces.filter(trace => trace.hoverinfo !== "skip")) {
+    if (trace.z) {
+      const named = i => [trace.name, trace.y[i]].filter(Boolean).join(", ");
+      trace.z.forEach((line, i) => line.forEach((share, j) => row([named(i), trace.x[j], share].map(plain), "td")));
+      continue;
+    }
+    const ticks = layout.yaxis.ticktext;  // of a chart whose rows have names
+    trace.x.forEach((x, i) => row(
+      [plain(trace.name ?? ticks?.[trace.y[i]]), plain(x), plain(ticks ? x : trace.y[i])], "td"));
   }
+  data.append(box);
+}
+
+for (const panel of panels) {
+  panel.buttons.forEach((button, i) => button.addEventListener("click", () => {
+    panel.shown = i;
+    panel.buttons.forEach((other, j) => other.setAttribute("aria-pressed", i === j));
+    drawOne(panel);
+    tabulate(panel);
+  }));
+  panel.data.addEventListener("toggle", () => tabulate(panel));
 }
 
 draw();
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
 addEventListener("beforeprint", () => {
   root.dataset.printing = "";
-  document.querySelectorAll("details").forEach(details => { details.open = true; });
+  document.querySelectorAll("details:not(.data)").forEach(details => { details.open = true; });
   draw();
 });
 addEventListener("afterprint", () => { delete root.dataset.printing; draw(); });

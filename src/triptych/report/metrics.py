@@ -65,11 +65,16 @@ BITS_PER_BYTE = Metric("test/bits_per_byte", "bits per byte", False, "bits/byte"
 CONTINUATION = Metric(
     "test/continuation_bits_per_byte", "bits per byte of the continuation", False, "bits/byte", "entropy"
 )
+SPEARMAN = Metric("test/spearman", "Spearman correlation", True, "", "ceiling")
+F1 = Metric("test/f1", "F1 of the words", True, "%", "ceiling")
+ENTITY_F1 = Metric("test/entity_f1", "F1 of the entities", True, "%", "ceiling")
 LOSS = Metric("test/loss", "loss", False, "", "minimum")
 
 _PRIMARY = {
     "translation": BLEU,
     "classification": ACCURACY,
+    "similarity": SPEARMAN,
+    "question_answering": F1,
     "tagging": ACCURACY,
     "language_modeling": BITS_PER_BYTE,
     "denoising": LOSS,
@@ -88,14 +93,17 @@ def primary_metric(runs: Sequence[Run]) -> Metric:
         runs: the runs of one task on the same data.
 
     Returns:
-        the metric of the task: of translation BLEU, or exact match where its best value is known.
+        the metric of the task: of translation BLEU, of question answering F1, but exact match where its best value is
+        known; of tagging accuracy, but F1 of the entities where the tags mark some.
 
     Raises:
         ValueError: in one line, a run's ``summary.json``, the key, and what was expected there.
     """
     task = runs[0].task
-    if task == "translation" and all(EXACT_MATCH.key in run.optimum for run in runs):
+    if task in ("translation", "question_answering") and all(EXACT_MATCH.key in run.optimum for run in runs):
         metric = EXACT_MATCH
+    elif task == "tagging" and all(ENTITY_F1.key in run.metrics for run in runs):
+        metric = ENTITY_F1
     elif task == "language_modeling" and any(run.architecture == "full" for run in runs):
         metric = CONTINUATION
     else:

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
 from html import escape
 from statistics import fmean
@@ -10,17 +10,31 @@ from statistics import fmean
 from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
 from triptych.report.assets import LOGO, SCRIPT, STYLE, glyph
-from triptych.report.charts import Figure, loss_chart, result_chart, validation_chart
-from triptych.report.metrics import BLEU
+from triptych.report.attention import attention_charts
+from triptych.report.charts import (
+    Figure,
+    Switch,
+    confusion_charts,
+    cost_chart,
+    length_chart,
+    loss_chart,
+    result_chart,
+    validation_chart,
+)
+from triptych.report.examples import Shown, by_length, chosen_runs, telling_examples
+from triptych.report.metrics import BLEU, Metric
 from triptych.report.records import ARCHITECTURES, Run
-from triptych.report.verdicts import Difference, Group, Verdict
+from triptych.report.standings import Duel, Standing
+from triptych.report.verdicts import Contender, Difference, Group, Verdict
 from triptych.report.wording import amount, duration
 
 _MAX_SAMPLES = 12
-_HAS_ONE_ANSWER = ("translation", "classification", "tagging")
+_HAS_ONE_ANSWER = ("translation", "classification", "question_answering", "tagging")
 _TASK_TITLES = {
     "translation": "Translation",
     "classification": "Classification",
+    "similarity": "Similarity",
+    "question_answering": "Question answering",
     "tagging": "Tagging",
     "language_modeling": "Language modelling",
     "denoising": "Denoising",
@@ -38,6 +52,8 @@ def render_page(
     groups: Sequence[Group],
     verdicts: Sequence[Verdict],
     audits: Sequence[Sequence[Difference]],
+    standings: Sequence[Sequence[Standing]],
+    duels: Sequence[Sequence[Duel]],
     unfinished: Sequence[str],
 ) -> str:
     """Build the page.
@@ -46,6 +62,8 @@ def render_page(
         groups: the runs of each task.
         verdicts: one for each group.
         audits: one list for each group.
+        standings: one list for each group.
+        duels: one list for each group.
         unfinished: directories of unfinished runs.
 
     Returns:
@@ -69,7 +87,7 @@ def render_page(
 <main>
 <div class="verdicts">{"".join(_verdict(index, *part) for index, part in enumerate(parts))}</div>
 {_unfinished(unfinished)}
-{"".join(_section(index, group, audit) for index, (group, _, audit) in enumerate(parts))}
+{"".join(map(_section, range(len(groups)), groups, audits, standings, duels))}
 </main>"""
     return render_document(f"Triptych: comparison of {counted}", body)
 
@@ -123,15 +141,28 @@ def _unfinished(directories: Sequence[str]) -> str:
     return f'<p class="notice">Left out, as not finished (no summary.json): {names}</p>'
 
 
-def _section(index: int, group: Group, audit: Sequence[Difference]) -> str:
-    cards = "".join(_card(group, found) for found in group.by_architecture().values())
-    curves = "".join(render_chart(figure) for figure in (loss_chart(group), validation_chart(group)) if figure)
+def _section(
+    index: int, group: Group, audit: Sequence[Difference], standings: Sequence[Standing], duels: Sequence[Duel]
+) -> str:
+    cards = "".join(_card(group, contender) for contender in group.contenders)
+    lengths = by_length(group)
+    switches = [
+        loss_chart(group),
+        validation_chart(group),
+        cost_chart(group),
+        {"": length_chart(group, lengths)} if lengths else {},
+        confusion_charts(list(chosen_runs(group).values())),
+    ]
+    attention = attention_charts(list(chosen_runs(group).values()))
     return f"""<section>
 <h2>{_title(group)}</h2>
 <div class="runs">{cards}</div>
 {render_chart(result_chart(group))}
-<div class="charts">{curves}</div>
+{_standing_table(group.metric, standings)}
+{_duel_table(group.metric, duels)}
+<div class="charts">{"".join(render_switch(switch) for switch in switches if switch)}</div>
 <div class="panel"><h3>Runs</h3>{_run_table(group)}</div>
+{render_switch(attention) if attention else ""}
 {_samples(group)}
 <div class="panel" id="audit-{index}"><h3>Audit: what differs besides the architecture</h3>{_audit(audit)}</div>
 {_reproduction(group.runs)}
@@ -139,8 +170,8 @@ def _section(index: int, group: Group, audit: Sequence[Difference]) -> str:
 """
 
 
-def _card(group: Group, runs: Sequence[Run]) -> str:
-    first = runs[0]
+def _card(group: Group, contender: Contender) -> str:
+    runs, first = contender.runs, contender.runs[0]
     metric = group.metric
     values = [group.value(run) for run in runs if math.isfinite(group.value(run))]
     if not values:
@@ -158,7 +189,7 @@ def _card(group: Group, runs: Sequence[Run]) -> str:
     return (
         f'<div class="run {first.architecture}"><header>{ARCHITECTURES[first.architecture]}{glyph(first.architecture)}'
         f'</header><div class="big">{number} <small>{unit}</small></div><div class="gap">{gap}</div>'
-        f'<div class="soft">{seeds}</div>'
+        f'<div class="soft">{escape(contender.label)}</div><div class="soft">{seeds}</div>'
         f'<div class="soft">{amount(first.params)} parameters, {escape(layers)} layers</div></div>'
     )
 
@@ -169,71 +200,152 @@ def render_chart(figure: Figure) -> str:
     Args:
         figure: of plotly, as plain data; its layout has a height.
     """
-    data = json.dumps(figure, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-    height = figure["layout"]["height"]
+    return render_switch({"": figure})
+
+
+def render_switch(figures: Switch) -> str:
+    """A panel with a chart, buttons that choose which of the figures it shows, and its data as a table.
+
+    Args:
+        figures: of plotly, as plain data, by the names of their buttons; the first is shown.
+    """
+    data = json.dumps(figures, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    height = max(figure["layout"]["height"] for figure in figures.values())
+    buttons = "".join(
+        f'<button type="button" aria-pressed="{str(i == 0).lower()}">{escape(name)}</button>'
+        for i, name in enumerate(figures)
+    )
+    switch = f'<div class="switch" role="group" aria-label="what is shown">{buttons}</div>' if len(figures) > 1 else ""
     return (
-        f'<div class="panel"><div class="chart" style="height:{height}px"></div>'
-        f'<script type="application/json">{data}</script></div>'
+        f'<div class="panel">{switch}<div class="chart" style="height:{height}px"></div>'
+        f'<script type="application/json">{data}</script><details class="data"><summary>Data</summary></details></div>'
     )
 
 
+def _standing_table(metric: Metric, standings: Sequence[Standing]) -> str:
+    """Each configuration over its seeds."""
+    if all(len(standing.seeds) < 2 for standing in standings):
+        return ""
+    rows = []
+    for standing in standings:
+        several = len(standing.seeds) > 1
+        spread = metric.show_difference(standing.deviation) if several else ""
+        interval = f"{metric.show(standing.low)} to {metric.show(standing.high)}" if several else "one seed"
+        rows.append(
+            [
+                ("Configuration", f"own {standing.architecture}", standing.name),
+                ("Seeds", "number", ", ".join(map(str, standing.seeds))),
+                (f"Mean {metric.title}", "number", metric.show(standing.mean) if standing.seeds else "not finite"),
+                ("Deviation", "number", spread),
+                ("95 % interval of the mean", "number", interval),
+            ]
+        )
+    return f'<div class="panel"><h3>Over seeds</h3>{_table(rows)}</div>'
+
+
+def _duel_table(metric: Metric, duels: Sequence[Duel]) -> str:
+    """Each two architectures: their difference over seeds, and over test examples."""
+    rows = []
+    for duel in duels:
+        if not math.isfinite(duel.difference):
+            continue
+        seeds, examples = "one seed", "not known"
+        if math.isfinite(duel.low):
+            seeds = metric.show_difference(duel.low, duel.high)
+        if duel.paired is not None:
+            examples = f"{metric.show_difference(duel.paired.low, duel.paired.high)} (p = {duel.paired.p:.3f})"
+        rows.append(
+            [
+                ("Difference", "words", f"{duel.first} less {duel.second}"),
+                (metric.title, "number", metric.show_difference(duel.difference)),
+                ("95 % over seeds (Welch)", "number", seeds),
+                ("95 % over test examples (paired bootstrap)", "number", examples),
+            ]
+        )
+    note = "Over seeds: of another training. Over test examples: of these very weights on another test set, no more."
+    return f'<div class="panel"><h3>Differences</h3>{_table(rows)}<p class="soft">{note}</p></div>' if rows else ""
+
+
+def _table(rows: Sequence[Sequence[tuple[str, str, str]]]) -> str:
+    """A table of cells (head, class, text), the heads being those of the first row."""
+    heads = "".join(f'<th class="{kind.partition(" ")[0]}">{escape(name)}</th>' for name, kind, _ in rows[0])
+    body = "".join(
+        "<tr>" + "".join(f'<td class="{kind}">{escape(cell)}</td>' for _, kind, cell in cells) + "</tr>"
+        for cells in rows
+    )
+    return f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
 def _run_table(group: Group) -> str:
-    first = (group.metric.title, f"To the {group.metric.optimum_name}", "Params", "Non-embedding", "Updates", "Tokens")
-    columns = ("Architecture", "Seed", *first, "Train FLOPs", "Time", "Tokens/s", "Weights", "Run")
+    """A table whose columns have a class each: own (the architecture's colour), number, words or path."""
+    best = group.metric.optimum_name
+    has_best = any(group.optimum(run) is not None for run in group.runs)
     rows = []
     for run in group.runs:
         value, optimum = group.value(run), group.optimum(run)
         finite = math.isfinite(value)
         gap = group.metric.show_gap(value, optimum) if finite and optimum is not None else ""
-        cells = (
-            ARCHITECTURES[run.architecture],
-            str(run.seed),
-            group.metric.show(value) if finite else "not finite",
-            gap.removesuffix(f" the {group.metric.optimum_name}"),
-            amount(run.params),
-            amount(run.non_embedding_params),
-            f"{run.updates:,}",
-            amount(run.train_tokens),
-            amount(run.train_flops),
-            duration(run.wall_time_s),
-            amount(run.tokens_per_s),
-            run.tested_weights,
-            run.directory,
+        rows.append(
+            [
+                ("Architecture", f"own {run.architecture}", ARCHITECTURES[run.architecture]),
+                ("Seed", "number", str(run.seed)),
+                (group.metric.title, "number", group.metric.show(value) if finite else "not finite"),
+                *([(f"To the {best}", "words", gap.removesuffix(f" the {best}"))] if has_best else []),
+                ("Params", "number", amount(run.params)),
+                ("Non-embedding", "number", amount(run.non_embedding_params)),
+                ("Updates", "number", f"{run.updates:,}"),
+                ("Tokens", "number", amount(run.train_tokens)),
+                ("Train FLOPs", "number", amount(run.train_flops)),
+                ("Time", "number", duration(run.wall_time_s)),
+                ("Tokens/s", "number", amount(run.tokens_per_s)),
+                ("Weights", "words", run.tested_weights),
+                ("Run", "path", run.directory),
+            ]
         )
-        shown = "".join(f'<td class="{_cell_class(index)}">{escape(cell)}</td>' for index, cell in enumerate(cells))
-        rows.append(f'<tr class="{run.architecture}">{shown}</tr>')
-    heads = "".join(f'<th class="{_cell_class(index)}">{name}</th>' for index, name in enumerate(columns))
-    return f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
-
-
-def _cell_class(column: int) -> str:
-    return {0: "own", 3: "words", 11: "words", 12: "path"}.get(column, "number")
+    return _table(rows)
 
 
 def _samples(group: Group) -> str:
-    shown = {name: found[0] for name, found in group.by_architecture().items()}
+    """What the runs have recorded of the first test examples, and the examples that tell most."""
+    runs = chosen_runs(group)
     outputs: dict[tuple[str, str], dict[str, str]] = {}
-    for name, run in shown.items():
+    for name, run in runs.items():
         for sample in run.samples:
             outputs.setdefault((sample["input"], sample["reference"]), {})[name] = sample["output"]
-    if not outputs:
-        return ""
-    heads = "".join(f'<th class="own {name}">{ARCHITECTURES[name]}</th>' for name in shown)
+    first = [Shown(given, reference, answers) for (given, reference), answers in outputs.items()][:_MAX_SAMPLES]
+    tables = {"Samples": first, **telling_examples(group)}
+    seeds = ", ".join(f"{ARCHITECTURES[name]} seed {run.seed}" for name, run in runs.items())
+    return "".join(
+        f'<div class="panel"><h3>{title} <span class="soft">({seeds}{_sorted_by(title, group)})</span></h3>'
+        f"{_outputs(shown, runs, group)}</div>"
+        for title, shown in tables.items()
+        if shown
+    )
+
+
+def _sorted_by(title: str, group: Group) -> str:
+    """By what examples were chosen."""
+    qualities = {"translation": "chrF of the sentence", "classification": "the probability of the right class"}
+    return "" if title == "Samples" else f"; by {qualities.get(group.task, group.metric.title)}"
+
+
+def _outputs(examples: Sequence[Shown], runs: Mapping[str, Run], group: Group) -> str:
+    """Examples with the answers of all architectures side by side."""
+    heads = "".join(f'<th class="own {name}">{ARCHITECTURES[name]}</th>' for name in runs)
     rows = []
-    for (given, reference), answers in list(outputs.items())[:_MAX_SAMPLES]:
+    for shown in examples:
+        answers = {name: _answer(shown.outputs.get(name), shown.reference, group) for name in runs}
         cells = "".join(
-            f'<td class="sample" data-label="{ARCHITECTURES[name]}">{_answer(answers.get(name), reference, group)}</td>'
-            for name in shown
+            f'<td class="sample" data-label="{ARCHITECTURES[name]}">{answer}</td>' for name, answer in answers.items()
         )
         rows.append(
-            f'<tr><td class="sample" data-label="input"><span dir="auto">{escape(given)}</span></td>'
-            f'<td class="sample" data-label="reference"><span dir="auto">{escape(reference)}</span></td>{cells}</tr>'
+            f'<tr><td class="sample" data-label="input"><span dir="auto">{escape(shown.given)}</span></td>'
+            f'<td class="sample" data-label="reference"><span dir="auto">{escape(shown.reference)}</span></td>'
+            f"{cells}</tr>"
         )
-    seeds = ", ".join(f"{ARCHITECTURES[name]} seed {run.seed}" for name, run in shown.items())
     return (
-        f'<div class="panel"><h3>Samples <span class="soft">({seeds})</span></h3>'
-        f'<table class="samples stack"><thead><tr>'
-        f"<th>input</th><th>reference</th>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+        f'<table class="samples stack"><thead><tr><th>input</th><th>reference</th>{heads}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table>"
     )
 
 
@@ -277,6 +389,10 @@ def _short(field: str, value: object) -> str:
     return amount(value) if isinstance(value, int | float) else str(value)
 
 
+def _counts(too_long: Mapping[str, str | int]) -> list[int]:
+    return [count for count in too_long.values() if isinstance(count, int)]
+
+
 def _reproduction(runs: Sequence[Run]) -> str:
     entries = []
     for run in runs:
@@ -285,10 +401,13 @@ def _reproduction(runs: Sequence[Run]) -> str:
         hashes = (
             f"data {run.data_sha256[:12]}, tokenizer {run.tokenizer_sha256[:12]}, weights {run.weights_sha256[:12]}"
         )
-        facts = f"{versions}; {run.hardware}; {run.precision}; {hashes}"
+        too_long = f"; too long: {_short('too_long', run.too_long)}" if any(_counts(run.too_long)) else ""
+        facts = f"{versions}; {run.hardware}; {run.precision}; {hashes}{too_long}"
+        settings = "\n".join(f"{key}={'null' if value is None else value}" for key, value in run.settings.items())
+        configuration = f"<details class=data><summary>Configuration</summary><pre>{escape(settings)}</pre></details>"
         entries.append(
             f"<div><b>{escape(run.directory)}</b> <span class=soft>{escape(facts)}</span>"
-            f"<pre>{escape(commit + run.command)}</pre></div>"
+            f"<pre>{escape(commit + run.command)}</pre>{configuration if settings else ''}</div>"
         )
     return f'<details class="panel"><summary>How to reproduce</summary>{"".join(entries)}</details>'
 

@@ -9,28 +9,43 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError  # type: ignore[import-untyped]
+
+from triptych.config import FREE, flat
+
 ARCHITECTURES = {"full": "full", "encoder_only": "encoder-only", "decoder_only": "decoder-only"}
 """The name of each architecture in a summary, and in a sentence; the order is the order of every table and chart."""
 
-TASKS = ("translation", "classification", "tagging", "language_modeling", "denoising")
+TASKS = (
+    "translation",
+    "classification",
+    "similarity",
+    "question_answering",
+    "tagging",
+    "language_modeling",
+    "denoising",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One logged metric against the number of updates.
+    """One logged metric against the number of updates, or what was spent by then.
 
     Attributes:
-        steps: the updates, ascending.
+        steps: the updates (or tokens, operations, seconds), ascending.
         values: the logged values, not necessarily finite.
     """
 
-    steps: tuple[int, ...]
+    steps: tuple[float, ...]
     values: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One finished run. Except for the last three, the fields are those of ``summary.json``.
+    """One finished run. Except for the last six, the fields are those of ``summary.json``.
 
     Attributes:
         metrics: values on the test set; NaN where the run has no finite value.
@@ -38,6 +53,10 @@ class Run:
         summary: ``summary.json`` as it is (a number that is not finite became ``None``, as JSON has none).
         directory: the run directory, relative to the folder of the report.
         curves: the columns of ``metrics.csv``; empty without that file.
+        settings: what its ``config.yaml`` says, by dotted keys, but for the seed and what changes nothing of the
+            weights; empty without that file.
+        answers: the rows of ``answers.jsonl``, one for each test example; empty without that file.
+        attention: the samples of ``attention.json``; empty without that file.
     """
 
     experiment: str
@@ -64,11 +83,15 @@ class Run:
     hardware: str
     precision: str
     tokens_per_update: float
+    too_long: Mapping[str, str | int]
     command: str
     samples: Sequence[Mapping[str, str]]
     summary: Mapping[str, Any]
     directory: str
     curves: Mapping[str, Curve]
+    settings: Mapping[str, object]
+    answers: Sequence[Mapping[str, Any]]
+    attention: Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +161,21 @@ _EXPECTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "hardware": _TEXT,
     "precision": _TEXT,
     "tokens_per_update": _NUMBER,
+    "too_long": (
+        "an object of texts and whole numbers",
+        _is_object_of(lambda value: _is_text(value) or _is_count(value)),
+    ),
     "command": _TEXT,
     "samples": ("a list of objects with the texts input, output and reference", _is_samples),
 }
-assert set(_EXPECTED) == {field.name for field in fields(Run)} - {"summary", "directory", "curves"}
+assert set(_EXPECTED) == {field.name for field in fields(Run)} - {
+    "summary",
+    "directory",
+    "curves",
+    "settings",
+    "answers",
+    "attention",
+}
 
 
 def read_summary(path: Path) -> dict[str, Any]:
@@ -171,7 +205,7 @@ def read_summary(path: Path) -> dict[str, Any]:
 
 
 def read_curves(path: Path) -> dict[str, Curve]:
-    """Read a ``metrics.csv`` of Lightning's CSVLogger. Of two rows for one update (a resumed run) the later one counts.
+    """Read a ``metrics.csv``. Of two rows for one update (a resumed run) the later one counts.
 
     Args:
         path: the file.
@@ -203,6 +237,87 @@ def read_curves(path: Path) -> dict[str, Curve]:
     return {name: Curve(tuple(s for s, _ in column), tuple(v for _, v in column)) for name, column in ordered.items()}
 
 
+def read_settings(path: Path) -> dict[str, object]:
+    """Read a ``config.yaml``: what makes runs differ in more than their seed.
+
+    Args:
+        path: the file.
+
+    Returns:
+        values by dotted keys; lists as texts.
+
+    Raises:
+        ValueError: in one line, the file, and what was expected there.
+    """
+    try:
+        config = OmegaConf.to_container(OmegaConf.load(path))
+    except (OSError, UnicodeError, YAMLError, OmegaConfBaseException) as error:
+        raise ValueError(f"{path}: damaged, expected YAML: {' '.join(str(error).split())[:80]}") from error
+    free = tuple(f"{key}." for key in (*FREE, "seed", "data.dir"))
+    leaves = flat(config) if isinstance(config, dict) else {}
+    return {
+        key: str(value) if isinstance(value, list) else value
+        for key, value in leaves.items()
+        if not f"{key}.".startswith(free)
+    }
+
+
+def read_answers(path: Path) -> list[dict[str, Any]]:
+    """Read an ``answers.jsonl``.
+
+    Args:
+        path: the file.
+
+    Returns:
+        its rows.
+
+    Raises:
+        ValueError: in one line, the file, the line, and what was expected there.
+    """
+    rows = []
+    with path.open(encoding="utf-8", newline="\n") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise ValueError(f"{path}: line {number} is damaged, expected JSON: {error}") from None
+            if not isinstance(row, dict) or not _is_count(row.get("index")):
+                raise ValueError(f"{path}: line {number}: expected an object with the whole number index")
+            rows.append(row)
+    return rows
+
+
+def read_attention(path: Path) -> list[dict[str, Any]]:
+    """Read an ``attention.json``.
+
+    Args:
+        path: the file.
+
+    Returns:
+        its samples.
+
+    Raises:
+        ValueError: in one line, the file, and what was expected there.
+    """
+    try:
+        samples: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["samples"]
+        for sample in samples:
+            _check_attention(sample)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: damaged, expected samples with input, encoder, decoder and cross: {error}") from None
+    return samples
+
+
+def _check_attention(sample: dict[str, Any]) -> None:
+    for kind in ("encoder", "decoder", "cross"):
+        if (found := sample[kind]) is not None:
+            weights = np.array(found["thousandths"])
+            if weights.shape[2:] != (len(found["queries"]), len(found["keys"])):
+                raise ValueError(f"{kind} has weights of shape {weights.shape}")
+    if not _is_text(sample["input"]):
+        raise ValueError("input is no text")
+
+
 def read_run(directory: Path, relative_to: Path) -> Run:
     """Read one run directory.
 
@@ -214,10 +329,11 @@ def read_run(directory: Path, relative_to: Path) -> Run:
         the run.
 
     Raises:
-        ValueError: as ``read_summary`` and ``read_curves``.
+        ValueError: as ``read_summary``, ``read_curves``, ``read_settings``, ``read_answers`` and ``read_attention``.
     """
     summary = read_summary(directory / "summary.json")
-    table = directory / "metrics.csv"
+    names = ("metrics.csv", "config.yaml", "answers.jsonl", "attention.json")
+    table, config, answers, attention = (directory / name for name in names)
     checked = {key: summary[key] for key in _EXPECTED}
     checked["metrics"] = {key: math.nan if value is None else value for key, value in summary["metrics"].items()}
     return Run(
@@ -225,6 +341,9 @@ def read_run(directory: Path, relative_to: Path) -> Run:
         summary=summary,
         directory=_relative(directory, relative_to),
         curves=read_curves(table) if table.is_file() else {},
+        settings=read_settings(config) if config.is_file() else {},
+        answers=read_answers(answers) if answers.is_file() else (),
+        attention=read_attention(attention) if attention.is_file() else (),
     )
 
 

@@ -38,7 +38,8 @@ def print_tables(
         table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
         best = group.metric.optimum_name
         table.add_column("architecture", no_wrap=True)
-        for name in ("seed", "value", f"to the {best}", "params", "FLOPs", "time"):
+        has_best = any(group.optimum(run) is not None for run in group.runs)
+        for name in ("seed", "value", *([f"to the {best}"] if has_best else []), "params", "FLOPs", "time"):
             table.add_column(name, justify="right", no_wrap=True)
         if console.width >= _WIDE:
             table.add_column("run", overflow="fold")
@@ -50,7 +51,7 @@ def print_tables(
                 Text(ARCHITECTURES[run.architecture], style=_COLOURS[run.architecture]),
                 str(run.seed),
                 group.metric.show(value).removesuffix(" bits/byte") if finite else "not finite",
-                distance.removesuffix(f" the {best}"),
+                *([distance.removesuffix(f" the {best}")] if has_best else []),
                 amount(run.params),
                 amount(run.train_flops),
                 duration(run.wall_time_s),

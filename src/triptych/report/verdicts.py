@@ -18,6 +18,26 @@ TOLERANCE = 0.02
 
 
 @dataclass(frozen=True, slots=True)
+class Contender:
+    """One configuration of an architecture, by the runs of its seeds.
+
+    Attributes:
+        architecture: of the runs.
+        runs: the seeds.
+        label: the settings that tell it from the other configurations of its architecture; empty if it is the only one.
+    """
+
+    architecture: str
+    runs: tuple[Run, ...]
+    label: str
+
+    @property
+    def name(self) -> str:
+        """In a sentence: the architecture, and what tells it from the others."""
+        return ARCHITECTURES[self.architecture] + (f" ({self.label})" if self.label else "")
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """The runs of one task on the same data, in the order of ``ARCHITECTURES``, and the metric that compares them."""
 
@@ -34,9 +54,37 @@ class Group:
         """The best value that was reachable for the run, where it is known."""
         return run.optimum.get(metric_key(self.metric, run))
 
-    def by_architecture(self) -> dict[str, list[Run]]:
-        """The runs of each architecture that is there."""
-        return {name: list(runs) for name, runs in groupby(self.runs, key=lambda run: run.architecture)}
+    def by_architecture(self) -> dict[str, list[Contender]]:
+        """The configurations of each architecture that is there."""
+        found = {}
+        for architecture, members in groupby(self.runs, key=lambda run: run.architecture):
+            alike: dict[object, list[Run]] = {}
+            for run in members:
+                key = (run.experiment, run.params, run.updates, tuple(sorted(run.settings.items())))
+                alike.setdefault(key, []).append(run)
+            runs = list(alike.values())
+            labels = _labels([of_one[0] for of_one in runs])
+            found[architecture] = [Contender(architecture, tuple(r), x) for r, x in zip(runs, labels, strict=True)]
+        return found
+
+    @property
+    def contenders(self) -> list[Contender]:
+        """All of them."""
+        return [contender for found in self.by_architecture().values() for contender in found]
+
+    def best(self, contenders: Sequence[Contender]) -> Contender:
+        """The one that is best on the validation set, by the metric, or by the loss where it was not validated."""
+        key = metric_key(self.metric, contenders[0].runs[0]).replace("test/", "val/", 1)
+        higher = self.metric.higher_is_better
+        if not all(key in run.metrics for contender in contenders for run in contender.runs):
+            key, higher = "val/loss", False
+
+        def quality(contender: Contender) -> float:
+            values = [run.metrics.get(key, math.nan) for run in contender.runs]
+            mean = fmean(values)
+            return (mean if higher else -mean) if math.isfinite(mean) else -math.inf
+
+        return max(contenders, key=quality)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,23 +167,38 @@ def judge(group: Group) -> Verdict:
 
 def _judge(group: Group) -> tuple[str | None, str]:
     metric = group.metric
-    runs = group.by_architecture()
-    values = {name: [group.value(run) for run in found] for name, found in runs.items()}
-    if len(runs) == 1:
+    found = group.by_architecture()
+    if len(found) == 1:
         return None, f"Only {_name(group.runs[0])} has been run: nothing to compare it with."
     if group.task == "denoising":
         return None, "Not comparable: each architecture has a denoising objective, and so a loss, of its own."
     if len({run.data_sha256 for run in group.runs}) > 1:
         return None, "Not comparable: the runs did not use the same data (data_sha256 differs)."
-    if diverged := [run.directory for run in group.runs if not math.isfinite(group.value(run))]:
+    chosen = {name: group.best(contenders) for name, contenders in found.items()}
+    note = _choice(found, chosen)
+    winner, text = _duel(metric, {name: [(run, group.value(run)) for run in c.runs] for name, c in chosen.items()})
+    return winner, text + note
+
+
+def _choice(found: dict[str, list[Contender]], chosen: dict[str, Contender]) -> str:
+    """Which configurations were compared, where there are several of an architecture."""
+    said = [
+        f"of {len(contenders)} {ARCHITECTURES[name]} configurations the one with {chosen[name].label}"
+        for name, contenders in found.items()
+        if len(contenders) > 1
+    ]
+    trials = " The numbers of trials differ." if len({len(contenders) for contenders in found.values()}) > 1 else ""
+    return f" Compared, as the best on the validation set: {'; '.join(said)}.{trials}" if said else ""
+
+
+def _duel(metric: Metric, results: dict[str, list[tuple[Run, float]]]) -> tuple[str | None, str]:
+    """The verdict on one configuration of each architecture, by the value of each of its runs."""
+    values = {name: [value for _, value in found] for name, found in results.items()}
+    if diverged := [run.directory for found in results.values() for run, value in found if not math.isfinite(value)]:
         return None, f"No verdict: no finite {metric.key} from {', '.join(diverged)}."
-    for found in runs.values():
-        same = len({(run.experiment, run.params, run.updates) for run in found}) == 1
-        if not same or len({run.seed for run in found}) < len(found):
-            return None, (
-                f"No verdict: the {len(found)} {_name(found[0])} runs are not one configuration with different seeds;"
-                " compare one configuration of each architecture."
-            )
+    for found in results.values():
+        if len({run.seed for run, _ in found}) < len(found):
+            return None, f"No verdict: of the {len(found)} {_name(found[0][0])} runs some have the same seed."
     means = {name: fmean(found) for name, found in values.items()}
     ranking = sorted(means, key=lambda name: means[name], reverse=metric.higher_is_better)
     if min(map(len, values.values())) == 1:
@@ -164,6 +227,22 @@ def _judge(group: Group) -> tuple[str | None, str]:
     return None, f"{said}: no winner is distinguishable."
 
 
+def _labels(runs: Sequence[Run]) -> list[str]:
+    """What tells runs of different configurations apart: the settings that are not the same in all of them."""
+    if len(runs) == 1:
+        return [""]
+    keys = dict.fromkeys(key for run in runs for key in run.settings)
+    differing: dict[str, str] = {}  # what is said twice, such as block.dropout and model.encoder.dropout, is one
+    for key in keys:
+        if len({str(run.settings.get(key)) for run in runs}) > 1:
+            differing.setdefault(key.rpartition(".")[2], key)
+    labels = [", ".join(f"{x}={run.settings.get(key)}" for x, key in list(differing.items())[:3]) for run in runs]
+    if len(set(labels)) == len(runs):
+        return labels
+    facts = [f"{run.experiment}, {run.params:,} parameters, {run.updates:,} updates" for run in runs]
+    return [f"{label}, {fact}" if label else fact for label, fact in zip(labels, facts, strict=True)]
+
+
 def _name(run: Run) -> str:
     return ARCHITECTURES[run.architecture]
 
@@ -175,6 +254,7 @@ def _seeds(values: Sequence[float]) -> str:
 _AUDITED = {
     "data_sha256": "The data differ: scores are not of the same examples.",
     "tokenizer_sha256": "The tokenizers differ: scores per token, and numbers of tokens, cannot be compared.",
+    "too_long": "The examples that were too long differ, in number or in what became of them.",
     "tokens_per_update": "The tokens per update differ.",
     "updates": "The numbers of updates differ.",
     "params": "The numbers of parameters differ.",
@@ -186,6 +266,7 @@ _AUDITED = {
     "tested_weights": "Some runs tested their last weights and some their best ones.",
 }
 _TOLERANT = ("tokens_per_update", "params", "train_flops")
+_SETTINGS = ("shape.", "block.", "batch.", "task.", "optimizer.", "scheduler.", "callbacks.", "init_from")
 
 
 def audit(group: Group) -> list[Difference]:
@@ -195,7 +276,9 @@ def audit(group: Group) -> list[Difference]:
         group: the runs.
 
     Returns:
-        one entry for each field that differs; params, FLOPs and tokens per update only from 2 % on.
+        one entry for each field that differs; params, FLOPs and tokens per update only from 2 % on. Settings, and the
+        number of configurations that were tried, are those of the configurations that are compared: the best of each
+        architecture.
     """
     found = []
     for field, text in _AUDITED.items():
@@ -213,4 +296,22 @@ def audit(group: Group) -> list[Difference]:
             differing = sorted(name for name in names if len({value.get(name) for value in distinct}) > 1)
             text = f"{text[:-1]}: {', '.join(differing)}."
         found.append(Difference(group.task, field, values, text))
+    return found + _audit_choice(group)
+
+
+def _audit_choice(group: Group) -> list[Difference]:
+    tried = list(group.by_architecture().values())
+    first = [group.best(contenders).runs[0] for contenders in tried]
+    found = []
+    known = [run for run in first if run.settings]
+    keys = dict.fromkeys(key for run in known for key in run.settings if key.startswith(_SETTINGS))
+    differing = [key for key in keys if len({str(run.settings.get(key, "absent")) for run in known}) > 1]
+    if differing:
+        values = {
+            run.directory: ", ".join(f"{key}={run.settings.get(key, 'absent')}" for key in differing) for run in known
+        }
+        found.append(Difference(group.task, "settings", values, f"The settings differ: {', '.join(differing)}."))
+    trials = {run.directory: len(contenders) for run, contenders in zip(first, tried, strict=True)}
+    if len(set(trials.values())) > 1:
+        found.append(Difference(group.task, "trials", trials, "The numbers of configurations that were tried differ."))
     return found

@@ -4,7 +4,19 @@ from triptych.tasks.base import Setup, Task
 from triptych.tasks.classification import Classification
 from triptych.tasks.denoising import Denoising
 from triptych.tasks.language_modeling import LanguageModeling
+from triptych.tasks.question_answering import QuestionAnswering
+from triptych.tasks.similarity import Similarity
 from triptych.tasks.tagging import Tagging
 from triptych.tasks.translation import Translation
 
-__all__ = ["Classification", "Denoising", "LanguageModeling", "Setup", "Tagging", "Task", "Translation"]
+__all__ = [
+    "Classification",
+    "Denoising",
+    "LanguageModeling",
+    "QuestionAnswering",
+    "Setup",
+    "Similarity",
+    "Tagging",
+    "Task",
+    "Translation",
+]

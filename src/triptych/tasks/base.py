@@ -22,7 +22,7 @@ from triptych.data.batch import IGNORE, Batch, Encoded
 from triptych.data.corpus import CorpusFacts
 from triptych.data.example import Example
 from triptych.data.tokenizers import Tokenizer
-from triptych.nn import Network, PatchEmbedding
+from triptych.nn import Network, PatchEmbedding, Targets
 from triptych.nn.head import PoolName
 from triptych.optim import AdamW, Schedule
 from triptych.tasks.exact import Mean
@@ -60,7 +60,22 @@ class Candidate:
     score: float
 
 
-Prediction = str | ClassPrediction | list[Candidate]
+@dataclass(frozen=True, slots=True)
+class Tested:
+    """What was answered to one example of the test split.
+
+    Attributes:
+        index: the number of the example in the split.
+        output: the answer.
+        numbers: its share in the metrics, by name; see docs/run_directory.md.
+    """
+
+    index: int
+    output: str
+    numbers: Mapping[str, float]
+
+
+Prediction = str | float | ClassPrediction | list[Candidate]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +108,16 @@ class Setup:
 class Task(L.LightningModule):
     """A task on a network that is given to it.
 
-    The loss of an update is the mean cross-entropy of all of its scored labels, over all ranks and accumulated
-    batches: the sampler counts them beforehand, so that the split changes nothing.
+    The loss of an update is the mean over all of its scored labels, of their cross-entropy if the task says nothing
+    else, over all ranks and accumulated batches: the sampler counts them beforehand, so that the split changes nothing.
 
     A task is a layout (how an example becomes tokens and labels for an architecture), metrics, and a prediction.
 
     Attributes:
         matrices: metrics that are no single number, of the last evaluation: ``test/confusion_matrix``, for instance.
         skipped_updates: how many were left out since they were not finite.
+        tested: what was answered to the examples of this process in the last test, in no order; empty where the answers
+            are no record (denoising).
 
     Args:
         setup: network, tokenizer, optimizer and so on.
@@ -114,6 +131,9 @@ class Task(L.LightningModule):
     """Which states the head of each architecture reads."""
     predicts_tokens: ClassVar[bool] = True
     """Whether the outputs are the vocabulary, so that the output layer may be tied to the token table."""
+
+    scores_in_windows: bool = False
+    """Whether a text that is too long may be evaluated in windows, each token once, instead of being truncated."""
 
     answers_a_part: ClassVar[bool] = False
     """Whether the beginning of a text that is too long may be answered in its place."""
@@ -129,6 +149,7 @@ class Task(L.LightningModule):
         self.architecture = setup.network.architecture
         self.label_smoothing = label_smoothing
         self.matrices: dict[str, list[list[int]]] = {}
+        self.tested: list[Tested] = []
         self._losses: list[Tensor] = []  # of the batches since the last logging
         self._update_losses: list[Tensor] = []  # of the batches of this update
         self.metrics = nn.ModuleDict(
@@ -156,8 +177,9 @@ class Task(L.LightningModule):
         too_long = [item for item in items if item.longest > self.max_length]
         if too_long and not self.truncates:
             where = "" if too_long[0].example is None else f"{too_long[0].example.where}: "
+            others = f" (so have {len(too_long) - 1:,} others of {len(items):,})" if len(too_long) > 1 else ""
             raise ValueError(
-                f"{where}{too_long[0].longest} tokens, but shape.max_length={self.max_length}; raise it, "
+                f"{where}{too_long[0].longest} tokens{others}, but shape.max_length={self.max_length}; raise it, "
                 "or choose batch.too_long=truncate or drop"
             )
         return [self.truncate(item) if item.longest > self.max_length else item for item in items]
@@ -201,6 +223,28 @@ class Task(L.LightningModule):
         return {}
 
     @property
+    def reads_pairs(self) -> bool:
+        """Whether each input is a pair of texts."""
+        return False
+
+    def example_of(self, given: str | tuple[str, str], example: Example) -> Example:
+        """An input as an example.
+
+        Args:
+            given: a text, or a pair of texts.
+            example: what else it has.
+
+        Raises:
+            TypeError: one text where pairs are read.
+        """
+        if isinstance(given, str):
+            if self.reads_pairs:
+                raise TypeError(f"{self.name} of this model reads pairs of texts: predict([(first, second)])")
+            return replace(example, text=given)
+        first, second = given
+        return replace(example, text=first, pair=second)
+
+    @property
     def image_shape(self) -> tuple[int, int, int] | None:
         """Channels, height and width of the images that the network reads; None: it reads texts."""
         embedding = self.network.embedding
@@ -215,7 +259,7 @@ class Task(L.LightningModule):
         """What the network says of each text, in their order, as it comes.
 
         Args:
-            texts: the inputs; images, as arrays or nested sequences, for a network that reads these.
+            texts: the inputs; pairs of texts, or images, as arrays or nested sequences, for a network that reads these.
             batch_size: inputs at a time.
         """
         self.eval()
@@ -228,28 +272,53 @@ class Task(L.LightningModule):
         """What the network says of each text, in their order.
 
         Args:
-            texts: the inputs; images, as arrays or nested sequences, for a network that reads these.
+            texts: the inputs; pairs of texts, or images, as arrays or nested sequences, for a network that reads these.
             batch_size: inputs at a time.
 
         Raises:
-            TypeError: one text instead of a list of texts.
+            TypeError: one text instead of a list of texts, or of pairs of texts.
         """
         if isinstance(texts, str):
             raise TypeError("predict takes a list of texts, not one text: predict([text])")
         return list(self.predictions(texts, batch_size=batch_size))
 
-    def forward(self, batch: Batch) -> Float[Tensor, "batch *length outputs"]:
-        """The network's logits."""
-        logits: Tensor
+    def forward(self, batch: Batch, targets: Targets | None = None) -> Float[Tensor, "*rows_length_outputs"]:
+        """The network's logits, or the sum of its losses.
+
+        Args:
+            batch: what it reads.
+            targets: what it should answer; None: logits.
+        """
+        answered: Tensor
         # Where each position is scored by itself, a causal stack needs no mask for padding on the right; the plain
         # triangle has a faster kernel.
         is_pooled = self.network.head.pool != "none"
         mask = batch.mask if is_pooled or self.architecture == "encoder_only" else None
-        if batch.source is None:
-            logits = self.network(batch.tokens, mask)
+        if (token_types := self._token_types(batch)) is not None:
+            answered = self.network(batch.tokens, mask, token_types=token_types, lengths=batch.lengths, targets=targets)
+        elif batch.source is None:
+            answered = self.network(batch.tokens, mask, lengths=batch.lengths, targets=targets)
         else:
-            logits = self.network(batch.source, batch.tokens, batch.source_mask, mask)
-        return logits
+            lengths = {"source_lengths": batch.source_lengths, "lengths": batch.lengths}
+            answered = self.network(batch.source, batch.tokens, batch.source_mask, mask, **lengths, targets=targets)
+        return answered
+
+    @property
+    def reads_token_types(self) -> bool:
+        """Whether the network tells the two texts of a pair apart."""
+        return self.architecture == "encoder_only" and self.network.num_token_types > 1
+
+    def _token_types(self, batch: Batch) -> Int[Tensor, "batch length"] | None:
+        """0 in the first text and what surrounds it, 1 in the second (Devlin et al. 2019, section 3). None: these are
+        no pairs, or the network does not read types."""
+        if not self.reads_token_types or not batch.prefix.any():
+            return None
+        if batch.lengths is None:
+            places, starts = torch.arange(batch.tokens.shape[1], device=batch.tokens.device), batch.prefix[:, None]
+        else:
+            places = torch.cat([torch.arange(length) for length in batch.lengths]).to(batch.tokens.device)[None]
+            starts = batch.prefix.repeat_interleave(torch.tensor(batch.lengths, device=batch.prefix.device))[None]
+        return ((places >= starts) & (starts > 0)).long()
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """The share of this batch in the loss of the update."""
@@ -259,7 +328,11 @@ class Task(L.LightningModule):
         torch.manual_seed(seed)
         random.seed(seed)
         np.random.seed(seed)
-        total = self._cross_entropy(self(batch), batch, "sum", self.label_smoothing)
+        total: Tensor
+        if self.predicts_tokens:  # of a vocabulary of outputs, those that are not scored would cost much
+            total = self(batch, Targets(batch.scored, batch.labels.flatten()[batch.scored], self.label_smoothing))
+        else:
+            total = self.summed_loss(self(batch), batch, self.label_smoothing)
         accumulate = self.trainer.accumulate_grad_batches
         parts = accumulate * self.trainer.world_size  # Lightning and DDP take the mean of them
         loss = total * (parts / max(batch.normalizer, 1))
@@ -305,6 +378,10 @@ class Task(L.LightningModule):
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Metrics of a validation batch."""
         self._evaluate(batch, "val")
+
+    def on_test_epoch_start(self) -> None:
+        """Forgets the answers of an earlier test."""
+        self.tested = []
 
     def test_step(self, batch: Batch, batch_idx: int) -> None:
         """Metrics of a test batch."""
@@ -362,17 +439,40 @@ class Task(L.LightningModule):
             return
         logits = self(batch)
         metrics = self.metrics_of(stage)
-        metrics["loss"].update(self._cross_entropy(logits, batch, "sum"), (batch.labels != IGNORE).sum())
+        metrics["loss"].update(self.summed_loss(logits, batch), (batch.labels != IGNORE).sum())
         self.update_metrics(metrics, batch, logits)
 
-    def _cross_entropy(self, logits: Tensor, batch: Batch, reduction: str, label_smoothing: float = 0.0) -> Tensor:
+    def summed_loss(
+        self, logits: Float[Tensor, "batch *length outputs"], batch: Batch, label_smoothing: float = 0.0
+    ) -> Float[Tensor, ""]:
+        """The sum over the scored labels of their cross-entropy.
+
+        Args:
+            logits: of the network.
+            batch: with the labels.
+            label_smoothing: share of each label that is spread over all outputs.
+        """
         return F.cross_entropy(
             logits.flatten(0, -2).to(torch.promote_types(logits.dtype, torch.float32)),
             batch.labels.flatten(),
             ignore_index=IGNORE,
-            reduction=reduction,
+            reduction="sum",
             label_smoothing=label_smoothing,
         )
+
+    def keep(self, batch: Batch, outputs: Sequence[str], numbers: Mapping[str, Sequence[float]]) -> None:
+        """Keeps the answers to the examples of a test batch; of other batches none.
+
+        Args:
+            batch: of an evaluation.
+            outputs: the answer to each example.
+            numbers: by name, a number of each example.
+        """
+        if batch.indices is None or not self.trainer.testing:
+            return
+        rows = zip(*numbers.values(), strict=True) if numbers else [()] * len(outputs)
+        for index, output, row in zip(batch.indices.tolist(), outputs, rows, strict=True):
+            self.tested.append(Tested(index, output, dict(zip(numbers, row, strict=True))))
 
     def _log_metrics(self, stage: str) -> None:
         metrics = self.metrics_of(stage)

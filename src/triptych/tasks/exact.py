@@ -1,8 +1,10 @@
 """Sums over an evaluation that depend neither on the order of the batches nor on how these are dealt to processes."""
 
 import math
+from collections.abc import Callable
 
 import torch
+from jaxtyping import Float, Shaped
 from torch import Tensor
 from torchmetrics import Metric
 
@@ -32,8 +34,10 @@ class Sum(Metric):
 
     def compute(self) -> Tensor:
         """The sum."""
-        terms = (term for part in self.terms for term in part.reshape(-1).tolist())
-        return torch.tensor(math.fsum(terms), dtype=torch.float64)
+        return torch.tensor(math.fsum(self._numbers()), dtype=torch.float64)
+
+    def _numbers(self) -> list[float]:
+        return [term for part in self.terms for term in part.reshape(-1).tolist()]
 
 
 class Mean(Sum):
@@ -58,3 +62,31 @@ class Mean(Sum):
     def compute(self) -> Tensor:
         """The mean; NaN if there is nothing."""
         return super().compute() / self.count.cpu()
+
+
+class OfPairs(Sum):
+    """A function of all pairs (x, y) of an evaluation, in float64, given them in ascending order: whatever the order in
+    which they came, the value is the same to the last digit.
+
+    Args:
+        function: of all x and all y.
+    """
+
+    def __init__(self, function: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self._function = function
+
+    def update(self, x: Float[Tensor, " pairs"], y: Shaped[Tensor, " pairs"]) -> None:  # type: ignore[override]
+        """Adds pairs.
+
+        Args:
+            x: their first numbers.
+            y: their second numbers.
+        """
+        assert isinstance(self.terms, list)
+        self.terms.append(torch.stack((x.double(), y.double()), dim=1).flatten())
+
+    def compute(self) -> Tensor:
+        """The function's value; NaN if there is nothing."""
+        pairs = sorted(zip(*[iter(self._numbers())] * 2, strict=True))
+        return self._function(*torch.tensor(pairs, dtype=torch.float64).T) if pairs else torch.tensor(math.nan)

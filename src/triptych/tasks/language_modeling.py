@@ -52,19 +52,25 @@ class LanguageModeling(GenerativeTask):
         "use model=decoder_only or model=full (a prefix model)"
     }
 
+    @property
+    def scores_in_windows(self) -> bool:  # type: ignore[override]
+        """The prefix of the full model is a part of the whole line: no window has it."""
+        return self.architecture == "decoder_only"
+
     @cached_property
-    def token_bytes(self) -> Int[Tensor, " vocab"]:
-        """How many bytes of text each token stands for."""
+    def token_bytes(self) -> Int[Tensor, "2 vocab"]:
+        """How many bytes of text each token stands for, after one that does not end in white space and after one that
+        does."""
         return torch.from_numpy(self.tokenizer.num_bytes())
 
     @cached_property
-    def token_characters(self) -> Int[Tensor, " vocab"]:
-        """How many characters of text begin in each token."""
+    def token_characters(self) -> Int[Tensor, "2 vocab"]:
+        """How many characters of text begin in each token, likewise."""
         return torch.from_numpy(self.tokenizer.num_characters())
 
     @cached_property
     def token_words(self) -> Int[Tensor, "2 vocab"]:
-        """How many words begin in each token, after one that does not end in white space and after one that does."""
+        """How many words begin in each token, likewise."""
         return torch.from_numpy(self.tokenizer.num_words())
 
     @cached_property
@@ -74,7 +80,7 @@ class LanguageModeling(GenerativeTask):
 
     def encode(self, examples: Sequence[Example]) -> list[Encoded]:
         """Lines, each by itself. The two parts are tokenised apart for both architectures: the tokens are the same."""
-        cuts = [prefix_length(example.text) for example in examples]
+        cuts = [self._prefix_length(example.text) for example in examples]
         texts = [example.text for example in examples]
         prefixes = self.tokenizer.encode([text[:cut] for text, cut in zip(texts, cuts, strict=True)])
         rests = self.tokenizer.encode([text[cut:] for text, cut in zip(texts, cuts, strict=True)])
@@ -88,6 +94,14 @@ class LanguageModeling(GenerativeTask):
                 item = Encoded(np.array(tokens), np.array(labels), prefix=len(prefix), example=example)
             encoded.append(item)
         return encoded
+
+    def _prefix_length(self, text: str) -> int:
+        """Where a line is cut; between words, where these are read as a whole."""
+        cut = prefix_length(text)
+        if not self.tokenizer.reads_words:
+            return cut
+        rest = text[cut:]
+        return cut + next((i for i, character in enumerate(rest) if character.isspace()), len(rest))
 
     def encode_window(self, ids: Int[np.ndarray, " window"]) -> Encoded:
         """A window of a long text, which has one token more than is read."""
@@ -111,16 +125,20 @@ class LanguageModeling(GenerativeTask):
         nats = F.cross_entropy(
             logits.transpose(1, 2).float(), batch.labels, ignore_index=IGNORE, reduction="none"
         ).double()
-        sizes = self.token_bytes.to(self.device)[labels] * scored
+        after_space = self.ends_in_space.to(self.device)[batch.tokens].long()
+        sizes = self.token_bytes.to(self.device)[after_space, labels] * scored
         places = torch.arange(batch.labels.shape[1], device=self.device)
         continuation = places >= batch.prefix[:, None]
+        by_example = {"nats": nats.sum(1), "bytes": sizes.sum(1)}
         metrics["nats"].update(nats.sum())
         metrics["bytes"].update(sizes.sum())
-        metrics["characters"].update((self.token_characters.to(self.device)[labels] * scored).sum())
-        after_space = self.ends_in_space.to(self.device)[batch.tokens].long()
+        metrics["characters"].update((self.token_characters.to(self.device)[after_space, labels] * scored).sum())
         metrics["words"].update((self.token_words.to(self.device)[after_space, labels] * scored).sum())
         metrics["continuation_nats"].update(nats[continuation].sum())
         metrics["continuation_bytes"].update(sizes[continuation].sum())
+        by_example["continuation_nats"] = (nats * continuation).sum(1)
+        by_example["continuation_bytes"] = (sizes * continuation).sum(1)
+        self.keep(batch, [""] * len(nats), {name: values.tolist() for name, values in by_example.items()})
 
     def derived_metrics(self, values: dict[str, float]) -> dict[str, float]:
         """The scores that the class describes. A text may be one long word (genomes are): then there is no perplexity a

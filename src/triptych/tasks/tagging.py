@@ -1,9 +1,12 @@
 """One tag for each word of a text."""
 
+import math
+import re
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from torch import Tensor
 from torchmetrics import Metric
@@ -11,7 +14,7 @@ from torchmetrics import Metric
 from triptych.data.batch import IGNORE, Batch, Encoded, collate
 from triptych.data.corpus import CorpusFacts
 from triptych.data.example import Example
-from triptych.tasks.base import Task, token_accuracy
+from triptych.tasks.base import Task
 from triptych.tasks.exact import Mean
 
 
@@ -20,6 +23,11 @@ class Tagging(Task):
 
     Every architecture reads the words as a whole text; the decoder of the full model reads the same as its encoder. A
     decoder sees only what stands before a word.
+
+    Metrics: accuracy, the share of words with the right tag; where the tags mark entities (see ``entities``),
+    entity_precision, entity_recall and entity_f1 besides: of all entities of the split, found are those with exactly
+    the right words and type (Tjong Kim Sang and De Meulder 2003). A word that was cut away, since its sentence is too
+    long, counts as a wrong tag, and as one outside of entities.
     """
 
     name = "tagging"
@@ -40,10 +48,14 @@ class Tagging(Task):
         encoded = []
         for example in examples:
             words, tags = example.words or (), example.tags or ()
-            if unknown := sorted(set(tags) - set(numbers)):
-                raise ValueError(f"{example.where}: tag {unknown[0]!r}; expected one of {', '.join(numbers)}")
             if len(words) != len(tags):
                 raise ValueError(f"{example.where}: {len(words)} words, but {len(tags)} tags")
+            for word, tag in zip(words, tags, strict=True):
+                if tag not in numbers:
+                    raise ValueError(
+                        f"{example.where}: the tag of {word!r} is {tag!r}; expected one of {', '.join(numbers)} "
+                        "(the tags that the model was trained with; data.split_seed draws other shares)"
+                    )
             pieces = self.tokenizer.encode(words)
             special = self.tokenizer.special
             if special.unk is not None:  # of some words, of control characters alone, nothing would be left
@@ -56,32 +68,81 @@ class Tagging(Task):
         return encoded
 
     def make_metrics(self, stage: str) -> dict[str, Metric]:
-        """The share of words with the right tag."""
-        return {"accuracy": Mean()}
+        """Those that the class describes."""
+        names = ("precision", "recall", "f1") if mark_entities(self.corpus.tag_labels) else ()
+        return {"accuracy": Mean(), **{f"entity_{name}": Mean() for name in names}}
 
     def update_metrics(
         self, metrics: Mapping[str, Metric], batch: Batch, logits: Float[Tensor, "batch length tags"]
     ) -> None:
         """Counts hits."""
-        token_accuracy(metrics["accuracy"], batch, logits)
+        hits = (logits.argmax(-1) == batch.labels) & (batch.labels != IGNORE)
+        truths = [example.tags or () for example in batch.examples if example is not None]
+        metrics["accuracy"].update(hits.sum(), sum(map(len, truths)))
+        guesses = self._tags(batch, logits)
+        numbers = {"correct": hits.sum(1).tolist(), "words": [len(truth) for truth in truths]}
+        if "entity_f1" in metrics:
+            pairs = [(entities(guess), entities(truth)) for guess, truth in zip(guesses, truths, strict=True)]
+            numbers["found"], numbers["true"] = ([len(pair[side]) for pair in pairs] for side in (0, 1))
+            numbers["found_and_true"] = [len(ours & theirs) for ours, theirs in pairs]
+            found, true, both = (sum(numbers[name]) for name in ("found", "true", "found_and_true"))
+            for name, total, count in (
+                ("precision", both, found),
+                ("recall", both, true),
+                ("f1", 2 * both, found + true),
+            ):
+                metrics[f"entity_{name}"].update(torch.tensor(total), count)
+        self.keep(batch, [" ".join(guess) for guess in guesses], numbers)
+
+    def derived_metrics(self, values: dict[str, float]) -> dict[str, float]:
+        """Of no entities the shares are 0, as elsewhere."""
+        return {n: 0.0 if n.startswith("entity_") and math.isnan(value) else value for n, value in values.items()}
+
+    def _tags(self, batch: Batch, logits: Float[Tensor, "batch length tags"]) -> list[list[str]]:
+        """The likeliest tag of each word that was read."""
+        rows = zip(logits.argmax(-1), batch.labels != IGNORE, strict=True)
+        return [[self.corpus.tag_labels[i] for i in row[scored].tolist()] for row, scored in rows]
 
     def predict_batch(self, texts: Sequence[str]) -> list[str]:
         """The tags of each text, separated by blanks. Words are separated by blanks too; in a corpus whose words are
-        characters, each character is one."""
+        characters, each character is one. Of a text that is truncated, those of the words that are read."""
         tag_labels = self.corpus.tag_labels
         cut = [tuple(text) if self.corpus.words_are_characters else tuple(text.split()) for text in texts]
         examples = [
             Example(text, words=words, tags=(tag_labels[0],) * len(words))
             for text, words in zip(texts, cut, strict=True)
         ]
-        batch = collate(self.encode(examples)).to(self.device)
-        best = self(batch).argmax(-1)
-        return [
-            " ".join(tag_labels[i] for i in row[labels != IGNORE].tolist())
-            for row, labels in zip(best, batch.labels, strict=True)
-        ]
+        batch = collate(self.fit(self.encode(examples))).to(self.device)
+        return [" ".join(tags) for tags in self._tags(batch, self(batch))]
 
 
 def first_tokens(pieces: Sequence[Sequence[int]], start: int) -> list[int]:
     """The place of each word's first token, where the first word's is ``start``."""
     return list(accumulate((len(piece) for piece in pieces[:-1]), initial=start)) if pieces else []
+
+
+def mark_entities(tag_labels: Sequence[str]) -> bool:
+    """Whether these tags are B-X, I-X, E-X, S-X and O: parts of entities of type X, and what is none."""
+    return any(tag != "O" for tag in tag_labels) and all(re.fullmatch("O|[BIES]-.+", tag) for tag in tag_labels)
+
+
+def entities(tags: Sequence[str]) -> set[tuple[str, int, int]]:
+    """The entities that the tags of a sentence mark, by the rules of the CoNLL-2003 evaluation: words of one type that
+    follow each other are one entity, but for B and S, which begin one, and E and S, which end one. So BIO, IOB1 and
+    BIOES need not be told apart.
+
+    Args:
+        tags: of the words.
+
+    Returns:
+        Type, first word, and the word after the last.
+    """
+    found, start = set(), 0
+    for i, (before, after) in enumerate(zip(("O", *tags), (*tags, "O"), strict=True)):
+        same_type = before[1:] == after[1:]
+        if same_type and before[0] not in "ES" and after[0] not in "BS":
+            continue
+        if before != "O":
+            found.add((before[2:], start, i))
+        start = i
+    return found

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
 from torch import Tensor
 from torchmetrics import Metric
 
@@ -19,12 +20,18 @@ from triptych.tasks.base import Prediction, Setup, token_accuracy
 from triptych.tasks.exact import Mean
 from triptych.tasks.generative import GenerativeTask
 
+Score: TypeAlias = BLEU | CHRF | TER
+
 
 class Translation(GenerativeTask):
     """Writes the target of a source text; trained by teacher forcing.
 
     The full model reads the source as a whole text with its encoder, and the target behind a start token with its
     decoder. The decoder-only model reads source, separator and target as one text, and is scored on the target alone.
+
+    Metrics: token_accuracy, of the next token after the right ones; exact_match, the share of answers that are the
+    target to the character; at the test sacrebleu's bleu, chrf (higher is better) and ter (lower is better), in points
+    of 100.
 
     Args:
         setup: see ``Task``.
@@ -57,7 +64,7 @@ class Translation(GenerativeTask):
     ) -> None:
         if bleu_tokenizer not in BLEU.TOKENIZERS:
             raise ValueError(f"task.bleu_tokenizer={bleu_tokenizer}: expected one of {', '.join(BLEU.TOKENIZERS)}")
-        self._scores: dict[str, BLEU | CHRF] = {"bleu": BLEU(tokenize=bleu_tokenizer), "chrf": CHRF()}
+        self._scores: dict[str, Score] = {"bleu": BLEU(tokenize=bleu_tokenizer), "chrf": CHRF(), "ter": TER()}
         super().__init__(setup, label_smoothing=label_smoothing, max_new_tokens=max_new_tokens)
         self.search = BeamSearch(num_beams, length_penalty, early_stopping)
 
@@ -101,7 +108,7 @@ class Translation(GenerativeTask):
         return replace(item, tokens=tokens[: self.max_length], labels=labels[: self.max_length])
 
     def make_metrics(self, stage: str) -> dict[str, Metric]:
-        """Exact match; sacrebleu's BLEU and chrF of what is decoded, at the test only."""
+        """Exact match; sacrebleu's scores of what is decoded, at the test only."""
         scores = {name: CorpusScore(score) for name, score in self._scores.items()} if stage == "test" else {}
         return {"token_accuracy": Mean(), "exact_match": Mean(), **scores}
 
@@ -120,8 +127,9 @@ class Translation(GenerativeTask):
         references = [example.target or "" for example in examples]
         hits = torch.tensor([output == reference for output, reference in zip(outputs, references, strict=True)])
         metrics["exact_match"].update(hits.sum(), len(hits))
-        for name in ("bleu", "chrf"):
+        for name in self._scores:
             metrics[name].update(outputs, references)
+        self.keep(batch, outputs, {})
 
     def predict_batch(self, texts: Sequence[str]) -> Sequence[Prediction]:
         """The translation of each text."""
@@ -160,16 +168,16 @@ class CorpusScore(Metric):
 
     statistics: Tensor
 
-    def __init__(self, score: BLEU | CHRF) -> None:
+    def __init__(self, score: Score) -> None:
         super().__init__()
         self._score = score
         zeros = torch.tensor(score._extract_corpus_statistics([""], [[""]])[0], dtype=torch.int64) * 0
         self.add_state("statistics", default=zeros, dist_reduce_fx="sum")
 
     def update(self, outputs: Sequence[str], references: Sequence[str]) -> None:
-        """Counts the n-grams of these texts."""
+        """Counts the n-grams, or edits, of these texts."""
         rows = self._score._extract_corpus_statistics(outputs, [references])
-        self.statistics += torch.tensor(rows, device=self.device).sum(0)
+        self.statistics += torch.tensor(rows, dtype=torch.int64, device=self.device).sum(0)
 
     def compute(self) -> float:
         """The score."""

@@ -9,6 +9,7 @@ from triptych.training.health import SpikeReport
 from triptych.training.progress import Progress
 from triptych.training.pruning import Pruned, Pruning
 from triptych.training.tally import CheckpointFacts, Tally, checkpoint_facts
+from triptych.training.tensorboard_logger import TensorBoardLogger, check_tensorboard
 from triptych.training.wandb_logger import WandbLogger
 
 __all__ = [
@@ -22,7 +23,9 @@ __all__ = [
     "Pruning",
     "SpikeReport",
     "Tally",
+    "TensorBoardLogger",
     "WandbLogger",
+    "check_tensorboard",
     "checkpoint_facts",
     "damage_of",
     "newest_good",

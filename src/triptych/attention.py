@@ -1,0 +1,187 @@
+"""Where a network looks: its attention weights, with the tokens; attention rollout."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from triptych.decoding import BeamSearch
+from triptych.nn import MultiHeadAttention, PatchEmbedding
+from triptych.tasks import Task
+from triptych.tasks.base import Prediction
+from triptych.tasks.generative import GenerativeTask
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionMap:
+    """The weights of one kind of attention for one text.
+
+    Attributes:
+        queries: the tokens that look. Where a decoder writes, the row of a token is where it looked to write the next.
+        keys: the tokens that are looked at; in self-attention, the queries.
+        weights: each row sums to 1.
+    """
+
+    queries: tuple[str, ...]
+    keys: tuple[str, ...]
+    weights: Float[Tensor, "layers heads queries keys"]
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionMaps:
+    """What a network said of a text, and where it looked meanwhile.
+
+    Attributes:
+        prediction: as of ``Task.predict``.
+        encoder: self-attention of the encoder; None: there is no encoder.
+        decoder: self-attention of the decoder; None: there is no decoder.
+        cross: attention of the decoder to the encoder's states; None: there are not both.
+    """
+
+    prediction: Prediction
+    encoder: AttentionMap | None
+    decoder: AttentionMap | None
+    cross: AttentionMap | None
+
+
+def attention_maps(task: Task, inputs: Sequence[Any]) -> list[AttentionMaps]:
+    """Where a trained network looks in each input while it answers. One that writes is followed through the prompt and
+    what it writes, greedily or as ``task.sampling`` says; there is no beam search, whose texts are several.
+
+    Args:
+        task: a trained task, as ``triptych.load(run)`` gives it.
+        inputs: what ``task.predict`` takes: texts, pairs of texts, or images.
+    """
+    with one_beam(task):
+        return [_maps_of(task, given) for given in inputs]
+
+
+@contextmanager
+def one_beam(task: Task) -> Iterator[None]:
+    """Sets beam search aside."""
+    if not isinstance(task, GenerativeTask):
+        yield
+        return
+    before = task.search, task.ranks
+    task.search, task.ranks = BeamSearch(), False
+    try:
+        yield
+    finally:
+        task.search, task.ranks = before
+
+
+def _maps_of(task: Task, given: Any) -> AttentionMaps:
+    network, read = task.network, list[tuple[str, ...]]()
+    embedding = network.embedding
+    with (
+        recorded(network) as weights,
+        embedding.register_forward_hook(lambda module, inputs, output: read.append(_names(task, inputs[0]))),
+    ):
+        (prediction,) = task.predict([given])
+    # The encoder of the full model reads first; the decoder then reads the prompt, and each token that it has written.
+    source = read.pop(0) if task.architecture == "full" else ()
+    tokens = tuple(name for names in read for name in names)
+    encoded = source or tokens
+
+    def found(stack: str, kind: str, queries: tuple[str, ...], keys: tuple[str, ...]) -> AttentionMap | None:
+        layers = getattr(network, stack).layers if hasattr(network, stack) else ()
+        attentions = [attention for layer in layers if (attention := getattr(layer, kind)) is not None]
+        if not attentions:
+            return None
+        return AttentionMap(queries, keys, torch.stack([weights[attention][0] for attention in attentions]).cpu())
+
+    return AttentionMaps(
+        prediction,
+        encoder=found("encoder", "self_attention", encoded, encoded),
+        decoder=found("decoder", "self_attention", tokens, tokens),
+        cross=found("decoder", "cross_attention", tokens, source),
+    )
+
+
+def _names(task: Task, tokens: Tensor) -> tuple[str, ...]:
+    """Of the tokens of the one text, or of the patches of the one image, by row and column."""
+    embedding = task.network.embedding
+    if not isinstance(embedding, PatchEmbedding):
+        return tuple(task.tokenizer.names(tokens[0].tolist()))
+    rows, columns = (size // patch for size, patch in zip(embedding.image_shape[1:], embedding.patch_size, strict=True))
+    return ("<cls>", *(f"{row},{column}" for row in range(1, rows + 1) for column in range(1, columns + 1)))
+
+
+@contextmanager
+def recorded(network: nn.Module) -> Iterator[dict[nn.Module, Tensor]]:
+    """The weights of each attention in a network that runs meanwhile:
+
+        with recorded(network) as weights:
+            network(tokens)
+        weights[network.decoder.layers[0].self_attention]  # batch, heads, queries, keys
+
+    The kernels keep their weights to themselves. But softmax(scale q k^T + bias + mask) I is the matrix of the weights:
+    each kernel is called once more, with the identity as the values. So masks, biases, rotated and grouped heads are
+    what they are, and the blocks need not know. Weights are those before dropout.
+
+    The rows of later calls follow those of earlier ones (decoding with a cache). Of a packed row, each document is a
+    row of the batch. Not seen are kernels of other names: of packed rows on GPUs, of training in bfloat16 on CPUs.
+
+    Args:
+        network: of any of the architectures, a stack, a block, or an attention by itself.
+    """
+    recorder = _Recorder()
+    with ExitStack() as stack:
+        for module in network.modules():
+            if isinstance(module, MultiHeadAttention):
+                stack.enter_context(module.register_forward_pre_hook(recorder.enter))
+        stack.enter_context(recorder)
+        yield recorder.weights
+
+
+class _Recorder(TorchFunctionMode):
+    """Sees every call of torch's attention kernel, and whose it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights: dict[nn.Module, Tensor] = {}
+        self._module: nn.Module | None = None
+
+    def enter(self, module: nn.Module, inputs: object) -> None:
+        """This module computes from now on."""
+        self._module = module
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if function is F.scaled_dot_product_attention and self._module is not None:
+            q, k, v = args
+            identity = torch.eye(k.shape[2], dtype=v.dtype, device=v.device).expand(*v.shape[:2], -1, -1)
+            weights = function(q, k, identity, **{**kwargs, "dropout_p": 0.0}).detach()
+            before = self.weights.get(self._module)
+            if before is not None:
+                grown = weights.shape[3] - before.shape[3]
+                weights = torch.cat((F.pad(before, (0, grown)), weights), dim=2)
+            self.weights[self._module] = weights
+        return function(*args, **kwargs)
+
+
+def rollout(
+    weights: Float[Tensor, "layers heads length length"],
+) -> Float[Tensor, "layers length length"]:
+    """How much of each input is in each position after each layer, if residuals carry half and attention the other.
+
+    R_l = A_l R_(l-1), R_0 = I, A_l = (I + mean over the heads of W_l) / 2. Abnar and Zuidema 2020, section 3.
+
+    Args:
+        weights: W, of self-attention.
+
+    Returns:
+        R_1, ..., R_L; rows sum to 1.
+    """
+    identity = torch.eye(weights.shape[-1], dtype=weights.dtype)
+    layers, r = [], identity
+    for w in weights.mean(1):
+        r = (identity + w) / 2 @ r
+        layers.append(r)
+    return torch.stack(layers)

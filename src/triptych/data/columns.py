@@ -1,0 +1,184 @@
+"""From the rows of a table to examples."""
+
+import json
+import math
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from triptych.config import nearest
+from triptych.data.example import Answer, Example, Place, at
+
+HALF_A_PAIR = re.compile("[\ud800-\udfff]")  # JSON can spell such surrogates, UTF-8 cannot
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which column of a table holds which field of an example (see ``Example``); None: none does. A column may stand
+    within another: ``translation.en``.
+
+    If there are words, the text is these, joined by blanks.
+    """
+
+    text: str | None = None
+    target: str | None = None
+    label: str | None = None
+    pair: str | None = None
+    score: str | None = None
+    words: str | None = None
+    tags: str | None = None
+    answers: str | None = None
+
+    def items(self) -> Iterator[tuple[str, str]]:
+        """The fields that have a column, and the column of each."""
+        for field in fields(self):
+            column = getattr(self, field.name)
+            if column is not None:
+                yield field.name, column
+
+    def check(self, there: Collection[str], where: str, advice: str = "") -> None:
+        """Refuses a table without one of the columns.
+
+        Args:
+            there: the columns of the table.
+            where: it was found.
+            advice: what to do about it.
+
+        Raises:
+            ValueError: there is no such column.
+        """
+        for field, column in self.items():
+            if outermost(column, there) not in there:
+                raise ValueError(
+                    f"{where}: no column {column} (data.{field}={column}); "
+                    f"there are {', '.join(there)}{nearest(column, list(there))}{advice}"
+                )
+
+    def example(self, row: Mapping[str, object], place: Place) -> Example:
+        """What a row says.
+
+        Args:
+            row: the columns with their values.
+            place: of the row.
+
+        Raises:
+            ValueError: a column that the row lacks, or a value that does not fit.
+        """
+        self.check(row, at(place))
+        values: dict[str, Any] = {}
+        for field, column in self.items():
+            value = row[outermost(column, row)]
+            if column not in row:
+                value = _inner(value, column, field, place)
+            try:
+                values[field] = PARSERS[field](value)
+            except ValueError as error:
+                shown = json.dumps(value, default=str)
+                shown = shown if len(shown) <= 60 else f"{shown[:60]}..."
+                raise ValueError(f"{at(place)}: {column} is {shown}; {error}") from None
+        example = Example(**{"text": " ".join(values.get("words", ())), **values}, place=place)
+        _check_tags(example)
+        _check_answers(example)
+        return example
+
+
+def outermost(column: str, there: Collection[str]) -> str:
+    """The column of a table that this one is, or stands within."""
+    return column if column in there else column.partition(".")[0]
+
+
+def _inner(value: object, column: str, field: str, place: Place) -> object:
+    outer, _, inner = column.partition(".")
+    if not isinstance(value, dict) or inner not in value:
+        there = [f"{outer}.{name}" for name in value] if isinstance(value, dict) else [outer]
+        raise ValueError(
+            f"{at(place)}: no column {column} (data.{field}={column}); there are {', '.join(there)}"
+            f"{nearest(column, there)}"
+        )
+    return value[inner]
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or HALF_A_PAIR.search(value):
+        raise ValueError("expected a text")
+    return value
+
+
+def _label(value: object) -> str:
+    is_number = isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
+    if is_number:
+        return json.dumps(value)  # true, not Python's True
+    if not isinstance(value, str) or not value or HALF_A_PAIR.search(value):
+        raise ValueError("expected a label")
+    return value
+
+
+def _score(value: object) -> float:
+    try:
+        score = math.nan if isinstance(value, bool) or not isinstance(value, int | float | str) else float(value)
+    except (ValueError, OverflowError):
+        score = math.nan
+    if not math.isfinite(score):
+        raise ValueError("expected a finite number")
+    return score
+
+
+def _words(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(word, str) and word for word in value):
+        raise ValueError("expected a list of words, none of which is empty")
+    return tuple(_text(word) for word in value)
+
+
+def _tags(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise ValueError("expected a list of tags")
+    return tuple(_label(tag) for tag in value)
+
+
+def _answers(value: object) -> tuple[Answer, ...]:
+    """Of a list of objects, as in SQuAD's files, or of an object of lists, as on the hub."""
+    expected = "expected objects with text and answer_start, or an object with lists of these"
+    if isinstance(value, dict):
+        texts, starts = value.get("text"), value.get("answer_start")
+        if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
+            raise ValueError(expected)
+        pairs = list(zip(texts, starts, strict=True))
+    elif isinstance(value, list) and all(isinstance(answer, dict) for answer in value):
+        pairs = [(answer.get("text"), answer.get("answer_start")) for answer in value]
+    else:
+        raise ValueError(expected)
+    if not all(isinstance(text, str) and text and type(start) is int for text, start in pairs):
+        raise ValueError(expected)
+    return tuple(Answer(text, start) for text, start in pairs)
+
+
+PARSERS: Mapping[str, Callable[[object], object]] = {
+    "text": _text,
+    "target": _text,
+    "label": _label,
+    "pair": _text,
+    "score": _score,
+    "words": _words,
+    "tags": _tags,
+    "answers": _answers,
+}
+"""From the value of a column to that of a field of ``Example``."""
+
+
+def _check_tags(example: Example) -> None:
+    words, tags = example.words, example.tags
+    if words is not None and tags is not None and len(words) != len(tags):
+        raise ValueError(f"{example.where}: {len(words)} words, but {len(tags)} tags")
+
+
+def _check_answers(example: Example) -> None:
+    for answer in example.answers or ():
+        context = example.pair or ""
+        end = answer.start + len(answer.text)
+        if answer.start < 0 or context[answer.start : end] != answer.text:
+            there = context[max(answer.start, 0) : end]
+            raise ValueError(
+                f"{example.where}: the answer {answer.text[:60]!r} is not at character {answer.start} of its text, "
+                f"which has {there[:60]!r} there"
+            )

@@ -1,0 +1,138 @@
+"""Where the architectures look, drawn from the ``attention.json`` of their runs."""
+
+import math
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from triptych.attention import rollout
+from triptych.report.charts import Figure, Switch, base_layout
+from triptych.report.records import ARCHITECTURES, Run
+
+MOST_TOKENS = 24
+"""Of a text, that are drawn."""
+MOST_HEADS = 32
+"""Of all layers, that are drawn one by one; of more, the mean of each layer."""
+KINDS = {
+    "encoder": "self-attention of the encoder",
+    "decoder": "self-attention of the decoder",
+    "cross": "cross-attention",
+}
+
+
+def attention_charts(runs: Sequence[Run]) -> Switch:
+    """Attention in the first test example that all of these runs have recorded: cross-attention as the alignment of the
+    two texts, the heads by layer, and attention rollout.
+
+    Args:
+        runs: one for each architecture.
+
+    Returns:
+        figures by the names of their buttons; none without such an example.
+    """
+    recorded = [{sample["input"]: sample for sample in run.attention} for run in runs if run.attention]
+    shared = [given for given in (recorded[0] if recorded else {}) if all(given in of_one for of_one in recorded)]
+    if not shared:
+        return {}
+    figures = {}
+    for run, samples in zip([run for run in runs if run.attention], recorded, strict=True):
+        sample, name = samples[shared[0]], ARCHITECTURES[run.architecture]
+        for kind, words in KINDS.items():
+            if sample[kind] is None:
+                continue
+            weights = torch.tensor(sample[kind]["thousandths"]).double() / 1000
+            queries, keys = sample[kind]["queries"], sample[kind]["keys"]
+            told = f"{name}, seed {run.seed}: {words}"
+            if kind == "cross":
+                maps = {f"layer {i + 1}": w.mean(0) for i, w in enumerate(weights)}
+                figures[f"{name}: alignment"] = _grid(
+                    f"{told}, mean of the heads", maps, queries, keys, run.architecture, columns=len(maps)
+                )
+            else:
+                last = {"": rollout(weights / weights.sum(-1, keepdim=True))[-1]}
+                figures[f"{name}: {kind} rollout"] = _grid(
+                    f"{name}, seed {run.seed}: attention rollout through the {kind}",
+                    last,
+                    queries,
+                    keys,
+                    run.architecture,
+                    columns=1,
+                )
+            num_layers, num_heads = weights.shape[:2]
+            if num_layers * num_heads <= MOST_HEADS:
+                maps = {f"layer {i + 1}, head {j + 1}": w for i, of in enumerate(weights) for j, w in enumerate(of)}
+                columns = num_heads
+            else:
+                maps = {f"layer {i + 1}, mean": w.mean(0) for i, w in enumerate(weights)}
+                columns = min(num_layers, 6)
+            figures[f"{name}: {kind} heads"] = _grid(told, maps, queries, keys, run.architecture, columns=columns)
+    return figures
+
+
+def _grid(
+    title: str,
+    maps: dict[str, Float[Tensor, "queries keys"]],
+    queries: Sequence[str],
+    keys: Sequence[str],
+    architecture: str,
+    *,
+    columns: int,
+) -> Figure:
+    """Matrices side by side, a row for each token that looks; their tokens are written out where there is room."""
+    rows = math.ceil(len(maps) / columns)
+    queries, keys = ([escape(token) for token in tokens[:MOST_TOKENS]] for tokens in (queries, keys))
+    is_labelled = columns <= 2
+    gap_x, gap_y = (0.16 if is_labelled else 0.02), 0.28 / max(rows, 2)
+    width, height = (1 + gap_x) / columns - gap_x, (1 + gap_y) / rows - gap_y
+    cell = max(13, 300 // max(len(queries), 1)) if is_labelled else max(3, 110 // max(len(queries), 1))
+    layout: dict[str, Any] = base_layout(escape(title)) | {
+        "height": 130 + rows * (cell * len(queries) + 46),
+        "margin": {"l": 90 if is_labelled else 14, "r": 14, "t": 66, "b": 80 if is_labelled else 14},
+        "annotations": [],
+    }
+    traces = []
+    for i, (name, weights) in enumerate(maps.items()):
+        number = str(i + 1) if i else ""
+        left, top = (i % columns) * (width + gap_x), 1 - (i // columns) * (height + gap_y)
+        shown = weights[:MOST_TOKENS, :MOST_TOKENS]
+        traces.append(
+            {
+                "type": "heatmap",
+                "name": name,
+                "x": places(keys),
+                "y": places(queries),
+                "z": [[round(float(weight), 3) for weight in row] for row in shown],
+                "zmin": 0,
+                "zmax": 1,
+                "colorscale": [[0, "var(--card)"], [1, f"var(--{architecture})"]],
+                "showscale": False,
+                "xaxis": f"x{number}",
+                "yaxis": f"y{number}",
+                "hovertemplate": f"{name}<br>%{{y}} looks at %{{x}}: %{{z:.3f}}<extra></extra>",
+            }
+        )
+        ticks: dict[str, object] = {
+            "showgrid": False,
+            "zeroline": False,
+            "showticklabels": is_labelled,
+            "fixedrange": True,
+        }
+        ticks |= {"linecolor": "var(--line)", "mirror": True, "showline": True, "ticks": ""}
+        for side, tokens in (("x", keys), ("y", queries)):
+            ticks_of = {"tickvals": places(tokens), "ticktext": tokens, "type": "category", "tickfont": {"size": 11}}
+            layout[f"{side}axis{number}"] = ticks | ticks_of | {"anchor": f"{'y' if side == 'x' else 'x'}{number}"}
+        layout[f"xaxis{number}"] |= {"domain": [left, left + width], "tickangle": -60}
+        layout[f"yaxis{number}"] |= {"domain": [max(top - height, 0), top], "autorange": "reversed"}
+        if name:
+            at = {"x": left, "y": top, "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom"}
+            layout["annotations"].append(at | {"text": name, "showarrow": False, "font": {"size": 11}})
+    return {"data": traces, "layout": layout}
+
+
+def places(tokens: Sequence[str]) -> list[str]:
+    """Names for the places of tokens; the same token may stand in several."""
+    return [f"{i + 1}: {token}" for i, token in enumerate(tokens)]

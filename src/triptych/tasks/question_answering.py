@@ -1,0 +1,233 @@
+"""The part of a text that answers a question."""
+
+import re
+import string
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from torchmetrics import Metric
+
+from triptych.data.batch import IGNORE, Batch, Encoded, collate
+from triptych.data.corpus import CorpusFacts
+from triptych.data.example import Example
+from triptych.tasks.base import Setup, Task
+from triptych.tasks.exact import Mean
+from triptych.tasks.pairs import cut_pair
+
+
+class QuestionAnswering(Task):
+    """The first and the last token of the answer: two outputs a position, softmax over the positions (Devlin et al.
+    2019, section 4.2 and 4.3). Question, separator and text are read as one (see ``SpecialTokens.pair``).
+
+    The positions are those of the text, and the first token of all, which stands for "there is no answer": for
+    questions without one, and for answers that were cut away with the end of a text that is too long. Of several right
+    answers the first is learned. The loss is the mean of the cross-entropies of start and end.
+
+    Every architecture reads the same; the decoder of the full model reads what its encoder reads. A decoder sees only
+    what stands before a token, so it knows the start of an answer from what precedes it.
+
+    Metrics: exact_match and f1, as SQuAD's evaluation defines them (see ``exact_match``, ``f1``), the best over the
+    right answers, mean over the questions.
+
+    Args:
+        setup: see ``Task``.
+        max_answer_tokens: the most tokens of an answer.
+
+    Raises:
+        ValueError: an answer of no token.
+    """
+
+    name = "question_answering"
+    predicts_tokens = False
+    answers_a_part = True
+    reads_pairs = True
+
+    def __init__(self, setup: Setup, *, max_answer_tokens: int) -> None:
+        if max_answer_tokens < 1:
+            raise ValueError(f"task.max_answer_tokens={max_answer_tokens}: expected at least 1")
+        super().__init__(setup, label_smoothing=0.0)
+        self.max_answer_tokens = max_answer_tokens
+
+    @classmethod
+    def num_outputs(cls, vocab_size: int, corpus: CorpusFacts) -> int:
+        """Start and end."""
+        return 2
+
+    def encode(self, examples: Sequence[Example]) -> list[Encoded]:
+        """Question and text, and where the answer starts and ends.
+
+        Raises:
+            ValueError: an example without a text or answers, or an answer that does not stand where it should.
+        """
+        for example in examples:
+            if example.pair is None or example.answers is None:
+                what = "text that answers it" if example.pair is None else "list of answers"
+                raise ValueError(f"{example.where}: a question, but there is no {what}")
+        questions = self.tokenizer.encode([example.text for example in examples])
+        encoded = []
+        for example, question, (text, places) in zip(examples, questions, self._texts(examples), strict=True):
+            tokens, prefix = self.tokenizer.special.pair(question, text)
+            labels = np.array(_span(example, places)) + prefix if example.answers else np.zeros(2, dtype=int)
+            encoded.append(self._laid_out(np.array(tokens), prefix, labels, example))
+        return encoded
+
+    def _texts(self, examples: Sequence[Example]) -> list[tuple[list[int], list[tuple[int, int]]]]:
+        """The tokens of the texts, and the characters that each stands for."""
+        return self.tokenizer.encode_with_places([example.pair or "" for example in examples])
+
+    def _laid_out(
+        self, given: Int[np.ndarray, " length"], prefix: int, labels: Int[np.ndarray, " 2"], example: Example | None
+    ) -> Encoded:
+        return Encoded(given, labels, given if self.architecture == "full" else None, prefix, example)
+
+    def truncate(self, item: Encoded) -> Encoded:
+        """See ``Task``; the longer of question and text is cut."""
+        tokens, prefix = cut_pair(item.tokens, item.prefix, self.max_length, self.tokenizer.special)
+        labels = item.labels - item.prefix + prefix
+        has_answer = item.labels[0] >= item.prefix and labels[1] < len(tokens) - len(self.tokenizer.special.end)
+        return self._laid_out(tokens, prefix, labels if has_answer else np.zeros_like(labels), item.example)
+
+    def _is_text(self, batch: Batch) -> Bool[Tensor, "batch length"]:
+        """Whether each position of each example is one of the text."""
+        assert batch.mask is not None
+        lengths = (
+            batch.mask.sum(1) if batch.lengths is None else torch.tensor(batch.lengths, device=batch.prefix.device)
+        )
+        places = torch.arange(int(lengths.max()), device=batch.prefix.device)
+        ends = lengths - len(self.tokenizer.special.end)
+        return (places >= batch.prefix[:, None]) & (places < ends[:, None])
+
+    def _scores(
+        self, logits: Float[Tensor, "rows positions 2"], batch: Batch
+    ) -> tuple[Float[Tensor, "batch length"], Float[Tensor, "batch length"]]:
+        """The logits of start and end, minus infinity where no answer may be."""
+        is_allowed = self._is_text(batch)
+        is_allowed[:, 0] = True
+        scores = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        if batch.lengths is not None:  # the examples of a packed row, one below the other
+            scores = pad_sequence(list(torch.split(scores[0], list(batch.lengths))), batch_first=True)
+        start, end = scores.masked_fill(~is_allowed[..., None], -torch.inf).unbind(-1)
+        return start, end
+
+    def summed_loss(
+        self, logits: Float[Tensor, "rows positions 2"], batch: Batch, label_smoothing: float = 0.0
+    ) -> Float[Tensor, ""]:
+        """The sum of the cross-entropies of the starts and of the ends."""
+        both = torch.cat(self._scores(logits, batch))
+        return F.cross_entropy(both, batch.labels.T.flatten(), ignore_index=IGNORE, reduction="sum")
+
+    def make_metrics(self, stage: str) -> dict[str, Metric]:
+        """Those that the class describes."""
+        return {"exact_match": Mean(), "f1": Mean()}
+
+    def update_metrics(
+        self, metrics: Mapping[str, Metric], batch: Batch, logits: Float[Tensor, "batch length 2"]
+    ) -> None:
+        """Compares the answers."""
+        examples = [example for example in batch.examples if example is not None]
+        guesses = self._answers(batch, logits)
+        values = {
+            name: [
+                max(score(guess, right) for right in right_answers(example))
+                for guess, example in zip(guesses, examples, strict=True)
+            ]
+            for name, score in (("exact_match", exact_match), ("f1", f1))
+        }
+        for name, of_one in values.items():
+            metrics[name].update(torch.tensor(of_one, dtype=torch.float64).sum(), len(of_one))
+        self.keep(batch, guesses, values)
+
+    def _answers(self, batch: Batch, logits: Float[Tensor, "batch length 2"]) -> list[str]:
+        """The text of the best span; "" where the first token, that is no answer, has a score as good."""
+        start, end = self._scores(logits, batch)
+        none = (start[:, 0] + end[:, 0]).tolist()
+        is_text = self._is_text(batch)
+        start, end = (scores.masked_fill(~is_text, -torch.inf) for scores in (start, end))
+        firsts, lasts, scores = (values.tolist() for values in best_spans(start, end, self.max_answer_tokens))
+        examples = [example for example in batch.examples if example is not None]
+        answers = []
+        for i, (example, (_, places)) in enumerate(zip(examples, self._texts(examples), strict=True)):
+            if scores[i] <= none[i]:
+                answers.append("")
+                continue
+            prefix = int(batch.prefix[i])
+            answers.append((example.pair or "")[places[firsts[i] - prefix][0] : places[lasts[i] - prefix][1]].strip())
+        return answers
+
+    def predict_batch(self, texts: Sequence[Any]) -> list[str]:
+        """The answer of each pair of question and text; "" where there is none."""
+        examples = [self.example_of(given, Example("", answers=())) for given in texts]
+        batch = collate(self.fit(self.encode(examples))).to(self.device)
+        return self._answers(batch, self(batch))
+
+
+def _span(example: Example, places: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """The first and the last token of the first right answer.
+
+    Raises:
+        ValueError: it does not stand where it should, or has no token.
+    """
+    (answer, *_), text = example.answers or (), example.pair or ""
+    stop = answer.start + len(answer.text)
+    if text[answer.start : stop] != answer.text:
+        raise ValueError(
+            f"{example.where}: the answer {answer.text!r} should stand at character {answer.start} of the text; "
+            f"there is {text[answer.start : stop]!r}"
+        )
+    inside = [i for i, (begin, end) in enumerate(places) if begin < stop and end > answer.start]
+    if not inside:
+        raise ValueError(f"{example.where}: the tokenizer has no token for the answer {answer.text!r}")
+    return inside[0], inside[-1]
+
+
+def best_spans(
+    start: Float[Tensor, "batch length"], end: Float[Tensor, "batch length"], max_length: int
+) -> tuple[Int[Tensor, " batch"], Int[Tensor, " batch"], Float[Tensor, " batch"]]:
+    """max_(i <= j < i + max_length) start_i + end_j of each row.
+
+    Args:
+        start: score of each position as the first.
+        end: score of each position as the last.
+        max_length: the most positions of a span.
+
+    Returns:
+        The first positions, the last positions, and the scores.
+    """
+    windows = F.pad(end, (0, max_length - 1), value=-torch.inf).unfold(1, max_length, 1)
+    ends, lengths = windows.max(-1)
+    scores, firsts = (start + ends).max(-1)
+    return firsts, firsts + lengths.gather(1, firsts[:, None])[:, 0], scores
+
+
+def right_answers(example: Example) -> list[str]:
+    """The right answers; where there are none, "" is right (Rajpurkar et al. 2018)."""
+    return [answer.text for answer in example.answers or () if normalized(answer.text)] or [""]
+
+
+def normalized(answer: str) -> str:
+    """In lower case, without punctuation (of ASCII), articles, and more than one blank between words: what SQuAD's
+    evaluation compares (Rajpurkar et al. 2016)."""
+    plain = "".join(character for character in answer.lower() if character not in string.punctuation)
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", plain).split())
+
+
+def exact_match(guess: str, right: str) -> float:
+    """1 if the normalised answers are equal, else 0."""
+    return float(normalized(guess) == normalized(right))
+
+
+def f1(guess: str, right: str) -> float:
+    """2 n / (words of the guess + words of the right answer), n of the words being common, each as often as in both;
+    of normalised answers. Where one has no words: whether neither has."""
+    ours, theirs = normalized(guess).split(), normalized(right).split()
+    if not ours or not theirs:
+        return float(ours == theirs)
+    common = (Counter(ours) & Counter(theirs)).total()
+    return 2 * common / (len(ours) + len(theirs))

@@ -1,0 +1,77 @@
+"""One number for a pair of texts, or for a text."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torchmetrics import Metric
+from torchmetrics.functional import pearson_corrcoef, spearman_corrcoef
+
+from triptych.data.batch import IGNORE, Batch
+from triptych.data.corpus import CorpusFacts
+from triptych.data.example import Example
+from triptych.tasks.base import Setup
+from triptych.tasks.exact import OfPairs
+from triptych.tasks.whole import WholeTask
+
+
+class Similarity(WholeTask):
+    """The score of a pair of texts (or of one text): the one output of the head, trained on its squared error.
+
+    Metrics: loss, and by its name mean_squared_error, the mean of (output - score)^2; pearson and spearman, the
+    correlations of outputs and scores over the whole split.
+
+    Args:
+        setup: see ``Task``.
+    """
+
+    name = "similarity"
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup, label_smoothing=0.0)
+
+    @classmethod
+    def num_outputs(cls, vocab_size: int, corpus: CorpusFacts) -> int:
+        """One."""
+        return 1
+
+    def check(self, example: Example) -> None:
+        """Refuses an example without a score. (It stays in the example: labels are whole numbers.)"""
+        if example.score is None:
+            raise ValueError(f"{example.where}: there is no score")
+
+    def summed_loss(
+        self, logits: Float[Tensor, "batch 1"], batch: Batch, label_smoothing: float = 0.0
+    ) -> Float[Tensor, ""]:
+        """The sum of the squared errors."""
+        outputs = logits[:, 0].to(torch.promote_types(logits.dtype, torch.float32))
+        errors = outputs - self._scores(batch).to(outputs.dtype)
+        return (errors * (batch.labels[:, 0] != IGNORE)).square().sum()
+
+    def _scores(self, batch: Batch) -> Float[Tensor, " batch"]:
+        scores = [0.0 if e is None or e.score is None else e.score for e in batch.examples]
+        scores = scores or [0.0] * len(batch.labels)  # a process without examples reads something that is not scored
+        return torch.tensor(scores, dtype=torch.float64, device=batch.labels.device)
+
+    def make_metrics(self, stage: str) -> dict[str, Metric]:
+        """Those that the class describes."""
+        return {"pearson": OfPairs(pearson_corrcoef), "spearman": OfPairs(spearman_corrcoef)}
+
+    def update_metrics(self, metrics: Mapping[str, Metric], batch: Batch, logits: Float[Tensor, "batch 1"]) -> None:
+        """Keeps outputs and scores."""
+        scored = batch.labels[:, 0] != IGNORE
+        for metric in (metrics["pearson"], metrics["spearman"]):
+            metric.update(logits[scored, 0], self._scores(batch)[scored])
+        outputs = logits[:, 0].double().tolist()
+        self.keep(batch, [f"{output:.6g}" for output in outputs], {"score": outputs})
+
+    def derived_metrics(self, values: dict[str, float]) -> dict[str, float]:
+        """The loss, by its name."""
+        return {**values, "mean_squared_error": values["loss"]}
+
+    def predict_batch(self, texts: Sequence[Any]) -> list[float]:
+        """The number."""
+        numbers: list[float] = self.outputs(texts, Example("", score=0.0))[:, 0].tolist()
+        return numbers

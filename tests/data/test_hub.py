@@ -1,0 +1,193 @@
+"""Data sets of the Hugging Face hub, from folders in its form; there is no network here."""
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Translation, Value
+
+from triptych.data import Answer, Example, Hub
+
+SPLITS = ("train", "validation", "test")
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.getbasetemp() / "datasets")
+
+
+def corpus(folder: Path | str, **options: Any) -> Hub:
+    columns = dict.fromkeys(("text", "target", "label", "pair", "score", "words", "tags", "answers"))
+    given = {"config": None, "split_names": list(SPLITS), "streaming": False, "limit": None, "split_seed": 1}
+    return Hub(**{"name": str(folder)} | columns | given | options)
+
+
+def saved(folder: Path, columns: dict[str, list[Any]], features: Features | None = None) -> Path:
+    """A folder that ``save_to_disk`` has written, with the same rows in each split."""
+    DatasetDict({s: Dataset.from_dict(columns, features=features) for s in SPLITS}).save_to_disk(folder / "saved")
+    return folder / "saved"
+
+
+def files(folder: Path, kind: str, rows: list[dict[str, Any]]) -> Path:
+    """A folder with a file for each split, of i + 1 times the rows."""
+    for i, split in enumerate(SPLITS):
+        data = Dataset.from_list(rows * (i + 1))
+        path = folder / f"{split}.{kind}"
+        if kind == "parquet":
+            data.to_parquet(path)
+        elif kind == "csv":
+            data.to_csv(path)
+        else:
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows * (i + 1)))
+    return folder
+
+
+ANSWERS = {"text": ["b", "b c"], "answer_start": [2, 2]}
+READ: dict[str, tuple[dict[str, list[Any]], Features | None, dict[str, str], Example]] = {
+    "text": ({"text": ["a b"], "more": [1]}, None, {"text": "text"}, Example("a b")),
+    "classes by name": (
+        {"sentence": ["a"], "label": [1]},
+        Features({"sentence": Value("string"), "label": ClassLabel(names=["neg", "pos"])}),
+        {"text": "sentence", "label": "label"},
+        Example("a", label="pos"),
+    ),
+    "a pair and its score": (
+        {"s1": ["a"], "s2": ["b"], "label": [3.5]},
+        None,
+        {"text": "s1", "pair": "s2", "score": "label"},
+        Example("a", pair="b", score=3.5),
+    ),
+    "two columns of translation": (
+        {"en": ["a"], "de": ["b"]},
+        None,
+        {"text": "en", "target": "de"},
+        Example("a", target="b"),
+    ),
+    "translation within a column": (
+        {"id": ["1"], "translation": [{"en": "a", "de": "b"}]},
+        Features({"id": Value("string"), "translation": Translation(languages=["en", "de"])}),
+        {"text": "translation.de", "target": "translation.en"},
+        Example("b", target="a"),
+    ),
+    "tags by name": (
+        {"tokens": [["New", "York", "."]], "ner_tags": [[1, 2, 0]]},
+        Features({"tokens": List(Value("string")), "ner_tags": List(ClassLabel(names=["O", "B-LOC", "I-LOC"]))}),
+        {"text": "text", "words": "tokens", "tags": "ner_tags"},
+        Example("New York .", words=("New", "York", "."), tags=("B-LOC", "I-LOC", "O")),
+    ),
+    "answers": (
+        {"question": ["q?"], "context": ["a b c"], "answers": [ANSWERS]},
+        None,
+        {"text": "question", "pair": "context", "answers": "answers"},
+        Example("q?", pair="a b c", answers=(Answer("b", 2), Answer("b c", 2))),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", READ)
+def test_columns_of_every_task_are_read(tmp_path: Path, case: str) -> None:
+    columns, features, names, example = READ[case]
+    data = corpus(saved(tmp_path, columns, features), **names)
+    assert (*data.splits().train, *data.splits().test) == (example, example)
+    assert data.splits().test[0].where == f"{tmp_path}/saved/test, row 1"
+    assert data.facts.labels == ((example.label,) if example.label else ())
+    assert data.facts.tag_labels == tuple(sorted(set(example.tags or ())))
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("kind", ["parquet", "jsonl", "csv"])
+def test_folders_of_files_are_read(tmp_path: Path, kind: str, streaming: bool) -> None:
+    rows = [{"text": f"text {i}", "label": i % 2} for i in range(10)]
+    folder = files(tmp_path, kind, rows)
+    expected = [(row["text"], str(row["label"])) for row in rows]
+    whole = corpus(folder, text="text", label="label", streaming=streaming)
+    assert [[(e.text, e.label) for e in split] for split in (whole.splits().train, whole.splits().test)] == [
+        expected,
+        expected * 3,
+    ]
+    options: dict[str, Any] = {"text": "text", "label": "label", "streaming": streaming, "limit": 4}
+    assert [(e.text, e.label) for e in corpus(folder, **options).splits().test] == expected[:4]
+    shares = corpus(folder, **options, split_names=["train", 0.25, "validation"]).splits()
+    assert sorted((e.text, e.label) for e in (*shares.train, *shares.validation)) == expected[:4]
+    assert (len(shares.validation), len(shares.test)) == (1, 4)
+
+
+def test_one_saved_set_is_the_training_split(tmp_path: Path) -> None:
+    Dataset.from_dict({"text": [f"{i}" for i in range(10)]}).save_to_disk(tmp_path / "one")
+    data = corpus(tmp_path / "one", text="text", split_names=["train", 0.2, 0.3]).splits()
+    assert [len(split) for split in (data.train, data.validation, data.test)] == [5, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"text": "txet"},
+            r"saved/train: no column txet \(data\.text=txet\); there are text, label; did you mean text\?",
+        ),
+        (
+            {"text": "label"},
+            r'saved/train, row 1: label is "pos"|saved/train, row 2: class -1; expected 0 to 1, neg, pos',
+        ),
+        ({"label": "label"}, r"saved/train, row 2: class -1; expected 0 to 1, neg, pos"),
+        (
+            {"split_names": ["train", "dev", "test"]},
+            r"data\.split_names: dev is no split of .*; expected one of tr",
+        ),
+        ({"split_names": ["train", "test", "tset"]}, r"data\.split_names: tset is no split of .*; did you mean test\?"),
+    ],
+)
+def test_what_is_not_there_is_named(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    features = Features({"text": Value("string"), "label": ClassLabel(names=["neg", "pos"])})
+    folder = saved(tmp_path, {"text": ["a", "b"], "label": [1, -1]}, features)
+    with pytest.raises(ValueError, match=message):
+        corpus(folder, **{"text": "text"} | options).splits()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"split_names": ["train", "test"]},
+            r"data\.split_names=\['train', 'test'\]: expected \[TRAIN,",
+        ),
+        ({"split_names": [0.1, "a", "b"]}, r"data\.split_names=\[0\.1, 'a', 'b'\]: expected \[TRAIN,"),
+        ({"split_names": ["a", 0.5, 0.5]}, r"data\.split_names=\['a', 0\.5, 0\.5\]: expected shares above 0"),
+        ({"limit": 0}, r"data\.limit=0: expected at least 1"),
+        ({"name": "./nowhere"}, r"data\.name=\./nowhere: no such folder \(/.*/nowhere\)"),
+    ],
+)
+def test_settings_are_checked_at_once(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=rf"^{message}"):
+        corpus("a/b", **options)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_damaged_file_is_named(tmp_path: Path, streaming: bool) -> None:
+    folder = files(tmp_path, "jsonl", [{"text": "a"}])
+    (folder / "train.jsonl").write_text('{"text": "a"}\n{"text": \n')
+    with pytest.raises(ValueError, match=rf"{re.escape(str(folder))}(/train, row \d)?: .*JSON"):
+        corpus(folder, text="text", streaming=streaming).splits()
+
+
+def test_code_of_a_set_is_not_run(tmp_path: Path) -> None:
+    (tmp_path / f"{tmp_path.name}.py").write_text(f"open('{tmp_path}/ran', 'w')")
+    with pytest.raises(ValueError, match=r"scripts are no longer supported"):
+        corpus(tmp_path, text="text").splits()
+    assert not (tmp_path / "ran").exists()
+
+
+def test_without_a_network_it_says_so_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody listens at this address."""
+    from huggingface_hub import constants
+
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    begin = time.monotonic()
+    with pytest.raises(ValueError, match=r"^data\.name=nobody/nothing: .* the hub cannot be reached \("):
+        corpus("nobody/nothing", text="text").splits()
+    assert time.monotonic() - begin < 15  # datasets would try five times, for 23 seconds

@@ -1,0 +1,143 @@
+"""Words with a tag each."""
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from triptych.data import CorpusFacts, TaggedText
+from triptych.data.tagged_text import CONLLU
+
+SEPARATORS = "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029\u00a0\u3000"  # of str.split and str.splitlines, but not here
+
+Sentences = list[list[tuple[str, str]]]
+
+
+def corpus(folder: Path, train: str, **options: Any) -> TaggedText:
+    given = {"validation": train, "test": train, "column": "upos", "word": 0, "tag": -1, "split_seed": 1}
+    return TaggedText(**{"dir": str(folder), "train": train, **given, **options})
+
+
+def read(folder: Path, name: str, content: str, **options: Any) -> Sentences:
+    path = folder / name
+    path.write_bytes(gzip.compress(content.encode()) if path.suffix == ".gz" else content.encode())
+    examples = corpus(folder, name, **options).splits().train
+    assert all(e.text == " ".join(e.words or ()) for e in examples)
+    return [list(zip(e.words or (), e.tags or (), strict=True)) for e in examples]
+
+
+def conllu(number: object, word: str, tag: str = "X", column: str = "upos") -> str:
+    fields = dict.fromkeys(CONLLU, "_") | {"id": str(number), "form": word, column: tag}
+    return "\t".join(fields[name] for name in CONLLU) + "\n"
+
+
+field = st.text(
+    st.sampled_from("#-_.1" + SEPARATORS) | st.characters(exclude_categories=["Cs"], exclude_characters="\n\r\t "),
+    min_size=1,
+    max_size=4,
+).filter(lambda text: not text.startswith(("\ufeff", "-DOCSTART-")))
+sentences = st.lists(st.lists(st.tuples(field, field), min_size=1, max_size=4), min_size=1, max_size=4)
+column = st.sampled_from(["lemma", "upos", "xpos", "feats", "deprel"])
+
+
+class TestAnySentences:
+    """Written by somebody else's code."""
+
+    @settings(max_examples=60)
+    @given(rows=sentences, column=column, packed=st.booleans(), end=st.sampled_from(["\n", "\r\n"]), data=st.data())
+    def test_of_conllu(
+        self, tmp_path_factory: pytest.TempPathFactory, rows: Sentences, column: str, packed: bool, end: str,
+        data: st.DataObject,
+    ) -> None:  # fmt: skip
+        """Whatever else the format has between the words is left out."""
+        content, places = "", []
+        for sentence in rows:
+            content += data.draw(st.sampled_from(["", "# text = 1\tX\n# \n", "\n"]))
+            for i, (word, tag) in enumerate(sentence, 1):
+                content += data.draw(st.sampled_from(["", conllu(f"{i}-{i + 1}", "both"), conllu(f"{i - 1}.1", "")]))
+                if i == 1:
+                    places.append(content.count("\n") + 1)
+                content += conllu(i, word, tag, column)
+            content += "\n"
+        name = f"x.conllu{'.gz' if packed else ''}"
+        folder = tmp_path_factory.getbasetemp()
+        assert read(folder, name, content.rstrip("\n").replace("\n", end), column=column) == rows
+        assert [e.place for e in corpus(folder, name).splits().test] == [(folder / name, line) for line in places]
+
+    @settings(max_examples=60)
+    @given(
+        rows=sentences, before=st.integers(0, 2), between=st.integers(0, 2), after=st.integers(0, 2),
+        separator=st.sampled_from(["\t", " ", "   "]), from_end=st.booleans(), documents=st.booleans(),
+    )  # fmt: skip
+    def test_of_columns(
+        self, tmp_path_factory: pytest.TempPathFactory, rows: Sentences, before: int, between: int, after: int,
+        separator: str, from_end: bool, documents: bool,
+    ) -> None:  # fmt: skip
+        lines = ["-DOCSTART- -X- O", ""] * documents
+        for sentence in rows:
+            for word, tag in sentence:
+                lines.append(separator.join(["more"] * before + [word] + ["x"] * between + [tag] + ["0"] * after))
+            lines += ["", " "]
+        width = before + between + after + 2
+        numbers = {"word": before, "tag": before + between + 1}
+        if from_end:
+            numbers = {key: number - width for key, number in numbers.items()}
+        folder = tmp_path_factory.getbasetemp()
+        assert read(folder, "x.conll", "\n".join(lines), **numbers) == rows
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "message"),
+    [
+        ("x.conllu", ["1\tone\tX\n"], r"line 4: 3 fields between tabs; expected 10"),
+        ("x.conllu", [" \n"], r"line 4: 1 fields between tabs; expected 10"),
+        ("x.conllu", [conllu(1, "")], r"line 4: the word is empty"),
+        ("x.conllu", [conllu(1, "a", "")], r"line 4: the tag is empty"),
+        ("x.conllu", [conllu("1-", "a")], r"line 4: the number of the word is 1-; expected 1"),
+        ("x.conllu", [conllu(1, "a"), conllu(1, "b")], r"line 5: the number of the word is 1; expected 2"),
+        ("x.conllu", [conllu(2, "a")], r"line 4: the number of the word is 2; expected 1"),
+        ("x.txt", ["a\n"], r"line 4: 1 fields; expected 10, as in line 2"),
+        ("x.txt", ["a\tb\n"], r"line 4: 2 fields; expected 10, as in line 2"),
+    ],
+)  # fmt: skip
+def test_a_bad_line_is_named(tmp_path: Path, name: str, lines: list[str], message: str) -> None:
+    content = ("# a comment\n" if name == "x.conllu" else "\n") + conllu(1, "one") + "\n" + "".join(lines)
+    with pytest.raises(ValueError, match=rf"/{name}, {message}$"):
+        read(tmp_path, name, content)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tag": 2}, r"2 fields; there is no data\.tag=2"),
+        ({"word": -3}, r"2 fields; there is no data\.word=-3"),
+        ({"word": -1, "tag": 1}, r"2 fields; data\.word=-1 and data\.tag=1 are the same one"),
+    ],
+)
+def test_columns_that_are_not_there_are_refused(tmp_path: Path, options: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=rf"/x\.txt, line 2: {message}$"):
+        read(tmp_path, "x.txt", "\na b\n", **options)
+
+
+@pytest.mark.parametrize(("name", "content"), [("x.conllu", ""), ("x.conllu", "# text = a\n"), ("x.txt", "\n\n")])
+def test_no_words_are_refused(tmp_path: Path, name: str, content: str) -> None:
+    with pytest.raises(ValueError, match=rf"{name}: no rows"):
+        read(tmp_path, name, content)
+
+
+def test_the_tags_are_those_of_the_training(tmp_path: Path) -> None:
+    (tmp_path / "new.txt").write_text("a Z\n")
+    (tmp_path / "x.txt").write_text("a 10\nb 9\n\nc 1.5\n")
+    assert corpus(tmp_path, "x.txt", test="new.txt").facts == CorpusFacts(tag_labels=("1.5", "9", "10"))
+    assert not CorpusFacts().is_stream
+
+
+def test_files_are_looked_for_at_once(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text("a Z\n")
+    with pytest.raises(ValueError, match=r"^data\.test=y\.txt: no such file .*did you mean x\.txt"):
+        corpus(tmp_path, "x.txt", test="y.txt")
+    with pytest.raises(ValueError, match=r"data\.validation=0\.5 and data\.test=0\.5"):
+        corpus(tmp_path, "x.txt", validation=0.5, test=0.5)

@@ -1,0 +1,98 @@
+"""The loss of some places, in chunks: against torch's cross-entropy of all logits."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from torch.testing import assert_close
+
+from triptych.nn import Targets, loss
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "tied": {"tie_output": True},
+    "transform": {"head_options": {"transform": "gelu", "norm": "layer", "bias": "trained", "scale_states": True}},
+    "fixed bias": {"head_options": {"bias": "fixed"}},
+}
+
+
+def gradients_of(model: Any, total: Tensor) -> dict[str, Tensor | None]:
+    model.zero_grad()
+    (total * 0.3).backward()
+    return {name: None if p.grad is None else p.grad.clone() for name, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only", "full"])
+@pytest.mark.parametrize("option", OPTIONS)
+class TestTargets:
+    @settings(max_examples=6)
+    @given(
+        rows=st.integers(1, 20),
+        share=st.sampled_from([0.0, 0.3, 1.0]),
+        label_smoothing=st.sampled_from([0.0, 0.1]),
+        seed=st.integers(0, 99),
+    )
+    def test_are_the_cross_entropy_of_these_places(
+        self,
+        random_model: Callable[..., Any],
+        architecture: str,
+        option: str,
+        rows: int,
+        share: float,
+        label_smoothing: float,
+        seed: int,
+    ) -> None:
+        """In chunks of any size, with the same gradients."""
+        random = torch.Generator().manual_seed(seed)
+        model = random_model(architecture, **OPTIONS[option])
+        inputs = [torch.randint(11, (3, 6), generator=random) for _ in range(2 if architecture == "full" else 1)]
+        labels = torch.randint(11, (18,), generator=random)
+        places = (torch.rand(18, generator=random) < share).nonzero()[:, 0]
+        logits = model(*inputs).flatten(0, -2)[places]
+        expected = cross_entropy(logits, labels[places], reduction="sum", label_smoothing=label_smoothing)
+        gradients = gradients_of(model, expected)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(loss, "CHUNK_ROWS", rows)
+            patch.setattr(loss, "CHUNK_BYTES", 0)
+            found = model(*inputs, targets=Targets(places, labels[places], label_smoothing))
+            others = gradients_of(model, found)
+        assert_close(found, expected, rtol=1e-12, atol=1e-12)
+        for name, gradient in gradients.items():
+            if gradient is None:  # of a bias that training leaves alone
+                assert others[name] is None
+            else:
+                assert_close(others[name], gradient, rtol=1e-12, atol=1e-12, msg=name)
+
+
+def test_under_autocast_chunks_change_no_more_than_rounding(
+    random_model: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = random_model("decoder_only", d_model=64, max_length=32, tie_output=True).float()
+    tokens, labels = torch.randint(11, (8, 32)), torch.randint(11, (256,))
+    results = []
+    for rows in (256, 50):
+        monkeypatch.setattr(loss, "CHUNK_ROWS", rows)
+        monkeypatch.setattr(loss, "CHUNK_BYTES", 0)
+        with torch.autocast("cpu", torch.bfloat16):
+            total = model(tokens, targets=Targets(torch.arange(256), labels, 0.0))
+        assert total.dtype == torch.float32
+        results.append((total.detach(), gradients_of(model, total)))
+    (expected, gradients), (found, others) = results
+    assert_close(found, expected, rtol=1e-5, atol=0)
+    both = [torch.cat([g.flatten() for g in of.values() if g is not None]) for of in (gradients, others)]
+    assert (both[1] - both[0]).norm() < 0.01 * both[0].norm()
+
+
+def test_no_more_than_a_chunk_of_logits_is_kept(build: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loss, "CHUNK_ROWS", 16)
+    monkeypatch.setattr(loss, "CHUNK_BYTES", 0)
+    model = build("decoder_only", num_outputs=500, max_length=64)
+    sizes: list[int] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: sizes.append(tensor.numel()) or tensor, lambda t: t):
+        model(torch.zeros(4, 64, dtype=torch.long), targets=Targets(*torch.zeros(2, 256, dtype=torch.long), 0.0))
+    assert max(sizes) == 16 * 500

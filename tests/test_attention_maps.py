@@ -1,0 +1,263 @@
+"""Recorded weights against what the networks' own kernels gave and against torch.nn; rollout against its definition."""
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from omegaconf import DictConfig
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+import tiny
+from triptych.assembly import complete, make_task, train_tokenizer
+from triptych.attention import attention_maps, recorded, rollout
+from triptych.config import build as build_node
+from triptych.data import Image
+from triptych.decoding import BeamSearch
+from triptych.nn import MultiHeadAttention, Visibility
+from triptych.tasks import Task
+from triptych.tasks.generative import GenerativeTask
+
+VOCAB = 11
+
+blocks = st.fixed_dictionaries(
+    {
+        "norm": st.sampled_from(["layer", "rms"]),
+        "norm_position": st.sampled_from(["pre", "post"]),
+        "bias": st.booleans(),
+        "num_kv_heads": st.sampled_from([None, 2, 1]),
+        "head_dim": st.sampled_from([None, 6]),
+        "qk_scale": st.sampled_from([None, 1.0]),
+        "windows": st.sampled_from([None, [3], [None, 2]]),
+    }
+)
+
+
+def attentions(network: nn.Module) -> dict[str, MultiHeadAttention]:
+    return {name: module for name, module in network.named_modules() if isinstance(module, MultiHeadAttention)}
+
+
+def visible(network: Any, name: str, mask: Tensor, source_mask: Tensor | None) -> Tensor:
+    """Written out: which query may attend to which key, in the attention of this name."""
+    stack, _, layer, kind = name.split(".")
+    queries = keys = source_mask if stack == "encoder" and source_mask is not None else mask
+    if kind == "cross_attention":
+        assert source_mask is not None
+        keys = source_mask
+    window = network.get_submodule(stack).windows[int(layer)] if kind == "self_attention" else None
+    causal = stack == "decoder" and kind == "self_attention"
+    return torch.tensor(
+        [
+            [
+                [
+                    bool(keys[b, j]) and (not causal or j <= i) and (window is None or abs(i - j) < window)
+                    for j in range(keys.shape[1])
+                ]
+                for i in range(queries.shape[1])
+            ]
+            for b in range(len(keys))
+        ]
+    )
+
+
+class TestRecorded:
+    @pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only", "full"])
+    @pytest.mark.parametrize("position", ["none", "learned", "sinusoidal", "rotary", "relative"])
+    @settings(max_examples=5)
+    @given(block=blocks)
+    def test_weights_times_values_is_what_the_attention_gave(
+        self, random_model: Callable[..., Any], architecture: str, position: str, block: dict[str, Any]
+    ) -> None:
+        network = random_model(architecture, position=position, **block)
+        tokens, mask = torch.randint(VOCAB, (3, 6)), torch.ones(3, 6, dtype=torch.bool)
+        mask[1, 4:] = False
+        source, source_mask = torch.randint(VOCAB, (3, 8)), torch.ones(3, 8, dtype=torch.bool)
+        source_mask[2, 3:] = False
+        inputs = (source, tokens, source_mask, mask) if architecture == "full" else (tokens, mask)
+        values: dict[nn.Module, Tensor] = {}
+        results: dict[nn.Module, Tensor] = {}
+        for module in attentions(network).values():
+            owner = {module.v: module, module.o: module}
+            module.v.register_forward_hook(lambda m, _, y, owner=owner: values.update({owner[m]: y}))
+            module.o.register_forward_pre_hook(lambda m, x, owner=owner: results.update({owner[m]: x[0]}))
+        expected = network(*inputs)
+        with recorded(network) as weights:
+            assert torch.equal(network(*inputs), expected)
+        assert list(weights) == list(attentions(network).values())
+        for name, module in attentions(network).items():
+            w = weights[module]
+            v = values[module].unflatten(-1, (-1, module.head_dim)).transpose(1, 2)
+            v = v.repeat_interleave(w.shape[1] // v.shape[1], dim=1)
+            assert_close((w @ v).transpose(1, 2).flatten(2), results[module])
+            seen = visible(network, name, mask, source_mask if architecture == "full" else None)[:, None].expand_as(w)
+            assert (w[~seen] == 0).all()
+            assert (w[seen] > 0).all()
+            assert_close(w.sum(-1), seen.any(-1).double())
+
+    def test_equals_pytorch(self, randomize: Callable[..., Any]) -> None:
+        attention = randomize(MultiHeadAttention(d_model=12, num_heads=3, dropout=0.5)).train()
+        other = nn.MultiheadAttention(12, 3, batch_first=True)
+        with torch.no_grad():
+            other.in_proj_weight.copy_(torch.cat([attention.q.weight, attention.k.weight, attention.v.weight]))
+            other.in_proj_bias.copy_(torch.cat([attention.q.bias, attention.k.bias, attention.v.bias]))
+        x = torch.randn(2, 5, 12)
+        _, expected = other(x, x, x, attn_mask=torch.ones(5, 5).triu(1).bool(), average_attn_weights=False)
+        with recorded(attention) as weights:
+            attention(x, visibility=Visibility(causal=True))
+        assert_close(weights[attention], expected)
+
+    @pytest.mark.parametrize("architecture", ["decoder_only", "full"])
+    @pytest.mark.parametrize("position", ["rotary", "relative"])
+    def test_a_cache_changes_nothing(self, random_model: Callable[..., Any], architecture: str, position: str) -> None:
+        network = random_model(architecture, position=position, num_kv_heads=2, windows=[None, 3])
+        tokens, source = torch.randint(VOCAB, (1, 6)), torch.randint(VOCAB, (1, 4))
+        with recorded(network) as expected:
+            network(source, tokens) if architecture == "full" else network(tokens)
+        with recorded(network) as found:
+            given = (source, None) if architecture == "full" else (None,)
+            next_token = network.continuation(*given, capacity=6)
+            for chunk in tokens.split((3, 1, 2), dim=1):
+                next_token(chunk)
+        assert found.keys() == expected.keys()
+        for module, weights in expected.items():
+            assert_close(found[module], weights)
+
+    def test_documents_of_a_packed_row_are_rows(self, random_model: Callable[..., Any]) -> None:
+        network = random_model("decoder_only", position="rotary")
+        tokens = torch.randint(VOCAB, (1, 7))
+        with recorded(network) as packed:
+            network(tokens, lengths=[4, 3])
+        with recorded(network) as alone:
+            network(tokens[:, 4:])
+        for module, weights in alone.items():
+            assert_close(packed[module][1:, :, :3, :3], weights)
+
+    def test_ends_with_the_context(self, random_model: Callable[..., Any]) -> None:
+        network = random_model("encoder_only")
+        with recorded(network) as weights:
+            pass
+        network(torch.randint(VOCAB, (1, 4)))
+        assert weights == {}
+
+
+EXPERIMENTS = [
+    "translation_full",
+    "translation_decoder_only",
+    "classification_encoder_only",
+    "pairs_encoder_only",
+    "tagging_decoder_only",
+    "question_answering_full",
+    "language_modeling_full",
+    "language_modeling_decoder_only",
+    "denoising_encoder_only",
+]
+
+
+@pytest.fixture
+def task_of(chosen: Callable[..., DictConfig], randomize: Callable[..., Any]) -> Callable[..., Task]:
+    """The task of an experiment, with random weights, in float64."""
+
+    def make(experiment: str, *overrides: str) -> Task:
+        config = chosen(f"experiment={experiment}", *tiny.NETWORK, "shape.num_layers=2", *overrides)
+        corpus = build_node(config, "data")
+        tokenizer = train_tokenizer(config, corpus.splits())
+        complete(config, tokenizer, corpus.facts)
+        task = make_task(config, tokenizer, corpus.facts).double()
+        if isinstance(task, GenerativeTask):
+            task.max_new_tokens = 8
+        randomize(task.network)
+        return task
+
+    return make
+
+
+class TestAttentionMaps:
+    @pytest.mark.parametrize("experiment", EXPERIMENTS)
+    def test_is_one_pass_over_what_was_read_and_written(self, task_of: Callable[..., Task], experiment: str) -> None:
+        task = task_of(f"dates/{experiment}", *tiny.DATES)
+        given: Any = ("month", "5 März 98") if task.reads_pairs else "5 März 98"
+        (maps,) = attention_maps(task, [given])
+        (prediction,) = task.predict([given])
+        assert maps.prediction == prediction
+        ids = {name: i for i, name in enumerate(task.tokenizer.names(range(task.tokenizer.vocab_size)))}
+        network: Any = task.network
+        only = maps.encoder if task.architecture == "encoder_only" else maps.decoder
+        assert only is not None
+        tokens = torch.tensor([[ids[name] for name in only.queries]])
+        with recorded(network) as expected:
+            if task.architecture == "full":
+                assert maps.cross is not None
+                network(torch.tensor([[ids[name] for name in maps.cross.keys]]), tokens)
+            elif task.reads_token_types:
+                second = only.queries.index("<sep>") + 1
+                network(tokens, token_types=(torch.arange(tokens.shape[1]) >= second).long()[None])
+            else:
+                network(tokens)
+        found = {"encoder": maps.encoder, "decoder": maps.decoder}
+        for name, found_map in found.items():
+            assert (found_map is not None) == hasattr(network, name)
+            if found_map is not None:
+                layers = [expected[layer.self_attention][0] for layer in getattr(network, name).layers]
+                assert_close(found_map.weights, torch.stack(layers))
+                assert found_map.keys == found_map.queries
+        assert (maps.cross is not None) == (task.architecture == "full")
+        if maps.cross is not None:
+            layers = [expected[layer.cross_attention][0] for layer in network.decoder.layers]
+            assert_close(maps.cross.weights, torch.stack(layers))
+            assert "".join(maps.cross.keys).startswith("<bos>")
+
+    def test_names_the_tokens_of_a_translation(self, task_of: Callable[..., Task]) -> None:
+        task: Any = task_of("dates/translation_full", *tiny.DATES, "task.num_beams=3")
+        maps, _ = attention_maps(task, ["5 März", "Mai"])
+        assert maps.cross.keys == ("<bos>", *"5 März", "<eos>")
+        written = "".join(name for name in maps.cross.queries[1:] if name not in ("<pad>", "<bos>", "<sep>", "<mask>"))
+        assert str(maps.prediction).startswith(written)  # what was written last is not read any more
+        assert len(written) > 3
+        assert task.search == BeamSearch(3, 1.0, task.search.early_stopping)
+
+    def test_names_the_patches_of_an_image(self, task_of: Callable[..., Task]) -> None:
+        task = task_of("digits/encoder_only").float()
+        assert task.image_shape is not None
+        image: Image = torch.rand(task.image_shape).numpy()
+        (maps,) = attention_maps(task, [image])
+        assert maps.encoder is not None
+        assert maps.encoder.queries[:3] == ("<cls>", "1,1", "1,2")
+        assert len(maps.encoder.queries) == maps.encoder.weights.shape[2] == task.network.embedding.length
+
+
+@pytest.mark.parametrize("tokenizer", ["bytes", "bpe", "unigram", "wordpiece", "words"])
+def test_names_of_tokens_together_are_the_text(chosen: Callable[..., DictConfig], tokenizer: str) -> None:
+    options = [] if tokenizer in ("bytes", "words") else ["tokenizer.vocab_size=400"]
+    config = chosen("experiment=dates/translation_full", *tiny.DATES, f"tokenizer={tokenizer}", *options)
+    trained = train_tokenizer(config, build_node(config, "data").splits())
+    (ids,) = trained.encode(["5. Mai 1998"])
+    assert "".join(trained.names(ids)).replace(" ", "") == "5.Mai1998"
+    assert trained.names(trained.special.whole([]))[0] == "<bos>"
+
+
+def test_bytes_of_a_character_have_names(chosen: Callable[..., DictConfig]) -> None:
+    config = chosen("experiment=dates/translation_full", *tiny.DATES, "tokenizer=bytes")
+    trained = train_tokenizer(config, build_node(config, "data").splits())
+    (ids,) = trained.encode(["mä"])
+    assert trained.names(ids) == ["m", "<0xC3>", "<0xA4>"]
+
+
+@given(layers=st.integers(1, 3), heads=st.integers(1, 3), length=st.integers(1, 4))
+def test_rollout_is_the_sum_over_all_paths(layers: int, heads: int, length: int) -> None:
+    """Abnar and Zuidema: the weight of a path is the product of its edges, each half attention and half residual."""
+    weights = torch.randn(layers, heads, length, length, dtype=torch.float64).softmax(-1)
+    found = rollout(weights)
+    for depth in range(1, layers + 1):
+        expected = torch.zeros(length, length, dtype=torch.float64)
+        for path in itertools.product(range(length), repeat=depth + 1):  # from the last layer down to the input
+            product = 1.0
+            for step, (i, j) in enumerate(itertools.pairwise(path)):
+                layer = depth - 1 - step
+                product *= 0.5 * float(weights[layer, :, i, j].sum()) / heads + 0.5 * (i == j)
+            expected[path[0], path[-1]] += product
+        assert_close(found[depth - 1], expected)
+        assert_close(found[depth - 1].sum(-1), torch.ones(length, dtype=torch.float64))
