@@ -1,41 +1,31 @@
-"""Several commands in one process, as a user would call each: torch is imported once."""
+"""Commands as a user would call them: processes of their own, but for their imports (see warm.py)."""
 
 import json
 import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-DRIVER = """
-import contextlib, io, json, os, sys, time
-from triptych.cli import main
+STARTED = ("HYDRA_", "TRIPTYCH_", "WANDB_", "SLURM_")
+"""Variables that are not inherited, but for that of the tests: they are of whoever has started these."""
 
-answers = []
-for arguments, variables in json.load(sys.stdin):
-    if arguments[0] == "unlink":
-        os.unlink(arguments[1])
-        continue
-    sys.argv = ["triptych", *arguments]
-    os.environ |= variables
-    started = time.process_time()
-    with contextlib.redirect_stderr(io.StringIO()) as stderr, contextlib.redirect_stdout(io.StringIO()) as stdout:
-        try:
-            status = main()
-        except SystemExit as end:  # of --help
-            status = end.code
-    answers.append([status, stdout.getvalue(), stderr.getvalue(), time.process_time() - started])
-    for name in variables:
-        del os.environ[name]
-json.dump(answers, sys.stdout)
-"""
+NAMES = ("stdin", "stdout", "stderr")
 
 
 @dataclass(frozen=True)
-class Answer:
-    status: int
+class Finished:
+    """What a command has left on its terminal.
+
+    Attributes:
+        seconds: of CPU that it took, without the imports and the processes that it has started and not waited for.
+    """
+
+    returncode: int
     stdout: str
     stderr: str
     seconds: float
@@ -49,18 +39,60 @@ class Answer:
         return len(re.findall(rf"^ *{level} ", self.stdout, re.MULTILINE))
 
 
-def answers_to(commands: Sequence[Sequence[str]], cwd: Path, *variables: dict[str, str]) -> list[Answer]:
-    own = {k: v for k, v in os.environ.items() if not k.startswith(("HYDRA_", "TRIPTYCH_", "WANDB_", "SLURM_"))}
-    given = [*variables, *[{}] * (len(commands) - len(variables))]
-    finished = subprocess.run(
-        [sys.executable, "-c", DRIVER],
-        cwd=cwd,
-        input=json.dumps(list(zip(commands, given, strict=True))),
-        capture_output=True,
+@cache
+def server() -> subprocess.Popen[str]:
+    """Ends with the tests, for then its input does."""
+    return subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("warm.py"))],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         text=True,
-        timeout=600,
-        check=False,
-        env={**own, "OMP_NUM_THREADS": "1", "NETRC": str(cwd / "no-netrc")},
     )
-    assert finished.returncode == 0, finished.stderr
-    return [Answer(*answer) for answer in json.loads(finished.stdout)]
+
+
+def run(
+    *arguments: str, cwd: Path, stdin: str = "", variables: dict[str, str] | None = None, seconds: int = 300
+) -> Finished:
+    """``triptych ARGUMENTS``.
+
+    Args:
+        arguments: of the command.
+        cwd: the folder that it is called in.
+        stdin: what it is given to read.
+        variables: of the environment, besides those of the tests.
+        seconds: after which it is ended by force.
+    """
+    own = {name: os.environ[name] for name in os.environ if not name.startswith(STARTED) or name == "TRIPTYCH_CACHE"}
+    # a width at which lines stay whole
+    environment = {**own, "OMP_NUM_THREADS": "1", "COLUMNS": "200", **(variables or {})}
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder) / name for name in NAMES]
+        for file, text in zip(files, (stdin, "", ""), strict=True):
+            file.write_text(text)
+        job = {"arguments": arguments, "cwd": str(cwd), "environment": environment, "seconds": seconds}
+        process = server()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps({**job, "files": [str(file) for file in files]}) + "\n")
+        process.stdin.flush()
+        status, taken = json.loads(process.stdout.readline())
+        return Finished(status, files[1].read_text(), files[2].read_text(), taken)
+
+
+def answers_to(commands: Sequence[Sequence[str]], cwd: Path, *variables: dict[str, str]) -> list[Finished]:
+    """One after the other.
+
+    Args:
+        commands: the arguments of each; ``unlink FILE`` removes a file of the folder between two of them.
+        cwd: the folder.
+        variables: of the first commands.
+    """
+    given = [*variables, *[{}] * (len(commands) - len(variables))]
+    answers = []
+    for arguments, own in zip(commands, given, strict=True):
+        if arguments[0] == "unlink":
+            (cwd / arguments[1]).unlink()
+            continue
+        answers.append(run(*arguments, cwd=cwd, variables={"NETRC": str(cwd / "no-netrc"), "COLUMNS": "80", **own}))
+    return answers

@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 
 import tiny
 import triptych
+from commands import Finished, run
 from triptych.attention import attention_maps
 
 TINY = [
@@ -27,20 +28,6 @@ TINY = [
     "trainer.val_check_interval=3",
     "trainer.log_every_n_steps=2",
 ]
-
-
-def run(*arguments: str, cwd: Path, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-    environment = {k: v for k, v in os.environ.items() if k not in ("HYDRA_FULL_ERROR", "TRIPTYCH_SHORT_ERRORS")}
-    return subprocess.run(
-        [sys.executable, "-m", "triptych", *arguments],
-        cwd=cwd,
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env={**environment, "OMP_NUM_THREADS": "1", "COLUMNS": "200"},
-    )
 
 
 def train(cwd: Path, *overrides: str) -> Path:
@@ -271,20 +258,20 @@ class TestPredict:
         assert 0 < len(outputs[0].rstrip("\n").replace("\\n", "\n")) <= 5
 
 
-def launch(folder: Path) -> subprocess.CompletedProcess[str]:
+def launch(folder: Path) -> Finished:
     # the middle job fails: five heads do not divide the width
     overrides = ["experiment=dates/classification_decoder_only", "shape.num_heads=1,5,2", "run_dir=sweep"]
     return run("train", "-m", *TINY, *overrides, cwd=folder)
 
 
 @pytest.fixture(scope="module")
-def sweep(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Finished]:
     folder = tmp_path_factory.mktemp("sweep")
     return folder, launch(folder)
 
 
 class TestSweep:
-    def test_one_failure_takes_no_other_along(self, sweep: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    def test_one_failure_takes_no_other_along(self, sweep: tuple[Path, Finished]) -> None:
         folder, finished = sweep
         assert finished.returncode == 1
         assert "1 of 3 jobs failed" in finished.stderr
@@ -293,20 +280,18 @@ class TestSweep:
         assert len(records) == 2
         assert len({record["weights_sha256"] for record in records}) == 2
 
-    def test_each_job_is_a_wandb_run_of_its_own(self, sweep: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    def test_each_job_is_a_wandb_run_of_its_own(self, sweep: tuple[Path, Finished]) -> None:
         files = [p.name for p in sweep[0].glob("sweep/*/wandb/offline-run-*/*.wandb")]
         assert len(files) == len(set(files)) == 2
 
-    def test_the_same_command_runs_only_what_is_not_done(
-        self, sweep: tuple[Path, subprocess.CompletedProcess[str]]
-    ) -> None:
+    def test_the_same_command_runs_only_what_is_not_done(self, sweep: tuple[Path, Finished]) -> None:
         folder, _ = sweep
         before = {file: file.stat().st_mtime_ns for file in folder.glob("sweep/*/summary.json")}
         again = launch(folder)
         assert again.stdout.count("done already") == 2
         assert {file: file.stat().st_mtime_ns for file in folder.glob("sweep/*/summary.json")} == before
 
-    def test_compare_reads_a_sweep(self, sweep: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    def test_compare_reads_a_sweep(self, sweep: tuple[Path, Finished]) -> None:
         folder, _ = sweep
         finished = run("compare", "sweep", "--output", "page/report.html", cwd=folder)
         assert finished.returncode == 0, finished.stderr
@@ -436,7 +421,7 @@ class TestRealText:
         "data.validation=0.2",
     )
 
-    def train(self, model: str, *overrides: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    def train(self, model: str, *overrides: str, cwd: Path) -> Finished:
         return run("train", f"model={model}", *self.SMALL, *overrides, "data.dir=.", cwd=cwd)
 
     @pytest.mark.parametrize("model", ["full", "decoder_only"])

@@ -10,7 +10,7 @@ from hydra import compose
 from omegaconf import DictConfig
 
 import tiny
-from commands import Answer, answers_to
+from commands import Finished, answers_to
 from triptych.accounting import count_parameters
 from triptych.assembly import complete, make_task, train_tokenizer
 from triptych.checks import check_before_data
@@ -41,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def answers(folder: Path) -> dict[str, Answer]:
+def answers(folder: Path) -> dict[str, Finished]:
     online = ["logger.wandb.offline=false", "trainer.accelerator=cpu"]
     commands: dict[str, tuple[list[str], dict[str, str]]] = {
         "plan": (JOB, {}),
@@ -72,7 +72,7 @@ def answers(folder: Path) -> dict[str, Answer]:
 
 class TestPlan:
     def test_the_parameters_are_those_of_the_network(
-        self, answers: dict[str, Answer], chosen: Callable[..., DictConfig]
+        self, answers: dict[str, Finished], chosen: Callable[..., DictConfig]
     ) -> None:
         config = chosen(*JOB)
         corpus = build(config, "data")
@@ -85,18 +85,18 @@ class TestPlan:
         for part in ("embedding", "encoder", "decoder", "head"):  # nothing is tied here
             assert f"{part} {sum(p.numel() for p in getattr(network, part).parameters()):,}" in plan.words
 
-    def test_is_in_order(self, answers: dict[str, Answer]) -> None:
+    def test_is_in_order(self, answers: dict[str, Finished]) -> None:
         plan = answers["plan"]
-        assert (plan.status, plan.stderr) == (0, "")
+        assert (plan.returncode, plan.stderr) == (0, "")
         assert "measured here" in plan.words
         assert (plan.lines("error"), plan.lines("warning")) == (0, 0)
 
-    def test_of_files_a_step_is_tried_out_too(self, answers: dict[str, Answer]) -> None:
-        assert (answers["files"].status, answers["files"].stderr) == (0, "")
+    def test_of_files_a_step_is_tried_out_too(self, answers: dict[str, Finished]) -> None:
+        assert (answers["files"].returncode, answers["files"].stderr) == (0, "")
         assert "measured here" in answers["files"].words
 
     def test_the_memory_is_that_of_the_longest_batch(
-        self, answers: dict[str, Answer], chosen: Callable[..., DictConfig]
+        self, answers: dict[str, Finished], chosen: Callable[..., DictConfig]
     ) -> None:
         """Which is no longer than the longest text, and shape.max_length is far longer."""
         config = chosen(*JOB)
@@ -109,40 +109,40 @@ class TestPlan:
             assert longest / 2 < number <= longest
 
     @pytest.mark.parametrize("name", ["plan", "ill", "gpt3", "key"])
-    def test_fits_80_columns(self, answers: dict[str, Answer], name: str) -> None:
+    def test_fits_80_columns(self, answers: dict[str, Finished], name: str) -> None:
         assert max(map(len, answers[name].stdout.splitlines())) <= 80
 
-    def test_leaves_nothing_behind(self, answers: dict[str, Answer], folder: Path) -> None:
+    def test_leaves_nothing_behind(self, answers: dict[str, Finished], folder: Path) -> None:
         assert sorted(path.name for path in folder.iterdir()) == ["file", "run", "text.txt"]  # run is a training
 
 
 class TestBeyondThisMachine:
-    def test_published_numbers_in_seconds(self, answers: dict[str, Answer]) -> None:
+    def test_published_numbers_in_seconds(self, answers: dict[str, Finished]) -> None:
         """GPT-3 by hand: 96 layers of 12 d^2 + 13 d, two tables, a norm; d = 12288 (Brown et al. 2020, table 2.1)."""
         d, gpt3 = 12288, answers["gpt3"]
         parameters = 96 * (12 * d * d + 13 * d) + (50257 + 2048) * d + 2 * d
         assert f"{parameters:,}" in gpt3.words
-        assert gpt3.status == 1  # its state alone is more than an H100 has
+        assert gpt3.returncode == 1  # its state alone is more than an H100 has
         assert f"weights, gradients and optimizer alone are {size(24 * parameters)}"[:40] in gpt3.words
         assert "on none" in gpt3.words
         assert gpt3.seconds < 30
 
-    def test_time_is_said_to_be_computed(self, answers: dict[str, Answer]) -> None:
+    def test_time_is_said_to_be_computed(self, answers: dict[str, Finished]) -> None:
         assert "not measured; computed for 30 % of the peak of 32 devices" in answers["gpt3"].words
 
-    def test_a_missing_gpu_is_no_error_there(self, answers: dict[str, Answer]) -> None:
+    def test_a_missing_gpu_is_no_error_there(self, answers: dict[str, Finished]) -> None:
         answer = answers["no key"]
-        assert answer.status == 0
+        assert answer.returncode == 0
         assert "no GPU is seen here" in answer.words
 
-    def test_hardware_without_bf16(self, answers: dict[str, Answer]) -> None:
+    def test_hardware_without_bf16(self, answers: dict[str, Finished]) -> None:
         assert "T4 16 GB has no bf16" in answers["key"].words
 
 
 class TestChecks:
-    def test_everything_is_said_at_once(self, answers: dict[str, Answer]) -> None:
+    def test_everything_is_said_at_once(self, answers: dict[str, Finished]) -> None:
         ill = answers["ill"]
-        assert ill.status == 1
+        assert ill.returncode == 1
         for words in (
             "seed=-1: expected 0 or more",
             "task=translation: data=PlainText serves language_modeling",
@@ -155,9 +155,9 @@ class TestChecks:
         assert (ill.lines("error"), ill.lines("warning")) == (5, 1)
         assert ill.stderr == "error: 5 errors: nothing would be trained\n"
 
-    def test_a_missing_file_hides_no_plan(self, answers: dict[str, Answer]) -> None:
+    def test_a_missing_file_hides_no_plan(self, answers: dict[str, Finished]) -> None:
         answer = answers["no file"]
-        assert (answer.status, answer.lines("error")) == (1, 1)
+        assert (answer.returncode, answer.lines("error")) == (1, 1)
         assert "data.train=other.txt: no such file" in answer.words
         for words in ("parameters", "tokens", "memory of each process", "fits, of batches"):
             assert words in answer.words
@@ -174,7 +174,7 @@ class TestChecks:
         with pytest.raises(ConfigError, match="FSDP has 32-true"):
             check_before_data(chosen(*JOB, "trainer=fsdp", "trainer.precision=16-mixed"))
 
-    def test_the_key_of_wandb_is_found_and_not_shown(self, answers: dict[str, Answer]) -> None:
+    def test_the_key_of_wandb_is_found_and_not_shown(self, answers: dict[str, Finished]) -> None:
         assert "online at api.wandb.ai" in answers["key"].words
         assert KEY not in answers["key"].stdout + answers["key"].stderr
         assert "there is no key" in answers["no key"].words
@@ -188,18 +188,18 @@ class TestChecks:
         ],
         ids=["a key of the training", "its own key", "a device"],
     )
-    def test_typos(self, answers: dict[str, Answer], name: str, said: str) -> None:
-        assert (answers[name].status, answers[name].stderr) == (1, said + "\n")
+    def test_typos(self, answers: dict[str, Finished], name: str, said: str) -> None:
+        assert (answers[name].returncode, answers[name].stderr) == (1, said + "\n")
 
-    def test_help(self, answers: dict[str, Answer]) -> None:
+    def test_help(self, answers: dict[str, Finished]) -> None:
         assert "triptych doctor experiment=" in answers["help"].words
 
 
 class TestSlurm:
-    def test_the_script_is_shown(self, answers: dict[str, Answer], chosen: Callable[..., DictConfig]) -> None:
+    def test_the_script_is_shown(self, answers: dict[str, Finished], chosen: Callable[..., DictConfig]) -> None:
         """The jobs have the directories that ``triptych train -m`` gives them."""
         sweep = answers["sweep"]
-        assert sweep.status == 0
+        assert sweep.returncode == 0
         assert "#SBATCH --array=0-1%256\n" in sweep.stdout
         assert "#SBATCH --partition=gpu\n" in sweep.stdout
         assert "device=" not in sweep.stdout.partition("#!/bin/bash")[2]
@@ -223,15 +223,15 @@ class TestSlurm:
         sweeps = [[*SWEEP, "seed=1,2"], [*SWEEP, "seed=1"], [*JOB, "run_dir=sweep", "seed=1,2"]]
         slurm, done, here = answers_to([["doctor", "-m", *s] for s in sweeps], tmp_path, *[{"COLUMNS": "300"}] * 3)
         for answer in (slurm, here):
-            assert answer.status == 0
+            assert answer.returncode == 0
             assert "1 of 2 done" in answer.words
             assert f"run_dir {directories[1]}, new" in answer.words
             assert "resume begins with update 1" in answer.words
         assert "1 of 1 done" in done.words
         assert "finished already" in done.words
 
-    def test_other_nodes_than_are_asked_for(self, answers: dict[str, Answer]) -> None:
-        assert answers["other nodes"].status == 1
+    def test_other_nodes_than_are_asked_for(self, answers: dict[str, Finished]) -> None:
+        assert answers["other nodes"].returncode == 1
         assert "trainer.num_nodes=2, but hydra.launcher.nodes=1" in answers["other nodes"].words
 
     @pytest.mark.parametrize(
@@ -265,15 +265,15 @@ class TestSlurm:
 
 
 class TestResume:
-    def test_a_finished_run(self, answers: dict[str, Answer]) -> None:
-        assert answers["trained"].status == 0
+    def test_a_finished_run(self, answers: dict[str, Finished]) -> None:
+        assert answers["trained"].returncode == 0
         assert "finished already: train would do nothing" in answers["finished"].words
 
-    def test_an_unfinished_run(self, answers: dict[str, Answer]) -> None:
+    def test_an_unfinished_run(self, answers: dict[str, Finished]) -> None:
         assert "goes on after update 6 of 6, from run/checkpoints/step-00000006.ckpt" in answers["goes on"].words
 
-    def test_another_configuration(self, answers: dict[str, Answer]) -> None:
-        assert answers["other"].status == 1
+    def test_another_configuration(self, answers: dict[str, Finished]) -> None:
+        assert answers["other"].returncode == 1
         assert "holds an unfinished run with optimizer.lr=0.003" in answers["other"].words
 
 

@@ -13,7 +13,7 @@ from hydra.core.config_store import ConfigStore
 
 import tiny
 import triptych
-from test_cli import run
+from commands import run
 from triptych.config import ConfigError, EvaluateConfig, PredictConfig
 from triptych.data import Digits, Example
 from triptych.evaluate import evaluate

@@ -16,7 +16,7 @@ from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from omegaconf import DictConfig, OmegaConf
 
 import tiny
-from commands import Answer, answers_to
+from commands import Finished, answers_to
 from triptych import calibration, matching
 from triptych.accounting import active_parameters, count_parameters, training_flops, weights_sha256
 from triptych.assembly import check_network, make_data_module, make_task, train_tokenizer
@@ -335,7 +335,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def answers(folder: Path) -> dict[str, Answer]:
+def answers(folder: Path) -> dict[str, Finished]:
     job = ["experiment=dates/translation_full", *tiny.TINY, "logger=csv", "trainer.accelerator=cpu"]
     job += ["trainer.max_steps=60", "trainer.val_check_interval=60", "scheduler.warmup_steps=10"]
     flops = [*job, "model=decoder_only", "match=train_flops", "reference=full", "run_dir=flops"]
@@ -363,8 +363,8 @@ def record_of(run_dir: Path) -> dict[str, Any]:
 
 
 class TestCommands:
-    def test_parameters(self, folder: Path, answers: dict[str, Answer]) -> None:
-        assert answers["params"].status == 0, answers["params"].stderr
+    def test_parameters(self, folder: Path, answers: dict[str, Finished]) -> None:
+        assert answers["params"].returncode == 0, answers["params"].stderr
         full, decoder = record_of(folder / "run"), record_of(folder / "params")
         assert abs(decoder["params"] / full["params"] - 1) <= 0.02
         assert (full["match"]["chosen"], full["match"]["mismatch"]) == ({}, 0)
@@ -379,22 +379,22 @@ class TestCommands:
         assert count_parameters(check_network(config))[0] == decoder["params"]
         assert "match=params reference=full: shape." in (folder / "params" / "train.log").read_text()
 
-    def test_operations(self, folder: Path, answers: dict[str, Answer]) -> None:
+    def test_operations(self, folder: Path, answers: dict[str, Finished]) -> None:
         """Those of the reference were found without training it."""
-        assert answers["flops"].status == 0, answers["flops"].stderr
+        assert answers["flops"].returncode == 0, answers["flops"].stderr
         full, record = record_of(folder / "run"), record_of(folder / "flops")
         assert record["match"]["goal"] == full["train_flops"]
         assert record["match"]["reached"] == record["match"]["expected"] == record["train_flops"]
         assert abs(record["train_flops"] / full["train_flops"] - 1) <= 0.02
         assert record["updates"] == record["match"]["chosen"]["trainer.max_steps"] != 60
 
-    def test_the_same_command_goes_on_and_then_does_nothing(self, answers: dict[str, Answer]) -> None:
-        assert (answers["again"].status, answers["done"].status) == (0, 0), answers["again"].stderr
+    def test_the_same_command_goes_on_and_then_does_nothing(self, answers: dict[str, Finished]) -> None:
+        assert (answers["again"].returncode, answers["done"].returncode) == (0, 0), answers["again"].stderr
         assert "going on from flops/checkpoints" in answers["again"].stderr
         assert "match=train_flops: counting" not in answers["again"].stderr
         assert "nothing to do" in answers["done"].stdout
 
-    def test_doctor_finds_the_same(self, folder: Path, answers: dict[str, Answer]) -> None:
+    def test_doctor_finds_the_same(self, folder: Path, answers: dict[str, Finished]) -> None:
         updates = record_of(folder / "flops")["match"]["chosen"]["trainer.max_steps"]
         assert f"match=train_flops reference=full: trainer.max_steps={updates} (was 60)" in answers["plan"].words
         assert f"updates {updates:,} of 20 examples" in answers["plan"].words
@@ -403,4 +403,5 @@ class TestCommands:
         assert re.search(rf"match=tokens reference=run: .* tokens, .*{tokens}", answers["of a run"].words)
         assert "match=wall_time is measured when the training begins" in answers["time"].words
         assert "reference=run was trained on other data" in answers["other data"].words
-        assert [answers[name].status for name in ("plan", "sweep", "of a run", "time", "other data")] == [0, 0, 0, 0, 1]
+        named = ("plan", "sweep", "of a run", "time", "other data")
+        assert [answers[name].returncode for name in named] == [0, 0, 0, 0, 1]

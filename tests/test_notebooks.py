@@ -8,7 +8,7 @@ import pytest
 from nbclient import NotebookClient
 
 import tiny
-from test_cli import run
+from commands import run
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 EXPERIMENTS = (

@@ -4,6 +4,7 @@
         +callbacks.witness.folder=FOLDER '+callbacks.witness.seconds=[0.1,0]'
 """
 
+import os
 import time
 from pathlib import Path
 
@@ -37,7 +38,7 @@ class Witness(L.Callback):
     ) -> None:
         """Notes how far this rank is."""
         time.sleep(dict(enumerate(self.seconds)).get(trainer.global_rank, 0))
-        new = self.folder / f".updates-{trainer.global_rank}"
+        new = self.folder / f".updates-{trainer.global_rank}-{os.getpid()}"  # jobs of an array have one folder
         new.write_text(str(trainer.global_step))
         new.rename(self.folder / f"updates-{trainer.global_rank}")
         self.losses.append(outputs["loss"].double())

@@ -1,9 +1,6 @@
 """A run that is pruned: stopped in order, marked, and of use afterwards. Real trainings, and a study in a real file."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import optuna
@@ -12,6 +9,7 @@ from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState, create_trial
 
 import tiny
+from commands import Finished, run
 from triptych.report.records import find_runs
 from triptych.trials import open_storage
 
@@ -36,26 +34,13 @@ def study_with(folder: Path, *curves: dict[int, float]) -> optuna.Study:
     return study
 
 
-def triptych(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {k: v for k, v in os.environ.items() if k not in ("HYDRA_FULL_ERROR", "TRIPTYCH_SHORT_ERRORS")}
-    return subprocess.run(
-        [sys.executable, "-m", "triptych", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env={**environment, "OMP_NUM_THREADS": "1", "COLUMNS": "200"},
-    )
-
-
-def train(folder: Path, trial: int, *overrides: str, **changes: object) -> subprocess.CompletedProcess[str]:
+def train(folder: Path, trial: int, *overrides: str, **changes: object) -> Finished:
     own: dict[str, object] = {
         "_target_": "triptych.training.Pruning", "storage": folder / "x.journal", "study": "s", "trial": trial,
         "metric": "val/loss", "pruner": "median", "startup_trials": 1, "warmup_steps": 0, "seed_index": 0, **changes,
     }  # fmt: skip
     callback = ",".join(f"{key}:{value}" for key, value in own.items())
-    return triptych(folder, "train", *TINY, "run_dir=run", f"++callbacks.pruning={{{callback}}}", *overrides)
+    return run("train", *TINY, "run_dir=run", f"++callbacks.pruning={{{callback}}}", *overrides, cwd=folder)
 
 
 def test_a_hopeless_run_ends_in_order(tmp_path: Path) -> None:
@@ -74,7 +59,7 @@ def test_a_hopeless_run_ends_in_order(tmp_path: Path) -> None:
 
     again = train(tmp_path, 1)
     assert "holds this run, finished: nothing to do" in again.stdout
-    evaluated = triptych(tmp_path, "evaluate", "checkpoint=run")
+    evaluated = run("evaluate", "checkpoint=run", cwd=tmp_path)
     assert evaluated.returncode == 0, evaluated.stderr
 
 
@@ -84,11 +69,11 @@ def test_without_the_search_a_pruned_run_goes_on_to_its_end(tmp_path: Path) -> N
     run_dir = tmp_path / "run"
     assert train(tmp_path, 1).returncode == 0
     assert (run_dir / "pruned.json").exists()
-    resumed = triptych(tmp_path, "train", *TINY, "run_dir=run")
+    resumed = run("train", *TINY, "run_dir=run", cwd=tmp_path)
     assert resumed.returncode == 0, resumed.stderr
     assert "going on from run/checkpoints/step-00000002.ckpt" in resumed.stderr + resumed.stdout
     assert not (run_dir / "pruned.json").exists()
-    straight = triptych(tmp_path, "train", *TINY, "run_dir=straight")
+    straight = run("train", *TINY, "run_dir=straight", cwd=tmp_path)
     assert straight.returncode == 0, straight.stderr
     weights = [json.loads((tmp_path / d / "summary.json").read_text())["weights_sha256"] for d in ("run", "straight")]
     assert weights[0] == weights[1]

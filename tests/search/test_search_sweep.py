@@ -1,7 +1,6 @@
 """``hydra/sweeper=optuna`` as a user runs it: real processes, real files."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -12,6 +11,7 @@ import optuna
 import pytest
 
 import tiny
+from commands import Finished, run
 from triptych.trials import open_storage
 
 TINY = [
@@ -26,17 +26,8 @@ TINY = [
 LR = "optimizer.lr=tag(log,interval(1e-3,10))"
 
 
-def search(folder: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
-    environment = {k: v for k, v in os.environ.items() if k not in ("HYDRA_FULL_ERROR", "TRIPTYCH_SHORT_ERRORS")}
-    return subprocess.run(
-        [sys.executable, "-m", "triptych", "train", "-m", "hydra/sweeper=optuna", *TINY, *overrides],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env={**environment, "OMP_NUM_THREADS": "1", "COLUMNS": "200"},
-    )
+def search(folder: Path, *overrides: str) -> Finished:
+    return run("train", "-m", "hydra/sweeper=optuna", *TINY, *overrides, cwd=folder)
 
 
 @pytest.mark.faults  # four trainings
@@ -109,6 +100,8 @@ def test_mistakes_are_answered_before_any_job(overrides: list[str], answer: str,
 
 def test_without_optuna_it_says_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "optuna.py").write_text("raise ImportError")
-    finished = search(tmp_path, "experiment=dates/classification_decoder_only", LR)
+    # with an interpreter of its own, which finds modules in its folder
+    command = [sys.executable, "-m", "triptych", "train", "-m", "hydra/sweeper=optuna", *TINY, LR]
+    finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert finished.returncode == 1
     assert finished.stderr == "error: hydra/sweeper=optuna needs Optuna: pip install 'triptych[optuna]'\n"

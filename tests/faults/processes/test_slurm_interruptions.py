@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -158,9 +159,10 @@ def test_a_node_goes_down(running: Callable[..., Running], cluster: Any, undistu
 def test_a_job_that_is_cancelled_stays_away(
     template: str, warned: bool, running: Callable[..., Running], cluster: Any
 ) -> None:
-    job = running(template, seconds=3.0 if warned else 0.15)
+    job = running(template, seconds=6.0 if warned else 0.15)
     if warned:  # which is heard, and acted on after the update
         cluster.command("scancel", "--signal=USR1", job.job)
+        time.sleep(1)  # for what comes later may overtake it
     cluster.command("scancel", job.job)
     job.wait_for("CANCELLED", 30)
     job.nothing_is_left()

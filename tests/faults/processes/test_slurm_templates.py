@@ -79,7 +79,7 @@ def test_an_array_reads_a_line_for_each_run(cluster: Any, jobs: dict[str, tuple[
     training, job = jobs["array"]
     states = {number: ended(cluster, f"{job}_{number}", wait_until)["JobState"] for number in "1234"}
     logs = {number: (training.folder / number).read_text() for number in states}
-    assert states == {"1": "COMPLETED", "2": "FAILED", "3": "COMPLETED", "4": "FAILED"}, logs
+    assert states == {"1": "COMPLETED", "2": "FAILED", "3": "COMPLETED", "4": "FAILED"}, "\n".join(logs.values())
     runs = {path.parent.name: json.loads(path.read_text()) for path in training.folder.rglob("summary.json")}
     assert {number: run["seed"] for number, run in runs.items()} == {"1": 1, "3": 3}
     assert "dropout: 0.0" in (training.folder / "outputs" / "slurm" / job / "1" / "config.yaml").read_text()
