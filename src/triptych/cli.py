@@ -6,8 +6,8 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +28,7 @@ triptych: trains and compares the three Transformer architectures.
   triptych evaluate checkpoint=RUN                     the metrics of a checkpoint, or of a run's newest one
   triptych predict checkpoint=RUN input=FILE           translate, classify or continue, line by line
   triptych compare RUN... [--output PAGE.html]         tables, a page and a JSON file of finished runs
+  triptych playground RUN... [--port N]                a page to type into: each model's answer, and where it looks
   triptych dashboard RUN... [--output FILE.py]         the same comparison for W&B: a workspace and a report, as code
   triptych import FOLDER --output CHECKPOINT           the checkpoint of a Hugging Face folder
   triptych export CHECKPOINT --output FOLDER           the Hugging Face folder of a checkpoint, or of a run
@@ -46,7 +47,13 @@ def main() -> int:
         print(USAGE)
         return 0
     command, rest = arguments[0], arguments[1:]
-    functions = {"compare": compare, "dashboard": dashboard, "import": import_folder, "export": export}
+    functions = {
+        "compare": compare,
+        "playground": playground,
+        "dashboard": dashboard,
+        "import": import_folder,
+        "export": export,
+    }
     commands = ("train", "doctor", "evaluate", "predict", *functions)
     if command == "train":
         catch(signal.SIGUSR1)  # a scheduler's warning may come before the training begins
@@ -95,33 +102,52 @@ def answer(interruption: Interruption) -> int:
 
 def compare(arguments: list[str]) -> None:
     """``triptych compare``."""
-    parser = argparse.ArgumentParser(
-        prog="triptych compare", description="Compares finished runs: a table, an HTML page, comparison.json."
-    )
-    parser.add_argument("directories", nargs="+", type=Path, help="run directories, or folders that hold some")
+    parser = parser_of_runs("compare", "Compares finished runs: a table, an HTML page, comparison.json.")
     parser.add_argument("--output", type=Path, default=Path("report.html"), help="the page; the JSON goes beside it")
     parsed = parser.parse_args(arguments)
     from triptych.report import compare
 
-    try:
+    with value_errors_of_runs():
         compare(parsed.directories, parsed.output)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
 
 
 def dashboard(arguments: list[str]) -> None:
     """``triptych dashboard``."""
-    parser = argparse.ArgumentParser(
-        prog="triptych dashboard",
-        description="Writes the code of a W&B workspace and a W&B report of finished runs; needs no network.",
-    )
-    parser.add_argument("directories", nargs="+", type=Path, help="run directories, or folders that hold some")
+    says = "Writes the code of a W&B workspace and a W&B report of finished runs; needs no network."
+    parser = parser_of_runs("dashboard", says)
     parser.add_argument("--output", type=Path, default=Path("dashboard.py"), help="the file; running it uploads")
     parsed = parser.parse_args(arguments)
     from triptych.dashboard import dashboard
 
-    try:
+    with value_errors_of_runs():
         dashboard(parsed.directories, parsed.output)
+
+
+def playground(arguments: list[str]) -> None:
+    """``triptych playground``."""
+    says = "A page to type into: what each trained model makes of a text, side by side, and where it looks."
+    parser = parser_of_runs("playground", says)
+    parser.add_argument("--host", default="127.0.0.1", help="where to listen; by default, this machine alone can ask")
+    parser.add_argument("--port", type=int, default=7860, help="of the page; 0: any that is free")
+    parsed = parser.parse_args(arguments)
+    from triptych.playground import playground
+
+    with value_errors_of_runs():
+        playground(parsed.directories, parsed.host, parsed.port)
+
+
+def parser_of_runs(command: str, description: str) -> argparse.ArgumentParser:
+    """Of a command that reads finished runs."""
+    parser = argparse.ArgumentParser(prog=f"triptych {command}", description=description)
+    parser.add_argument("directories", nargs="+", type=Path, help="run directories, or folders that hold some")
+    return parser
+
+
+@contextmanager
+def value_errors_of_runs() -> Iterator[None]:
+    """What is wrong with a run directory is the user's to know."""
+    try:
+        yield
     except ValueError as error:
         raise ConfigError(str(error)) from None
 

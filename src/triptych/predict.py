@@ -94,15 +94,23 @@ def pairs(lines: list[str], source: str) -> list[tuple[str, str]]:
     return found
 
 
-def check_lengths(task: Task, texts: Sequence[str | tuple[str, str]], source: str) -> None:
+def check_lengths(task: Task, texts: Sequence[str | tuple[str, str]], source: str) -> int:
     """Refuses, or counts, the lines that are longer than what the network reads at once. (A language model forgets
     their beginning instead.)
+
+    Args:
+        task: that is to read them.
+        texts: the lines.
+        source: for messages.
+
+    Returns:
+        how many are truncated.
 
     Raises:
         ConfigError: such a line, for a model that was trained with batch.too_long=error.
     """
     if task.name == "language_modeling" and task.architecture == "decoder_only":
-        return
+        return 0
     special, sides = task.tokenizer.special, [[text] if isinstance(text, str) else text for text in texts]
     around = len(special.separator) + 2 if task.reads_pairs else 2
     lengths = [around + sum(map(len, task.tokenizer.encode(parts))) for parts in sides]
@@ -114,6 +122,7 @@ def check_lengths(task: Task, texts: Sequence[str | tuple[str, str]], source: st
         )
     if too_long:
         log.warning("%s of %s lines are truncated, the first is line %s", len(too_long), len(texts), too_long[0])
+    return len(too_long)
 
 
 def images(lines: list[str], shape: tuple[int, int, int], source: str) -> list[np.ndarray]:

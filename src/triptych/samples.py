@@ -11,7 +11,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from triptych.attention import AttentionMap, attention_maps
+from triptych.attention import AttentionMap, AttentionMaps, attention_maps
 from triptych.data import Example, Image, LongText, Splits
 from triptych.durable import replacing
 from triptych.nn import MultiHeadAttention
@@ -126,10 +126,10 @@ def attention(task: Task, splits: Splits, count: int = 2) -> dict[str, Any]:
             {
                 "input": name_of(task, example),
                 "output": shown(maps.prediction),
-                **{name: plain(getattr(maps, name), longest) for name in ("encoder", "decoder", "cross")},
+                **looked(maps, longest),
             }
             for example, maps in zip(examples, found, strict=True)
-            if maps.encoder is None or len(maps.encoder.keys) <= longest  # what is cut is no encoder's attention
+            if maps.encoder is None or len(maps.encoder.keys) <= longest
         ]
     }
 
@@ -146,13 +146,26 @@ def recordable_length(task: Task, count: int) -> int:
     return min(MOST_TOKENS, math.isqrt(MOST_BYTES // (count * matrices * len("999,"))))
 
 
-def plain(found: AttentionMap | None, longest: int) -> dict[str, Any] | None:
-    """Tokens and thousandths. A decoder's first rows are what they are whatever follows, so these may be cut.
+def looked(maps: AttentionMaps, longest: int) -> dict[str, Any]:
+    """The kinds of attention as tokens and thousandths. A decoder's first rows are what they are whatever follows, so
+    these are cut where they are too many; what is cut is no encoder's attention, nor one to its states.
 
     Args:
-        found: of one text.
+        maps: of one text.
         longest: the most tokens.
+
+    Returns:
+        ``encoder``, ``decoder`` and ``cross``; None: there is none, or it is left out.
     """
+    is_whole = maps.encoder is None or len(maps.encoder.keys) <= longest
+    return {
+        "encoder": _plain(maps.encoder, longest) if is_whole else None,
+        "decoder": _plain(maps.decoder, longest),
+        "cross": _plain(maps.cross, longest) if is_whole else None,
+    }
+
+
+def _plain(found: AttentionMap | None, longest: int) -> dict[str, Any] | None:
     if found is None:
         return None
     weights = found.weights[:, :, :longest, :longest]

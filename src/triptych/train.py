@@ -240,13 +240,17 @@ def train(config: DictConfig) -> None:
         with replacing(run_dir / "weights.safetensors") as temporary:
             save_model(task.network, str(temporary))
             shutil.copymode(run_dir / "config.yaml", temporary)  # safetensors leaves it to its owner alone
-        looks = json.dumps(attention(task, splits), ensure_ascii=False, separators=(",", ":"))
-        write_text(run_dir / "attention.json", looks + "\n")
+        looks = attention(task, splits)
+        content = json.dumps(looks, ensure_ascii=False, separators=(",", ":"))
+        write_text(run_dir / "attention.json", content + "\n")
         write_answers(run_dir / "answers.jsonl", task, splits.test, tested)
         write_text(run_dir / "summary.json", json.dumps(record, indent=2, ensure_ascii=False) + "\n")
         for logger in loggers:
             if isinstance(logger, WandbLogger):
-                logger.log_record(record, run_dir / "checkpoints")
+                from triptych.report.attention import attention_pictures  # which others need not wait for
+
+                pictures = attention_pictures(task.architecture, looks["samples"])
+                logger.log_record(record, run_dir / "checkpoints", pictures)
         for name, value in metrics.items():
             optimum = record["optimum"].get(name)
             best = "" if optimum is None else f" (best possible guesser: {optimum:.4f})"

@@ -2,14 +2,13 @@
 
 import json
 import re
-import shutil
-import subprocess
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
+from browser import dom_of, needs_browser
 from triptych.report import compare
 
 
@@ -170,27 +169,9 @@ def test_long_curves_are_thinned(write_run, tmp_path: Path) -> None:
     assert steps[-1] == 50_000
 
 
-def dom_of(page: Path, profile: Path) -> str:
-    """What a browser makes of a page, without a complaint."""
-    options = "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking"
-    options += " --disable-component-update --disable-sync --enable-logging=stderr --virtual-time-budget=10000"
-    done = subprocess.run(
-        ["chromium", *options.split(), f"--user-data-dir={profile}", "--dump-dom", page.as_uri()],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=True,
-    )
-    assert "CONSOLE" not in done.stderr, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-    return done.stdout
-
-
-needs_browser = pytest.mark.skipif(shutil.which("chromium") is None, reason="needs a browser: no chromium on PATH")
-
-
 @needs_browser
 def test_a_browser_draws_the_charts_without_a_complaint(page: Path, tmp_path: Path) -> None:
-    dom = dom_of(page, tmp_path / "profile")
+    dom = dom_of(page.as_uri(), tmp_path / "profile")
     assert dom.count('class="chart js-plotly-plot"') == 12  # results, two of curves and costs, of three tasks
     assert len(re.findall(r'<path class="point"', dom)) > 7  # a dot for each run, and those of the curves
     assert len(re.findall(r'class="js-line"[^>]* d="M[^"]*L', dom)) >= 14  # two curves for each run
@@ -209,7 +190,7 @@ def test_each_switch_shows_another_figure_and_its_numbers(page: Path, tmp_path: 
     pressed = tmp_path / "pressed.html"
     text = page.read_text(encoding="utf-8")
     pressed.write_text(text.replace("</body>", f"<script>{click}</script></body>"), encoding="utf-8")
-    dom = dom_of(pressed, tmp_path / "profile")
+    dom = dom_of(pressed.as_uri(), tmp_path / "profile")
     assert dom.count('aria-pressed="true">') == 9  # curves and costs, of three tasks
     assert dom.count('aria-pressed="true">time</button>') == dom.count("<th>seconds of training</th>") == 9
     assert dom.count("<th>updates</th>") == 0

@@ -16,7 +16,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import SCALARS, EventAccumulator
 
 import tiny
-from test_cli import run
+from commands import run
 
 RUN = "outputs/pair/run-0123abcd"
 COMMAND = [
@@ -121,6 +121,24 @@ def test_wandb_has_samples_classes_and_the_checkpoint(killed: Path, records: lis
     assert all(path.is_relative_to(killed) for path in contents.values())
     aliases = [set(a["aliases"]) for a in of_kind(records, "artifact") if a["type"] == "model"]
     assert {"latest", "last"} in aliases
+
+
+def test_wandb_has_pictures_of_the_attention(killed: Path, records: list[dict[str, Any]]) -> None:
+    sample = json.loads((killed / "attention.json").read_text())["samples"][0]
+    pictures = {
+        name.removeprefix("attention/").removesuffix(".path"): json.loads(
+            next(killed.glob(f"wandb/*/files/{path}")).read_text()
+        )
+        for item in (history["item"] for history in of_kind(records, "history"))
+        for name, path in item.items()
+        if name.startswith("attention/") and name.endswith(".path")
+    }
+    kinds = ("encoder rollout", "encoder heads", "decoder rollout", "decoder heads", "alignment", "cross heads")
+    assert set(pictures) == set(kinds)
+    for kind, weights in (("encoder heads", sample["encoder"]), ("decoder heads", sample["decoder"])):
+        of_heads = np.array(weights["thousandths"])[0] / 1000  # of the one layer
+        assert [trace["z"] for trace in pictures[kind]["data"]] == of_heads[:, :24, :24].tolist()
+    assert "var(" not in json.dumps(pictures)  # W&B knows no colours by name
 
 
 def test_tensorboard_has_the_columns_of_the_table(killed: Path, table: list[dict[str, float]]) -> None:

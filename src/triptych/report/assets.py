@@ -1,5 +1,8 @@
 """The style, the script and the drawings of the page. Text, not files, so that they are in every installation."""
 
+import re
+from typing import Any
+
 # Okabe and Ito's colours, which stay apart for colour-blind readers; lighter ones of the same hues on dark ground.
 STYLE = """
 :root {
@@ -68,6 +71,24 @@ section { margin-top: 3.2rem; display: grid; gap: 1rem; grid-template-columns: m
   background: none; color: var(--soft); cursor: pointer;
 }
 .switch button[aria-pressed="true"] { background: var(--ink); border-color: var(--ink); color: var(--card); }
+.switch a {
+  font-size: .82rem; padding: .1rem .65rem; border-radius: 99px; border: 1px solid var(--line); color: var(--soft);
+  text-decoration: none;
+}
+.switch a[aria-current] { background: var(--ink); border-color: var(--ink); color: var(--card); }
+.ask, .ask .row, .answer { display: grid; gap: .8rem; align-content: start; grid-template-columns: minmax(0, 1fr); }
+.ask .row { grid-template-columns: repeat(auto-fit, minmax(8rem, max-content)); align-items: end; }
+.ask label { display: grid; gap: .2rem; font-weight: 600; font-size: .9rem; }
+nav.switch { margin-top: 1rem; }
+.ask :is(textarea, input, .row button) {
+  font: inherit; font-weight: 400; width: 100%; padding: .5rem .7rem; border-radius: 8px; border: 1px solid var(--line);
+  background: var(--paper); color: var(--ink);
+}
+.ask .row button { background: var(--ink); color: var(--card); font-weight: 600; cursor: pointer; }
+.said { font-size: 1.15rem; font-weight: 600; white-space: pre-wrap; overflow-wrap: anywhere; margin: .3rem 0; }
+.bars th { color: var(--ink); width: 30%; }
+.bars td:has(meter) { width: 55%; }
+.bars meter { width: 100%; }
 .data > summary { color: var(--soft); font-size: .82rem; font-weight: 400; }
 .data > div { max-height: 20rem; overflow: auto; }
 .scroll { overflow-x: auto; }
@@ -125,6 +146,22 @@ pre {
   h2, h3 { break-after: avoid; }
 }
 """
+
+_LIGHT = dict(re.findall(r"(--[a-z_-]+): (#[0-9a-f]+);", STYLE.partition("@media")[0]))
+
+
+def in_light(figure: Any) -> Any:
+    """A figure with the colours of light ground in place of the names of the style's.
+
+    Args:
+        figure: of plotly, as plain data.
+    """
+    if isinstance(figure, str):
+        return _LIGHT.get(figure.removeprefix("var(").removesuffix(")"), figure)
+    if isinstance(figure, list):
+        return [in_light(value) for value in figure]
+    return {key: in_light(value) for key, value in figure.items()} if isinstance(figure, dict) else figure
+
 
 SCRIPT = """
 const root = document.documentElement;

@@ -1,7 +1,7 @@
 """Where the architectures look, drawn from the ``attention.json`` of their runs."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from triptych.attention import rollout
+from triptych.report.assets import in_light
 from triptych.report.charts import Figure, Switch, base_layout
 from triptych.report.records import ARCHITECTURES, Run
 
@@ -38,39 +39,62 @@ def attention_charts(runs: Sequence[Run]) -> Switch:
     shared = [given for given in (recorded[0] if recorded else {}) if all(given in of_one for of_one in recorded)]
     if not shared:
         return {}
-    figures = {}
+    figures: Switch = {}
     for run, samples in zip([run for run in runs if run.attention], recorded, strict=True):
-        sample, name = samples[shared[0]], ARCHITECTURES[run.architecture]
-        for kind, words in KINDS.items():
-            if sample[kind] is None:
-                continue
-            weights = torch.tensor(sample[kind]["thousandths"]).double() / 1000
-            queries, keys = sample[kind]["queries"], sample[kind]["keys"]
-            told = f"{name}, seed {run.seed}: {words}"
-            if kind == "cross":
-                maps = {f"layer {i + 1}": w.mean(0) for i, w in enumerate(weights)}
-                figures[f"{name}: alignment"] = _grid(
-                    f"{told}, mean of the heads", maps, queries, keys, run.architecture, columns=len(maps)
-                )
-            else:
-                last = {"": rollout(weights / weights.sum(-1, keepdim=True))[-1]}
-                figures[f"{name}: {kind} rollout"] = _grid(
-                    f"{name}, seed {run.seed}: attention rollout through the {kind}",
-                    last,
-                    queries,
-                    keys,
-                    run.architecture,
-                    columns=1,
-                )
-            num_layers, num_heads = weights.shape[:2]
-            if num_layers * num_heads <= MOST_HEADS:
-                maps = {f"layer {i + 1}, head {j + 1}": w for i, of in enumerate(weights) for j, w in enumerate(of)}
-                columns = num_heads
-            else:
-                maps = {f"layer {i + 1}, mean": w.mean(0) for i, w in enumerate(weights)}
-                columns = min(num_layers, 6)
-            figures[f"{name}: {kind} heads"] = _grid(told, maps, queries, keys, run.architecture, columns=columns)
+        name = ARCHITECTURES[run.architecture]
+        found = attention_figures(samples[shared[0]], run.architecture, f"{name}, seed {run.seed}")
+        figures |= {f"{name}: {title}": figure for title, figure in found.items()}
     return figures
+
+
+def attention_figures(sample: Mapping[str, Any], architecture: str, told: str) -> Switch:
+    """Where one network looks in one text: the alignment or the rollout of each kind of attention, and its heads.
+
+    Args:
+        sample: an entry of ``attention.json``.
+        architecture: of the network, which has a colour.
+        told: of the network, at the beginning of each title.
+
+    Returns:
+        figures by their names.
+    """
+    figures: Switch = {}
+    for kind, words in KINDS.items():
+        if sample[kind] is None:
+            continue
+        weights = torch.tensor(sample[kind]["thousandths"]).double() / 1000
+        queries, keys = sample[kind]["queries"], sample[kind]["keys"]
+        if kind == "cross":
+            maps = {f"layer {i + 1}": w.mean(0) for i, w in enumerate(weights)}
+            title = f"{told}: {words}, mean of the heads"
+            figures["alignment"] = _grid(title, maps, queries, keys, architecture, columns=len(maps))
+        else:
+            maps = {"": rollout(weights / weights.sum(-1, keepdim=True))[-1]}
+            title = f"{told}: attention rollout through the {kind}"
+            figures[f"{kind} rollout"] = _grid(title, maps, queries, keys, architecture, columns=1)
+        num_layers, num_heads = weights.shape[:2]
+        if num_layers * num_heads <= MOST_HEADS:
+            maps = {f"layer {i + 1}, head {j + 1}": w for i, of in enumerate(weights) for j, w in enumerate(of)}
+            columns = num_heads
+        else:
+            maps = {f"layer {i + 1}, mean": w.mean(0) for i, w in enumerate(weights)}
+            columns = min(num_layers, 6)
+        figures[f"{kind} heads"] = _grid(f"{told}: {words}", maps, queries, keys, architecture, columns=columns)
+    return figures
+
+
+def attention_pictures(architecture: str, samples: Sequence[Mapping[str, Any]]) -> Switch:
+    """Where a network looks in the first of some texts, in colours for light ground, for pages that are not ours.
+
+    Args:
+        architecture: of the network.
+        samples: entries of ``attention.json``.
+
+    Returns:
+        figures by their names; none without a text.
+    """
+    figures = attention_figures(samples[0], architecture, ARCHITECTURES[architecture]) if samples else {}
+    return {name: in_light(figure) for name, figure in figures.items()}
 
 
 def _grid(

@@ -30,7 +30,7 @@ from triptych.report.wording import amount, duration
 
 _MAX_SAMPLES = 12
 _HAS_ONE_ANSWER = ("translation", "classification", "question_answering", "tagging")
-_TASK_TITLES = {
+TASK_TITLES = {
     "translation": "Translation",
     "classification": "Classification",
     "similarity": "Similarity",
@@ -92,12 +92,13 @@ def render_page(
     return render_document(f"Triptych: comparison of {counted}", body)
 
 
-def render_document(title: str, body: str) -> str:
+def render_document(title: str, body: str, form_action: str = "'none'") -> str:
     """A page with the style, and the script that draws the charts in it.
 
     Args:
         title: of the window.
         body: HTML, with charts of ``render_chart``.
+        form_action: where its forms may go, as a source of the content security policy.
 
     Returns:
         the page's text, with everything it needs inside.
@@ -106,7 +107,7 @@ def render_document(title: str, body: str) -> str:
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
+<meta http-equiv="Content-Security-Policy" content="{_POLICY}; form-action {form_action}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(title)}</title>
 <style>{STYLE}</style>
@@ -413,7 +414,7 @@ def _reproduction(runs: Sequence[Run]) -> str:
 
 
 def _title(group: Group) -> str:
-    return f"{_TASK_TITLES[group.task]} · {escape(group.data)}"
+    return f"{TASK_TITLES[group.task]} · {escape(group.data)}"
 
 
 def _count(number: int, noun: str) -> str:

@@ -148,20 +148,23 @@ class WandbLogger(LightningWandbLogger):
         self._tell(lambda: super(WandbLogger, self).log_metrics(row, step))
 
     @rank_zero_only
-    def log_record(self, record: Mapping[str, Any], checkpoints: Path) -> None:
-        """Adds what is known at the end: numbers and texts of the record, a table of samples, the confusion matrix, and
-        the checkpoint if it was asked for. Of tables and checkpoints W&B asks its server at once; one that does not
-        answer is not waited for long, and one that refuses does not stop the run.
+    def log_record(
+        self, record: Mapping[str, Any], checkpoints: Path, attention: Mapping[str, Mapping[str, Any]]
+    ) -> None:
+        """Adds what is known at the end: numbers and texts of the record, a table of samples, the confusion matrix,
+        where the network looks, and the checkpoint if it was asked for. Of tables and checkpoints W&B asks its server
+        at once; one that does not answer is not waited for long, and one that refuses does not stop the run.
 
         Args:
             record: what summary.json holds.
             checkpoints: their folder.
+            attention: figures of plotly, as plain data, by their names.
         """
         run, failures = self.experiment, []
 
         def work() -> None:
             try:
-                log_record(run, record, checkpoints if self._logs_checkpoints else None)
+                log_record(run, record, checkpoints if self._logs_checkpoints else None, attention)
             except Exception as error:
                 failures.append(type(error).__name__)
 
@@ -217,13 +220,16 @@ class WandbLogger(LightningWandbLogger):
         return file.read_text()
 
 
-def log_record(run: Any, record: Mapping[str, Any], checkpoints: Path | None) -> None:
+def log_record(
+    run: Any, record: Mapping[str, Any], checkpoints: Path | None, attention: Mapping[str, Mapping[str, Any]]
+) -> None:
     """Adds the record of a run to W&B's.
 
     Args:
         run: of W&B.
         record: what summary.json holds.
         checkpoints: the folder of those to log; None: none.
+        attention: figures of plotly, as plain data, by their names.
     """
     plain = {key: value for key, value in record.items() if isinstance(value, int | float | str)}
     parts = {f"{key}.{part}": value for key in PARTS for part, value in record[key].items()}
@@ -235,6 +241,10 @@ def log_record(run: Any, record: Mapping[str, Any], checkpoints: Path | None) ->
     pictures: dict[str, Any] = {"test/samples": wandb.Table(columns=columns, data=rows)}
     if (matrix := record["confusion_matrix"]) is not None:
         pictures["test/confusion_matrix"] = confusion_chart(matrix["labels"], matrix["counts"])
+    if attention:
+        from plotly.graph_objects import Figure  # type: ignore[import-untyped] # takes its time
+
+        pictures |= {f"attention/{name}": wandb.Plotly(Figure(figure)) for name, figure in attention.items()}
     run.log(pictures)
     if checkpoints is None:
         return

@@ -1,0 +1,274 @@
+"""``triptych playground``: a page to type a text into; what each trained model makes of it, and where it looks."""
+
+import math
+import socket
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from html import escape
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from triptych.assembly import load
+from triptych.attention import attention_maps
+from triptych.config import ConfigError
+from triptych.decoding import Sampling
+from triptych.predict import check_lengths, images
+from triptych.report.assets import LOGO, glyph
+from triptych.report.attention import attention_figures
+from triptych.report.page import TASK_TITLES, render_document, render_switch
+from triptych.report.records import ARCHITECTURES, Run, find_runs
+from triptych.report.wording import amount
+from triptych.samples import looked, recordable_length
+from triptych.tasks import Task
+from triptych.tasks.base import ClassPrediction, Prediction
+from triptych.tasks.generative import GenerativeTask
+
+NUM_EXAMPLES = 4
+"""Of the test set, to begin with."""
+
+MOST_CLASSES = 8
+"""Whose probabilities are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked, as the address of the page says it.
+
+    Attributes:
+        number: of the group of models, from 0.
+        text: for the models; None: nothing is asked yet.
+        pair: the second text, for models of pairs.
+        sampling: for models that write.
+    """
+
+    number: int = 0
+    text: str | None = None
+    pair: str = ""
+    sampling: Sampling = field(default_factory=Sampling)
+
+    @classmethod
+    def of(cls, address: str, num_groups: int) -> Self:
+        """Reads an address.
+
+        Args:
+            address: of the page, with the query.
+            num_groups: how many there are.
+
+        Raises:
+            ValueError: a number that cannot be.
+        """
+        given = dict(parse_qsl(urlsplit(address).query, keep_blank_values=True))
+        number = int(_number(given, "group", num_groups - 1))
+        sampling = Sampling(_number(given, "temperature", 100), seed=int(_number(given, "seed", 2**32 - 1)))
+        text = given.get("text")
+        return cls(
+            number,
+            None if text is None else text.replace("\r\n", "\n"),  # as forms write the end of a line
+            given.get("pair", "").replace("\r\n", "\n"),
+            sampling,
+        )
+
+
+def _number(given: Mapping[str, str], name: str, most: int) -> float:
+    """From 0 to ``most``; 0 where nothing is given."""
+    try:
+        value = float(given.get(name) or 0)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= most:  # nor nan
+        raise ValueError(f"{name}={given[name]}: expected a number from 0 to {most}")
+    return value
+
+
+class Playground:
+    """The models side by side; those of one task on the same data answer the same text.
+
+    Args:
+        runs: finished runs, sorted by task and data.
+        folder: that their directories are relative to.
+    """
+
+    def __init__(self, runs: Sequence[Run], folder: Path) -> None:
+        self.groups: dict[tuple[str, str], list[Run]] = {}
+        for run in runs:
+            self.groups.setdefault((run.task, run.data), []).append(run)
+        self.model = cache(lambda directory: load(folder / directory).eval())  # read when it is first asked
+        self._one_at_a_time = threading.Lock()
+
+    def page(self, address: str) -> tuple[HTTPStatus, str]:
+        """The page at an address, and whether the question could be answered.
+
+        Args:
+            address: with the question as its query.
+        """
+        with self._one_at_a_time:
+            try:
+                question, refusal = Question.of(address, len(self.groups)), ""
+            except ValueError as error:
+                question, refusal = Question(), str(error)
+            runs = list(self.groups.values())[question.number]
+            tasks = [self.model(run.directory) for run in runs]
+            answers = ""
+            if question.text is not None:
+                try:
+                    answers = "".join(_answer(run, task, question) for run, task in zip(runs, tasks, strict=True))
+                except ConfigError as error:
+                    refusal = str(error)
+            shown = answers or "".join(_card(run, "") for run in runs)
+            notice = f'<p class="notice" role="alert">{escape(refusal)}</p>' if refusal else ""
+            body = f"""<header>
+<div class="brand">{LOGO}<span>Triptych</span></div>
+<h1>What does each model make of it?</h1>
+</header>
+<main>
+{self._groups(question)}
+{_form(question, runs, tasks[0])}
+{notice}
+<section class="charts">{shown}</section>
+</main>"""
+            status = HTTPStatus.BAD_REQUEST if refusal else HTTPStatus.OK
+            return status, render_document("Triptych: playground", body, form_action="'self'")
+
+    def _groups(self, question: Question) -> str:
+        """Links to the groups."""
+        if len(self.groups) == 1:
+            return ""
+        links = "".join(
+            f'<a href="?group={i}"{" aria-current=page" if i == question.number else ""}>{_title(*group)}</a>'
+            for i, group in enumerate(self.groups)
+        )
+        return f'<nav class="switch">{links}</nav>'
+
+
+def _title(task: str, data: str) -> str:
+    return f"{TASK_TITLES[task]} · {escape(data)}"
+
+
+def _form(question: Question, runs: Sequence[Run], task: Task) -> str:
+    """What is asked, and some examples."""
+    writes = isinstance(task, GenerativeTask)
+    sampling = question.sampling
+    pair = f'<label>Second text<textarea name="pair" rows="3">{escape(question.pair)}</textarea></label>'
+    number = 'type="number" min="0"'
+    choices = f"""<label>Temperature <span class="soft">(0: the likeliest)</span>
+<input name="temperature" {number} max="5" step="0.1" value="{sampling.temperature:g}"></label>
+<label>Seed<input name="seed" {number} step="1" value="{sampling.seed}"></label>"""
+    first = {"question_answering": "Question"}.get(task.name, "Text")
+    examples = ""
+    if task.image_shape is None and not task.reads_pairs:
+        texts = dict.fromkeys(sample["input"] for run in runs for sample in run.samples)
+        examples = "".join(
+            f'<a href="?{escape(urlencode({"group": question.number, "text": text}))}" dir="auto">'
+            f"{escape(text if len(text) <= 60 else text[:59] + '…')}</a>"
+            for text in [*texts][:NUM_EXAMPLES]
+        )
+    if task.image_shape is not None:
+        first = f"Image, as JSON: {' by '.join(map(str, task.image_shape))}"
+    return f"""<form class="panel ask" method="get">
+<input type="hidden" name="group" value="{question.number}">
+<label>{first}<textarea name="text" rows="3" dir="auto" autofocus>{escape(question.text or "")}</textarea></label>
+{pair if task.reads_pairs else ""}
+<div class="row">{choices if writes else ""}<button>Answer</button></div>
+{f'<div class="switch"><span class="soft">Of the test set:</span>{examples}</div>' if examples else ""}
+</form>"""
+
+
+def _answer(run: Run, task: Task, question: Question) -> str:
+    """What one model says, and where it looked.
+
+    Raises:
+        ConfigError: a text that the model cannot read.
+    """
+    asked: Any = question.text or ""
+    part = ""
+    if task.image_shape is not None:
+        (asked,) = images([asked], task.image_shape, "the image")
+    else:
+        asked = (asked, question.pair) if task.reads_pairs else asked
+        if check_lengths(task, [asked], "the text"):
+            part = f'<p class="notice">Only the beginning was read: {task.max_length} tokens.</p>'
+    if isinstance(task, GenerativeTask):
+        task.sampling = question.sampling
+    (maps,) = attention_maps(task, [asked])
+    longest = recordable_length(task, 1)
+    figures = attention_figures(looked(maps, longest), run.architecture, ARCHITECTURES[run.architecture])
+    if maps.encoder is not None and len(maps.encoder.keys) > longest:
+        part += f'<p class="soft">Attention is drawn of texts of at most {longest} tokens.</p>'
+    return _card(run, f"{_prediction(maps.prediction)}{part}", render_switch(figures) if figures else "")
+
+
+def _card(run: Run, answer: str, attention: str = "") -> str:
+    """A model, with what it says."""
+    return (
+        f'<article class="answer"><div class="run {run.architecture}"><header>{ARCHITECTURES[run.architecture]}'
+        f'{glyph(run.architecture)}</header>{answer}<div class="soft">{escape(run.directory)}, seed {run.seed}, '
+        f"{amount(run.params)} parameters</div></div>{attention}</article>"
+    )
+
+
+def _prediction(prediction: Prediction) -> str:
+    """An answer; of classes the probabilities too."""
+    if isinstance(prediction, ClassPrediction):
+        return f'<div class="said" dir="auto">{escape(prediction.label)}</div>{_bars(prediction.probabilities)}'
+    text = f"{prediction:.6g}" if isinstance(prediction, float) else str(prediction)
+    return f'<div class="said" dir="auto">{escape(text) or "<i>(nothing)</i>"}</div>'
+
+
+def _bars(probabilities: Mapping[str, float]) -> str:
+    """The likeliest classes."""
+    likeliest = sorted(probabilities.items(), key=lambda item: -item[1])[:MOST_CLASSES]
+    rows = "".join(
+        f'<tr><th scope="row">{escape(label)}</th><td><meter min="0" max="1" value="{p:.4f}"></meter></td>'
+        f'<td class="number">{100 * p:.1f} %</td></tr>'
+        for label, p in likeliest
+    )
+    return f'<table class="bars">{rows}</table>'
+
+
+def playground(directories: Sequence[Path], host: str, port: int) -> None:
+    """Serves the page until Ctrl-C.
+
+    Args:
+        directories: run directories, or parents of them.
+        host: the address to listen at.
+        port: of it; 0: any that is free.
+
+    Raises:
+        ValueError: no run was found, or one is damaged.
+        ConfigError: an address or a port that cannot be listened at.
+    """
+    folder = Path()
+    page = Playground(find_runs(directories, folder).runs, folder).page
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if urlsplit(self.path).path != "/":
+                self.send_error(HTTPStatus.NOT_FOUND)
+                return
+            status, text = page(self.path)
+            content = text.encode(errors="replace")
+            self.send_response(status)
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            """What is typed stays in the browser."""
+
+    try:
+        server = ThreadingHTTPServer((host, port), Handler)  # browsers open connections that they may not use
+    except (OSError, OverflowError) as error:
+        reason = error.strerror if isinstance(error, OSError) and not isinstance(error, socket.gaierror) else error
+        raise ConfigError(f"--host {host} --port {port}: {reason}; --port 0 takes a free one") from None
+    with server:
+        print(f"http://{host}:{server.server_port} (Ctrl-C ends it)", flush=True)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            print()

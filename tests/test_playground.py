@@ -1,0 +1,222 @@
+"""The page to play with: a real server, asked as a browser asks, and opened in one."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html import unescape
+from html.parser import HTMLParser
+from http.client import HTTPConnection
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+
+import tiny
+import triptych
+from browser import dom_of, needs_browser
+from commands import run
+from triptych.decoding import Sampling
+
+EXPERIMENTS = ("classification_full", "classification_encoder_only", "language_modeling_decoder_only")
+HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
+
+
+class Page(HTMLParser):
+    """The fields of the form, the links, and what each model says."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.fields: dict[str, str] = {}
+        self.links: list[str] = []
+        self.said: list[str] = []
+        self.tags: set[str] = set()
+        self.notices: list[str] = []
+        self._into: list[str] | None = None
+        self._textarea = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        attributes = dict(attrs)
+        self.tags.add(tag)
+        self._into = {"said": self.said, "notice": self.notices}.get(attributes.get("class") or "")
+        if self._into is not None:
+            self._into.append("")
+        if tag == "textarea":
+            self._textarea = str(attributes["name"])
+            self.fields[self._textarea] = ""
+        elif tag == "input":
+            self.fields[str(attributes["name"])] = str(attributes["value"])
+        elif tag == "a":
+            self.links.append(str(attributes["href"]))
+
+    def handle_endtag(self, tag: str) -> None:
+        self._into, self._textarea = None, ""
+
+    def handle_data(self, data: str) -> None:
+        if self._into is not None:
+            self._into[-1] += data
+        elif self._textarea:
+            self.fields[self._textarea] += data
+
+
+@dataclass
+class Server:
+    """``triptych playground`` as a process."""
+
+    process: subprocess.Popen[str]
+    address: str
+    runs: Path
+
+    def get(self, path: str) -> tuple[int, str]:
+        connection = HTTPConnection(self.address.removeprefix("http://"), timeout=60)
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+
+    def ask(self, **fields: object) -> tuple[int, Page]:
+        """Fills in the form, as it is on the page, and sends it."""
+        _, text = self.get(f"/?group={fields.get('group', 0)}")
+        form = Page(text).fields
+        assert fields.keys() <= form.keys()
+        status, answer = self.get(f"/?{urlencode({**form, **fields})}")
+        return status, Page(answer)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    for name in EXPERIMENTS:
+        options = [*tiny.TINY, "logger=csv", "trainer.max_steps=6", "trainer.val_check_interval=3", f"run_dir={name}"]
+        finished = run("train", f"experiment=dates/{name}", *options, cwd=folder)
+        assert finished.returncode == 0, finished.stderr
+    return folder
+
+
+def start(runs: Path, *options: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "triptych", "playground", ".", *options],
+        cwd=runs,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # as from a terminal
+    )
+
+
+@pytest.fixture(scope="module")
+def server(runs: Path) -> Iterator[Server]:
+    process = start(runs, "--port", "0")
+    assert process.stdout is not None
+    yield Server(process, process.stdout.readline().split()[0], runs)
+    process.kill()
+    process.wait()
+
+
+def test_the_models_of_a_task_answer_side_by_side(server: Server) -> None:
+    text = "5. März 1998"
+    status, page = server.ask(text=text)
+    assert status == 200
+    predicted = [triptych.load(server.runs / name).predict([text])[0] for name in EXPERIMENTS[:2]]
+    assert page.said == [prediction.label for prediction in predicted]
+    _, source = server.get(f"/?{urlencode({'group': 0, 'text': text})}")
+    assert page.fields["text"] == Page(source).fields["text"] == text
+    shares = re.findall(r"(\d+\.\d) %", source.split("<main>")[1])
+    assert shares == [f"{100 * p:.1f}" for x in predicted for p in sorted(x.probabilities.values(), reverse=True)]
+
+
+def test_nothing_is_said_before_something_is_asked(server: Server) -> None:
+    status, text = server.get("/")
+    assert status == 200
+    assert Page(text).said == []
+    assert [text.count(f">{name}, seed") for name in EXPERIMENTS] == [1, 1, 0]
+
+
+def test_each_task_has_a_link_and_examples_of_its_test_set(server: Server) -> None:
+    _, text = server.get("/?group=1")
+    page = Page(text)
+    assert page.links[:2] == ["?group=0", "?group=1"]
+    assert len(page.links) == 2 + 4
+    status, answer = server.get("/" + page.links[-1])
+    assert status == 200
+    assert Page(answer).said
+
+
+def test_a_language_model_goes_on_as_it_is_told(server: Server) -> None:
+    task = triptych.load(server.runs / EXPERIMENTS[2])
+    greedy = task.predict(["lundi "])
+    task.sampling = Sampling(1.0, seed=3)
+    sampled = task.predict(["lundi "])
+    assert greedy != sampled
+    asked = {"group": 1, "text": "lundi "}
+    assert server.ask(**asked)[1].said == greedy
+    assert server.ask(**asked, temperature=1, seed=3)[1].said == sampled
+    assert server.ask(**asked)[1].said == greedy  # and the setting is not the next one's
+
+
+def test_what_is_typed_is_text(server: Server) -> None:
+    before = Page(server.get("/?group=1")[1])
+    status, page = server.ask(group=1, text=HOSTILE)
+    assert status == 200
+    assert page.fields["text"] == HOSTILE
+    assert "img" not in page.tags | before.tags
+    assert page.said
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"text": "5" * 5000}, "tokens; the network reads at most"),
+        ({"group": "7"}, "group=7: expected a number from 0 to 1"),
+        ({"group": "x"}, "group=x: expected a number from 0 to 1"),
+        ({"group": "1", "text": "a", "temperature": "-1"}, "temperature=-1: expected a number from 0 to 100"),
+        ({"group": "1", "text": "a", "temperature": "nan"}, "temperature=nan: expected a number"),
+        ({"group": "1", "text": "a", "seed": "1e300"}, "seed=1e300: expected a number"),
+    ],
+)
+def test_what_cannot_be_answered_is_said(server: Server, fields: dict[str, str], said: str) -> None:
+    status, text = server.get(f"/?{urlencode(fields)}")
+    assert status == 400
+    assert any(said in notice for notice in Page(text).notices)
+
+
+def test_there_is_one_page(server: Server) -> None:
+    assert server.get("/etc/passwd")[0] == 404
+
+
+@needs_browser
+def test_a_browser_draws_the_attention_without_a_complaint(server: Server, tmp_path: Path) -> None:
+    dom = dom_of(f"{server.address}/?{urlencode({'text': '5. März 1998'})}", tmp_path / "profile")
+    assert dom.count('class="chart js-plotly-plot"') == 2
+    drawn = unescape(dom)
+    assert "full: attention rollout through the encoder" in drawn
+    assert re.findall(r'aria-pressed="(?:true|false)">([^<]*)<', drawn) == [
+        "encoder rollout", "encoder heads", "decoder rollout", "decoder heads", "alignment", "cross heads",
+        "encoder rollout", "encoder heads",
+    ]  # fmt: skip
+
+
+def test_a_port_that_is_taken(runs: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        finished = run("playground", ".", "--port", str(port), cwd=runs)
+    assert finished.returncode == 1
+    assert finished.stderr == (
+        f"error: --host 127.0.0.1 --port {port}: Address already in use; --port 0 takes a free one\n"
+    )
+
+
+def test_control_c_ends_it(runs: Path) -> None:
+    process = start(runs, "--port", "0")
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (0, "")
