@@ -3,6 +3,7 @@
 # make test: the tests
 # make faults: what a run must survive, a few times each; make faults FULL=1: as often as docs/faults.md says
 # make families: docs/families.md, what the published families are measured to be
+# make bench: benchmarks/speed.md, how fast training and decoding are beside other libraries (on an idle machine)
 # All make their own environment in .venv, with the versions of constraints.txt.
 
 PYTHON ?= python3
@@ -11,7 +12,7 @@ GRID = dates/translation_full,dates/translation_decoder_only,dates/classificatio
 dates/classification_decoder_only,dates/classification_full,dates/language_modeling_decoder_only,$\
 dates/language_modeling_full
 
-.PHONY: install demo test faults families check clean
+.PHONY: install demo test faults families bench check clean
 
 install: .venv/installed
 
@@ -29,6 +30,9 @@ faults: .venv/installed
 families: .venv/installed
 	.venv/bin/python tests/families_page.py docs/families.md
 
+bench: .venv/installed
+	.venv/bin/python benchmarks/speed.py --compile --output benchmarks/speed.md
+
 check: .venv/installed
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
@@ -38,7 +42,7 @@ check: .venv/installed
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,bench]'
 	touch $@
 
 clean:

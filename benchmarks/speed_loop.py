@@ -1,0 +1,194 @@
+"""The training loop, a row of benchmarks/speed.py: ours, a bare one, and Lightning's defaults on the same batches."""
+
+import logging
+import os
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from itertools import count
+from pathlib import Path
+from typing import Any, cast
+
+import lightning as L
+import torch
+from hydra import compose, initialize_config_module
+from hydra.core.config_store import ConfigStore
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
+from omegaconf import OmegaConf
+from speed_rows import CLIP, Asked, Round, Row
+from torch import Tensor
+
+from triptych.assembly import check_network, complete, make_data_module, make_task, train_tokenizer
+from triptych.config import TrainConfig, build
+from triptych.data import Batch
+from triptych.nn import Targets
+from triptych.tasks import Task
+from triptych.training import CheckpointFacts, Checkpoints, Tally, WandbLogger
+
+UPDATES, WARM_UP = 220, 20
+
+
+class Stopwatch(L.Callback):
+    """Times the updates after the first few, up to the beginning of the last.
+
+    Attributes:
+        seconds: that they took, with what is between them.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def on_train_batch_start(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int
+    ) -> None:
+        """Starts and stops."""
+        if batch_idx == WARM_UP:
+            self.seconds = -time.perf_counter()
+        elif batch_idx == UPDATES - 1:
+            self.seconds += time.perf_counter()
+
+
+class Plain(L.LightningModule):
+    """The least that Lightning needs, with the loss logged on every step.
+
+    Args:
+        task: whose network, loss and optimizer it has.
+    """
+
+    def __init__(self, task: Task) -> None:
+        super().__init__()
+        self.task = task
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """The loss."""
+        loss = language_model_loss(self.task, batch)
+        self.log("train/loss", loss)
+        return loss
+
+    def configure_optimizers(self) -> Any:
+        """Those of the task."""
+        return self.task.configure_optimizers()
+
+
+def language_model_loss(task: Task, batch: Batch) -> Tensor:
+    """The mean over the labels of a batch."""
+    targets = Targets(batch.scored, batch.labels.flatten()[batch.scored], 0.0)
+    total: Tensor = task.network(batch.tokens, None, lengths=batch.lengths, targets=targets)
+    return total / batch.normalizer
+
+
+@contextmanager
+def on_a_terminal() -> Iterator[None]:
+    """Standard output and error are a terminal that nobody looks at, so that progress bars have their usual work."""
+    master, slave = os.openpty()
+    output = open(slave, "w")  # noqa: SIM115 - closed below, before the other end
+
+    def drain() -> None:
+        with suppress(OSError):  # the other end is closed
+            while os.read(master, 65536):
+                pass
+
+    thread = threading.Thread(target=drain, daemon=True)
+    thread.start()
+    try:
+        with redirect_stdout(output), redirect_stderr(output):
+            yield
+    finally:
+        output.close()
+        thread.join()
+        os.close(master)
+
+
+def loop(batch_size: int) -> Row:
+    """The whole training loop around a network of d_model 64 and 2 layers: ours as ``triptych train`` assembles it.
+
+    Args:
+        batch_size: dates of an update; the fewer, the larger the share of what is not the network.
+    """
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="lightning")
+    folder = tempfile.TemporaryDirectory()
+    ConfigStore.instance().store(name="train_schema", node=TrainConfig)
+    overrides = [
+        "experiment=dates/language_modeling_decoder_only",
+        "trainer.accelerator=cpu",
+        f"batch.size={batch_size}",
+        f"trainer.max_steps={UPDATES}",
+        f"trainer.val_check_interval={UPDATES}",  # after the clock has stopped
+        "trainer.limit_val_batches=1",
+        "logger.wandb.name=speed",
+        f"run_dir={folder.name}/first",
+    ]
+    with initialize_config_module("triptych.conf", version_base="1.3"):
+        config = compose("train", overrides=overrides)
+    corpus = build(config, "data")
+    splits = corpus.splits()
+    tokenizer = train_tokenizer(config, splits)
+    complete(config, tokenizer, corpus.facts)
+    data = make_data_module(config, make_task(config, tokenizer, corpus.facts), splits)
+    amount, numbers = float(UPDATES - 1 - WARM_UP), count()
+
+    def ours() -> Round:
+        config.run_dir = f"{folder.name}/{next(numbers)}"
+        Path(config.run_dir).mkdir()
+        task, stopwatch = make_task(config, tokenizer, corpus.facts), Stopwatch()
+        plain = OmegaConf.to_container(config, resolve=True)
+        with on_a_terminal():
+            loggers = [build(config, f"logger.{name}") for name in config.logger]
+            callbacks = [build(config, f"callbacks.{name}") for name in config.callbacks]
+            (checkpoints,) = (callback for callback in callbacks if isinstance(callback, Checkpoints))
+            added = [Tally(check_network(config)), CheckpointFacts(cast(dict[str, object], plain), task), stopwatch]
+            plugins = [checkpoints.files, LightningEnvironment()]
+            given = {"logger": loggers, "callbacks": [*callbacks, *added], "plugins": plugins}
+            build(config, "trainer", given).fit(task, data)
+            for logger in loggers:
+                if isinstance(logger, WandbLogger):
+                    logger.finish(failed=False)
+        return Round(amount, stopwatch.seconds)
+
+    def bare() -> Round:
+        task, seconds = make_task(config, tokenizer, corpus.facts), 0.0
+        network, optimizer = task.network.train(), task.optimizer(task.network)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, task.schedule)
+        for i, batch in enumerate(data.train_dataloader()):
+            if i == WARM_UP:
+                seconds = -time.perf_counter()
+            elif i == UPDATES - 1:
+                return Round(amount, seconds + time.perf_counter())
+            loss = language_model_loss(task, batch)
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            torch.nn.utils.clip_grad_norm_(network.parameters(), CLIP)
+            optimizer.step()
+            schedule.step()
+        raise AssertionError("the batches never end")
+
+    def plain() -> Round:
+        module, stopwatch = Plain(make_task(config, tokenizer, corpus.facts)), Stopwatch()
+        with on_a_terminal():
+            trainer = L.Trainer(
+                accelerator="cpu",
+                max_steps=UPDATES,
+                gradient_clip_val=CLIP,
+                default_root_dir=f"{folder.name}/lightning",
+                callbacks=[stopwatch],
+            )
+            trainer.fit(module, data.train_dataloader())
+        return Round(amount, stopwatch.seconds)
+
+    return Row(
+        title=f"The training loop around a small network: d_model 64, 2 layers, {batch_size} dates an update",
+        unit="updates/s",
+        rounds={"Triptych": ours, "bare PyTorch": bare, "Lightning's defaults, a loss logged each step": plain},
+        asked=[
+            Asked("Triptych", "bare PyTorch", 0.86),
+            Asked("Triptych", "Lightning's defaults, a loss logged each step", 1.2),
+        ],
+        facts=[
+            f"Updates {WARM_UP + 1} to {UPDATES - 1} of a run, collated on "
+            "the way; the same network, batches, loss, fused AdamW, schedule and clipping for all."
+        ],
+    )
