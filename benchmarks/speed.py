@@ -21,7 +21,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from speed_rows import Row
-from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from triptych.devices import hardware, keep_freed_memory
@@ -78,8 +77,8 @@ def peak_of(run: Callable[[], object]) -> int:
     """
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         run()
-    results = profiler.profiler.kineto_results  # type: ignore[union-attr]
-    events = [e for e in results.events() if e.name() == "[memory]" and e.device_type() == DeviceType.CPU]
+    results = profiler.profiler.kineto_results
+    events = [e for e in results.events() if e.name() == "[memory]" and e.device_index() < 0]
     allocated = peak = 0
     for event in sorted(events, key=lambda event: event.start_ns()):
         allocated += event.nbytes()
@@ -116,12 +115,12 @@ def record_of(name: str, row: Row, found: dict[str, list[speed_rows.Round]]) -> 
             "share_of_floor": None if floor is None else ratio(rounds, floor)["median"],
             "bytes_per_token": None,
         }
-        if row.updates and contender != row.floor:
-            tokens = rounds[0].amount / row.updates
+        if contender in row.updates:
+            tokens = rounds[0].amount / row.updates[contender]
             contenders[contender]["bytes_per_token"] = peak_of(row.rounds[contender]) / tokens
+    asked = {(a.ours, a.peer): a.ratio for a in row.asked}
     ratios = [
-        {"ours": ours, "peer": peer, "asked": {(a.ours, a.peer): a.ratio for a in row.asked}.get((ours, peer))}
-        | ratio(found[ours], found[peer])
+        {"ours": ours, "peer": peer, "asked": asked.get((ours, peer)), **ratio(found[ours], found[peer])}
         for ours in found
         for peer in found
         if ours.startswith("Triptych") and not peer.startswith("Triptych") and peer != row.floor

@@ -32,8 +32,8 @@ from triptych.nn import Network, Targets
 from triptych.nn.loss import rows_at_once
 from triptych.optim import AdamW
 
-transformers.logging.set_verbosity_error()
-transformers.logging.disable_progress_bar()
+transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
 D_MODEL, LAYERS, HEADS, D_FF, VOCAB, LENGTH = 256, 4, 4, 1024, 8192, 256
 ROWS_OF_DECODER, STEPS = 8, 4
@@ -75,7 +75,7 @@ class Row:
         unit: of the amount.
         rounds: the contenders.
         asked: the ratios asked for.
-        updates: how many updates a round has, where the memory of an update is measured; 0: it is not.
+        updates: how many updates a round has, of each contender whose memory is measured.
         floor: the name of the contender that only multiplies matrices; None: there is none.
         flops: operations of one of its rounds.
         facts: what else is said below the table; checks that the contenders do the same.
@@ -85,7 +85,7 @@ class Row:
     unit: str
     rounds: dict[str, Callable[[], Round]]
     asked: list[Asked]
-    updates: int = 0
+    updates: dict[str, int] = field(default_factory=dict)
     floor: str | None = None
     flops: float = 0.0
     facts: list[str] = field(default_factory=list)
@@ -276,8 +276,8 @@ def make_bert() -> Any:
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
         pad_token_id=PAD,
-        num_labels=CLASSES,
     )
+    config.num_labels = CLASSES
     torch.manual_seed(0)
     return transformers.BertForSequenceClassification(config)
 
@@ -426,7 +426,7 @@ def decoder(*, dtype: torch.dtype = torch.float32, compiled: bool = False) -> Ro
         unit="tokens/s",
         rounds=rounds,
         asked=asked,
-        updates=STEPS,
+        updates=dict.fromkeys(contenders, STEPS),
         floor="matrix products alone",
         flops=flops,
         facts=facts,
@@ -457,7 +457,7 @@ def peers() -> dict[str, nn.Module]:
     torch.manual_seed(0)
     found: dict[str, nn.Module] = {"torch.nn.TransformerEncoder": TorchDecoder()}
     if find_spec("x_transformers") is not None:
-        from x_transformers import Decoder, TransformerWrapper
+        from x_transformers import Decoder, TransformerWrapper  # type: ignore[import-untyped]
 
         found["x-transformers"] = TransformerWrapper(
             num_tokens=VOCAB,
@@ -478,7 +478,7 @@ def peers() -> dict[str, nn.Module]:
 # Texts of unequal length
 
 
-def lengths_of_texts(seed: int, count: int = TEXTS) -> list[int]:
+def lengths_of_texts(seed: int, count: int) -> list[int]:
     """Log-normal lengths, cut to 16 ... 256.
 
     Args:
@@ -549,19 +549,22 @@ def encoder() -> Row:
     """Training of a classifier on texts of unequal length."""
     generator = np.random.default_rng(1)
     items = [
-        Encoded(random_text(generator, length), generator.integers(0, CLASSES, 1)) for length in lengths_of_texts(0)
+        Encoded(random_text(generator, length), generator.integers(0, CLASSES, 1))
+        for length in lengths_of_texts(0, TEXTS)
     ]
     ours, theirs, amount, facts = layouts(items)
     rounds: dict[str, Callable[[], Round]] = {}
+    num_updates: dict[str, int] = {}
     for name, batches in ours.items():
         network = ours_of(make_bert(), "classification")
         losses = [partial(our_classification_loss, network, batch) for batch in batches]
-        rounds[name] = timed(training(network, our_optimizer(network), losses), amount)
+        rounds[name], num_updates[name] = timed(training(network, our_optimizer(network), losses), amount), len(batches)
     for name, batches in theirs.items():
         model = make_bert().train()
         optimizer = their_optimizer(model)
         losses = [partial(their_classification_loss, model, batch) for batch in batches]
-        rounds[f"Hugging Face BERT, {name}"] = timed(training(model, optimizer, losses), amount)
+        peer = f"Hugging Face BERT, {name}"
+        rounds[peer], num_updates[peer] = timed(training(model, optimizer, losses), amount), len(batches)
     model, first = make_bert().train(), theirs["in order of arrival"][0]
     mine = our_classification_loss(ours_of(model, "classification"), first)
     packed = our_classification_loss(ours_of(model, "classification"), collate(updates_of(items)[0], packed=True))
@@ -584,7 +587,7 @@ def encoder() -> Row:
         unit="real tokens/s",
         rounds=rounds,
         asked=asked_of_layouts(ours, "Hugging Face BERT", 2.5, 1.6),
-        updates=TEXTS // BATCH,
+        updates=num_updates,
         floor="matrix products alone",
         flops=flops,
         facts=facts,
@@ -630,15 +633,17 @@ def full() -> Row:
         items.append(Encoded(np.append(START, target[:-1]), target, random_text(generator, length)))
     ours, theirs, amount, facts = layouts(items)
     rounds: dict[str, Callable[[], Round]] = {}
+    num_updates: dict[str, int] = {}
     for name, batches in ours.items():
         network = ours_of(make_bart(), "translation")
         losses = [partial(our_translation_loss, network, batch) for batch in batches]
-        rounds[name] = timed(training(network, our_optimizer(network), losses), amount)
+        rounds[name], num_updates[name] = timed(training(network, our_optimizer(network), losses), amount), len(batches)
     for name, batches in theirs.items():
         model = make_bart().train()
         optimizer = their_optimizer(model)
         losses = [partial(their_translation_loss, model, batch) for batch in batches]
-        rounds[f"Hugging Face BART, {name}"] = timed(training(model, optimizer, losses), amount)
+        peer = f"Hugging Face BART, {name}"
+        rounds[peer], num_updates[peer] = timed(training(model, optimizer, losses), amount), len(batches)
     model, first = make_bart().train(), theirs["in order of arrival"][0]
     network = ours_of(model, "translation")
     mine, their = our_translation_loss(network, first), their_translation_loss(model, first)
@@ -661,7 +666,7 @@ def full() -> Row:
         unit="real tokens/s, of both sides",
         rounds=rounds,
         asked=asked_of_layouts(ours, "Hugging Face BART", 2.4, 1.4),
-        updates=TEXTS // 2 // BATCH,
+        updates=num_updates,
         floor="matrix products alone",
         flops=flops,
         facts=facts,
