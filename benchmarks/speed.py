@@ -7,7 +7,8 @@ import math
 import os
 import platform
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -68,6 +69,20 @@ def measure(row: Row, rounds: int, tick: Callable[[], None]) -> dict[str, list[s
     return found
 
 
+@contextmanager
+def silent() -> Iterator[None]:
+    """Standard error goes nowhere, that of C++ too: the profiler says when it starts and stops."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
 def peak_of(run: Callable[[], object]) -> int:
     """The most bytes that torch had allocated at once on the CPU, beyond what was there before; what matrix libraries
     allocate for themselves is not seen.
@@ -75,7 +90,7 @@ def peak_of(run: Callable[[], object]) -> int:
     Args:
         run: what allocates.
     """
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+    with silent(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         run()
     results = profiler.profiler.kineto_results
     events = [e for e in results.events() if e.name() == "[memory]" and e.device_index() < 0]
