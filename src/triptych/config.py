@@ -213,6 +213,7 @@ class TrainConfig:
             solved), train_flops, tokens or wall_time (the number of updates is). None: nothing is solved.
         reference: an architecture (this very configuration with it), or the directory of a finished run.
         test_weights: whether the last or the best weights by validation are tested.
+        compile: whether training runs the blocks as torch.compile translates them, for batches of one shape.
         not_finite: what a loss or gradient that is not finite does: stop the run, or skip that update (and count it).
     """
 
@@ -235,6 +236,7 @@ class TrainConfig:
     init_from: str | None = None
     match: str | None = field(default=None, metadata={"choices": MATCHES})
     reference: str | None = None
+    compile: bool = False
     not_finite: str = field(default="stop", metadata={"choices": ("stop", "skip")})
     test_weights: str = field(default="last", metadata={"choices": ("last", "best")})
 

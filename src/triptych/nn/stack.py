@@ -1,6 +1,6 @@
 """A stack of blocks: an encoder or a decoder."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal
 
@@ -109,6 +109,7 @@ class Stack(nn.Module):
         self.d_model, self.position, self.max_length = d_model, position, max_length
         self.causal, self.has_cross_attention, self.first_position = causal, cross_attention, first_position
         self.activation_checkpointing = activation_checkpointing
+        self._compiled: list[Callable[..., Tensor]] = []  # a list, for these are no further modules
         self.windows = [windows[i % len(windows)] for i in range(num_layers)]
         self.layers = nn.ModuleList(
             Block(
@@ -214,9 +215,11 @@ class Stack(nn.Module):
         bias = None if self.relative_bias is None else self.relative_bias(length, past + length)
         places = torch.arange(past, past + length, device=x.device) if documents is None else documents.positions
         angles = None if self.rotary is None else self.rotary(places)
-        checkpoints = self.activation_checkpointing and torch.is_grad_enabled()
-        for i, layer in enumerate(self.layers):
-            block = partial(checkpoint, layer, use_reentrant=False) if checkpoints else layer
+        trains = torch.is_grad_enabled()
+        blocks: Sequence[Callable[..., Tensor]] = self._compiled if self._compiled and trains else [*self.layers]
+        if self.activation_checkpointing and trains:
+            blocks = [partial(checkpoint, block, use_reentrant=False) for block in blocks]
+        for i, block in enumerate(blocks):
             x = block(
                 x,
                 visibility=visibility[self.windows[i]],
@@ -229,6 +232,10 @@ class Stack(nn.Module):
             )
         y: Tensor = self.final_norm(x)
         return y
+
+    def compile_blocks(self) -> None:
+        """From now on training runs the blocks as torch.compile translates them, anew for each shape of the batches."""
+        self._compiled = [torch.compile(layer, dynamic=False) for layer in self.layers]
 
     def _placed(
         self,
