@@ -13,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from triptych.accounting import count_parameters, parameters_by_part
 from triptych.activations import PRECISIONS, Activations
@@ -51,6 +53,30 @@ def kept_of(model: Any, inputs: Sequence[Tensor | None], precision: str) -> int:
     storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in alive}
     assert total.requires_grad  # it is what keeps them
     return sum(size for place, size in storages.items() if place not in own)
+
+
+class Alive(TorchDispatchMode):
+    """Counts the bytes of what was computed meanwhile and is still there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: dict[int, int] = {}
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        results = function(*args, **(kwargs or {}))
+        for tensor in tree_leaves(results):
+            if isinstance(tensor, Tensor) and (storage := tensor.untyped_storage())._cdata not in self.sizes:
+                self.sizes[storage._cdata] = storage.nbytes()
+                weakref.finalize(storage, self.sizes.pop, storage._cdata)
+        return results
+
+
+def left_by(model: Any, tokens: Tensor) -> int:
+    """Bytes that are there after a forward."""
+    with Alive() as alive:
+        logits = model.train()(tokens)
+        assert logits.requires_grad  # it is what keeps them
+        return sum(alive.sizes.values())
 
 
 def some_texts(rows: int, length: int) -> tuple[Tensor, Tensor]:
@@ -121,6 +147,20 @@ class TestActivations:
             inputs = [sources, tokens, source_mask, inputs[1]]
         kept = kept_of(model, inputs, precision)
         assert counted.activations + counted.copies == pytest.approx(kept, rel=0.02)
+
+    def test_with_activation_checkpointing(self, build: Callable[..., Any]) -> None:
+        """What a forward leaves behind is less by all that the blocks keep, but for what goes into each."""
+
+        def of(num_layers: int, *, checkpoints: bool) -> tuple[int, int]:
+            sizes = {"d_model": 64, "num_layers": num_layers, "max_length": 64, "d_ff": 256, "dropout": 0.1}
+            model = build("decoder_only", **sizes, activation_checkpointing=checkpoints)
+            return left_by(model, some_texts(8, 64)[0]), memory_of(model, length=64).ddp(1, 8).activations
+
+        plain, formula = of(4, checkpoints=False)
+        block = formula - of(3, checkpoints=False)[1]
+        less, other_formula = of(4, checkpoints=True)
+        assert plain - less == pytest.approx(formula - (other_formula - block), rel=0.02)
+        assert plain - less > 3 * block
 
     @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "64-true", "bf16-true"])
     def test_of_an_output_layer_in_chunks(

@@ -77,6 +77,9 @@ class Activations:
       where it answers everywhere. With more answers than are given at once (see ``triptych.nn.loss``) these are of one
       chunk, and there are the gradients of all states, w d.
 
+    With activation checkpointing a block keeps what goes into it, w d; but the block that is computed anew is there as
+    a whole, with all that the others keep: the largest counts.
+
     A window, or padding of a decoder, is a mask of c s^2 a layer; so are relative positions on a GPU, c h s^2; with
     padding, for each row. In bf16 on a CPU any decoder has it, of s^2 bytes. Relative positions keep their buckets,
     8 s^2 a stack.
@@ -124,32 +127,43 @@ class Activations:
         d, norms = stack.d_model, [m for m in (stack.embed_norm, stack.final_norm) if not isinstance(m, nn.Identity)]
         positions = self._dropped(stack.dropout.p, d, self.precision.weight)
         positions += sum(self._norm(norm, d) for norm in norms)
-        pairs = masks = memory = 0
+        is_relative = stack.relative_bias is not None
+        blocks = [
+            self._block(stack, block, window, rows, length, source, padded=padded)
+            for block, window in zip(stack.layers, stack.windows, strict=True)
+            if isinstance(block, Block)
+        ]
+        if stack.activation_checkpointing:
+            positions += len(blocks) * self.precision.weight * d
+            blocks = [max(blocks)]
+        return rows * length * positions + sum(blocks) + (INDEX * length**2 if is_relative else 0)
+
+    def _block(
+        self, stack: Stack, block: Block, window: int | None, rows: int, length: int, source: int, *, padded: bool
+    ) -> int:
+        d, attention, cross = stack.d_model, block.self_attention, block.cross_attention
         is_relative, is_rotary = stack.relative_bias is not None, stack.rotary is not None
-        for block, window in zip(stack.layers, stack.windows, strict=True):
-            assert isinstance(block, Block)
-            attention, cross = block.self_attention, block.cross_attention
-            positions += self._attention(attention, length, is_relative=is_relative, is_rotary=is_rotary)
-            positions += self._feed_forward(block.feed_forward, d)
-            heads = attention.q.out_features // attention.head_dim
-            is_masked = (window is not None and window < length) or stack.causal
-            if self._is_explicit(length):
-                masks += is_masked * (rows if padded else 1)
-            elif is_relative and self.on_gpu:
-                pairs += heads * (rows if padded else 1)
-            elif self._is_fused(attention, is_relative=is_relative) and (
-                (window is not None and window < length) or (stack.causal and padded)
-            ):
-                pairs += rows if padded else 1
-            if cross is not None:
-                positions += self._cross_attention(cross, source)
-                memory += self._memory(cross, source)
-            for residual in (block.self_residual, block.cross_residual, block.feed_forward_residual):
-                if residual is not None:
-                    positions += self._norm(residual.norm, d) + self._dropped(residual.dropout.p, d)
-        buckets = INDEX * length**2 if is_relative else 0
+        positions = self._attention(attention, length, is_relative=is_relative, is_rotary=is_rotary)
+        positions += self._feed_forward(block.feed_forward, d)
+        pairs = masks = memory = 0
+        heads = attention.q.out_features // attention.head_dim
+        is_masked = (window is not None and window < length) or stack.causal
+        if self._is_explicit(length):
+            masks = is_masked * (rows if padded else 1)
+        elif is_relative and self.on_gpu:
+            pairs = heads * (rows if padded else 1)
+        elif self._is_fused(attention, is_relative=is_relative) and (
+            (window is not None and window < length) or (stack.causal and padded)
+        ):
+            pairs = rows if padded else 1
+        if cross is not None:
+            positions += self._cross_attention(cross, source)
+            memory = self._memory(cross, source)
+        for residual in (block.self_residual, block.cross_residual, block.feed_forward_residual):
+            if residual is not None:
+                positions += self._norm(residual.norm, d) + self._dropped(residual.dropout.p, d)
         squares = (pairs * self.precision.compute + masks) * length**2
-        return rows * (length * positions + source * memory) + squares + buckets
+        return rows * (length * positions + source * memory) + squares
 
     def _attention(self, attention: MultiHeadAttention, keys: int, *, is_relative: bool, is_rotary: bool) -> int:
         c, a, g = self.precision.compute, attention.q.out_features, attention.k.out_features

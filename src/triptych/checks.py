@@ -2,6 +2,8 @@
 those that only look."""
 
 import logging
+import os
+import shutil
 from collections.abc import Callable
 
 import torch
@@ -165,6 +167,21 @@ def check_accelerator(config: DictConfig) -> None:
         )
 
 
+def check_compiler(config: DictConfig) -> None:
+    """Whether there is what compile=true needs.
+
+    Raises:
+        ConfigError: no C++ compiler, or a strategy that it was not tried with.
+    """
+    if not config.compile:
+        return
+    compiler = os.environ.get("CXX", "g++")
+    if shutil.which(compiler) is None:
+        raise ConfigError(f"compile=true: no C++ compiler {compiler}; install one, or set CXX")
+    if "FSDP" in str(OmegaConf.select(config, "trainer.strategy._target_")):
+        raise ConfigError("compile=true: not with trainer=fsdp; expected one process or trainer=ddp")
+
+
 CHECKS: dict[str, Callable[[DictConfig], object]] = {
     "configuration": check_root,
     "model": check_model_choice,
@@ -178,6 +195,7 @@ CHECKS: dict[str, Callable[[DictConfig], object]] = {
     "loggers, callbacks": check_parts,
     "accelerator": check_accelerator,
     "batch": check_batch,
+    "compiler": check_compiler,
     "validation": check_validation,
 }
 """What is looked at, in this order; the name of each is for those who read of it."""

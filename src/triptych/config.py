@@ -93,6 +93,7 @@ class Block:
         attention_dropout: of the attention weights.
         feed_forward_dropout: of the hidden units of the feed-forward sub-layers.
         token_dropout: probability that training does not see a token (its place it does).
+        activation_checkpointing: whether the backward pass computes each block anew, which saves memory and costs time.
     """
 
     norm: str = field(default="layer", metadata={"choices": ("layer", "rms")})
@@ -122,6 +123,7 @@ class Block:
     attention_dropout: float = 0.0
     feed_forward_dropout: float = 0.0
     token_dropout: float = 0.0
+    activation_checkpointing: bool = False
 
 
 @dataclass
@@ -211,6 +213,7 @@ class TrainConfig:
             solved), train_flops, tokens or wall_time (the number of updates is). None: nothing is solved.
         reference: an architecture (this very configuration with it), or the directory of a finished run.
         test_weights: whether the last or the best weights by validation are tested.
+        compile: whether training runs the blocks as torch.compile translates them, for batches of one shape.
         not_finite: what a loss or gradient that is not finite does: stop the run, or skip that update (and count it).
     """
 
@@ -233,6 +236,7 @@ class TrainConfig:
     init_from: str | None = None
     match: str | None = field(default=None, metadata={"choices": MATCHES})
     reference: str | None = None
+    compile: bool = False
     not_finite: str = field(default="stop", metadata={"choices": ("stop", "skip")})
     test_weights: str = field(default="last", metadata={"choices": ("last", "best")})
 
@@ -505,7 +509,9 @@ PLACES = ("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "traine
 
 FREE = ("run_dir", "resume", "logger", "callbacks.progress", "callbacks.checkpoints", "callbacks.pruning",
         "callbacks.spikes", "batch.num_workers", "batch.eval_size", "trainer.log_every_n_steps",
-        "trainer.default_root_dir", "test_weights", "not_finite", *PLACES)  # fmt: skip
+        "trainer.default_root_dir", "test_weights", "not_finite",
+        "block.activation_checkpointing", "model.encoder.activation_checkpointing",
+        "model.decoder.activation_checkpointing", *PLACES)  # fmt: skip
 """Settings that may change while a run is under way: they change nothing of the weights."""
 
 

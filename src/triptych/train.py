@@ -163,6 +163,12 @@ def train(config: DictConfig) -> None:
             log.info("%s", match)
         complete(config, tokenizer, facts)
         task = make_task(config, tokenizer, facts)
+        task.compiles = config.compile
+        if config.compile and task.image_shape is None and not isinstance(splits.train, LongText):
+            raise ConfigError(
+                "compile=true: these batches have many shapes, each of which would be compiled; expected false, or "
+                "windows of a long text, or images"
+            )
         if earlier is not None:
             earlier.check_network(task)
         elif pretrained is not None:

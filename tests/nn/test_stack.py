@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from triptych.nn import KeyValueCache, Stack, sinusoids
+from triptych.nn import Documents, KeyValueCache, Stack, sinusoids
 
 D_MODEL, NUM_HEADS, D_FF, NUM_LAYERS = 16, 4, 24, 3
 
@@ -216,3 +216,37 @@ def test_windows_take_turns(randomize: Callable[..., Any]) -> None:
         assert differs.tolist() == [i <= reach for i in range(12)]
     with pytest.raises(ValueError, match=r"block\.windows=\[0\]"):
         Stack(num_layers=1, windows=[0], **options)
+
+
+@pytest.mark.parametrize("documents", [None, (3, 2)], ids=["padded", "packed"])
+def test_activation_checkpointing_changes_memory_alone(documents: tuple[int, ...] | None) -> None:
+    """Losses and gradients are bitwise the same, with dropout too; less is kept, and nothing is with no backward."""
+    gradients, kept = [], []
+    for checkpoints in (False, True):
+        torch.manual_seed(0)
+        stack = Stack(
+            num_layers=3, d_model=16, num_heads=2, d_ff=32, causal=True, dropout=0.2, attention_dropout=0.2,
+            cross_attention=documents is None, activation_checkpointing=checkpoints,
+        )  # fmt: skip
+        x = torch.randn(1, 5, 16, requires_grad=True)
+        given = (
+            {"memory": torch.randn(1, 4, 16)}
+            if documents is None
+            else {"documents": Documents(documents, torch.device("cpu"))}
+        )
+        sizes: list[int] = []
+
+        def pack(tensor: Tensor, sizes: list[int] = sizes) -> Tensor:
+            sizes.append(tensor.nbytes)
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            y = stack(x, **given)
+        y.square().sum().backward()
+        gradients.append([x.grad, *(p.grad for p in stack.parameters())])
+        kept.append(sum(sizes))
+        with torch.no_grad():
+            assert_close(stack.eval()(x, **given), stack(x, **given), rtol=0, atol=0)
+    for one, other in zip(*gradients, strict=True):
+        assert_close(one, other, rtol=0, atol=0)
+    assert kept[1] < kept[0] / 2

@@ -1,12 +1,14 @@
 """A stack of blocks: an encoder or a decoder."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from triptych.nn.block import Block, NormName, NormPosition, make_norm
 from triptych.nn.cache import KeyValueCache
@@ -54,6 +56,8 @@ class Stack(nn.Module):
         dropout: of x_0 and of each sub-layer's output.
         attention_dropout: of the attention weights.
         feed_forward_dropout: of the feed-forward sub-layers' hidden units.
+        activation_checkpointing: whether training keeps only what goes into each block, and computes the block anew in
+            the backward pass, to the same numbers (Chen et al. 2016, section 4.1).
 
     Raises:
         ValueError: sizes that cannot be.
@@ -92,6 +96,7 @@ class Stack(nn.Module):
         dropout: float = 0.0,
         attention_dropout: float = 0.0,
         feed_forward_dropout: float = 0.0,
+        activation_checkpointing: bool = False,
     ) -> None:
         super().__init__()
         if num_layers < 1:
@@ -103,6 +108,8 @@ class Stack(nn.Module):
             raise ValueError(f"block.windows={list(windows)}: expected numbers of at least 1, or null")
         self.d_model, self.position, self.max_length = d_model, position, max_length
         self.causal, self.has_cross_attention, self.first_position = causal, cross_attention, first_position
+        self.activation_checkpointing = activation_checkpointing
+        self._compiled: list[Callable[..., Tensor]] = []  # a list, for these are no further modules
         self.windows = [windows[i % len(windows)] for i in range(num_layers)]
         self.layers = nn.ModuleList(
             Block(
@@ -208,8 +215,12 @@ class Stack(nn.Module):
         bias = None if self.relative_bias is None else self.relative_bias(length, past + length)
         places = torch.arange(past, past + length, device=x.device) if documents is None else documents.positions
         angles = None if self.rotary is None else self.rotary(places)
-        for i, layer in enumerate(self.layers):
-            x = layer(
+        trains = torch.is_grad_enabled()
+        blocks: Sequence[Callable[..., Tensor]] = self._compiled if self._compiled and trains else [*self.layers]
+        if self.activation_checkpointing and trains:
+            blocks = [partial(checkpoint, block, use_reentrant=False) for block in blocks]
+        for i, block in enumerate(blocks):
+            x = block(
                 x,
                 visibility=visibility[self.windows[i]],
                 bias=bias,
@@ -221,6 +232,10 @@ class Stack(nn.Module):
             )
         y: Tensor = self.final_norm(x)
         return y
+
+    def compile_blocks(self) -> None:
+        """From now on training runs the blocks as torch.compile translates them, anew for each shape of the batches."""
+        self._compiled = [torch.compile(layer, dynamic=False) for layer in self.layers]
 
     def _placed(
         self,

@@ -116,6 +116,7 @@ class Task(L.LightningModule):
     Attributes:
         matrices: metrics that are no single number, of the last evaluation: ``test/confusion_matrix``, for instance.
         skipped_updates: how many were left out since they were not finite.
+        compiles: whether training runs the blocks as torch.compile translates them.
         tested: what was answered to the examples of this process in the last test, in no order; empty where the answers
             are no record (denoising).
 
@@ -146,6 +147,7 @@ class Task(L.LightningModule):
         self.optimizer, self.schedule, self.seed = setup.optimizer, setup.schedule, setup.seed
         self.max_length, self.truncates = setup.max_length, setup.truncates
         self.skips_not_finite, self.skipped_updates = setup.skips_not_finite, 0
+        self.compiles = False
         self.architecture = setup.network.architecture
         self.label_smoothing = label_smoothing
         self.matrices: dict[str, list[list[int]]] = {}
@@ -319,6 +321,11 @@ class Task(L.LightningModule):
             places = torch.cat([torch.arange(length) for length in batch.lengths]).to(batch.tokens.device)[None]
             starts = batch.prefix.repeat_interleave(torch.tensor(batch.lengths, device=batch.prefix.device))[None]
         return ((places >= starts) & (starts > 0)).long()
+
+    def on_train_start(self) -> None:
+        """Compiles, after a moving average has copied the network."""
+        for stack in self.network.stacks if self.compiles else ():
+            stack.compile_blocks()
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """The share of this batch in the loss of the update."""

@@ -1,0 +1,69 @@
+"""``compile=true`` as a user runs it. (Where the tests run, shapes are checked at each call, which torch.compile cannot
+follow.)"""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+import tiny
+from commands import run
+
+JOB = [
+    "train", *tiny.NETWORK, "task=language_modeling", "model=decoder_only", "data=plain_text", "data.dir=.",
+    "data.train=text.txt", "tokenizer=bytes", "shape.max_length=32", "batch.size=4", "block.dropout=0.0",
+    "scheduler=constant", "scheduler.warmup_steps=2", "trainer.val_check_interval=10", "trainer.log_every_n_steps=1",
+    "trainer.accelerator=cpu", "logger=csv",
+]  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "text.txt").write_text(" ".join(f"{n} times {n} is {n * n}." for n in range(400)))
+    return tmp_path
+
+
+def losses(run_dir: Path) -> list[float]:
+    with open(run_dir / "metrics.csv") as file:
+        return [float(row["train/loss"]) for row in csv.DictReader(file) if row["train/loss"]]
+
+
+def test_trains_the_same(folder: Path) -> None:
+    for compiles, name in (("false", "plain"), ("true", "compiled")):
+        options = [f"compile={compiles}", f"run_dir={name}", "block.activation_checkpointing=true"]
+        finished = run(*JOB, "trainer.max_steps=10", *options, cwd=folder)
+        assert finished.returncode == 0, finished.stderr
+    plain, compiled = losses(folder / "plain"), losses(folder / "compiled")
+    assert len(plain) == 10
+    assert compiled == pytest.approx(plain, abs=1e-5)
+    assert compiled != plain  # it was another program
+
+
+@pytest.mark.faults
+def test_goes_on_to_the_same_weights(folder: Path) -> None:
+    half, whole = ["trainer.max_steps=10", "run_dir=half"], ["trainer.max_steps=20", "run_dir=whole"]
+    for options in (half, whole, ["trainer.max_steps=20", "resume=half", "run_dir=rest"]):
+        finished = run(*JOB, "compile=true", *options, cwd=folder)
+        assert finished.returncode == 0, finished.stderr
+    hashes = [json.loads((folder / d / "summary.json").read_text())["weights_sha256"] for d in ("whole", "rest")]
+    assert hashes[0] == hashes[1]
+
+
+def test_batches_of_many_shapes_are_refused(tmp_path: Path) -> None:
+    small = [*tiny.TINY, "trainer.max_steps=2", "trainer.val_check_interval=2", "run_dir=run"]
+    finished = run("train", *small, "compile=true", cwd=tmp_path)
+    assert (finished.returncode, finished.stderr.splitlines()[-1]) == (
+        1,
+        "error: compile=true: these batches have many shapes, each of which would be compiled; expected false, or "
+        "windows of a long text, or images",
+    )
+
+
+def test_without_a_compiler_it_says_so(tmp_path: Path) -> None:
+    small = [*tiny.TINY, "trainer.max_steps=2", "trainer.val_check_interval=2", "run_dir=run"]
+    finished = run("train", *small, "compile=true", cwd=tmp_path, variables={"CXX": "no-such-compiler"})
+    assert (finished.returncode, finished.stderr.splitlines()[-1]) == (
+        1,
+        "error: compile=true: no C++ compiler no-such-compiler; install one, or set CXX",
+    )
