@@ -33,6 +33,8 @@ class Continuation:
     ) -> None:
         self._decode, self._head, self._cache = decode, head, cache
         self._mask, self._memory, self._memory_mask = mask, memory, memory_mask
+        # which row of the memory each sequence looks at
+        self._memory_of = None if memory is None else torch.arange(len(memory), device=memory.device)
 
     def __call__(self, tokens: Int[Tensor, "batch new"]) -> Float[Tensor, "batch vocab"]:
         """Logits of the token after the last of ``tokens``, which follow those given before."""
@@ -44,7 +46,22 @@ class Continuation:
 
     def select(self, rows: Int[Tensor, " rows"]) -> None:
         """Keeps the given rows of the batch, in the given order: finished sequences leave, beams are copied."""
-        self._cache.select(rows)
         self._mask = None if self._mask is None else self._mask[rows]
-        self._memory = None if self._memory is None else self._memory[rows]
-        self._memory_mask = None if self._memory_mask is None else self._memory_mask[rows]
+        self._cache.select(rows, self._select_memories(rows))
+
+    def _select_memories(self, rows: Int[Tensor, " rows"]) -> Int[Tensor, " memories"] | None:
+        """The memories that the rows need, one for neighbours that look at the same; None: those that are there."""
+        if self._memory is None or self._memory_of is None:
+            return None
+        memory_of = self._memory_of[rows]
+        memories: Tensor
+        memories, sharers = torch.unique_consecutive(memory_of, return_counts=True)
+        if (sharers != sharers[0]).any():  # as the rows of a batch, all are shared by as many
+            memories = memory_of
+        numbers = torch.arange(len(memories), device=rows.device)
+        self._memory_of = numbers.repeat_interleave(len(rows) // len(memories))
+        if len(memories) == len(self._memory) and torch.equal(memories, numbers):
+            return None
+        self._memory = self._memory[memories]
+        self._memory_mask = None if self._memory_mask is None else self._memory_mask[memories]
+        return memories

@@ -197,7 +197,7 @@ class MultiHeadAttention(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "batch queries d_model"],
-        memory: Float[Tensor, "batch keys d_model"] | None = None,
+        memory: Float[Tensor, "memories keys d_model"] | None = None,
         *,
         visibility: Visibility,
         bias: Float[Tensor, "1 heads _queries _keys"] | None = None,
@@ -208,12 +208,16 @@ class MultiHeadAttention(nn.Module):
 
         Args:
             x: the queries' side.
-            memory: the keys' side of cross-attention (the encoder's output).
+            memory: the keys' side of cross-attention (the encoder's output); a row for each of the batch, or for as
+                many one after the other (beams of one text).
             visibility: who may attend to whom.
             bias: see ``attend``.
             angles: of rotary positions, for queries and keys.
             cache: keys and values of earlier positions; the new ones are added (a memory's are added once).
         """
+        batch, queries, _ = x.shape
+        if memory is not None:  # those that share a row of it are as many queries
+            x = x.reshape(len(memory), -1, x.shape[-1])
         q = self._split(self.q(x))
         if angles is not None:
             q = Rotary.rotate(q, angles)
@@ -230,7 +234,7 @@ class MultiHeadAttention(nn.Module):
         dropout = self.dropout if self.training else 0.0
         heads = attend(q, k, v, visibility, bias, scale=self.qk_scale, dropout=dropout)
         y: Tensor = self.o(heads.transpose(1, 2).flatten(2))
-        return y
+        return y.view(batch, queries, -1)
 
     def _split(self, x: Float[Tensor, "batch length width"]) -> Float[Tensor, "batch heads length head_dim"]:
         return x.view(*x.shape[:2], -1, self.head_dim).transpose(1, 2)

@@ -127,7 +127,7 @@ class Block(nn.Module):
         visibility: Visibility,
         bias: Float[Tensor, "1 heads _queries _keys"] | None = None,
         angles: Angles | None = None,
-        memory: Float[Tensor, "batch source d_model"] | None = None,
+        memory: Float[Tensor, "memories source d_model"] | None = None,
         memory_visibility: Visibility | None = None,
         cache: LayerCache | None = None,
         memory_cache: LayerCache | None = None,

@@ -1,5 +1,6 @@
 """Keys and values kept between decoding steps."""
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -45,7 +46,10 @@ class LayerCache:
     def select(self, rows: Int[Tensor, " rows"]) -> None:
         """Keeps the given rows of the batch, in the given order."""
         if self._buffers is not None:
-            self._buffers = self._buffers[0][rows], self._buffers[1][rows]
+            keys, values = (buffer.new_empty(len(rows), *buffer.shape[1:]) for buffer in self._buffers)
+            for old, new in zip(self._buffers, (keys, values), strict=True):  # no more than what is filled
+                torch.index_select(old[:, :, : self.length], 0, rows, out=new[:, :, : self.length])
+            self._buffers = keys, values
 
 
 class KeyValueCache:
@@ -66,7 +70,15 @@ class KeyValueCache:
         """Positions decoded so far."""
         return self.self_attention[0].length
 
-    def select(self, rows: Int[Tensor, " rows"]) -> None:
-        """Keeps the given rows of the batch, in the given order: finished sequences leave, beams are copied."""
-        for layer in (*self.self_attention, *self.cross_attention):
+    def select(self, rows: Int[Tensor, " rows"], memories: Int[Tensor, " memories"] | None = None) -> None:
+        """Keeps the given rows of the batch, in the given order: finished sequences leave, beams are copied.
+
+        Args:
+            rows: of self-attention.
+            memories: rows of cross-attention, each the memory of as many rows one after the other; None: it stays.
+        """
+        for layer in self.self_attention:
             layer.select(rows)
+        if memories is not None:
+            for layer in self.cross_attention:
+                layer.select(memories)

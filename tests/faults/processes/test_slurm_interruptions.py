@@ -160,7 +160,8 @@ def test_a_job_that_is_cancelled_stays_away(
     template: str, warned: bool, running: Callable[..., Running], cluster: Any
 ) -> None:
     job = running(template, seconds=6.0 if warned else 0.15)
-    if warned:  # which is heard, and acted on after the update
+    if warned:  # which is heard in the middle of the next update, and acted on after it
+        time.sleep(1.5)
         cluster.command("scancel", "--signal=USR1", job.job)
         time.sleep(1)  # for what comes later may overtake it
     cluster.command("scancel", job.job)
@@ -168,7 +169,7 @@ def test_a_job_that_is_cancelled_stays_away(
     job.nothing_is_left()
     text = job.log.read_text()
     signal_heard = "SIGUSR1" if warned else "SIGTERM"
-    assert re.search(rf"stopped by {signal_heard} at update \d+; the same command goes on from there", text)
+    assert re.search(rf"stopped by {signal_heard} at update \d+; the same command goes on from there", text), text
     assert "Traceback" not in text
     assert list((job.run_dir / "checkpoints").glob("step-*.ckpt"))
 
