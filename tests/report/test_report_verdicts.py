@@ -243,3 +243,18 @@ def test_the_audit_marks_settings_and_numbers_of_trials(write_run, tmp_path: Pat
     assert list(found["settings"].values.values()) == ["block.dropout=0.1", "block.dropout=0.3"]
     assert found["settings"].text == "The settings differ: block.dropout."
     assert list(found["trials"].values.values()) == [2, 1]
+
+
+@pytest.mark.parametrize("solved", [True, False])
+def test_seeds_whose_number_of_updates_was_solved_are_one_configuration(
+    write_run, tmp_path: Path, solved: bool
+) -> None:
+    """Each seed has its own, which is no reason to leave any out; where they were chosen by hand it is."""
+    for seed, (value, updates) in enumerate([(15.1, 1011), (16.0, 1011), (12.7, 1009)], start=1):
+        match = {"quantity": "train_flops", "chosen": {"trainer.max_steps": updates}} if solved else None
+        settings = {"trainer": {"max_steps": updates}, "scheduler": {"max_steps": updates}, "block": {"dropout": 0.1}}
+        changes = {"updates": updates, "match": match}
+        write_run("decoder_only", "translation", {"test/bleu": value}, seed=seed, changes=changes, settings=settings)
+    (group,) = group_runs(find_runs([tmp_path], tmp_path).runs)
+    sizes = sorted(len(contender.runs) for contender in group.contenders)
+    assert sizes == ([3] if solved else [1, 2])

@@ -60,8 +60,7 @@ class Group:
         for architecture, members in groupby(self.runs, key=lambda run: run.architecture):
             alike: dict[object, list[Run]] = {}
             for run in members:
-                key = (run.experiment, run.params, run.updates, tuple(sorted(run.settings.items())))
-                alike.setdefault(key, []).append(run)
+                alike.setdefault(_configuration(run), []).append(run)
             runs = list(alike.values())
             labels = _labels([of_one[0] for of_one in runs])
             found[architecture] = [Contender(architecture, tuple(r), x) for r, x in zip(runs, labels, strict=True)]
@@ -225,6 +224,16 @@ def _duel(metric: Metric, results: dict[str, list[tuple[Run, float]]]) -> tuple[
     if wins:
         return best, f"{said}: {ARCHITECTURES[best]} is better."
     return None, f"{said}: no winner is distinguishable."
+
+
+def _configuration(run: Run) -> object:
+    """What seeds of one configuration share. A number of updates that was solved (``triptych.matching``) they do not:
+    it is counted on the examples in their order, which is another for each seed.
+    """
+    solved = ((run.summary.get("match") or {}).get("chosen") or {}).get("trainer.max_steps")
+    updates = run.updates if solved is None else None
+    own = {key: x for key, x in run.settings.items() if x != solved or not key.endswith("max_steps")}
+    return run.experiment, run.params, updates, tuple(sorted(own.items()))
 
 
 def _labels(runs: Sequence[Run]) -> list[str]:
