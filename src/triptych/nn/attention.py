@@ -100,7 +100,7 @@ def attend_locally(
     around = local.window, behind + (0 if local.causal else local.window)
     q = F.pad(q, (0, 0, 0, behind)).unfold(2, local.queries, local.queries)
     k, v = (F.pad(x, (0, 0, *around)).unfold(2, local.keys, local.queries) for x in (k, v))
-    # batch heads blocks head_dim places -> batch*blocks heads places head_dim; keys are copied, for blocks share them
+    # batch heads blocks head_dim places -> batch*blocks heads places head_dim; each has its keys to itself
     q, k, v = (x.permute(0, 2, 1, 4, 3).flatten(0, 1) for x in (q, k, v))
     mask = local.mask(q.device).expand(len(q) // local.blocks, -1, -1, -1).flatten(0, 1)[:, None]
     y = attend(q, k.contiguous(), v.contiguous(), Visibility(mask=mask), scale=scale, dropout=dropout)

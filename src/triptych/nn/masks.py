@@ -56,6 +56,11 @@ class Local:
         """How many there are; the last may end behind the text."""
         return -(-self.length // self.queries)
 
+    @property
+    def pairs(self) -> int:
+        """Of a query and a key, in all blocks."""
+        return self.blocks * self.queries * self.keys
+
     def mask(self, device: torch.device) -> Bool[Tensor, "#batch blocks queries keys"]:
         """Visible(r, s) = real(i b - w + s) and 0 < s - r < 2 w, or <= w if causal: query r and key s of block i.
 
