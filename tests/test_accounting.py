@@ -132,7 +132,9 @@ class TestOperations:
             {"position": "relative", "relative_buckets": 4, "gated": True},
             {"position": "rotary", "num_kv_heads": 2, "bias": False},
             {"position": "learned", "windows": [3, None]},
-            {"pool": "last", "head_options": {"transform": "tanh"}},
+            {"position": "sinusoidal", "pool": "last", "head_options": {"transform": "tanh"}},
+            {"position": "none", "windows": [3, None, 40], "num_layers": 4, "num_kv_heads": 2},
+            {"position": "relative", "windows": [3]},
         ],
         ids=str,
     )
@@ -140,10 +142,24 @@ class TestOperations:
         self, build: Callable[..., Any], architecture: str, options: dict[str, Any]
     ) -> None:
         model = on_meta(build, architecture, **options)
-        for shape in [(5, 24, 17), (2, 1, 24), (1, 2, 1), (3, 20, 2)]:
+        long = [(2, 200, 128), (1, 127, 300)] if options["position"] in ("none", "relative") else []
+        for shape in [(5, 24, 17), (2, 1, 24), (1, 2, 1), (3, 20, 2), *long]:
             shape = shape if architecture == "full" else (*shape[:2], 0)
             counted = forward_flops(model, shape)
             assert training_flops(model, {shape: 2}) == {part: 6 * flops for part, flops in counted.items()}
+
+    @pytest.mark.parametrize(("architecture", "causal"), [("decoder_only", 1), ("encoder_only", 0)])
+    @given(length=st.integers(1, 400), window=st.integers(1, 70))
+    def test_of_windows(
+        self, build: Callable[..., Any], architecture: str, causal: int, length: int, window: int
+    ) -> None:
+        """Of a long text, blocks of b = max(w, 32) queries and b + w keys, b + 2 w without causality; else all pairs.
+        In the first of the two layers."""
+        block = max(window, 32)
+        seen = -(-length // block) * block * (block + (2 - causal) * window) if length >= 4 * block else length**2
+        forward = multiply_adds(architecture, length, 0, outputs=length) + 2 * (seen - length**2) * D
+        model = on_meta(build, architecture, windows=[window, None], max_length=400)
+        assert total(model, {(2, length, 0): 1}) == 3 * 2 * 2 * forward
 
     @every_architecture
     def test_no_longer_text_is_counted_than_there_was(self, build: Callable[..., Any], architecture: str) -> None:

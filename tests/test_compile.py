@@ -29,10 +29,11 @@ def losses(run_dir: Path) -> list[float]:
         return [float(row["train/loss"]) for row in csv.DictReader(file) if row["train/loss"]]
 
 
-def test_trains_the_same(folder: Path) -> None:
+@pytest.mark.parametrize("network", [[], ["shape.max_length=128", "block.windows=[8]"]], ids=["full", "windows"])
+def test_trains_the_same(folder: Path, network: list[str]) -> None:
     for compiles, name in (("false", "plain"), ("true", "compiled")):
         options = [f"compile={compiles}", f"run_dir={name}", "block.activation_checkpointing=true"]
-        finished = run(*JOB, "trainer.max_steps=10", *options, cwd=folder)
+        finished = run(*JOB, *network, "trainer.max_steps=10", *options, cwd=folder)
         assert finished.returncode == 0, finished.stderr
     plain, compiled = losses(folder / "plain"), losses(folder / "compiled")
     assert len(plain) == 10

@@ -119,7 +119,7 @@ class TestActivations:
             architecture,
             d_model=draw(32, 64),
             num_layers=draw(1, 3),
-            max_length=64,
+            max_length=150,
             position=draw("none", "learned", "sinusoidal", "rotary", "relative"),
             pool=draw("none", "mean", "last"),
             num_outputs=draw(VOCAB, 200),
@@ -131,12 +131,12 @@ class TestActivations:
             embed_norm=draw(False, True),
             activation=draw("relu", "gelu", "gelu_tanh", "silu"),
             gated=draw(False, True),
-            windows=draw(None, [8, None]),
+            windows=draw(None, [8, None], [8]),
             dropout=draw(0.0, 0.1),
             attention_dropout=draw(0.0, 0.1),
             feed_forward_dropout=draw(0.0, 0.1),
         ).to(PRECISIONS[precision].dtype)
-        rows, length, source = draw(1, 5), draw(32, 50), draw(32, 64) if architecture == "full" else 0
+        rows, length, source = draw(1, 5), draw(32, 50, 128, 150), draw(32, 64, 128) if architecture == "full" else 0
         padded = architecture == "encoder_only" or model.head.pool != "none"
         memory = memory_of(model, precision=precision, length=length, source=source, padded=padded)
         counted = memory.ddp(1, rows)
@@ -147,6 +147,36 @@ class TestActivations:
             inputs = [sources, tokens, source_mask, inputs[1]]
         kept = kept_of(model, inputs, precision)
         assert counted.activations + counted.copies == pytest.approx(kept, rel=0.02)
+
+    @settings(max_examples=15)
+    @given(data=st.data())
+    def test_within_windows(self, build: Callable[..., Any], data: st.DataObject) -> None:
+        """Of texts of whole blocks and of others, and of one that is too short for blocks."""
+
+        def draw(*values: Any) -> Any:
+            return data.draw(st.sampled_from(values))
+
+        architecture, precision = draw(*ARCHITECTURES), draw("32-true", "bf16-mixed", "64-true", "bf16-true")
+        length, source = draw(191, 192, 193, 300), draw(192, 200) if architecture == "full" else 0
+        model = build(
+            architecture,
+            d_model=32,
+            num_layers=2,
+            max_length=300,
+            position=draw("none", "rotary"),
+            num_kv_heads=draw(None, 2),
+            head_dim=draw(None, 12),
+            windows=draw([48], [10, 48]),
+            attention_dropout=draw(0.0, 0.1),
+        ).to(PRECISIONS[precision].dtype)
+        rows, padded = draw(1, 3), architecture == "encoder_only"
+        counted = memory_of(model, precision=precision, length=length, source=source, padded=padded).ddp(1, rows)
+        tokens, mask = some_texts(rows, length)
+        inputs = [tokens, mask if padded else None]
+        if source:
+            sources, source_mask = some_texts(rows, source)
+            inputs = [sources, tokens, source_mask, None]
+        assert counted.activations + counted.copies == pytest.approx(kept_of(model, inputs, precision), rel=0.02)
 
     def test_with_activation_checkpointing(self, build: Callable[..., Any]) -> None:
         """What a forward leaves behind is less by all that the blocks keep, but for what goes into each."""

@@ -13,7 +13,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from triptych.data.batch import Batch
 from triptych.models import DecoderOnly, EncoderDecoder
-from triptych.nn import Network, PatchEmbedding
+from triptych.nn import Network, PatchEmbedding, Stack
+from triptych.nn.block import Block
 
 BatchShape = tuple[int, ...]
 """Rows, positions of ``tokens``, positions of ``source`` (0 without one); of images rows, channels, height, width."""
@@ -89,13 +90,15 @@ class TrainingCost:
     """The operations of the matrix products, forward and backward, of training batches, by part: embedding (of images;
     tables cost nothing), encoder, decoder, cross_attention and head.
 
-    Padding is counted, and so are the pairs that a causal mask hides. The backward pass, to inputs and to weights,
-    costs twice the forward pass; an image needs no gradient. torch's counter sees fused attention on the meta device
-    only, and tells the parts of the forward pass apart, but not those of the backward pass.
+    Padding is counted, and so are the pairs that a causal mask hides; of windows, those of the blocks in which a long
+    text is attended to (see ``triptych.nn.masks.Local``), and all of other texts. The backward pass, to inputs and to
+    weights, costs twice the forward pass; an image needs no gradient. torch's counter sees fused attention on the meta
+    device only, and tells the parts of the forward pass apart, but not those of the backward pass.
 
     One row of a text costs c + (its tokens) a + (pairs of its tokens) b, a polynomial of degree 2 in the lengths. So a
     few counts of the shortest texts say what every batch costs, by Newton's forward differences, in whole numbers:
-    f(1 + x) = sum over i of (difference i of f at 1) (x choose i), and likewise in two lengths.
+    f(1 + x) = sum over i of (difference i of f at 1) (x choose i), and likewise in two lengths. What the windows of a
+    long text leave out is taken off.
 
     Args:
         network: on the meta device.
@@ -151,6 +154,19 @@ class TrainingCost:
                 place = (*(1 + step for step in steps), *lengths[len(sides) :])
                 for part, flops in self._counted(place).items():
                     total[part] += weight * flops
+        total.subtract(self._outside_of_blocks(lengths))
+        return total
+
+    def _outside_of_blocks(self, lengths: tuple[int, ...]) -> Counter[str]:
+        """Of the pairs that windows leave out: two operations for each number of a query and a key, and of a value."""
+        total: Counter[str] = Counter()
+        parts = [part for part in ("decoder", "encoder") if hasattr(self.network, part)]  # in the order of the lengths
+        for part, length in zip(parts, lengths, strict=False):
+            stack: Stack = getattr(self.network, part)
+            for block, window in zip(stack.layers, stack.windows, strict=True):
+                assert isinstance(block, Block)
+                if (local := stack.local(window, length)) is not None:
+                    total[part] += 4 * (length**2 - local.pairs) * block.self_attention.q.out_features
         return total
 
     def _counted(self, lengths: tuple[int, ...]) -> Counter[str]:

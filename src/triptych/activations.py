@@ -10,6 +10,7 @@ from triptych.nn.attention import LONGEST_EXPLICIT, MultiHeadAttention
 from triptych.nn.block import Block
 from triptych.nn.feed_forward import ACTIVATIONS, FeedForward
 from triptych.nn.loss import rows_at_once
+from triptych.nn.masks import Local
 
 INDEX = 8
 """Bytes of a token id."""
@@ -68,6 +69,10 @@ class Activations:
     - Self-attention: R(3) + c (2 a + 2 g) + 4 h (queries, keys, values, result; log-sum-exp of each head), with rotary
       positions c a more. Without a fused kernel, that is on a CPU with attention dropout or relative positions:
       R(3) + c a + 4 (3 a + p h s) with p = 1, or 3 with dropout. In bf16 on a CPU: R(3) + c (4 a + p h s).
+      Within a window w, if s >= 4 b, b = max(w, 32): there are n = ceil(s / b) blocks of b queries and of u keys, u =
+      b + w in a decoder and b + 2 w in an encoder, that is n b / s = x queries and n u / s = y keys a position: R(3) +
+      c (2 x a + 2 y g + x u) + 4 x h, with rotary positions or x > 1 c a more. Without a fused kernel R(3) + c a + 4
+      (x a + 2 y a + p x h u); in bf16 on a CPU R(3) + c ((1 + x + 2 y) a + p x h u) + x u.
     - Cross-attention: R(1) + 2 c a + 4 h, and for each position of the memory 2 c g, and R(2) under autocast; else the
       memory is kept once, for all layers. In bf16 on a CPU: R(1) + c (2 a + p h s'), with s' positions in the memory.
     - Feed-forward: R(1) + 2 c f, with relu R(1) + c f; gated: R(2) + 4 c f, with relu R(2) + 3 c f. With dropout k f
@@ -80,9 +85,9 @@ class Activations:
     With activation checkpointing a block keeps what goes into it, w d; but the block that is computed anew is there as
     a whole, with all that the others keep: the largest counts.
 
-    A window, or padding of a decoder, is a mask of c s^2 a layer; so are relative positions on a GPU, c h s^2; with
-    padding, for each row. In bf16 on a CPU any decoder has it, of s^2 bytes. Relative positions keep their buckets,
-    8 s^2 a stack.
+    A window of a shorter text, or padding of a decoder, is a mask of c s^2 a layer; so are relative positions on a GPU,
+    c h s^2; with padding, for each row. In bf16 on a CPU any decoder has it, of s^2 bytes. Relative positions keep
+    their buckets, 8 s^2 a stack.
 
     The method is that of Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models",
     section 4.1. Its s b d (34 + 5 h s / d) a layer, without the second term, which a fused kernel does not keep, is
@@ -143,18 +148,19 @@ class Activations:
     ) -> int:
         d, attention, cross = stack.d_model, block.self_attention, block.cross_attention
         is_relative, is_rotary = stack.relative_bias is not None, stack.rotary is not None
-        positions = self._attention(attention, length, is_relative=is_relative, is_rotary=is_rotary)
-        positions += self._feed_forward(block.feed_forward, d)
+        local = stack.local(window, length)
+        row = self._attention(attention, length, local, is_relative=is_relative, is_rotary=is_rotary)
+        positions = self._feed_forward(block.feed_forward, d)
         pairs = masks = memory = 0
         heads = attention.q.out_features // attention.head_dim
-        is_masked = (window is not None and window < length) or stack.causal
-        if self._is_explicit(length):
-            masks = is_masked * (rows if padded else 1)
+        is_windowed = window is not None and window < length
+        if local is not None:
+            pass  # the masks of the blocks are of each row
+        elif self._is_explicit(length):
+            masks = (is_windowed or stack.causal) * (rows if padded else 1)
         elif is_relative and self.on_gpu:
             pairs = heads * (rows if padded else 1)
-        elif self._is_fused(attention, is_relative=is_relative) and (
-            (window is not None and window < length) or (stack.causal and padded)
-        ):
+        elif self._is_fused(attention, is_relative=is_relative) and (is_windowed or (stack.causal and padded)):
             pairs = rows if padded else 1
         if cross is not None:
             positions += self._cross_attention(cross, source)
@@ -163,16 +169,28 @@ class Activations:
             if residual is not None:
                 positions += self._norm(residual.norm, d) + self._dropped(residual.dropout.p, d)
         squares = (pairs * self.precision.compute + masks) * length**2
-        return rows * (length * positions + source * memory) + squares
+        return rows * (row + length * positions + source * memory) + squares
 
-    def _attention(self, attention: MultiHeadAttention, keys: int, *, is_relative: bool, is_rotary: bool) -> int:
+    def _attention(
+        self, attention: MultiHeadAttention, length: int, local: Local | None, *, is_relative: bool, is_rotary: bool
+    ) -> int:
+        """Of a row."""
         c, a, g = self.precision.compute, attention.q.out_features, attention.k.out_features
-        heads, read = a // attention.head_dim, self._read(attention.q.in_features, 3)
-        if self._is_explicit(keys):
-            return read + c * (4 * a + (3 if attention.dropout else 1) * heads * keys)
+        heads, read = a // attention.head_dim, length * self._read(attention.q.in_features, 3)
+        queries = keys = seen = length
+        mask = 0
+        if local is not None:
+            queries, keys, seen = local.blocks * local.queries, local.blocks * local.keys, local.keys
+            mask = local.pairs
+        scores = (3 if attention.dropout else 1) * heads * queries * seen
+        if self._is_explicit(seen):
+            return read + c * ((length + queries + 2 * keys) * a + scores) + mask
         if self._is_fused(attention, is_relative=is_relative):
-            return read + c * (2 * a + 2 * g + (a if is_rotary else 0)) + self.precision.single * heads
-        return read + c * a + self.precision.single * (3 * a + (3 if attention.dropout else 1) * heads * keys)
+            copied = length if is_rotary or queries > length else 0  # the result, as the last matrix reads it
+            return (
+                read + c * ((2 * queries + copied) * a + 2 * keys * g + mask) + self.precision.single * heads * queries
+            )
+        return read + c * length * a + self.precision.single * ((queries + 2 * keys) * a + scores)
 
     def _cross_attention(self, attention: MultiHeadAttention, keys: int) -> int:
         c, a = self.precision.compute, attention.q.out_features

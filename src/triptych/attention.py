@@ -123,7 +123,8 @@ def recorded(network: nn.Module) -> Iterator[dict[nn.Module, Tensor]]:
 
     The kernels keep their weights to themselves. But softmax(scale q k^T + bias + mask) I is the matrix of the weights:
     each kernel is called once more, with the identity as the values. So masks, biases, rotated and grouped heads are
-    what they are, and the blocks need not know. Weights are those before dropout.
+    what they are, and the blocks need not know. Weights are those before dropout. Windows are masks of all pairs
+    meanwhile, for the matrix has them all: what the network says may differ by rounding.
 
     The rows of later calls follow those of earlier ones (decoding with a cache). Of a packed row, each document is a
     row of the batch. Not seen are kernels of other names: of packed rows on GPUs, of training in bfloat16 on CPUs.
@@ -135,7 +136,7 @@ def recorded(network: nn.Module) -> Iterator[dict[nn.Module, Tensor]]:
     with ExitStack() as stack:
         for module in network.modules():
             if isinstance(module, MultiHeadAttention):
-                stack.enter_context(module.register_forward_pre_hook(recorder.enter))
+                stack.enter_context(module.register_forward_pre_hook(recorder.enter, with_kwargs=True))
         stack.enter_context(recorder)
         yield recorder.weights
 
@@ -148,9 +149,12 @@ class _Recorder(TorchFunctionMode):
         self.weights: dict[nn.Module, Tensor] = {}
         self._module: nn.Module | None = None
 
-    def enter(self, module: nn.Module, inputs: object) -> None:
-        """This module computes from now on."""
+    def enter(
+        self, module: nn.Module, inputs: tuple[Tensor, ...], options: dict[str, Any]
+    ) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
+        """This module computes from now on, all pairs at once."""
         self._module = module
+        return inputs, {**options, "visibility": options["visibility"].dense(inputs[0].device)}
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

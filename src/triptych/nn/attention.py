@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.attention.varlen import varlen_attn
 
 from triptych.nn.cache import LayerCache
-from triptych.nn.masks import Packing, Visibility, causal_mask
+from triptych.nn.masks import Local, Packing, Visibility, causal_mask
 from triptych.nn.position import Angles, Rotary
 
 LONGEST_EXPLICIT = 2048
@@ -29,6 +29,7 @@ def attend(
     """softmax(scale q k^T + bias + mask) v; the one place that chooses a kernel.
 
     Of a packed row, each document by itself: a kernel that reads packed rows, or else a padded row for each document.
+    Of a window, block by block, but with a bias by a mask of all pairs.
 
     A query that sees nothing gets zeros. With fewer key heads than query heads, query head i reads key head
     floor(i kv_heads / heads) (grouped-query attention, Ainslie et al. 2023). Vaswani et al. 2017, section 3.2.1.
@@ -56,6 +57,10 @@ def attend(
             dropout=dropout,
         )
         return packing.queries.packed(rows.transpose(1, 2)).transpose(1, 2)
+    if visibility.local is not None:
+        if bias is None:
+            return attend_locally(q, k, v, visibility.local, scale=scale, dropout=dropout)
+        visibility = visibility.dense(q.device)
     mask, causal = visibility.mask, visibility.causal
     is_slow = q.dtype == torch.bfloat16 and q.device.type == "cpu" and q.requires_grad
     if is_slow and k.shape[2] <= LONGEST_EXPLICIT:
@@ -70,6 +75,37 @@ def attend(
     return F.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale, enable_gqa=grouped
     )
+
+
+def attend_locally(
+    q: Float[Tensor, "batch heads length head_dim"],
+    k: Float[Tensor, "batch kv_heads length head_dim"],
+    v: Float[Tensor, "batch kv_heads length head_dim"],
+    local: Local,
+    *,
+    scale: float | None,
+    dropout: float,
+) -> Float[Tensor, "batch heads length head_dim"]:
+    """``attend`` within a window: the queries and the keys of a block are a row of one call.
+
+    Args:
+        q: queries.
+        k: keys.
+        v: values.
+        local: the blocks.
+        scale: of the scores; None: 1 / sqrt(head_dim).
+        dropout: probability of dropping an attention weight.
+    """
+    behind = local.blocks * local.queries - local.length  # the last block may be longer than what is left
+    around = local.window, behind + (0 if local.causal else local.window)
+    q = F.pad(q, (0, 0, 0, behind)).unfold(2, local.queries, local.queries)
+    k, v = (F.pad(x, (0, 0, *around)).unfold(2, local.keys, local.queries) for x in (k, v))
+    # batch heads blocks head_dim places -> batch*blocks heads places head_dim; each has its keys to itself
+    q, k, v = (x.permute(0, 2, 1, 4, 3).flatten(0, 1) for x in (q, k, v))
+    mask = local.mask(q.device).expand(len(q) // local.blocks, -1, -1, -1).flatten(0, 1)[:, None]
+    y = attend(q, k.contiguous(), v.contiguous(), Visibility(mask=mask), scale=scale, dropout=dropout)
+    y = y.reshape(-1, local.blocks, *y.shape[1:])
+    return y.transpose(1, 2).flatten(2, 3)[:, :, : local.length]
 
 
 def attend_packed(

@@ -3,10 +3,78 @@
 from dataclasses import dataclass, replace
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool
 from torch import Tensor
 
 from triptych.nn.documents import Documents
+
+LEAST_BLOCK = 32
+"""Queries of a block of ``Local`` at least: kernels are slow where they have less to do at a time."""
+LEAST_BLOCKS = 4
+"""Blocks in a text from which on they cost less time than one mask of all pairs (measured on a CPU)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """The queries and keys of one text, of which each query sees those within a window, in blocks: the cost is
+    O(length window).
+
+    Block i has the queries i b, ..., i b + b - 1 and the keys from i b - w to i b + b - 1, or without causality to
+    i b + b + w - 1; b = max(w, ``LEAST_BLOCK``). Keys that are not there are masked. Beltagy et al. 2020 (Longformer),
+    section 3.1; the blocks are those of appendix A.
+
+    Attributes:
+        window: w; how far a query sees, itself included.
+        causal: whether a query sees only itself and earlier keys.
+        length: of the text.
+        key_mask: True at real keys, False at padding; None: all keys are real.
+    """
+
+    window: int
+    causal: bool
+    length: int
+    key_mask: Bool[Tensor, "batch length"] | None = None
+
+    @property
+    def pays(self) -> bool:
+        """Whether the text is long enough beside the window."""
+        return self.length >= LEAST_BLOCKS * self.queries
+
+    @property
+    def queries(self) -> int:
+        """Of a block: b."""
+        return max(self.window, LEAST_BLOCK)
+
+    @property
+    def keys(self) -> int:
+        """Of a block."""
+        return self.queries + self.window * (1 if self.causal else 2)
+
+    @property
+    def blocks(self) -> int:
+        """How many there are; the last may end behind the text."""
+        return -(-self.length // self.queries)
+
+    @property
+    def pairs(self) -> int:
+        """Of a query and a key, in all blocks."""
+        return self.blocks * self.queries * self.keys
+
+    def mask(self, device: torch.device) -> Bool[Tensor, "#batch blocks queries keys"]:
+        """Visible(r, s) = real(i b - w + s) and 0 < s - r < 2 w, or <= w if causal: query r and key s of block i.
+
+        Args:
+            device: where the mask is made.
+        """
+        pairs = torch.ones(self.queries, self.keys, dtype=torch.bool, device=device)
+        pairs = pairs.triu(1).tril(self.window if self.causal else 2 * self.window - 1)
+        real = self.key_mask
+        if real is None:
+            real = torch.ones(1, self.length, dtype=torch.bool, device=device)
+        after = self.blocks * self.queries - self.length + (0 if self.causal else self.window)
+        real = F.pad(real, (self.window, after)).unfold(1, self.keys, self.queries)
+        return real[:, :, None, :] & pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +103,13 @@ class Visibility:
         causal: the kernel itself keeps each query from the keys after it (as many queries as keys, no ``mask``).
         packing: where the documents stand, if there is a packed row; then ``mask`` and ``causal`` are of a batch that
             has a padded row for each document.
+        local: a window over all of a text, in blocks; then ``mask`` and ``causal`` say nothing.
     """
 
     mask: Bool[Tensor, "#batch 1 #queries keys"] | None = None
     causal: bool = False
     packing: Packing | None = None
+    local: Local | None = None
 
     @classmethod
     def within(cls, documents: Documents, *, causal: bool, window: int | None = None) -> "Visibility":
@@ -95,9 +165,10 @@ class Visibility:
             window: how far a position sees, itself included; None: without limit.
         """
         if window is not None and window < num_keys:
-            after = num_keys - num_queries + (0 if causal else window - 1)
-            ones = torch.ones(num_queries, num_keys, dtype=torch.bool, device=device)
-            pairs = ones.tril(after).triu(num_keys - num_queries - window + 1)
+            local = Local(window, causal, num_keys, key_mask)
+            if num_queries == num_keys and local.pays:
+                return cls(local=local)
+            pairs = window_mask(num_queries, num_keys, window, device, causal=causal)
         elif causal and num_queries > 1:  # the newest position alone sees everything before it
             if key_mask is None and num_queries == num_keys:
                 return cls(causal=True)
@@ -106,8 +177,31 @@ class Visibility:
             return cls(mask=None if key_mask is None else key_mask[:, None, None, :])
         return cls(mask=pairs[None, None] if key_mask is None else key_mask[:, None, None, :] & pairs)
 
+    def dense(self, device: torch.device) -> "Visibility":
+        """The same without ``local``: a mask of all pairs.
+
+        Args:
+            device: where the mask is made.
+        """
+        if self.local is None:
+            return self
+        length, key_mask = self.local.length, self.local.key_mask
+        pairs = window_mask(length, length, self.local.window, device, causal=self.local.causal)[None, None]
+        mask = pairs if key_mask is None else key_mask[:, None, None, :] & pairs
+        return replace(self, mask=mask, local=None)
+
 
 def causal_mask(num_queries: int, num_keys: int, device: torch.device) -> Bool[Tensor, "queries keys"]:
     """Lower triangle, aligned at the last query and the last key: M[i, j] = (j <= i + num_keys - num_queries)."""
     ones = torch.ones(num_queries, num_keys, dtype=torch.bool, device=device)
     return ones.tril(num_keys - num_queries)
+
+
+def window_mask(
+    num_queries: int, num_keys: int, window: int, device: torch.device, *, causal: bool
+) -> Bool[Tensor, "queries keys"]:
+    """A band, aligned at the last query and the last key: M[i, j] = |p - j| < window and (not causal or j <= p) with
+    p = i + num_keys - num_queries."""
+    past = num_keys - num_queries
+    ones = torch.ones(num_queries, num_keys, dtype=torch.bool, device=device)
+    return ones.tril(past + (0 if causal else window - 1)).triu(past - window + 1)

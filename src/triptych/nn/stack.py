@@ -15,7 +15,7 @@ from triptych.nn.cache import KeyValueCache
 from triptych.nn.documents import Documents
 from triptych.nn.feed_forward import ActivationName
 from triptych.nn.initialization import initialize_stack
-from triptych.nn.masks import Visibility
+from triptych.nn.masks import Local, Visibility
 from triptych.nn.position import RelativeBias, RopeScaling, Rotary, sinusoids
 
 PositionName = Literal["none", "learned", "sinusoidal", "rotary", "relative"]
@@ -160,6 +160,18 @@ class Stack(nn.Module):
     def room(self) -> int | None:
         """The positions that there is a vector for; None: no limit."""
         return None if self.positions is None else self.max_length
+
+    def local(self, window: int | None, length: int) -> Local | None:
+        """The blocks in which a layer attends to a whole text; None: it looks at all pairs.
+
+        Args:
+            window: of the layer.
+            length: of the text.
+        """
+        if window is None or self.relative_bias is not None:
+            return None
+        local = Local(window, self.causal, length)
+        return local if local.pays else None
 
     def forward(
         self,
