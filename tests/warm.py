@@ -2,10 +2,14 @@
 from here, where what a run imports is there already; that takes longer than most of the commands. Prints the exit
 status and the seconds of CPU of each."""
 
+import atexit
 import json
 import os
 import signal
 import sys
+import weakref
+
+from wandb.sdk.data_types._private import MEDIA_TMP
 
 import triptych.doctor
 import triptych.evaluate
@@ -17,6 +21,10 @@ from triptych.cli import main
 def become(arguments: list[str], cwd: str, environment: dict[str, str], files: list[str], seconds: int) -> None:
     """Makes this process one that was started with these."""
     signal.alarm(seconds)  # which ends it
+    # W&B's directory of temporary files, made when it is imported, is removed once, not after the first command.
+    atexit.unregister(MEDIA_TMP.cleanup)
+    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
+        finalizer.atexit = False
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)
