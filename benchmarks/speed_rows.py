@@ -742,6 +742,7 @@ def greedy(rows: int) -> Row:
     prompt = torch.randint(3, VOCAB, (rows, PROMPT), generator=torch.Generator().manual_seed(0))
     everywhere = torch.ones_like(prompt)
 
+    @torch.inference_mode()
     def mine() -> list[list[int]]:
         next_token = network.continuation(None, capacity=PROMPT + NEW_TOKENS)
         return generate(next_token, prompt, end=-1, max_new_tokens=NEW_TOKENS, sampling=Sampling())
@@ -786,6 +787,7 @@ def beam() -> Row:
     source, mask = pad([random_text(generator, length) for length in lengths], PAD)
     prompt, attention_mask = torch.full((SENTENCES, 1), START), mask.long()
 
+    @torch.inference_mode()
     def mine() -> list[list[int]]:
         next_token = network.continuation(source, mask, capacity=1 + NEW_TOKENS)
         found = beam_search(next_token, prompt, end=END, max_new_tokens=NEW_TOKENS, search=BeamSearch(BEAMS))

@@ -11,6 +11,7 @@ from triptych.nn.loss import Targets
 from triptych.nn.masks import Visibility
 from triptych.nn.network import Network
 from triptych.nn.position import RelativeBias, RopeScaling, Rotary, sinusoids
+from triptych.nn.prepacked import prepacked
 from triptych.nn.stack import Stack
 
 __all__ = [
@@ -30,5 +31,6 @@ __all__ = [
     "Targets",
     "Visibility",
     "attend",
+    "prepacked",
     "sinusoids",
 ]

@@ -332,7 +332,9 @@ class Task(L.LightningModule):
         # Chance is a function of (seed, batch, rank) alone, so a run may go on at any step. (The hash of a tuple of
         # integers is the same in every process.)
         seed = hash((self.seed, batch_idx, self.global_rank)) % 2**32
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed takes milliseconds where no GPU is
+        if self.device.type != "cpu":
+            torch.get_device_module(self.device).manual_seed(seed)
         random.seed(seed)
         np.random.seed(seed)
         total: Tensor

@@ -1,0 +1,71 @@
+"""Linear layers for decoding, where a few rows at a time meet the same weights again and again."""
+
+from copy import deepcopy
+from itertools import chain
+from typing import TypeVar
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+Part = TypeVar("Part", bound=nn.Module)
+
+SMALLEST = 2**16
+"""Numbers of a weight from which its product costs more than the call."""
+
+
+class PrepackedLinear(nn.Module):
+    """y = x W^T + b like ``nn.Linear``, with a copy of W in the order in which the product reads it.
+
+    What torch calls for a few rows reads W as it stands (one row of x), or puts it into blocks in every call (several);
+    here oneDNN's blocks are made once. The sums are those of another order.
+
+    Args:
+        linear: the layer, on a CPU, in float32.
+    """
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.linear = linear
+        self._weight: Tensor | None = None
+
+    def forward(self, x: Float[Tensor, "batch *length in_features"]) -> Float[Tensor, "batch *length out_features"]:
+        """The layer's output; without a gradient."""
+        weight, bias, is_single = self.linear.weight.detach(), self.linear.bias, len(x) == 1
+        if self._weight is None or not (is_single or self._weight.is_mkldnn):
+            reorder = torch.ops.mkldnn._reorder_linear_weight
+            self._weight = weight.t().contiguous().t() if is_single else reorder(weight)
+        if not self._weight.is_mkldnn:
+            return F.linear(x, self._weight, bias)
+        y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._weight, bias, "none", [], "")
+        return y
+
+
+def prepacked(part: Part) -> Part:
+    """A copy for decoding, with the same parameters and large linear layers prepacked; itself where that is of no use,
+    where gradients are wanted, or where hooks look at its modules.
+
+    Args:
+        part: of a network, whose parameters do not change while the copy is used.
+    """
+    is_possible = torch._C._has_mkldnn and not torch.is_autocast_enabled("cpu") and not torch.is_grad_enabled()
+    modules = list(part.modules())
+    is_watched = any(module._forward_hooks or module._forward_pre_hooks for module in modules)
+    linears = [module for module in modules if isinstance(module, nn.Linear) and is_slow(module.weight)]
+    if is_watched or not is_possible or not linears:
+        return part
+    shared = {id(tensor): tensor for tensor in chain(part.parameters(), part.buffers())}
+    copied = deepcopy(part, shared)
+    for module in list(copied.modules()):
+        for name, child in module.named_children():
+            if isinstance(child, nn.Linear) and is_slow(child.weight):
+                setattr(module, name, PrepackedLinear(child))
+    return copied
+
+
+def is_slow(weight: Tensor) -> bool:
+    """Whether products with it gain by another order of its numbers."""
+    is_plain = weight.device.type == "cpu" and weight.dtype == torch.float32 and not isinstance(weight, DTensor)
+    return is_plain and weight.numel() >= SMALLEST
