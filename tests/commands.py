@@ -3,9 +3,11 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -51,6 +53,64 @@ def server() -> subprocess.Popen[str]:
     )
 
 
+class Command:
+    """A command that runs in a session of its own; the like of ``subprocess.Popen``.
+
+    Attributes:
+        pid: of its process.
+
+    Args:
+        arguments: after ``triptych``.
+        cwd: the folder that it is called in.
+        environment: all variables that it has.
+        files: its standard input, output and error.
+    """
+
+    def __init__(self, *arguments: str, cwd: Path, environment: dict[str, str], files: Sequence[Path]) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        self._ended = Path(self._folder.name) / "ended"
+        process = server()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        words = {"arguments": arguments, "cwd": str(cwd), "environment": environment, "ended": str(self._ended)}
+        process.stdin.write(json.dumps({**words, "files": [str(file) for file in files]}) + "\n")
+        process.stdin.flush()
+        self.pid = int(process.stdout.readline())
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit status; None: it runs."""
+        return json.loads(self._ended.read_text())[0] if self._ended.exists() else None
+
+    @property
+    def seconds(self) -> float:
+        """Of CPU, of one that has ended."""
+        taken: float = json.loads(self._ended.read_text())[1]
+        return taken
+
+    def poll(self) -> int | None:
+        """Its exit status; None: it runs."""
+        return self.returncode
+
+    def wait(self, timeout: float) -> int:
+        """Its exit status, as soon as there is one."""
+        deadline = time.monotonic() + timeout
+        while (status := self.returncode) is None:
+            if time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired("triptych", timeout)
+            time.sleep(0.005)
+        return status
+
+    def send_signal(self, signum: int) -> None:
+        """To the process alone."""
+        if self.returncode is None:
+            os.kill(self.pid, signum)
+
+    def kill(self) -> None:
+        """The process alone."""
+        self.send_signal(signal.SIGKILL)
+
+
 def run(
     *arguments: str, cwd: Path, stdin: str = "", variables: dict[str, str] | None = None, seconds: int = 300
 ) -> Finished:
@@ -70,14 +130,12 @@ def run(
         files = [Path(folder) / name for name in NAMES]
         for file, text in zip(files, (stdin, "", ""), strict=True):
             file.write_text(text)
-        job = {"arguments": arguments, "cwd": str(cwd), "environment": environment, "seconds": seconds}
-        process = server()
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(json.dumps({**job, "files": [str(file) for file in files]}) + "\n")
-        process.stdin.flush()
-        status, taken = json.loads(process.stdout.readline())
-        return Finished(status, files[1].read_text(), files[2].read_text(), taken)
+        command = Command(*arguments, cwd=cwd, environment=environment, files=files)
+        try:
+            status = command.wait(seconds)
+        finally:
+            command.kill()
+        return Finished(status, files[1].read_text(), files[2].read_text(), command.seconds)
 
 
 def answers_to(commands: Sequence[Sequence[str]], cwd: Path, *variables: dict[str, str]) -> list[Finished]:

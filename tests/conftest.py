@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -26,6 +27,9 @@ pytest_plugins = ["faults_table"]
 Model = EncoderOnly | DecoderOnly | EncoderDecoder
 
 torch.set_num_threads(1)  # the tests themselves run in parallel
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    [str(Path(__file__).with_name("quick_start")), *filter(None, [os.environ.get("PYTHONPATH")])]
+)
 
 
 class TorchRandom:

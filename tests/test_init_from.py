@@ -1,9 +1,8 @@
 """``init_from``: what a run takes from a checkpoint, what is new, what is refused, and that a kill changes nothing."""
 
 import json
+import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 import tiny
+from commands import Command
 from triptych.assembly import check_network, complete, make_task, train_tokenizer
 from triptych.checks import check_before_data
 from triptych.choices import adopt
@@ -252,10 +252,11 @@ def test_a_run_ends_the_same_after_a_kill(pretrain: Callable[..., Task], chosen:
         "trainer.max_steps=40", "trainer.val_check_interval=20", "callbacks.checkpoints.every_n_steps=3",
     ]  # fmt: skip
 
-    def start(run_dir: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "triptych", "train", *overrides, f"run_dir={run_dir}"]
-        with open(tmp_path / f"{run_dir}.txt", "w") as output:
-            return subprocess.Popen(command, cwd=tmp_path, stdout=output, stderr=output)
+    def start(run_dir: str) -> Command:
+        output = tmp_path / f"{run_dir}.txt"
+        output.write_text("")
+        files = (Path(os.devnull), output, output)
+        return Command("train", *overrides, f"run_dir={run_dir}", cwd=tmp_path, environment={**os.environ}, files=files)
 
     def finish(run_dir: str) -> tuple[str, dict[str, Any]]:
         assert start(run_dir).wait(300) == 0, (tmp_path / f"{run_dir}.txt").read_text()
@@ -271,7 +272,7 @@ def test_a_run_ends_the_same_after_a_kill(pretrain: Callable[..., Task], chosen:
         assert time.monotonic() < deadline
         time.sleep(0.002)
     killed.kill()
-    killed.wait()
+    killed.wait(60)
     assert not (tmp_path / "killed" / "summary.json").exists()
     (tmp_path / "pretrained.ckpt").unlink()
     said, resumed = finish("killed")

@@ -1,6 +1,6 @@
-"""``triptych`` without its start: each line of the standard input is a command, answered by a process that is forked
-from here, where what a run imports is there already; that takes longer than most of the commands. Prints the exit
-status and the seconds of CPU of each."""
+"""``triptych`` without its start: each line of the standard input is a command, answered by the number of a process
+that is forked from here, where what a run imports is there already; that takes longer than most of the commands. When
+the process ends, its exit status and its seconds of CPU are written into the file that the command names."""
 
 import atexit
 import json
@@ -8,6 +8,8 @@ import os
 import signal
 import sys
 import weakref
+from contextlib import suppress
+from pathlib import Path
 
 from wandb.sdk.data_types._private import MEDIA_TMP
 
@@ -17,10 +19,13 @@ import triptych.predict
 import triptych.train  # noqa: F401
 from triptych.cli import main
 
+ended: dict[int, str] = {}
+"""Where to write how a process has ended."""
 
-def become(arguments: list[str], cwd: str, environment: dict[str, str], files: list[str], seconds: int) -> None:
-    """Makes this process one that was started with these."""
-    signal.alarm(seconds)  # which ends it
+
+def become(arguments: list[str], cwd: str, environment: dict[str, str], files: list[str], ended: str) -> None:
+    """Makes this process one that was started with these, in a session of its own."""
+    os.setsid()
     # W&B's directory of temporary files, made when it is imported, is removed once, not after the first command.
     atexit.unregister(MEDIA_TMP.cleanup)
     for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
@@ -29,15 +34,36 @@ def become(arguments: list[str], cwd: str, environment: dict[str, str], files: l
     os.environ.clear()
     os.environ.update(environment)
     for number, (name, flags) in enumerate(zip(files, (os.O_RDONLY, os.O_WRONLY, os.O_WRONLY), strict=True)):
-        os.dup2(os.open(name, flags), number)
+        os.dup2(os.open(name, flags | os.O_APPEND), number)
     sys.stdin = open(0, closefd=False)  # noqa: SIM115 - the old one has read ahead
-    sys.argv = ["triptych", *arguments]
+    sys.argv = [str(Path(sys.executable).with_name("triptych")), *arguments]  # other ranks are started by it
 
 
-for line in iter(sys.stdin.readline, ""):
-    child = os.fork()
-    if child == 0:
-        become(**json.loads(line))
-        sys.exit(main())
-    _, status, usage = os.wait4(child, 0)
-    print(json.dumps([os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime]), flush=True)
+def reap(*_: object) -> None:
+    """Says how those that have ended have ended."""
+    while ended:
+        pid, status, usage = os.wait4(-1, os.WNOHANG)
+        if not pid:
+            return
+        file = Path(ended.pop(pid))
+        with suppress(FileNotFoundError):  # nobody wants to know
+            file.with_suffix(".new").write_text(
+                json.dumps([os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime])
+            )
+            file.with_suffix(".new").rename(file)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGCHLD, reap)
+    for line in iter(sys.stdin.readline, ""):
+        command = json.loads(line)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+        child = os.fork()
+        if child == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+            become(**command)
+            sys.exit(main())
+        ended[child] = command["ended"]
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+        print(child, flush=True)

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import tiny
+from commands import Command
 
 FULL = os.environ.get("TRIPTYCH_FAULTS") == "full"
 """Whether each fault is tried as often as docs/faults.md says, or a few times only."""
@@ -57,16 +58,24 @@ class Job:
         self, *arguments: str, cwd: Path, environment: dict[str, str] | None = None, memory: int | None = None
     ) -> None:
         own = {k: v for k, v in os.environ.items() if k not in ("HYDRA_FULL_ERROR", "TRIPTYCH_SHORT_ERRORS")}
+        own |= {"OMP_NUM_THREADS": "1", "COLUMNS": "200", **(environment or {})}
         self.output = cwd / f"output-{len(list(cwd.glob('output-*')))}"
+        self.output.touch()
+        self.process: Command | subprocess.Popen[str]
+        if memory is None:
+            files = (Path(os.devnull), self.output, self.output)
+            self.process = Command(*arguments, cwd=cwd, environment=own, files=files)
+            return
         with open(self.output, "w") as file:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "triptych", *arguments],
                 cwd=cwd,
                 stdout=file,
                 stderr=subprocess.STDOUT,
+                text=True,
                 start_new_session=True,
-                preexec_fn=None if memory is None else lambda: resource.setrlimit(resource.RLIMIT_AS, (memory, memory)),
-                env={**own, "OMP_NUM_THREADS": "1", "COLUMNS": "200", **(environment or {})},
+                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (memory, memory)),
+                env=own,
             )
 
     @property

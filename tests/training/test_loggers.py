@@ -16,7 +16,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import SCALARS, EventAccumulator
 
 import tiny
-from commands import run
+from commands import Command, run
 
 RUN = "outputs/pair/run-0123abcd"
 COMMAND = [
@@ -30,17 +30,16 @@ COMMAND = [
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Killed with all that it has started, as a scheduler does, and begun again."""
     folder = tmp_path_factory.mktemp("killed")
-    with open(folder / "output.txt", "w") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "triptych", *COMMAND], cwd=folder, stdout=file, stderr=file, start_new_session=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
+    output = folder / "output.txt"
+    output.touch()
+    environment, files = {**os.environ, "OMP_NUM_THREADS": "1"}, (Path(os.devnull), output, output)
+    process = Command(*COMMAND, cwd=folder, environment=environment, files=files)
     deadline = time.monotonic() + 300
     while not any((folder / RUN / "checkpoints").glob("step-*10.ckpt")) and time.monotonic() < deadline:
         assert process.poll() is None, (folder / "output.txt").read_text()
         time.sleep(0.002)
     os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    process.wait(60)
     finished = run(*COMMAND, cwd=folder)
     assert finished.returncode == 0, finished.stderr
     assert "going on from" in finished.stderr

@@ -4,8 +4,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ import optuna
 import pytest
 
 import tiny
+from commands import Command
 from triptych.trials import open_storage
 
 pytestmark = pytest.mark.faults
@@ -44,15 +43,10 @@ class Search:
         folder.mkdir(exist_ok=True)
         self.folder, self.output = folder, folder / f"output-{len(list(folder.glob('output-*')))}"
         own = {k: v for k, v in os.environ.items() if k not in ("HYDRA_FULL_ERROR", "TRIPTYCH_SHORT_ERRORS")}
-        with open(self.output, "w") as file:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "triptych", "train", "-m", "hydra/sweeper=optuna", *TINY, *overrides],
-                cwd=folder,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                env={**own, "OMP_NUM_THREADS": "1", "COLUMNS": "200", **(environment or {})},
-            )
+        own |= {"OMP_NUM_THREADS": "1", "COLUMNS": "200", **(environment or {})}
+        self.output.touch()
+        words, files = ["train", "-m", "hydra/sweeper=optuna"], (Path(os.devnull), self.output, self.output)
+        self.process = Command(*words, *TINY, *overrides, cwd=folder, environment=own, files=files)
 
     def wait(self, seconds: float = 400) -> str:
         """What it has said, after its end, which was a good one."""
@@ -68,7 +62,7 @@ class Search:
             os.killpg(self.process.pid, signal.SIGKILL)
         except ProcessLookupError:
             return
-        self.process.wait()
+        self.process.wait(60)
 
     @property
     def trials(self) -> list[optuna.trial.FrozenTrial]:
