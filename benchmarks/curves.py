@@ -1,0 +1,206 @@
+"""What training costs as the network and its texts grow: see README.md here."""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import median
+
+import torch
+from rich.progress import Progress
+
+from triptych.accounting import TrainingCost, count_parameters
+from triptych.devices import hardware, keep_freed_memory
+from triptych.durable import write_text
+from triptych.models import DecoderOnly
+from triptych.nn import Embedding, Head, Stack, Targets
+from triptych.optim import AdamW
+
+VOCAB, HEAD_DIM, WINDOW = 8192, 64, 256
+MEMORY, SECONDS = 12.0, 60.0
+"""GiB, and seconds of an update, beyond which a point is left out."""
+TOO_MUCH = 77
+"""Exit status of a process that took more memory."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """An update of a decoder with rotary positions and d_ff = 4 d_model.
+
+    Attributes:
+        d_model: its width.
+        num_layers: its depth.
+        batch: texts of an update.
+        length: tokens of each.
+        window: that each layer looks back; None: everything.
+    """
+
+    d_model: int = 256
+    num_layers: int = 4
+    batch: int = 8
+    length: int = 256
+    window: int | None = None
+
+    def network(self) -> DecoderOnly:
+        """A new one."""
+        stack = Stack(
+            num_layers=self.num_layers,
+            d_model=self.d_model,
+            num_heads=self.d_model // HEAD_DIM,
+            d_ff=4 * self.d_model,
+            causal=True,
+            windows=[self.window],
+            position="rotary",
+            activation="gelu",
+        )
+        embedding = Embedding(vocab_size=VOCAB, d_model=self.d_model)
+        head = Head(d_model=self.d_model, num_outputs=VOCAB)
+        return DecoderOnly(embedding=embedding, decoder=stack, head=head, tie_output=True)
+
+
+STANDARD = Work()
+LONG = replace(STANDARD, batch=1)
+CURVES: dict[str, tuple[str, list[Work]]] = {
+    "width": ("d_model", [replace(STANDARD, d_model=2**n) for n in range(6, 12)]),
+    "depth": ("num_layers", [replace(STANDARD, num_layers=2**n) for n in range(6)]),
+    "batch": ("batch", [replace(STANDARD, batch=2**n) for n in range(8)]),
+    "length": ("length", [replace(LONG, length=2**n) for n in range(7, 16)]),
+    "windows": ("length", [replace(LONG, length=2**n, window=WINDOW) for n in range(7, 16)]),
+}
+TITLES = {
+    "width": "Width: d_model, 8 texts of 256 tokens",
+    "depth": "Depth: num_layers, 8 texts of 256 tokens",
+    "batch": "Batch: texts of 256 tokens",
+    "length": "Length: tokens of one text, full attention",
+    "windows": f"Length: tokens of one text, a window of {WINDOW} in each layer",
+}
+
+
+def anonymous() -> float:
+    """GiB of this process that are not the content of files, now."""
+    status = Path("/proc/self/status").read_text()
+    return float(status.partition("RssAnon:")[2].split()[0]) / 2**20
+
+
+def measure(work: Work, updates: int) -> dict[str, float]:
+    """Does the updates. Returns the seconds of the median one, the first left out; the most GiB of anonymous memory,
+    seen every 5 ms, beyond what was there before the network; its parameters; and the operations of an update.
+
+    Args:
+        work: what an update is.
+        updates: how many, after a first one.
+    """
+    keep_freed_memory()
+    with torch.device("meta"):
+        on_paper = work.network()
+    flops = TrainingCost(on_paper).of_batch((work.batch, work.length, 0))
+    before, peak, ended = anonymous(), 0.0, threading.Event()
+
+    def watch() -> None:
+        nonlocal peak
+        while not ended.wait(0.005):
+            peak = max(peak, anonymous())
+            if peak - before > MEMORY:
+                os._exit(TOO_MUCH)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    network = work.network()
+    optimizer = AdamW(lr=1e-4, beta1=0.9, beta2=0.98, eps=1e-9, weight_decay=0.01)(network)
+    tokens = torch.randint(VOCAB, (work.batch, work.length))
+    targets, seconds = Targets(torch.arange(tokens.numel()), tokens.flatten(), 0.0), []
+    for _ in range(1 + updates):
+        start = time.perf_counter()
+        network(tokens, targets=targets).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        seconds.append(time.perf_counter() - start)
+    ended.set()
+    watcher.join()
+    found = {"seconds": median(seconds[1:]), "gib": peak - before, "flops": flops}
+    return found | {"params": count_parameters(on_paper)[0]}
+
+
+def measured(work: Work, updates: int) -> dict[str, float] | None:
+    """``measure`` in a process of its own; None: it took too long, or the memory that there is.
+
+    Args:
+        work: what an update is.
+        updates: how many, after a first one.
+    """
+    command = [sys.executable, __file__, "--one", json.dumps(asdict(work)), "--updates", str(updates)]
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=SECONDS * (1 + updates), check=False)
+    except subprocess.TimeoutExpired:
+        return None
+    if done.returncode == TOO_MUCH:
+        return None
+    done.check_returncode()
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def table_of(name: str, found: list[tuple[Work, dict[str, float] | None]]) -> str:
+    """A table of the page.
+
+    Args:
+        name: of the curve.
+        found: its points.
+    """
+    key, _ = CURVES[name]
+    header = [f"`{key}`", "parameters", "tokens/s", "billion operations/s", "GiB", "KiB a token"]
+    lines = [header, ["---"] * len(header)]
+    for work, point in found:
+        if point is None:
+            lines.append([f"{getattr(work, key):,}", *["left out"] * 5])
+            continue
+        tokens = work.batch * work.length
+        rate = point["flops"] / point["seconds"] / 1e9
+        size = f"{point['params'] / 1e6:,.1f} M"
+        cells = [size, f"{tokens / point['seconds']:,.0f}", f"{rate:,.0f}", f"{point['gib']:.2f}"]
+        lines.append([f"{getattr(work, key):,}", *cells, f"{point['gib'] * 2**20 / tokens:,.0f}"])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def main() -> None:
+    """Measures the curves that are asked for, and prints and writes a table of each; after a point that takes too much,
+    larger ones are not tried."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--curves", default=",".join(CURVES), help=f"some of {','.join(CURVES)}")
+    parser.add_argument("--updates", type=int, default=5, help="of each point, after one to warm up")
+    parser.add_argument("--points", type=int, help="only the first so many of each curve")
+    parser.add_argument("--output", type=Path, help="the page")
+    parser.add_argument("--one", type=json.loads, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.one:
+        print(json.dumps(measure(Work(**given.one), given.updates)))
+        return
+    chosen = given.curves.split(",")
+    if unknown := [name for name in chosen if name not in CURVES]:
+        parser.error(f"--curves: {', '.join(unknown)}; expected some of {', '.join(CURVES)}")
+    parts = [
+        "# What training costs as the work grows",
+        "Written by `python benchmarks/curves.py`; README.md here says how it is measured.",
+        f"{hardware(torch.device('cpu'))}, {torch.get_num_threads()} threads, torch {torch.__version__}, float32. "
+        f"Medians of {given.updates} updates.",
+    ]
+    with Progress() as progress:
+        for name in chosen:
+            works = CURVES[name][1][: given.points]
+            found: list[tuple[Work, dict[str, float] | None]] = []
+            for work in progress.track(works, description=name):
+                fits = not found or found[-1][1] is not None
+                found.append((work, measured(work, given.updates) if fits else None))
+            parts += [f"## {TITLES[name]}", table_of(name, found)]
+            progress.console.print("\n".join(parts[-2:]), soft_wrap=True, highlight=False)
+    if given.output is not None:
+        write_text(given.output, "\n\n".join(parts) + "\n")
+
+
+if __name__ == "__main__":
+    main()
