@@ -267,8 +267,8 @@ def playground(directories: Sequence[Path], host: str, port: int) -> None:
         reason = error.strerror if isinstance(error, OSError) and not isinstance(error, socket.gaierror) else error
         raise ConfigError(f"--host {host} --port {port}: {reason}; --port 0 takes a free one") from None
     with server:
-        print(f"http://{host}:{server.server_port} (Ctrl-C ends it)", flush=True)
         try:
+            print(f"http://{host}:{server.server_port} (Ctrl-C ends it)", flush=True)
             server.serve_forever()
         except KeyboardInterrupt:
             print()
