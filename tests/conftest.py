@@ -27,9 +27,6 @@ pytest_plugins = ["faults_table"]
 Model = EncoderOnly | DecoderOnly | EncoderDecoder
 
 torch.set_num_threads(1)  # the tests themselves run in parallel
-os.environ["PYTHONPATH"] = os.pathsep.join(
-    [str(Path(__file__).with_name("quick_start")), *filter(None, [os.environ.get("PYTHONPATH")])]
-)
 
 
 class TorchRandom:
@@ -52,8 +49,11 @@ hypothesis.settings.load_profile("small")
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    os.environ["TRIPTYCH_CACHE"] = str(tmp_path_factory.mktemp("cache"))  # for commands, too
+def _commands(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What processes that the tests start shall have in their environment."""
+    os.environ["TRIPTYCH_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    path = [str(Path(__file__).with_name("quick_start")), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(path)
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,6 @@
-"""Found by every Python that the tests start (see conftest.py). torchmetrics imports these two whenever they are
-installed, which is a third of the start of a process, for metrics that nobody here uses; in this project only tests
-import them, in the process of the tests. So this is a start as where they are not installed."""
+"""Found by every Python that the tests start (see conftest.py), not by the tests themselves. torchmetrics imports these
+two whenever they are installed, which is a third of the start of a process, for metrics that nobody here uses; in this
+project only tests import them. So this is a start as where they are not installed."""
 
 import sys
 from types import ModuleType
