@@ -61,6 +61,9 @@ class TestTargets:
             patch.setattr(loss, "CHUNK_BYTES", 0)
             found = model(*inputs, targets=Targets(places, labels[places], label_smoothing))
             others = gradients_of(model, found)
+            losses, likeliest = model(*inputs, targets=Targets(places, labels[places], 0.0, each=True))
+        assert_close(losses, cross_entropy(logits, labels[places], reduction="none"), rtol=1e-12, atol=1e-12)
+        assert likeliest.tolist() == logits.argmax(-1).tolist()
         assert_close(found, expected, rtol=1e-12, atol=1e-12)
         for name, gradient in gradients.items():
             if gradient is None:  # of a bias that training leaves alone
@@ -96,3 +99,15 @@ def test_no_more_than_a_chunk_of_logits_is_kept(build: Callable[..., Any], monke
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: sizes.append(tensor.numel()) or tensor, lambda t: t):
         model(torch.zeros(4, 64, dtype=torch.long), targets=Targets(*torch.zeros(2, 256, dtype=torch.long), 0.0))
     assert max(sizes) == 16 * 500
+
+
+@torch.no_grad()
+def test_an_evaluation_has_no_more_than_a_chunk_of_logits(
+    build: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loss, "CHUNK_ROWS", 16)
+    monkeypatch.setattr(loss, "CHUNK_BYTES", 0)
+    model, rows = build("decoder_only", num_outputs=500, max_length=64).eval(), list[int]()
+    model.head.output.register_forward_hook(lambda module, inputs, output: rows.append(output.shape[0]))
+    model(torch.zeros(4, 64, dtype=torch.long), targets=Targets(*torch.zeros(2, 250, dtype=torch.long), 0.0, each=True))
+    assert rows == [16] * 15 + [10]

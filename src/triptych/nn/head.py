@@ -10,7 +10,7 @@ from triptych.nn.block import NormName, make_norm
 from triptych.nn.documents import Documents
 from triptych.nn.feed_forward import ACTIVATIONS, ActivationName
 from triptych.nn.initialization import initialize_linear
-from triptych.nn.loss import Targets, summed_cross_entropy
+from triptych.nn.loss import Targets, scores, summed_cross_entropy
 
 PoolName = Literal["none", "first", "mean", "last"]
 TransformName = Literal["none", "tanh"] | ActivationName
@@ -79,14 +79,17 @@ class Head(nn.Module):
             states, mask = documents.padded(states), documents.mask
         return self._logits(self._pooled(states, mask))
 
-    def summed_loss(self, states: Float[Tensor, "batch length d_model"], targets: Targets) -> Float[Tensor, ""]:
-        """The sum over the targets of the cross-entropy of their label; see ``triptych.nn.loss``.
+    def loss(self, states: Float[Tensor, "batch length d_model"], targets: Targets) -> Float[Tensor, "*rows"]:
+        """The sum over the targets of the cross-entropy of their label, or that of each target with its likeliest
+        output; see ``triptych.nn.loss``.
 
         Args:
             states: of the last layer.
             targets: at some of its places; the head must not pool.
         """
         chosen = states.flatten(0, 1).index_select(0, targets.places)
+        if targets.each:
+            return scores(self._logits, self.output.out_features, chosen, targets)
         return summed_cross_entropy(self._logits, self.output.out_features, chosen, targets, self.parameters())
 
     def _logits(self, x: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows outputs"]:

@@ -20,11 +20,14 @@ class Targets(NamedTuple):
         places: of the states, row by row.
         labels: the answer at each of them.
         label_smoothing: share of each label that is spread over all outputs (Szegedy et al. 2016).
+        each: whether the loss of each target is wanted and its likeliest output, for an evaluation; else the sum of
+            the losses.
     """
 
     places: Int[Tensor, " targets"]
     labels: Int[Tensor, " targets"]
     label_smoothing: float
+    each: bool = False
 
 
 def rows_at_once(num_outputs: int) -> int:
@@ -63,6 +66,28 @@ def summed_cross_entropy(
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     loss: Tensor = _InChunks.apply(loss_of, rows, states, targets.labels, *trained)  # type: ignore[no-untyped-call]
     return loss
+
+
+@torch.no_grad()
+def scores(
+    head: Callable[[Tensor], Tensor], num_outputs: int, states: Float[Tensor, "targets d_model"], targets: Targets
+) -> Float[Tensor, "2 targets"]:
+    """Of each target the cross-entropy -log softmax(head(state))_label, and the number of the largest logit.
+
+    Args:
+        head: states to logits.
+        num_outputs: of the head.
+        states: the states that are answered.
+        targets: with a label for each.
+    """
+    rows, found = rows_at_once(num_outputs), []
+    for start in range(0, max(len(states), 1), rows):
+        part = slice(start, start + rows)
+        logits = head(states[part])
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        losses = F.cross_entropy(logits, targets.labels[part], reduction="none")
+        found.append(torch.stack((losses, logits.argmax(-1).to(losses.dtype))))
+    return torch.cat(found, dim=1)
 
 
 class _InChunks(torch.autograd.Function):

@@ -62,7 +62,7 @@ class Network(nn.Module):
         documents: Documents | None,
         targets: Targets | None,
     ) -> Float[Tensor, "*rows_length_outputs"]:
-        """Logits of the last states, or with targets the sum of their losses.
+        """Logits of the last states, or with targets their losses.
 
         Args:
             states: of the last layer.
@@ -70,9 +70,7 @@ class Network(nn.Module):
             documents: what ``states`` is one packed row of; None: nothing is packed.
             targets: what should be answered; None: logits.
         """
-        answered: Tensor = (
-            self.head(states, mask, documents) if targets is None else self.head.summed_loss(states, targets)
-        )
+        answered: Tensor = self.head(states, mask, documents) if targets is None else self.head.loss(states, targets)
         return answered
 
     @property

@@ -201,10 +201,8 @@ class Task(L.LightningModule):
         """
 
     @abstractmethod
-    def update_metrics(
-        self, metrics: Mapping[str, Metric], batch: Batch, logits: Float[Tensor, "batch *length outputs"]
-    ) -> None:
-        """Takes one batch of an evaluation into the metrics."""
+    def update_metrics(self, metrics: Mapping[str, Metric], batch: Batch) -> None:
+        """Takes one batch of an evaluation into the metrics, the loss among them."""
 
     def derived_metrics(self, values: dict[str, float]) -> dict[str, float]:
         """Metrics that follow from others once all batches were seen."""
@@ -446,10 +444,13 @@ class Task(L.LightningModule):
     def _evaluate(self, batch: Batch, stage: str) -> None:
         if not batch.examples:  # there were more processes than batches
             return
-        logits = self(batch)
-        metrics = self.metrics_of(stage)
+        self.update_metrics(self.metrics_of(stage), batch)
+
+    def scored_logits(self, metrics: Mapping[str, Metric], batch: Batch) -> Float[Tensor, "batch *length outputs"]:
+        """The logits of a batch, whose loss is added to the metrics."""
+        logits: Tensor = self(batch)
         metrics["loss"].update(self.summed_loss(logits, batch), (batch.labels != IGNORE).sum())
-        self.update_metrics(metrics, batch, logits)
+        return logits
 
     def summed_loss(
         self, logits: Float[Tensor, "batch *length outputs"], batch: Batch, label_smoothing: float = 0.0
@@ -491,10 +492,3 @@ class Task(L.LightningModule):
         self.log_dict({f"{stage}/{name}": value for name, value in values.items()})
         for metric in metrics.values():
             metric.reset()
-
-
-def token_accuracy(metric: Metric, batch: Batch, logits: Float[Tensor, "batch length outputs"]) -> None:
-    """Adds the number of scored labels that the largest logit hits, and their number."""
-    scored = batch.labels != IGNORE
-    hits = (logits.argmax(-1) == batch.labels) & scored
-    metric.update(hits.sum(), scored.sum())

@@ -67,10 +67,9 @@ class Classification(WholeTask):
             "confusion_matrix": MulticlassConfusionMatrix(num_classes=len(self.labels)),
         }
 
-    def update_metrics(
-        self, metrics: Mapping[str, Metric], batch: Batch, logits: Float[Tensor, "batch classes"]
-    ) -> None:
+    def update_metrics(self, metrics: Mapping[str, Metric], batch: Batch) -> None:
         """Counts hits."""
+        logits = self.scored_logits(metrics, batch)
         classes = batch.labels[:, 0]
         probabilities = logits.double().softmax(-1)
         confidences, guesses = probabilities.max(-1)

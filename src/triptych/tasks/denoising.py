@@ -5,13 +5,12 @@ from dataclasses import replace
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from jaxtyping import Bool, Int
 from torchmetrics import Metric
 
 from triptych.data.batch import IGNORE, Batch, Encoded, collate
 from triptych.data.example import Example
-from triptych.tasks.base import Prediction, Setup, token_accuracy
+from triptych.tasks.base import Prediction, Setup
 from triptych.tasks.exact import Mean
 from triptych.tasks.generative import GenerativeTask
 
@@ -153,11 +152,9 @@ class Denoising(GenerativeTask):
         """The share of scored tokens that are restored."""
         return {"token_accuracy": Mean()}
 
-    def update_metrics(
-        self, metrics: Mapping[str, Metric], batch: Batch, logits: Float[Tensor, "batch length vocab"]
-    ) -> None:
+    def update_metrics(self, metrics: Mapping[str, Metric], batch: Batch) -> None:
         """Counts hits."""
-        token_accuracy(metrics["token_accuracy"], batch, logits)
+        self.scored_tokens(metrics, batch)
 
     def predict_batch(self, texts: Sequence[str]) -> Sequence[Prediction]:
         """Each text with what it hides filled in: <mask>, or <extra_id_0>, <extra_id_1>, ... for span corruption (the

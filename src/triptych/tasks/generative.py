@@ -1,14 +1,17 @@
 """What the tasks that write text share."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
+from torchmetrics import Metric
 
-from triptych.data.batch import pad
+from triptych.data.batch import Batch, pad
 from triptych.decoding import BeamSearch, Sampling, beam_search, generate
 from triptych.decoding.generate import NextToken
+from triptych.nn import Targets
 from triptych.tasks.base import Candidate, Prediction, Setup, Task
 
 
@@ -44,6 +47,19 @@ class GenerativeTask(Task):
         """The most tokens that are given: a decoder by itself needs room for its answer."""
         reserved = 0 if self.architecture == "full" else min(self.max_new_tokens, self.max_length // 2)
         return self.max_length - reserved
+
+    def scored_tokens(
+        self, metrics: Mapping[str, Metric], batch: Batch
+    ) -> tuple[Float[Tensor, "batch length"], Int[Tensor, "batch length"]]:
+        """The negative log-likelihood of each scored token, in nats, and the likeliest token there; elsewhere 0. The
+        loss and the accuracy of the batch are added to the metrics. Its logits are never all in memory."""
+        labels = batch.labels.flatten()[batch.scored]
+        losses, likeliest = self(batch, Targets(batch.scored, labels, 0.0, each=True))
+        metrics["loss"].update(losses.sum(), len(labels))
+        metrics["token_accuracy"].update((likeliest == labels).sum(), len(labels))
+        nats = losses.new_zeros(batch.labels.numel()).index_copy(0, batch.scored, losses)
+        guesses = batch.labels.new_zeros(batch.labels.numel()).index_copy(0, batch.scored, likeliest.long())
+        return nats.view(batch.labels.shape), guesses.view(batch.labels.shape)
 
     def answer(self, given: Sequence[Sequence[int]]) -> Sequence[Prediction]:
         """What ``predict`` says: the best text, or the candidates.

@@ -6,15 +6,14 @@ from functools import cached_property
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 from torchmetrics import Metric
 
 from triptych.data.batch import IGNORE, Batch, Encoded
 from triptych.data.example import Example
 from triptych.data.prefix import prefix_length
-from triptych.tasks.base import Prediction, token_accuracy
+from triptych.tasks.base import Prediction
 from triptych.tasks.exact import Mean, Sum
 from triptych.tasks.generative import GenerativeTask
 
@@ -115,16 +114,11 @@ class LanguageModeling(GenerativeTask):
         names = ("nats", "bytes", "characters", "words", "continuation_nats", "continuation_bytes")
         return {"token_accuracy": Mean(), **{name: Sum() for name in names}}
 
-    def update_metrics(
-        self, metrics: Mapping[str, Metric], batch: Batch, logits: Float[Tensor, "batch length vocab"]
-    ) -> None:
+    def update_metrics(self, metrics: Mapping[str, Metric], batch: Batch) -> None:
         """Adds the negative log-likelihoods of the scored tokens, and what these stand for."""
-        token_accuracy(metrics["token_accuracy"], batch, logits)
+        nats = self.scored_tokens(metrics, batch)[0].double()
         scored = batch.labels != IGNORE
         labels = batch.labels.where(scored, 0)  # any token: what it stands for is not counted
-        nats = F.cross_entropy(
-            logits.transpose(1, 2).float(), batch.labels, ignore_index=IGNORE, reduction="none"
-        ).double()
         after_space = self.ends_in_space.to(self.device)[batch.tokens].long()
         sizes = self.token_bytes.to(self.device)[after_space, labels] * scored
         places = torch.arange(batch.labels.shape[1], device=self.device)

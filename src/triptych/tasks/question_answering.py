@@ -127,10 +127,9 @@ class QuestionAnswering(Task):
         """Those that the class describes."""
         return {"exact_match": Mean(), "f1": Mean()}
 
-    def update_metrics(
-        self, metrics: Mapping[str, Metric], batch: Batch, logits: Float[Tensor, "batch length 2"]
-    ) -> None:
+    def update_metrics(self, metrics: Mapping[str, Metric], batch: Batch) -> None:
         """Compares the answers."""
+        logits = self.scored_logits(metrics, batch)
         examples = [example for example in batch.examples if example is not None]
         guesses = self._answers(batch, logits)
         values = {

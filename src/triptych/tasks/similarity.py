@@ -59,8 +59,9 @@ class Similarity(WholeTask):
         """Those that the class describes."""
         return {"pearson": OfPairs(pearson_corrcoef), "spearman": OfPairs(spearman_corrcoef)}
 
-    def update_metrics(self, metrics: Mapping[str, Metric], batch: Batch, logits: Float[Tensor, "batch 1"]) -> None:
+    def update_metrics(self, metrics: Mapping[str, Metric], batch: Batch) -> None:
         """Keeps outputs and scores."""
+        logits = self.scored_logits(metrics, batch)
         scored = batch.labels[:, 0] != IGNORE
         for metric in (metrics["pearson"], metrics["spearman"]):
             metric.update(logits[scored, 0], self._scores(batch)[scored])

@@ -72,10 +72,9 @@ class Tagging(Task):
         names = ("precision", "recall", "f1") if mark_entities(self.corpus.tag_labels) else ()
         return {"accuracy": Mean(), **{f"entity_{name}": Mean() for name in names}}
 
-    def update_metrics(
-        self, metrics: Mapping[str, Metric], batch: Batch, logits: Float[Tensor, "batch length tags"]
-    ) -> None:
+    def update_metrics(self, metrics: Mapping[str, Metric], batch: Batch) -> None:
         """Counts hits."""
+        logits = self.scored_logits(metrics, batch)
         hits = (logits.argmax(-1) == batch.labels) & (batch.labels != IGNORE)
         truths = [example.tags or () for example in batch.examples if example is not None]
         metrics["accuracy"].update(hits.sum(), sum(map(len, truths)))

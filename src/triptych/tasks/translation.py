@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
@@ -16,7 +16,7 @@ from torchmetrics import Metric
 from triptych.data.batch import IGNORE, Batch, Encoded
 from triptych.data.example import Example
 from triptych.decoding import BeamSearch
-from triptych.tasks.base import Prediction, Setup, token_accuracy
+from triptych.tasks.base import Prediction, Setup
 from triptych.tasks.exact import Mean
 from triptych.tasks.generative import GenerativeTask
 
@@ -112,15 +112,13 @@ class Translation(GenerativeTask):
         scores = {name: CorpusScore(score) for name, score in self._scores.items()} if stage == "test" else {}
         return {"token_accuracy": Mean(), "exact_match": Mean(), **scores}
 
-    def update_metrics(
-        self, metrics: Mapping[str, Metric], batch: Batch, logits: Float[Tensor, "batch length vocab"]
-    ) -> None:
+    def update_metrics(self, metrics: Mapping[str, Metric], batch: Batch) -> None:
         """Validation: teacher-forced; greedy decoding hits the target exactly when each of its tokens is the likeliest
         after those before it, so exact match needs no decoding. Test: decodes."""
-        token_accuracy(metrics["token_accuracy"], batch, logits)
+        _, guesses = self.scored_tokens(metrics, batch)
         examples = [example for example in batch.examples if example is not None]
         if not self.trainer.testing:
-            hits = ((logits.argmax(-1) == batch.labels) | (batch.labels == IGNORE)).all(1)
+            hits = ((guesses == batch.labels) | (batch.labels == IGNORE)).all(1)
             metrics["exact_match"].update(hits.sum(), len(hits))
             return
         outputs = self.decode([self._fit(ids) for ids in self._given_of(batch)])
