@@ -59,7 +59,8 @@ svg.glyph { display: block; flex: none; }
 section { margin-top: 3.2rem; display: grid; gap: 1rem; grid-template-columns: minmax(0, 1fr); }
 .runs, .charts { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 17rem), 1fr)); }
 .charts { grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); }
-.run { border-top: 5px solid var(--own); display: grid; gap: .1rem; align-content: start; }
+.run { border-top: 5px solid var(--own); display: grid; gap: .1rem; align-content: start; overflow-wrap: anywhere; }
+.run > * { min-width: 0; }
 .run header { display: flex; align-items: center; justify-content: space-between; color: var(--own); font-weight: 650; }
 .big { font-size: 2.3rem; line-height: 1.2; font-weight: 680; letter-spacing: -0.02em; white-space: nowrap; }
 .big small { font-size: 1rem; font-weight: 400; letter-spacing: 0; color: var(--soft); }
@@ -79,7 +80,7 @@ section { margin-top: 3.2rem; display: grid; gap: 1rem; grid-template-columns: m
 .ask, .ask .row, .answer { display: grid; gap: .8rem; align-content: start; grid-template-columns: minmax(0, 1fr); }
 .ask .row { grid-template-columns: repeat(auto-fit, minmax(8rem, max-content)); align-items: end; }
 .ask label { display: grid; gap: .2rem; font-weight: 600; font-size: .9rem; }
-nav.switch { margin-top: 1rem; }
+nav.switch, form.ask { margin-top: 1rem; }
 .ask :is(textarea, input, .row button) {
   font: inherit; font-weight: 400; width: 100%; padding: .5rem .7rem; border-radius: 8px; border: 1px solid var(--line);
   background: var(--paper); color: var(--ink);
