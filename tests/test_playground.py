@@ -2,8 +2,10 @@
 
 import os
 import re
+import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,6 +23,8 @@ import triptych
 from browser import dom_of, needs_browser
 from commands import run
 from triptych.decoding import Sampling
+from triptych.playground import Playground
+from triptych.report.records import find_runs
 
 EXPERIMENTS = ("classification_full", "classification_encoder_only", "language_modeling_decoder_only")
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
@@ -172,17 +176,32 @@ def test_what_is_typed_is_text(server: Server) -> None:
     ("fields", "said"),
     [
         ({"text": "5" * 5000}, "tokens; the network reads at most"),
-        ({"group": "7"}, "group=7: expected a number from 0 to 1"),
-        ({"group": "x"}, "group=x: expected a number from 0 to 1"),
+        ({"group": "7"}, "group=7: expected 0 (Classification · dates) or 1 (Language modelling · dates)"),
+        ({"group": "x"}, "group=x: expected 0 (Classification · dates) or 1 (Language modelling · dates)"),
+        ({"text": " "}, "the text is empty: expected something to answer"),
         ({"group": "1", "text": "a", "temperature": "-1"}, "temperature=-1: expected a number from 0 to 100"),
         ({"group": "1", "text": "a", "temperature": "nan"}, "temperature=nan: expected a number"),
-        ({"group": "1", "text": "a", "seed": "1e300"}, "seed=1e300: expected a number"),
+        ({"group": "1", "text": "a", "seed": "1e300"}, "seed=1e300: expected a whole number from 0 to"),
+        ({"group": "1", "text": "a", "seed": "1.5"}, "seed=1.5: expected a whole number"),
     ],
 )
 def test_what_cannot_be_answered_is_said(server: Server, fields: dict[str, str], said: str) -> None:
     status, text = server.get(f"/?{urlencode(fields)}")
     assert status == 400
-    assert any(said in notice for notice in Page(text).notices)
+    page = Page(text)
+    assert any(said in notice for notice in page.notices)
+    assert page.fields["text"] == fields.get("text", "")  # is not lost
+
+
+def test_a_model_that_cannot_be_read_takes_no_other_along(runs: Path, tmp_path: Path) -> None:
+    for name in EXPERIMENTS[:2]:
+        shutil.copytree(runs / name, tmp_path / name)
+    shutil.rmtree(tmp_path / EXPERIMENTS[0] / "checkpoints")
+    status, text = Playground(find_runs([tmp_path], Path()).runs, Path()).page("/?text=lundi")
+    page = Page(text)
+    assert status == 200
+    assert len(page.said) == 1
+    assert sum(f"{EXPERIMENTS[0]}/checkpoints" in notice for notice in page.notices) == 1
 
 
 def test_there_is_one_page(server: Server) -> None:
@@ -199,6 +218,19 @@ def test_a_browser_draws_the_attention_without_a_complaint(server: Server, tmp_p
         "encoder rollout", "encoder heads", "decoder rollout", "decoder heads", "alignment", "cross heads",
         "encoder rollout", "encoder heads",
     ]  # fmt: skip
+
+
+def test_an_answer_that_nobody_waits_for(server: Server) -> None:
+    host, port = server.address.removeprefix("http://").split(":")
+    for _ in range(3):
+        with socket.create_connection((host, int(port))) as asked:
+            asked.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            asked.recv(100)
+            asked.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # leaves at once
+    assert server.get("/")[0] == 200
+    server.process.send_signal(signal.SIGINT)
+    _, errors = server.process.communicate(timeout=30)
+    assert (server.process.returncode, errors) == (0, "")
 
 
 def test_a_port_that_is_taken(runs: Path) -> None:

@@ -1,9 +1,10 @@
 """``triptych playground``: a page to type a text into; what each trained model makes of it, and where it looks."""
 
+import errno
 import math
-import socket
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from html import escape
@@ -15,7 +16,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from triptych.assembly import load
 from triptych.attention import attention_maps
-from triptych.config import ConfigError
+from triptych.config import ConfigError, RunError
 from triptych.decoding import Sampling
 from triptych.predict import check_lengths, images
 from triptych.report.assets import LOGO, glyph
@@ -34,6 +35,9 @@ NUM_EXAMPLES = 4
 MOST_CLASSES = 8
 """Whose probabilities are shown."""
 
+HOTTEST, LAST_SEED = 100, 2**32 - 1
+"""The largest temperature and seed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -51,38 +55,46 @@ class Question:
     pair: str = ""
     sampling: Sampling = field(default_factory=Sampling)
 
+    def is_asked(self, task: Task) -> bool:
+        """Whether there is something to answer; a language model begins from nothing, too."""
+        return self.text is not None and bool(self.text.strip() or task.name == "language_modeling")
+
     @classmethod
-    def of(cls, address: str, num_groups: int) -> Self:
+    def of(cls, address: str, groups: Sequence[str]) -> tuple[Self, list[str]]:
         """Reads an address.
 
         Args:
             address: of the page, with the query.
-            num_groups: how many there are.
+            groups: the titles of the groups.
 
-        Raises:
-            ValueError: a number that cannot be.
+        Returns:
+            The question, with 0 in place of numbers that cannot be, and what is wrong with these.
         """
         given = dict(parse_qsl(urlsplit(address).query, keep_blank_values=True))
-        number = int(_number(given, "group", num_groups - 1))
-        sampling = Sampling(_number(given, "temperature", 100), seed=int(_number(given, "seed", 2**32 - 1)))
+        mistakes: list[str] = []
+
+        def number(name: str, most: int, expected: str, *, whole: bool) -> float:
+            try:
+                value = float(given.get(name) or 0)
+            except ValueError:
+                value = math.nan
+            if 0 <= value <= most and (value.is_integer() or not whole):  # not nan
+                return value
+            mistakes.append(f"{name}={given[name]}: expected {expected}")
+            return 0.0
+
+        titles = " or ".join(f"{i} ({title})" for i, title in enumerate(groups))
+        group = int(number("group", len(groups) - 1, titles, whole=True))
+        temperature = number("temperature", HOTTEST, f"a number from 0 to {HOTTEST}", whole=False)
+        seed = int(number("seed", LAST_SEED, f"a whole number from 0 to {LAST_SEED}", whole=True))
         text = given.get("text")
-        return cls(
-            number,
+        question = cls(
+            group,
             None if text is None else text.replace("\r\n", "\n"),  # as forms write the end of a line
             given.get("pair", "").replace("\r\n", "\n"),
-            sampling,
+            Sampling(temperature, seed=seed),
         )
-
-
-def _number(given: Mapping[str, str], name: str, most: int) -> float:
-    """From 0 to ``most``; 0 where nothing is given."""
-    try:
-        value = float(given.get(name) or 0)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value <= most:  # nor nan
-        raise ValueError(f"{name}={given[name]}: expected a number from 0 to {most}")
-    return value
+        return question, mistakes
 
 
 class Playground:
@@ -97,6 +109,7 @@ class Playground:
         self.groups: dict[tuple[str, str], list[Run]] = {}
         for run in runs:
             self.groups.setdefault((run.task, run.data), []).append(run)
+        self.titles = [f"{TASK_TITLES[task]} · {data}" for task, data in self.groups]
         self.model = cache(lambda directory: load(folder / directory).eval())  # read when it is first asked
         self._one_at_a_time = threading.Lock()
 
@@ -107,31 +120,34 @@ class Playground:
             address: with the question as its query.
         """
         with self._one_at_a_time:
-            try:
-                question, refusal = Question.of(address, len(self.groups)), ""
-            except ValueError as error:
-                question, refusal = Question(), str(error)
+            question, mistakes = Question.of(address, self.titles)
             runs = list(self.groups.values())[question.number]
-            tasks = [self.model(run.directory) for run in runs]
-            answers = ""
-            if question.text is not None:
+            cards, task, num_answers = "", None, 0
+            for run in runs:
                 try:
-                    answers = "".join(_answer(run, task, question) for run, task in zip(runs, tasks, strict=True))
-                except ConfigError as error:
-                    refusal = str(error)
-            shown = answers or "".join(_card(run, "") for run in runs)
-            notice = f'<p class="notice" role="alert">{escape(refusal)}</p>' if refusal else ""
+                    task = self.model(run.directory)
+                    is_asked = not mistakes and question.is_asked(task)
+                    cards += _answer(run, task, question) if is_asked else _card(run, "")
+                    num_answers += is_asked
+                except (ConfigError, RunError, ValueError, OSError) as error:  # others may answer
+                    cards += _card(run, _notice(str(error)))
+            if not mistakes and question.text is not None and task is not None and not question.is_asked(task):
+                mistakes.append("the text is empty: expected something to answer")
             body = f"""<header>
 <div class="brand">{LOGO}<span>Triptych</span></div>
 <h1>What does each model make of it?</h1>
+<p class="soft">{escape(self.titles[question.number])}: each model answers what you type, side by side.
+Below an answer you see where the model looked: a row is the token that looks, a column what it looks at;
+the stronger the colour, the more.</p>
 </header>
 <main>
 {self._groups(question)}
-{_form(question, runs, tasks[0])}
-{notice}
-<section class="charts">{shown}</section>
+{"" if task is None else _form(question, runs, task)}
+{"".join(map(_notice, mistakes))}
+<section class="charts">{cards}</section>
 </main>"""
-            status = HTTPStatus.BAD_REQUEST if refusal else HTTPStatus.OK
+            is_refused = mistakes or (question.text is not None and not num_answers)
+            status = HTTPStatus.BAD_REQUEST if is_refused else HTTPStatus.OK
             return status, render_document("Triptych: playground", body, form_action="'self'")
 
     def _groups(self, question: Question) -> str:
@@ -139,14 +155,10 @@ class Playground:
         if len(self.groups) == 1:
             return ""
         links = "".join(
-            f'<a href="?group={i}"{" aria-current=page" if i == question.number else ""}>{_title(*group)}</a>'
-            for i, group in enumerate(self.groups)
+            f'<a href="?group={i}"{" aria-current=page" if i == question.number else ""}>{escape(title)}</a>'
+            for i, title in enumerate(self.titles)
         )
         return f'<nav class="switch">{links}</nav>'
-
-
-def _title(task: str, data: str) -> str:
-    return f"{TASK_TITLES[task]} · {escape(data)}"
 
 
 def _form(question: Question, runs: Sequence[Run], task: Task) -> str:
@@ -156,14 +168,15 @@ def _form(question: Question, runs: Sequence[Run], task: Task) -> str:
     pair = f'<label>Second text<textarea name="pair" rows="3">{escape(question.pair)}</textarea></label>'
     number = 'type="number" min="0"'
     choices = f"""<label>Temperature <span class="soft">(0: the likeliest)</span>
-<input name="temperature" {number} max="5" step="0.1" value="{sampling.temperature:g}"></label>
-<label>Seed<input name="seed" {number} step="1" value="{sampling.seed}"></label>"""
+<input name="temperature" {number} max="{HOTTEST}" step="any" value="{sampling.temperature:g}"></label>
+<label>Seed<input name="seed" {number} max="{LAST_SEED}" step="1" value="{sampling.seed}"></label>"""
     first = {"question_answering": "Question"}.get(task.name, "Text")
     examples = ""
     if task.image_shape is None and not task.reads_pairs:
         texts = dict.fromkeys(sample["input"] for run in runs for sample in run.samples)
+        kept = {"temperature": f"{sampling.temperature:g}", "seed": sampling.seed} if writes else {}
         examples = "".join(
-            f'<a href="?{escape(urlencode({"group": question.number, "text": text}))}" dir="auto">'
+            f'<a href="?{escape(urlencode({"group": question.number, **kept, "text": text}))}" dir="auto">'
             f"{escape(text if len(text) <= 60 else text[:59] + '…')}</a>"
             for text in [*texts][:NUM_EXAMPLES]
         )
@@ -211,6 +224,10 @@ def _card(run: Run, answer: str, attention: str = "") -> str:
     )
 
 
+def _notice(text: str) -> str:
+    return f'<p class="notice" role="alert">{escape(text)}</p>'
+
+
 def _prediction(prediction: Prediction) -> str:
     """An answer; of classes the probabilities too."""
     if isinstance(prediction, ClassPrediction):
@@ -252,11 +269,12 @@ def playground(directories: Sequence[Path], host: str, port: int) -> None:
                 return
             status, text = page(self.path)
             content = text.encode(errors="replace")
-            self.send_response(status)
-            self.send_header("Content-Type", "text/html; charset=utf-8")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+            with suppress(ConnectionError):  # whoever asked has left
+                self.send_response(status)
+                self.send_header("Content-Type", "text/html; charset=utf-8")
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
 
         def log_message(self, format: str, *arguments: object) -> None:
             """What is typed stays in the browser."""
@@ -264,8 +282,13 @@ def playground(directories: Sequence[Path], host: str, port: int) -> None:
     try:
         server = ThreadingHTTPServer((host, port), Handler)  # browsers open connections that they may not use
     except (OSError, OverflowError) as error:
-        reason = error.strerror if isinstance(error, OSError) and not isinstance(error, socket.gaierror) else error
-        raise ConfigError(f"--host {host} --port {port}: {reason}; --port 0 takes a free one") from None
+        if isinstance(error, OverflowError):
+            reason = "expected a port from 0 to 65535; 0 takes a free one"
+        elif error.errno == errno.EADDRINUSE:
+            reason = f"{error.strerror}; --port 0 takes a free one"
+        else:
+            reason = f"{error.strerror}; expected an IPv4 address or a name of this machine, as 127.0.0.1 or 0.0.0.0"
+        raise ConfigError(f"--host {host} --port {port}: {reason}") from None
     with server:
         try:
             print(f"http://{host}:{server.server_port} (Ctrl-C ends it)", flush=True)

@@ -32,8 +32,10 @@ def test_a_directory_can_be_the_run_itself(write_run, tmp_path: Path) -> None:
 
 def test_no_run_is_an_error_that_names_the_directory(tmp_path: Path, write_run) -> None:
     write_run("full", "classification", ACCURACY)
-    with pytest.raises(ValueError, match=r"absent: no run found, expected a directory with summary\.json"):
+    with pytest.raises(ValueError, match=r"absent: no such directory, expected a run directory or one above it"):
         find_runs([tmp_path / "runs", tmp_path / "absent"], tmp_path)
+    with pytest.raises(ValueError, match=r"rums: no such directory; did you mean runs\?"):
+        find_runs([tmp_path / "rums"], tmp_path)
     (tmp_path / "killed").mkdir()
     (tmp_path / "killed" / "metrics.csv").write_text("epoch,step\n")
     with pytest.raises(ValueError, match=r"killed: no finished run found.*1 unfinished"):

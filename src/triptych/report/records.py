@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError  # type: ignore[import-untyped]
+from yaml import MarkedYAMLError, YAMLError  # type: ignore[import-untyped]
 
-from triptych.config import FREE, flat
+from triptych.config import FREE, flat, nearest
 
 ARCHITECTURES = {"full": "full", "encoder_only": "encoder-only", "decoder_only": "decoder-only"}
 """The name of each architecture in a summary, and in a sentence; the order is the order of every table and chart."""
@@ -252,7 +252,10 @@ def read_settings(path: Path) -> dict[str, object]:
     try:
         config = OmegaConf.to_container(OmegaConf.load(path))
     except (OSError, UnicodeError, YAMLError, OmegaConfBaseException) as error:
-        raise ValueError(f"{path}: damaged, expected YAML: {' '.join(str(error).split())[:80]}") from error
+        said = " ".join(str(error).split())[:80]
+        if isinstance(error, MarkedYAMLError) and error.problem_mark is not None:
+            said = f"line {error.problem_mark.line + 1}: {error.problem}"
+        raise ValueError(f"{path}: damaged, expected YAML: {said}") from error
     free = tuple(f"{key}." for key in (*FREE, "seed", "data.dir"))
     leaves = flat(config) if isinstance(config, dict) else {}
     return {
@@ -363,6 +366,9 @@ def find_runs(directories: Sequence[Path], relative_to: Path) -> RunSet:
     finished: set[Path] = set()
     started: set[Path] = set()
     for directory in directories:
+        if not directory.is_dir():
+            like = nearest(directory.name, [path.name for path in directory.parent.glob("*/")])
+            raise ValueError(f"{directory}: no such directory{like or ', expected a run directory or one above it'}")
         found = {path.parent.resolve() for path in directory.rglob("summary.json")}
         logged = {path.parent.resolve() for name in BEGUN for path in directory.rglob(name)}
         if not found | logged:
