@@ -3,6 +3,7 @@ that is forked from here, where what a run imports is there already; that takes 
 the process ends, its exit status and its seconds of CPU are written into the file that the command names."""
 
 import atexit
+import gc
 import json
 import os
 import signal
@@ -55,6 +56,7 @@ def reap(*_: object) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGCHLD, reap)
+    gc.freeze()  # what is imported is never garbage: no child looks at it, nor copies its pages
     for line in iter(sys.stdin.readline, ""):
         command = json.loads(line)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
