@@ -178,7 +178,7 @@ def head_products(answered: int) -> list[Product]:
     Args:
         answered: states.
     """
-    rows = rows_at_once(VOCAB)
+    rows = rows_at_once(VOCAB, on_gpu=False)
     return [Product(1, min(rows, answered - start), D_MODEL, VOCAB, -1) for start in range(0, answered, rows)]
 
 

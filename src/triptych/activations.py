@@ -9,7 +9,6 @@ from triptych.nn import Head, Network, PatchEmbedding, Stack
 from triptych.nn.attention import LONGEST_EXPLICIT, MultiHeadAttention
 from triptych.nn.block import Block
 from triptych.nn.feed_forward import ACTIVATIONS, FeedForward
-from triptych.nn.loss import rows_at_once
 from triptych.nn.masks import Local
 
 INDEX = 8
@@ -78,9 +77,9 @@ class Activations:
     - Feed-forward: R(1) + 2 c f, with relu R(1) + c f; gated: R(2) + 4 c f, with relu R(2) + 3 c f. With dropout k f
       more, and c f with relu that is not gated.
     - Each of the three is a residual: N + k d, without dropout N.
-    - The id of a token 8, k d with dropout; the last norm N; the head R(1), a label 8, its log-probabilities 4 V, and 8
-      where it answers everywhere. With more answers than are given at once (see ``triptych.nn.loss``) these are of one
-      chunk, and there are the gradients of all states, w d.
+    - The id of a token 8, k d with dropout; the last norm N; a head that pools R(1), a label 8, its log-probabilities
+      4 V; one that answers everywhere, a chunk at a time (see ``triptych.nn.loss``), 8 and the gradient of what it
+      reads, w d.
 
     With activation checkpointing a block keeps what goes into it, w d; but the block that is computed anew is there as
     a whole, with all that the others keep: the largest counts.
@@ -118,9 +117,7 @@ class Activations:
             total += self._stack(encoder[0], rows, source, 0, padded=True)
             total += rows * source * self._read(last.d_model, 0 if self.precision.is_mixed else 1)
         total += self._stack(last, rows, length, source, padded=padded)
-        if network.head.pool != "none":
-            return total + rows * self._head(network.head)
-        return total + self._answers(network.head, rows * length)
+        return total + (rows * length if network.head.pool == "none" else rows) * self._head(network.head)
 
     def _embedding(self, network: Network, length: int) -> int:
         embedding = network.embedding
@@ -229,23 +226,17 @@ class Activations:
         hidden = kept * f * self.precision.compute + self._dropped(feed_forward.dropout.p, f)
         return self._read(d, 2 if is_gated else 1) + hidden
 
-    def _answers(self, head: Head, answers: int) -> int:
-        """Of a head that answers everywhere. Of chunks nothing is kept but gradients; the last is counted too, since
-        all the rest is there with it."""
-        at_once = rows_at_once(head.output.out_features)
-        if answers <= at_once:
-            return answers * (INDEX + self._head(head))
-        of_states = answers * self.precision.weight * head.output.in_features
-        return answers * INDEX + of_states + at_once * self._head(head)
-
     def _head(self, head: Head) -> int:
+        """Of each answer."""
         d, c = head.output.in_features, self.precision.compute
-        total = self._read(d, 1) + self._dropped(head.dropout.p, d) + INDEX
+        total = INDEX + self._dropped(head.dropout.p, d)
         if head.dense is not None:
             total += self._read(d, 1) + c * d
         if not isinstance(head.norm, nn.Identity):
             total += self._norm(head.norm, d)
-        return total + self.precision.single * head.output.out_features
+        if head.pool == "none":
+            return total + self.precision.weight * d
+        return total + self._read(d, 1) + self.precision.single * head.output.out_features
 
     def _norm(self, norm: nn.Module, d: int) -> int:
         w, single = self.precision.weight, self.precision.single

@@ -114,12 +114,18 @@ class Memory:
         )
 
     def _of_rows(self, rows: int) -> dict[str, int]:
-        head = self.network.head
-        answers = rows if head.pool != "none" else min(rows * self.length, rows_at_once(head.output.out_features))
+        head, activations, precision = self.network.head, self.activations, self.activations.precision
+        num_outputs, d, single = head.output.out_features, head.output.in_features, precision.single
+        if head.pool != "none":  # the gradient of the log-probabilities, and that of the logits made from it
+            logits = 2 * single * rows * num_outputs
+        else:  # of a chunk, with their log-probabilities, and a CPU's copies of both; sums of the weight's gradient
+            answers = min(rows * self.length, rows_at_once(num_outputs, on_gpu=activations.on_gpu))
+            copies = 0 if activations.on_gpu or precision.compute == single else single
+            logits = (precision.compute + single + copies) * answers * num_outputs
+            logits += (single - precision.weight) * d * num_outputs
         return {
-            "activations": self.activations(self.network, rows, self.length, self.source, padded=self.padded),
-            # the gradient of the log-probabilities, and that of the logits made from it
-            "logits": 2 * self.activations.precision.single * answers * head.output.out_features,
+            "activations": activations(self.network, rows, self.length, self.source, padded=self.padded),
+            "logits": logits,
         }
 
     def _copies(self) -> int:

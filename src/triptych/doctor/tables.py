@@ -26,7 +26,7 @@ NAMES = {
     "copies": "copies of the matrices for autocast",
     "exchange": "exchange between processes",
     "activations": "activations",
-    "logits": "gradient of the logits",
+    "logits": "logits at a time",
 }
 
 

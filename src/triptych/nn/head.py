@@ -10,7 +10,7 @@ from triptych.nn.block import NormName, make_norm
 from triptych.nn.documents import Documents
 from triptych.nn.feed_forward import ACTIVATIONS, ActivationName
 from triptych.nn.initialization import initialize_linear
-from triptych.nn.loss import Targets, scores, summed_cross_entropy
+from triptych.nn.loss import Targets, linear_cross_entropy, scores
 
 PoolName = Literal["none", "first", "mean", "last"]
 TransformName = Literal["none", "tanh"] | ActivationName
@@ -87,16 +87,21 @@ class Head(nn.Module):
             states: of the last layer.
             targets: at some of its places; the head must not pool.
         """
-        chosen = states.flatten(0, 1).index_select(0, targets.places)
+        states = states.flatten(0, 1).index_select(0, targets.places)
         if targets.each:
-            return scores(self._logits, self.output.out_features, chosen, targets)
-        return summed_cross_entropy(self._logits, self.output.out_features, chosen, targets, self.parameters())
+            return scores(self._logits, self.output.out_features, states, targets)
+        return linear_cross_entropy(self._transformed(states), self.output.weight, self.output.bias, targets)
 
     def _logits(self, x: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows outputs"]:
+        logits: Tensor = self.output(self._transformed(x))
+        return logits
+
+    def _transformed(self, x: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows d_model"]:
+        """What the last linear map reads."""
         if self.dense is not None and self.activation is not None:
             x = self.norm(self.activation(self.dense(x)))
-        logits: Tensor = self.output(self.dropout(x * self.scale))
-        return logits
+        dropped: Tensor = self.dropout(x * self.scale)
+        return dropped
 
     def _pooled(self, states: Tensor, mask: Tensor | None) -> Tensor:
         if self.pool == "none":

@@ -1,16 +1,17 @@
 """The cross-entropy of a large vocabulary of outputs, of which only a part is in memory at a time."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
-CHUNK_ROWS, CHUNK_BYTES = 1024, 2**24
-"""The states that are answered at a time, or more where their logits in float32 are less than so many bytes. With 4,000
-states and 33,000 outputs that takes two thirds of the time of all at once on a CPU."""
+FEWEST_ROWS = 256
+CHUNK_BYTES, CHUNK_BYTES_OF_GPUS = 2**23, 2**27
+"""The logits that are there at a time, in float32: what stays in the caches of a CPU, and what keeps a GPU busy; or
+those of ``FEWEST_ROWS`` states, where that is more."""
 
 
 class Targets(NamedTuple):
@@ -30,41 +31,30 @@ class Targets(NamedTuple):
     each: bool = False
 
 
-def rows_at_once(num_outputs: int) -> int:
+def rows_at_once(num_outputs: int, *, on_gpu: bool) -> int:
     """How many states are answered at a time."""
-    return max(CHUNK_ROWS, CHUNK_BYTES // (4 * num_outputs))
+    return max(FEWEST_ROWS, (CHUNK_BYTES_OF_GPUS if on_gpu else CHUNK_BYTES) // (4 * num_outputs))
 
 
-def summed_cross_entropy(
-    head: Callable[[Tensor], Tensor],
-    num_outputs: int,
+def linear_cross_entropy(
     states: Float[Tensor, "targets d_model"],
+    weight: Float[Tensor, "outputs d_model"],
+    bias: Float[Tensor, " outputs"] | None,
     targets: Targets,
-    parameters: Iterable[nn.Parameter],
 ) -> Float[Tensor, ""]:
-    """sum_i -sum_k q_ik log softmax(head(state_i))_k, where q_i is the label, smoothed.
+    """sum_i -sum_k q_ik log softmax(W x_i + b)_k, where q_i is the label, smoothed.
 
-    Where there are too many states for one chunk, the gradient of each chunk is computed at once and its logits are
-    dropped: they are never there together, and nothing is computed twice.
+    Its gradients are computed along with it, chunk by chunk, so the logits are never there together, and nothing is
+    computed twice. (``torch.nn.functional.linear_cross_entropy`` has all of them under autocast or with smoothing.)
 
     Args:
-        head: states to logits.
-        num_outputs: of the head.
-        states: the states that are answered.
+        states: the x_i that are answered.
+        weight: W.
+        bias: b.
         targets: with a label for each.
-        parameters: of the head.
     """
-
-    def loss_of(states: Tensor, labels: Tensor) -> Tensor:
-        logits = head(states)
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        return F.cross_entropy(logits, labels, reduction="sum", label_smoothing=targets.label_smoothing)
-
-    rows = rows_at_once(num_outputs)
-    if len(states) <= rows or not torch.is_grad_enabled():
-        return loss_of(states, targets.labels)
-    trained = [parameter for parameter in parameters if parameter.requires_grad]
-    loss: Tensor = _InChunks.apply(loss_of, rows, states, targets.labels, *trained)  # type: ignore[no-untyped-call]
+    labels, label_smoothing = targets.labels, targets.label_smoothing
+    loss: Tensor = _LinearCrossEntropy.apply(states, weight, bias, labels, label_smoothing)  # type: ignore[no-untyped-call]
     return loss
 
 
@@ -80,7 +70,7 @@ def scores(
         states: the states that are answered.
         targets: with a label for each.
     """
-    rows, found = rows_at_once(num_outputs), []
+    rows, found = rows_at_once(num_outputs, on_gpu=states.device.type != "cpu"), []
     for start in range(0, max(len(states), 1), rows):
         part = slice(start, start + rows)
         logits = head(states[part])
@@ -90,34 +80,47 @@ def scores(
     return torch.cat(found, dim=1)
 
 
-class _InChunks(torch.autograd.Function):
-    """The sum of a loss over chunks of rows, each with its gradient at once."""
+class _LinearCrossEntropy(torch.autograd.Function):
+    """See ``linear_cross_entropy``. The gradient of the logits is softmax(W x_i + b) - q_i."""
 
     @staticmethod
     def forward(
-        ctx: Any,
-        loss_of: Callable[[Tensor, Tensor], Tensor],
-        rows: int,
-        states: Tensor,
-        labels: Tensor,
-        *weights: Tensor,
+        ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, label_smoothing: float
     ) -> Tensor:
-        total = torch.zeros((), dtype=torch.promote_types(states.dtype, torch.float32), device=states.device)
-        gradients = [torch.empty_like(states), *(torch.zeros_like(weight) for weight in weights)]
-        for start in range(0, len(states), rows):
-            part = slice(start, start + rows)
-            with torch.enable_grad():
-                chunk = states[part].detach().requires_grad_()
-                loss = loss_of(chunk, labels[part])
-            of_states, *of_weights = torch.autograd.grad(loss, (chunk, *weights))
-            total += loss.detach()
-            gradients[0][part] = of_states
-            for gradient, more in zip(gradients[1:], of_weights, strict=True):
-                gradient += more
-        ctx.save_for_backward(*gradients)
+        device = states.device.type
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
+        single = torch.promote_types(weight.dtype, torch.float32)  # of sums
+        w, b = weight.to(dtype), None if bias is None else bias.to(dtype)
+        spread = label_smoothing / len(weight)
+        total = states.new_zeros((), dtype=single)
+        of_states, of_weight = torch.empty_like(states), torch.zeros_like(weight, dtype=single)
+        of_bias = None if bias is None else torch.zeros_like(bias, dtype=single)
+        rows = rows_at_once(len(weight), on_gpu=device != "cpu")
+        for part in (slice(start, start + rows) for start in range(0, len(states), rows)):
+            x, label = states[part].to(dtype), labels[part, None]
+            log_p = F.linear(x, w, b).log_softmax(-1, dtype=single)
+            total -= (1 - label_smoothing) * log_p.gather(1, label).sum()
+            if label_smoothing:
+                total -= spread * log_p.sum()
+            of_logits = log_p.exp_().sub_(spread) if label_smoothing else log_p.exp_()
+            of_logits.scatter_(1, label, of_logits.gather(1, label) - (1 - label_smoothing))
+            if of_bias is not None:
+                of_bias += of_logits.sum(0)
+            of_logits = of_logits.to(dtype)
+            of_states[part] = of_logits @ w
+            if dtype == single:
+                of_weight.addmm_(of_logits.T, x)
+            else:
+                of_weight += of_logits.T @ x
+            del log_p, of_logits  # before the next ones
+        ctx.save_for_backward(
+            of_states,
+            of_weight.to(weight.dtype),
+            of_bias if bias is None or of_bias is None else of_bias.to(bias.dtype),
+        )
         return total
 
     @staticmethod
     def backward(ctx: Any, *of_total: Tensor) -> tuple[Tensor | None, ...]:
-        of_states, *of_weights = (gradient.mul_(of_total[0]) for gradient in ctx.saved_tensors)
-        return None, None, of_states, None, *of_weights
+        gradients = (None if gradient is None else gradient.mul_(of_total[0]) for gradient in ctx.saved_tensors)
+        return *gradients, None, None
