@@ -289,6 +289,9 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     if not arguments.plain_allocator:
         keep_freed_memory()
+    facts = machine(arguments.rounds, keeps_memory=not arguments.plain_allocator)
+    if arguments.output is not None:
+        arguments.output.parent.mkdir(parents=True, exist_ok=True)
     rows, records = rows_of(arguments.compile), []
     console = Console(file=sys.stdout)  # this one, also where a contender is given another
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -301,13 +304,12 @@ def main() -> None:
             found = measure(row, arguments.rounds, partial(progress.advance, task))
             records.append(record_of(name, row, found))
             show(records[-1], console)
+            if arguments.output is not None:  # after each row: all of them take the better part of an hour
+                write_text(arguments.output, page_of(facts, records))
+                content = json.dumps({"machine": facts, "rows": records}, indent=2)
+                write_text(arguments.output.with_suffix(".json"), content + "\n")
             progress.advance(overall)
     if arguments.output is not None:
-        facts = machine(arguments.rounds, keeps_memory=not arguments.plain_allocator)
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        write_text(arguments.output, page_of(facts, records))
-        content = json.dumps({"machine": facts, "rows": records}, indent=2)
-        write_text(arguments.output.with_suffix(".json"), content + "\n")
         console.print(f"{arguments.output} and {arguments.output.with_suffix('.json').name} are written")
 
 

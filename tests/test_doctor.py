@@ -3,6 +3,8 @@
 import re
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
+from math import prod
 from pathlib import Path
 
 import pytest
@@ -11,14 +13,17 @@ from omegaconf import DictConfig
 
 import tiny
 from commands import Finished, answers_to
-from triptych.accounting import count_parameters
+from triptych.accounting import count_parameters, forward_flops
 from triptych.assembly import complete, make_task, train_tokenizer
 from triptych.checks import check_before_data
 from triptych.config import ConfigError, build
+from triptych.devices import GPUS
 from triptych.doctor import processes_of
 from triptych.doctor.findings import check_allocation, check_run_dir, size
+from triptych.doctor.plan import computed_seconds, make_plan
 from triptych.doctor.tables import duration, quantity
 from triptych.launch.sweep import job_directory
+from triptych.survey import look_at_data
 
 JOB = ["experiment=dates/translation_full", *tiny.TINY, "trainer.max_steps=6", "trainer.val_check_interval=3"]
 JOB += ["scheduler.warmup_steps=2"]
@@ -129,6 +134,21 @@ class TestBeyondThisMachine:
 
     def test_time_is_said_to_be_computed(self, answers: dict[str, Finished]) -> None:
         assert "not measured; computed for 30 % of the peak of 32 devices" in answers["gpt3"].words
+
+    @pytest.mark.parametrize("dropout", [0.0, 0.1])
+    def test_blocks_that_are_computed_anew_take_time(self, chosen: Callable[..., DictConfig], dropout: float) -> None:
+        """All of their products but the last of each, of which only the mask of a dropout needs the result."""
+        config = chosen(*JOB, "block.activation_checkpointing=true", f"block.dropout={dropout}")
+        plan = make_plan(look_at_data(config, None, 1).survey(config), 1, GPUS["h100"])
+        rows, *lengths = shape = next(iter(plan.survey.shapes))
+        forward = forward_flops(plan.network, shape)
+        shape_of_last = (rows, sum(lengths), *plan.network.decoder.layers[0].feed_forward.up.weight.shape)
+        last = 2 * len(plan.network.decoder.layers) * prod(shape_of_last) * (not dropout)
+        again = sum(flops for part, flops in forward.items() if part != "head") - last
+        assert plan.recomputed == pytest.approx(again / (3 * sum(forward.values())))
+        seconds = computed_seconds(plan, GPUS["h100"])
+        without = computed_seconds(replace(plan, recomputed=0.0), GPUS["h100"])
+        assert seconds == pytest.approx((1 + plan.recomputed) * without)
 
     def test_a_missing_gpu_is_no_error_there(self, answers: dict[str, Finished]) -> None:
         answer = answers["no key"]

@@ -9,8 +9,9 @@ from statistics import fmean
 
 import torch
 import torch.nn.functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
-from triptych.accounting import BatchShape, inputs_of, training_flops
+from triptych.accounting import BatchShape, TrainingCost, inputs_of, training_flops
 from triptych.activations import PRECISIONS, Activations, Precision
 from triptych.assembly import check_network
 from triptych.config import ConfigError, build
@@ -39,6 +40,7 @@ class Plan:
         precision: of the training.
         world_size: processes that train together.
         flops: operations of the whole training, over all processes.
+        recomputed: operations that are done once more, since the backward pass computes blocks anew, over ``flops``.
     """
 
     network: Network
@@ -47,6 +49,7 @@ class Plan:
     precision: Precision
     world_size: int
     flops: float
+    recomputed: float
 
     @property
     def flops_of_update(self) -> float:
@@ -83,7 +86,31 @@ def make_plan(surveyed: Survey, world_size: int, device: Device) -> Plan:
         padded=network.architecture == "encoder_only" or network.head.pool != "none",
         averaged="ema" in config.callbacks,
     )
-    return Plan(network, surveyed, memory, precision, world_size, per_process * world_size * config.trainer.max_steps)
+    return Plan(
+        network=network,
+        survey=surveyed,
+        memory=memory,
+        precision=precision,
+        world_size=world_size,
+        flops=per_process * world_size * config.trainer.max_steps,
+        recomputed=recomputed_share(network, next(iter(surveyed.shapes))),
+    )
+
+
+def recomputed_share(network: Network, shape: BatchShape) -> float:
+    """Operations that are done once more, since the backward pass computes blocks anew (torch ends that as soon as it
+    has what it needs), over all others.
+
+    Args:
+        network: on the meta device.
+        shape: of a batch.
+    """
+    if not any(stack.activation_checkpointing for stack in network.stacks):
+        return 0.0
+    with FlopCounterMode(display=False) as counter:
+        torch.autograd.backward(network.train()(*inputs_of(shape, torch.device("meta"))).sum())
+    total: int = counter.get_total_flops()
+    return total / TrainingCost(network).of_batch(shape) - 1
 
 
 def computed_seconds(plan: Plan, device: Device) -> float | None:
@@ -94,7 +121,7 @@ def computed_seconds(plan: Plan, device: Device) -> float | None:
         device: that each process uses.
     """
     peak = device.single if plan.precision.compute == 4 else device.half if plan.precision.compute == 2 else None
-    return None if peak is None else plan.flops / (UTILISATION * peak * plan.world_size)
+    return None if peak is None else plan.flops * (1 + plan.recomputed) / (UTILISATION * peak * plan.world_size)
 
 
 def measured_seconds(plan: Plan, device: Device) -> float | None:
