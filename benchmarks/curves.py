@@ -198,8 +198,8 @@ def main() -> None:
                 found.append((work, measured(work, given.updates) if fits else None))
             parts += [f"## {TITLES[name]}", table_of(name, found)]
             progress.console.print("\n".join(parts[-2:]), soft_wrap=True, highlight=False)
-    if given.output is not None:
-        write_text(given.output, "\n\n".join(parts) + "\n")
+            if given.output is not None:
+                write_text(given.output, "\n\n".join(parts) + "\n")
 
 
 if __name__ == "__main__":

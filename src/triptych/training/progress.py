@@ -8,10 +8,10 @@ class Progress(RichProgressBar):
     """Lightning's bar, counted in updates instead of epochs.
 
     Args:
-        refresh_rate: batches between two refreshes.
+        refresh_rate: how often in a second it is drawn, which takes milliseconds that small updates feel; 0: no bar.
     """
 
-    def __init__(self, *, refresh_rate: int = 20) -> None:
+    def __init__(self, *, refresh_rate: int = 4) -> None:
         super().__init__(refresh_rate=refresh_rate, leave=True)
 
     @property
@@ -25,7 +25,6 @@ class Progress(RichProgressBar):
     def get_metrics(
         self, trainer: L.Trainer, pl_module: L.LightningModule
     ) -> dict[str, int | str | float | dict[str, float]]:
-        """The metrics beside the bar, without the logger's version."""
-        metrics = super().get_metrics(trainer, pl_module)
-        metrics.pop("v_num", None)
+        """The metrics beside the bar. (Lightning adds the logger's version, which it looks up after each batch.)"""
+        metrics: dict[str, int | str | float | dict[str, float]] = {**trainer.progress_bar_metrics}
         return metrics
