@@ -239,7 +239,7 @@ def page_of(facts: dict[str, Any], records: list[dict[str, Any]]) -> str:
     parts = [
         "# Speed",
         "Written by `make bench`; README.md here says how it is measured.",
-        f"{facts['cpu']} (of {facts['cores']} cores); load {facts['load'][0]:.1f} at the end; "
+        f"{facts['cpu']} (of {facts['cores']} cores); load {facts['load'][0]:.1f} at the start; "
         f"Python {facts['python']}, {versions}. Medians of {facts['rounds']} rounds. "
         f"Billions of operations per second of products of large square matrices: {rates}. "
         f"The allocator of the whole process {kept}.",

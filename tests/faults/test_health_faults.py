@@ -60,8 +60,6 @@ def test_fault_15_two_jobs_in_one_run_directory(
     assert second.wait() == 1, second.text
     seconds = time.monotonic() - began
     record_property("count", f"{seconds:.1f} s")
-    assert seconds < 15  # nobody waits for the lock
-    assert second.process.seconds < 5  # of CPU: how long that takes on a busy machine says nothing
     assert "run_dir=run: another job" in second.text
     assert "Traceback" not in second.text
     before = run.newest
@@ -70,6 +68,7 @@ def test_fault_15_two_jobs_in_one_run_directory(
     first.wait()
     third = job(tmp_path, *overrides)  # the lock died with its holder
     assert third.until(lambda: "going on from" in third.text), third.text
+    assert seconds < 5
 
 
 def test_a_spike_names_its_examples(tmp_path: Path, job: Callable[..., Any]) -> None:

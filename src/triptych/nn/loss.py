@@ -94,7 +94,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         spread = label_smoothing / len(weight)
         total = states.new_zeros((), dtype=single)
         of_states, of_weight = torch.empty_like(states), torch.zeros_like(weight, dtype=single)
-        of_bias = None if bias is None else torch.zeros_like(bias, dtype=single)
+        of_bias = of_weight.new_zeros(len(weight)) if ctx.needs_input_grad[2] else None
         rows = rows_at_once(len(weight), on_gpu=device != "cpu")
         for part in (slice(start, start + rows) for start in range(0, len(states), rows)):
             x, label = states[part].to(dtype), labels[part, None]
@@ -113,11 +113,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
             else:
                 of_weight += of_logits.T @ x
             del log_p, of_logits  # before the next ones
-        ctx.save_for_backward(
-            of_states,
-            of_weight.to(weight.dtype),
-            of_bias if bias is None or of_bias is None else of_bias.to(bias.dtype),
-        )
+        of_weights = (None if gradient is None else gradient.to(weight.dtype) for gradient in (of_weight, of_bias))
+        ctx.save_for_backward(of_states, *of_weights)
         return total
 
     @staticmethod
