@@ -8,6 +8,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from triptych.nn.linear import Linear
+
 ActivationName = Literal["relu", "gelu", "gelu_tanh", "silu"]
 
 ACTIVATIONS: dict[ActivationName, Callable[[Tensor], Tensor]] = {
@@ -44,9 +46,9 @@ class FeedForward(nn.Module):
     ) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[activation]
-        self.up = nn.Linear(d_model, d_ff, bias=bias)
-        self.gate = nn.Linear(d_model, d_ff, bias=bias) if gated else None
-        self.down = nn.Linear(d_ff, d_model, bias=bias)
+        self.up = Linear(d_model, d_ff, bias=bias)
+        self.gate = Linear(d_model, d_ff, bias=bias) if gated else None
+        self.down = Linear(d_ff, d_model, bias=bias)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "batch length d_model"]) -> Float[Tensor, "batch length d_model"]:

@@ -5,7 +5,6 @@ from itertools import chain
 from typing import TypeVar
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
@@ -19,8 +18,8 @@ SMALLEST = 2**16
 class PrepackedLinear(nn.Module):
     """y = x W^T + b like ``nn.Linear``, with a copy of W in the order in which the product reads it.
 
-    What torch calls for a few rows reads W as it stands (one row of x), or puts it into blocks in every call (several);
-    here oneDNN's blocks are made once. The sums are those of another order.
+    What torch calls for a few rows reads W as it stands, or puts it into blocks in every call; here oneDNN's blocks are
+    made once. The sums are those of another order.
 
     Args:
         linear: the layer, on a CPU, in float32.
@@ -33,13 +32,9 @@ class PrepackedLinear(nn.Module):
 
     def forward(self, x: Float[Tensor, "batch *length in_features"]) -> Float[Tensor, "batch *length out_features"]:
         """The layer's output; without a gradient."""
-        weight, bias, is_single = self.linear.weight.detach(), self.linear.bias, len(x) == 1
-        if self._weight is None or not (is_single or self._weight.is_mkldnn):
-            reorder = torch.ops.mkldnn._reorder_linear_weight
-            self._weight = weight.t().contiguous().t() if is_single else reorder(weight)
-        if not self._weight.is_mkldnn:
-            return F.linear(x, self._weight, bias)
-        y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._weight, bias, "none", [], "")
+        if self._weight is None:
+            self._weight = torch.ops.mkldnn._reorder_linear_weight(self.linear.weight.detach())
+        y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._weight, self.linear.bias, "none", [], "")
         return y
 
 

@@ -1,0 +1,81 @@
+"""Linear layers, by the quickest product that torch has."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+HAS_BOTH: bool = torch._C._has_mkldnn and torch._C.has_mkl
+"""Whether torch has oneDNN, and another library that it calls for float32."""
+
+SMALLEST = 2**26
+"""Multiplications from which oneDNN's call costs less than it gains."""
+
+ROWS = 64
+"""oneDNN keeps a program for each number of rows that it has met, so it gets multiples of this alone: batches of one
+length, and not the many lengths of packed ones."""
+
+
+class Linear(nn.Linear):
+    """y = x W^T + b: ``torch.nn.Linear``, by ``linear``."""
+
+    def forward(self, x: Float[Tensor, "*batch in_features"]) -> Float[Tensor, "*batch out_features"]:
+        """The product of each row with W, plus b."""
+        return linear(x, self.weight, self.bias)
+
+
+def linear(
+    x: Float[Tensor, "*batch in_features"],
+    weight: Float[Tensor, "out_features in_features"],
+    bias: Float[Tensor, " out_features"] | None = None,
+) -> Float[Tensor, "*batch out_features"]:
+    """x W^T + b. In float32 torch asks MKL, which leaves the wider instructions of AMD's processors unused; where that
+    matters this asks oneDNN, up to 1.7 times as quick there. The sums are those of another order.
+
+    Args:
+        x: rows.
+        weight: W.
+        bias: b.
+    """
+    if not is_quicker(x, weight):
+        return F.linear(x, weight, bias)
+    if torch.is_grad_enabled():
+        y: Tensor = _Linear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+    else:
+        y = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return y
+
+
+def is_quicker(x: Tensor, weight: Tensor) -> bool:
+    """Whether oneDNN's product is the quicker one."""
+    return (
+        HAS_BOTH
+        and x.device.type == "cpu"
+        and x.dtype == weight.dtype == torch.float32
+        and x.numel() * len(weight) >= SMALLEST
+        and x.shape[:-1].numel() % ROWS == 0
+        and not torch.is_autocast_enabled("cpu")
+        and not torch.compiler.is_compiling()
+        and not isinstance(weight, DTensor)
+    )
+
+
+class _Linear(torch.autograd.Function):
+    """See ``linear``. With G the gradient of y, those of x, W and b are G W, G^T x and the sum of G's rows."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, *of_y: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        rows = of_y[0].flatten(0, -2)
+        of_x = linear(of_y[0], weight.T) if ctx.needs_input_grad[0] else None
+        of_weight = rows.T @ x.flatten(0, -2) if ctx.needs_input_grad[1] else None
+        of_bias = rows.sum(0) if ctx.needs_input_grad[2] else None
+        return of_x, of_weight, of_bias
