@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import median
 
 import torch
+from page import check_output
 from rich.progress import Progress
 
 from triptych.accounting import TrainingCost, count_parameters
@@ -180,14 +181,18 @@ def main() -> None:
     if given.one:
         print(json.dumps(measure(Work(**given.one), given.updates)))
         return
-    chosen = given.curves.split(",")
+    chosen = [name.strip() for name in given.curves.split(",")]
     if unknown := [name for name in chosen if name not in CURVES]:
         parser.error(f"--curves: {', '.join(unknown)}; expected some of {', '.join(CURVES)}")
+    if given.updates < 1:
+        parser.error(f"--updates={given.updates}: expected at least 1")
+    if given.points is not None and given.points < 1:
+        parser.error(f"--points={given.points}: expected at least 1")
+    check_output(parser, given.output)
     parts = [
         "# What training costs as the work grows",
         "Written by `python benchmarks/curves.py`; README.md here says how it is measured.",
-        f"{hardware(torch.device('cpu'))}, {torch.get_num_threads()} threads, torch {torch.__version__}, float32. "
-        f"Medians of {given.updates} updates.",
+        f"{hardware(torch.device('cpu'))}, torch {torch.__version__}, float32. Medians of {given.updates} updates.",
     ]
     with Progress() as progress:
         for name in chosen:

@@ -1,5 +1,6 @@
 """Memory and start-up of a language model's training while its text grows: see README.md here."""
 
+import argparse
 import os
 import subprocess
 import sys
@@ -68,8 +69,13 @@ def measure(folder: Path, tokenizer: str, name: str) -> dict[str, float]:
 
 def main() -> None:
     """Measures each size twice: the first run tokenises, the second finds it done."""
-    folder, tokenizer = Path(sys.argv[1]), sys.argv[2]
-    sizes = [float(size) for size in sys.argv[3:]] or [10.0, 1000.0]
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, help="where texts, cache and runs are written")
+    parser.add_argument("tokenizer", choices=["bytes", "characters", "words", "bpe", "unigram", "wordpiece"])
+    parser.add_argument("megabytes", type=float, nargs="*", default=[10.0, 1000.0], help="of the texts")
+    given = parser.parse_args()
+    folder, tokenizer, sizes = given.folder, given.tokenizer, given.megabytes
+    folder.mkdir(parents=True, exist_ok=True)
     print("| MB | run | anonymous memory, MiB | from reading to ready, s (processor) | first update, s (processor) |")
     print("|---|---|---|---|---|", flush=True)
     for size in sizes:

@@ -118,6 +118,12 @@ def test_a_wrong_choice_names_the_nearest() -> None:
         check_type("block.norm_position", "posst", Literal["pre", "post"])
 
 
+def test_choices_are_said_once() -> None:
+    """Lightning has precisions as numbers and as texts."""
+    with pytest.raises(ConfigError, match=r"expected one of 64, 32, bf16$"):
+        check_type("precision", "fast", Literal[64, 32] | Literal["64", "32", "bf16"])
+
+
 def test_typed_nodes_refuse_new_keys_and_sizes_below_one() -> None:
     config = OmegaConf.structured(Shape(num_heads=0))
     with pytest.raises(ConfigError, match="num_heads=0: expected at least 1"):

@@ -195,6 +195,10 @@ class TestChecks:
         with pytest.raises(ConfigError, match="FSDP has 32-true"):
             check_before_data(chosen(*JOB, "trainer=fsdp", "trainer.precision=16-mixed"))
 
+    def test_a_precision_of_another_library_is_refused(self, chosen: Callable[..., DictConfig]) -> None:
+        with pytest.raises(ConfigError, match=r"^trainer.precision=transformer-engine: .*; expected 32-true or bf16-"):
+            check_before_data(chosen(*JOB, "trainer.precision=transformer-engine"))
+
     def test_the_key_of_wandb_is_found_and_not_shown(self, answers: dict[str, Finished]) -> None:
         assert "online at api.wandb.ai" in answers["key"].words
         assert KEY not in answers["key"].stdout + answers["key"].stderr

@@ -131,6 +131,24 @@ def choose_head(config: DictConfig) -> None:
         config.model.tie_output = task.predicts_tokens and config.block.tie_output
 
 
+def check_compiled(config: DictConfig, task: Task, train: object) -> None:
+    """Whether the batches have the few shapes that compile=true is for.
+
+    Args:
+        config: of the training.
+        task: of its network.
+        train: its training split.
+
+    Raises:
+        ConfigError: they have many.
+    """
+    if config.compile and task.image_shape is None and not isinstance(train, LongText):
+        raise ConfigError(
+            "compile=true: these batches have many shapes, each of which would be compiled; expected false, or "
+            "windows of a long text, or images"
+        )
+
+
 def make_task(config: DictConfig, tokenizer: Tokenizer, corpus: CorpusFacts, network: Network | None = None) -> Task:
     """The task on a network.
 

@@ -84,6 +84,9 @@ def check_trainer(config: DictConfig) -> None:
         ConfigError: settings that do not exist, or do not go together.
     """
     check(config, "trainer")
+    precision = str(config.trainer.precision)
+    if precision.startswith("transformer-engine"):
+        raise ConfigError(f"trainer.precision={precision}: not tried here; expected 32-true or bf16-mixed")
     check_strategy(config)  # before the optimizer, whose advice would lead to a precision that FSDP refuses
     if config.trainer.gradient_clip_algorithm not in (None, "norm"):
         raise ConfigError("trainer.gradient_clip_algorithm: gradients are clipped by their norm; expected norm")

@@ -468,7 +468,7 @@ def check_type(key: str, value: object, hint: Any) -> None:
     if isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(f"{key}={value}: expected a finite number")
     if not _fits(value, hint):
-        choices = [str(choice) for choice in _choices(hint)]
+        choices = [*dict.fromkeys(str(choice) for choice in _choices(hint))]
         expected = f"one of {', '.join(choices)}" if choices else str(getattr(hint, "__name__", hint))
         if typing.get_origin(hint) in (list, Sequence):
             expected = "a list of " + ", ".join(getattr(part, "__name__", str(part)) for part in typing.get_args(hint))

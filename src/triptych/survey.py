@@ -8,7 +8,15 @@ from itertools import islice
 from omegaconf import DictConfig
 
 from triptych.accounting import BatchShape, shape_of
-from triptych.assembly import check_network, choose_head, complete, encode_training, make_task, train_tokenizer
+from triptych.assembly import (
+    check_compiled,
+    check_network,
+    choose_head,
+    complete,
+    encode_training,
+    make_task,
+    train_tokenizer,
+)
 from triptych.config import build, target_of
 from triptych.data import (
     BytePairs,
@@ -124,6 +132,7 @@ class ReadData:
         config, train = self.complete(config), self.splits.train
         network = check_network(config)
         task = make_task(config, self.tokenizer, self.facts, network)
+        check_compiled(config, task, train)
         if not isinstance(train, LongText):
             train = train[: max(sample, config.batch.size or 0)]
         encoded = encode_training(config, task, train)

@@ -33,7 +33,15 @@ from triptych.accounting import (
     parameters_by_part,
     weights_sha256,
 )
-from triptych.assembly import check_network, complete, make_data_module, make_task, measure, train_tokenizer
+from triptych.assembly import (
+    check_compiled,
+    check_network,
+    complete,
+    make_data_module,
+    make_task,
+    measure,
+    train_tokenizer,
+)
 from triptych.calibration import measure_paces
 from triptych.checks import check_before_data, check_optimizer, check_validation
 from triptych.choices import adopt
@@ -164,11 +172,7 @@ def train(config: DictConfig) -> None:
         complete(config, tokenizer, facts)
         task = make_task(config, tokenizer, facts)
         task.compiles = config.compile
-        if config.compile and task.image_shape is None and not isinstance(splits.train, LongText):
-            raise ConfigError(
-                "compile=true: these batches have many shapes, each of which would be compiled; expected false, or "
-                "windows of a long text, or images"
-            )
+        check_compiled(config, task, splits.train)
         if earlier is not None:
             earlier.check_network(task)
         elif pretrained is not None:

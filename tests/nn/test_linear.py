@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from triptych.nn import Targets
-from triptych.nn.linear import HAS_BOTH, ROWS, SMALLEST, Linear, linear
+from triptych.nn.linear import HAS_BOTH, ROWS, SMALLEST, Linear, is_quicker, linear
 
 SIDE = 1024
 """A weight of SIDE x SIDE makes products of ROWS rows large enough."""
@@ -47,21 +47,26 @@ def assert_near(found: Tensor, wanted: Tensor) -> None:
     parts=st.sampled_from([1, 2]),
     inputs=st.sampled_from([1, 256, SIDE]),
     outputs=st.sampled_from([3, 256, SIDE]),
-    has_bias=st.booleans(),
+    biases=st.sampled_from(["none", "one after the other", "far from one another", "the same"]),
     layout=st.sampled_from(["rows", "columns", "one row again and again"]),
 )
 def test_is_the_product_and_its_gradients(
-    rows: int, parts: int, inputs: int, outputs: int, has_bias: bool, layout: str
+    rows: int, parts: int, inputs: int, outputs: int, biases: str, layout: str
 ) -> None:
-    """On both sides of the sizes from which another library multiplies, however rows and gradients lie in memory."""
+    """On both sides of the sizes from which another library multiplies, however rows, gradients and biases lie in
+    memory."""
     x = torch.randn(parts, rows, inputs)
     of_y = torch.randn(parts, rows, outputs)
     if layout == "columns":
         x, of_y = x.mT.contiguous().mT, of_y.mT.contiguous().mT
     elif layout == "one row again and again":
         x, of_y = (torch.randn(1, 1, t.shape[-1]).expand(t.shape) for t in (x, of_y))
-    weight, bias = torch.randn(outputs, inputs), torch.randn(outputs) if has_bias else None
-    leaves = [t.detach().requires_grad_() for t in (x, weight, bias) if t is not None]
+    has_bias, weight, bias = biases != "none", torch.randn(outputs, inputs), torch.randn(3, outputs)[0]
+    if biases == "far from one another":
+        bias = torch.randn(outputs, 3)[:, 1]
+    elif biases == "the same":
+        bias = torch.randn(1).expand(outputs)
+    leaves = [t.detach().requires_grad_() for t in ((x, weight, bias) if has_bias else (x, weight))]
     doubles = [leaf.detach().double().requires_grad_() for leaf in leaves]
     y = linear(*leaves)
     wanted = expected(doubles[0], doubles[1], doubles[2] if has_bias else None)
@@ -84,6 +89,27 @@ def test_gradients_of_gradients() -> None:
         found.append(torch.autograd.grad(of_x.square().sum(), leaves))
     for single, double in zip(*found, strict=True):
         assert_near(single, double)
+
+
+def test_what_comes_out_may_be_changed() -> None:
+    """As a hook does that steers a layer."""
+    layer, x = Linear(SIDE, SIDE), torch.randn(2, ROWS, SIDE)
+    y = layer(x)
+    y += 1
+    assert y.relu_().sum().requires_grad
+
+
+def test_a_frozen_layer_keeps_nothing_of_its_input() -> None:
+    layer, x = Linear(SIDE, SIDE).requires_grad_(False), torch.randn(ROWS, SIDE, requires_grad=True)
+    kept: list[Tensor] = []
+
+    def keep(tensor: Tensor) -> Tensor:
+        kept.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        layer(x)
+    assert [tensor.data_ptr() for tensor in kept] == [layer.weight.data_ptr()]
 
 
 @pytest.mark.parametrize("is_frozen", [False, True])
@@ -131,6 +157,36 @@ class TestWhoMultiplies:
         """Is left to the compiler."""
         monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
         assert self.num_one_dnn(ROWS) == 0
+
+    def test_where_it_is_switched_off(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
+        assert self.num_one_dnn(ROWS) == 0
+
+    def test_sizes_that_do_not_fit(self) -> None:
+        """Are named by torch."""
+        assert is_quicker(torch.randn(ROWS, SIDE), torch.randn(SIDE, SIDE))
+        assert not is_quicker(torch.randn(ROWS, 2 * SIDE), torch.randn(SIDE, SIDE))
+
+    def test_what_is_exported(self) -> None:
+        """For texts of any number."""
+        layer = Linear(SIDE, SIDE)
+        shapes = ({0: torch.export.Dim("batch", min=2, max=512)},)
+        program = torch.export.export(layer, (torch.randn(4, ROWS, SIDE),), dynamic_shapes=shapes)
+        x = torch.randn(3, ROWS, SIDE)
+        assert_close(program.module()(x), layer(x))
+
+    def test_what_torch_func_transforms(self) -> None:
+        """Gradients of each text by itself."""
+        layer, texts = Linear(SIDE, SIDE), torch.randn(2, ROWS, SIDE)
+        parameters = dict(layer.named_parameters())
+
+        def loss(parameters: dict[str, Tensor], x: Tensor) -> Tensor:
+            return torch.func.functional_call(layer, parameters, (x,)).square().sum()
+
+        found = torch.func.vmap(torch.func.grad(loss), (None, 0))(parameters, texts)
+        for i, x in enumerate(texts):
+            wanted = torch.autograd.grad(loss(parameters, x), [layer.weight])[0]
+            assert_close(found["weight"][i], wanted, rtol=1e-4, atol=1e-5 * float(wanted.abs().max()))
 
     def test_the_meta_device(self) -> None:
         with torch.device("meta"), Seen() as seen:

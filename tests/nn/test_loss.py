@@ -96,6 +96,36 @@ def test_under_autocast_chunks_change_no_more_than_rounding(
         assert (both[1] - both[0]).norm() < 0.01 * both[0].norm()
 
 
+@pytest.mark.parametrize("frozen", ["states", "weight", "bias"])
+def test_gradients_that_nobody_wants_are_not_kept(frozen: str) -> None:
+    tensors = {"states": torch.randn(5, 4), "weight": torch.randn(7, 4), "bias": torch.randn(7)}
+    tensors = {name: tensor.requires_grad_(name != frozen) for name, tensor in tensors.items()}
+    kept: list[torch.Size] = []
+
+    def keep(tensor: Tensor) -> Tensor:
+        kept.append(tensor.shape)
+        return tensor
+
+    labels = torch.randint(7, (5,))
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        total = loss.linear_cross_entropy(*tensors.values(), Targets(torch.arange(5), labels, 0.1))
+    assert kept == [tensor.shape for name, tensor in tensors.items() if name != frozen]
+    found = torch.autograd.grad(total, [tensor for tensor in tensors.values() if tensor.requires_grad])
+    states, weight, bias = tensors.values()
+    plain = cross_entropy(states @ weight.T + bias, labels, reduction="sum", label_smoothing=0.1)
+    expected = torch.autograd.grad(plain, [tensor for tensor in tensors.values() if tensor.requires_grad])
+    for gradient, wanted in zip(found, expected, strict=True):
+        assert_close(gradient, wanted)
+
+
+def test_a_second_derivative_is_refused(build: Callable[..., Any]) -> None:
+    """It would be another one, since the gradients were computed with the loss."""
+    model, tokens = build("encoder_only"), torch.randint(11, (2, 6))
+    total = model(tokens, targets=Targets(torch.arange(12), torch.randint(11, (12,)), 0.0))
+    with pytest.raises(RuntimeError, match="create_graph=True: the loss of targets has no second derivative"):
+        torch.autograd.grad(total, [*model.parameters()], create_graph=True, allow_unused=True)
+
+
 class Rows(TorchDispatchMode):
     """Of everything computed that has a number for each of so many outputs, how many rows it has."""
 

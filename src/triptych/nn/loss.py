@@ -47,7 +47,8 @@ def linear_cross_entropy(
     """sum_i -sum_k q_ik log softmax(W x_i + b)_k, where q_i is the label, smoothed.
 
     Its gradients are computed along with it, chunk by chunk, so the logits are never there together, and nothing is
-    computed twice. (``torch.nn.functional.linear_cross_entropy`` has all of them under autocast or with smoothing.)
+    computed twice; there is one backward pass, and no second derivative.
+    (``torch.nn.functional.linear_cross_entropy`` has all of them under autocast or with smoothing.)
 
     Args:
         states: the x_i that are answered.
@@ -95,8 +96,10 @@ class _LinearCrossEntropy(torch.autograd.Function):
         w, b = weight.to(dtype), None if bias is None else bias.to(dtype)
         spread = label_smoothing / len(weight)
         total = states.new_zeros((), dtype=single)
-        of_states, of_weight = torch.empty_like(states), torch.zeros_like(weight, dtype=single)
-        of_bias = of_weight.new_zeros(len(weight)) if ctx.needs_input_grad[2] else None
+        needs_states, needs_weight, needs_bias = ctx.needs_input_grad[:3]
+        of_states = torch.empty_like(states) if needs_states else None
+        of_weight = torch.zeros_like(weight, dtype=single) if needs_weight else None
+        of_bias = weight.new_zeros(len(weight), dtype=single) if needs_bias else None
         rows = rows_at_once(len(weight), on_gpu=device != "cpu")
         for part in (slice(start, start + rows) for start in range(0, len(states), rows)):
             x, label = states[part].to(dtype), labels[part, None]
@@ -109,10 +112,11 @@ class _LinearCrossEntropy(torch.autograd.Function):
             if of_bias is not None:
                 of_bias += of_logits.sum(0)
             of_logits = of_logits.to(dtype)
-            of_states[part] = linear(of_logits, w.T)
-            if dtype == single:
+            if of_states is not None:
+                of_states[part] = linear(of_logits, w.T)
+            if of_weight is not None and dtype == single:
                 of_weight.addmm_(of_logits.T, x)
-            else:
+            elif of_weight is not None:
                 of_weight += of_logits.T @ x
             del log_p, of_logits  # before the next ones
         of_weights = (None if gradient is None else gradient.to(weight.dtype) for gradient in (of_weight, of_bias))
@@ -121,5 +125,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *of_total: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # what is saved would pass for a constant
+            raise RuntimeError(
+                "create_graph=True: the loss of targets has no second derivative; that of logits has one"
+            )
         gradients = (None if gradient is None else gradient.mul_(of_total[0]) for gradient in ctx.saved_tensors)
         return *gradients, None, None
