@@ -118,6 +118,13 @@ def test_gradients_that_nobody_wants_are_not_kept(frozen: str) -> None:
         assert_close(gradient, wanted)
 
 
+def test_labels_are_as_many_as_states() -> None:
+    with pytest.raises(ValueError, match="3 labels for 5 states"):
+        loss.linear_cross_entropy(
+            torch.randn(5, 4), torch.randn(7, 4), None, Targets(torch.arange(5), torch.randint(7, (3,)), 0.0)
+        )
+
+
 def test_a_second_derivative_is_refused(build: Callable[..., Any]) -> None:
     """It would be another one, since the gradients were computed with the loss."""
     model, tokens = build("encoder_only"), torch.randint(11, (2, 6))

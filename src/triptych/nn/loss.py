@@ -55,8 +55,13 @@ def linear_cross_entropy(
         weight: W.
         bias: b.
         targets: with a label for each.
+
+    Raises:
+        ValueError: not as many labels as states.
     """
     labels, label_smoothing = targets.labels, targets.label_smoothing
+    if len(labels) != len(states):
+        raise ValueError(f"{len(labels)} labels for {len(states)} states: expected one for each")
     loss: Tensor = _LinearCrossEntropy.apply(states, weight, bias, labels, label_smoothing)  # type: ignore[no-untyped-call]
     return loss
 
