@@ -27,6 +27,8 @@ def prepacked_layers(network: nn.Module) -> int:
 def test_is_the_linear_layer(shapes: list[tuple[int, int]], inputs: int, outputs: int, bias: bool) -> None:
     """However many rows follow on how many."""
     linear = nn.Linear(inputs, outputs, bias=bias)
+    if bias:
+        linear.bias = nn.Parameter(torch.randn(outputs, 2)[:, 1])  # not in one piece
     layer = PrepackedLinear(linear)
     for rows, length in shapes:
         x = torch.randn(rows, length, inputs)

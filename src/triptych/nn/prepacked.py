@@ -34,7 +34,8 @@ class PrepackedLinear(nn.Module):
         """The layer's output; without a gradient."""
         if self._weight is None:
             self._weight = torch.ops.mkldnn._reorder_linear_weight(self.linear.weight.detach())
-        y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._weight, self.linear.bias, "none", [], "")
+        bias = None if self.linear.bias is None else self.linear.bias.contiguous()  # oneDNN looks at no strides of it
+        y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._weight, bias, "none", [], "")
         return y
 
 
