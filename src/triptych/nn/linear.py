@@ -42,7 +42,6 @@ def linear(
     """
     if not is_quicker(x, weight):
         return F.linear(x, weight, bias)
-    bias = None if bias is None else bias.contiguous()  # oneDNN looks at no strides of it
     y: Tensor = _Linear.apply(x.reshape(-1, x.shape[-1]), weight, bias)  # type: ignore[no-untyped-call]
     return y.view(*x.shape[:-1], len(weight))
 
@@ -66,6 +65,13 @@ def is_quicker(x: Tensor, weight: Tensor) -> bool:
     )
 
 
+def by_one_dnn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x W^T + b by oneDNN; torch knows no gradient of it."""
+    bias = None if bias is None else bias.contiguous()  # no strides of it are looked at
+    y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return y
+
+
 class _Linear(torch.autograd.Function):
     """See ``linear``. With G the gradient of y, those of x, W and b are G W, G^T x and the sum of G's rows."""
 
@@ -73,8 +79,7 @@ class _Linear(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         of_x, of_weight, _ = ctx.needs_input_grad
         ctx.save_for_backward(x if of_weight else None, weight if of_x else None)
-        y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
-        return y
+        return by_one_dnn(x, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, *of_y: Tensor) -> tuple[Tensor | None, ...]:

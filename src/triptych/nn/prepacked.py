@@ -9,6 +9,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from triptych.nn.linear import by_one_dnn
+
 Part = TypeVar("Part", bound=nn.Module)
 
 SMALLEST = 2**16
@@ -34,9 +36,7 @@ class PrepackedLinear(nn.Module):
         """The layer's output; without a gradient."""
         if self._weight is None:
             self._weight = torch.ops.mkldnn._reorder_linear_weight(self.linear.weight.detach())
-        bias = None if self.linear.bias is None else self.linear.bias.contiguous()  # oneDNN looks at no strides of it
-        y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._weight, bias, "none", [], "")
-        return y
+        return by_one_dnn(x, self._weight, self.linear.bias)
 
 
 def prepacked(part: Part) -> Part:
