@@ -227,11 +227,12 @@ def _duel(metric: Metric, results: dict[str, list[tuple[Run, float]]]) -> tuple[
 
 
 def _configuration(run: Run) -> object:
-    """What seeds of one configuration share. A number of updates that was solved (``triptych.matching``) they do not:
-    it is counted on the examples in their order, which is another for each seed.
+    """What seeds of one configuration share: its settings. The number of updates is none of these, since early stopping
+    ends each seed after another one; and a largest number that was solved (``triptych.matching``) is counted on the
+    examples in their order, which is another for each seed. Without settings, the number of updates is all there is.
     """
     solved = ((run.summary.get("match") or {}).get("chosen") or {}).get("trainer.max_steps")
-    updates = run.updates if solved is None else None
+    updates = None if run.settings else run.updates
     own = {key: x for key, x in run.settings.items() if x != solved or not key.endswith("max_steps")}
     return run.experiment, run.params, updates, tuple(sorted(own.items()))
 
