@@ -1,6 +1,7 @@
 """The console command ``triptych``."""
 
 import argparse
+import atexit
 import gc
 import logging
 import os
@@ -315,6 +316,7 @@ def task_function(command: str, failures: list[Exception], sweep: list[list[str]
 
         gc.freeze()
         gc.enable()
+        atexit.register(gc.unfreeze)  # what is frozen is never freed, and triton's bindings report each such object
 
         # Advice of the libraries about what is settled here. (Lightning sets its level when it is imported.)
         known = ("Experiment logs directory", ".*LeafSpec.*", ".*does not have many workers")
