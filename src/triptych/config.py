@@ -320,6 +320,13 @@ def suggestion(name: str, valid: Sequence[str]) -> str:
     return nearest(name, valid) or f"; expected one of {', '.join(valid)}"
 
 
+def precision_of(config: DictConfig) -> str:
+    """``trainer.precision`` in full: Lightning takes short forms too, as text or as numbers."""
+    given = str(config.trainer.precision)
+    in_full = {"16": "16-mixed", "bf16": "bf16-mixed", "32": "32-true", "64": "64-true", "None": "32-true"}
+    return in_full.get(given, given)
+
+
 def listed(names: Sequence[str]) -> str:
     """The first few of some names, and how many more there are."""
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

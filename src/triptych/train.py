@@ -428,7 +428,7 @@ def summary(
         "git_commit": git_commit(),
         "versions": {name: version(name) for name in ("triptych", "torch", "lightning", "hydra-core", "tokenizers")},
         "hardware": hardware(task.device),
-        "precision": str(config.trainer.precision),
+        "precision": trainer.precision,
         "command": "triptych train " + shlex.join(HydraConfig.get().overrides.task),
     }
 
