@@ -69,7 +69,8 @@ def check_optimizer(config: DictConfig) -> None:
         build(config, key)
     if precision_of(config) == "16-mixed" and config.optimizer.fused:
         raise ConfigError(
-            f"trainer.precision={config.trainer.precision} scales gradients: expected optimizer.fused=false, or bf16-mixed"
+            f"trainer.precision={config.trainer.precision} scales gradients: expected optimizer.fused=false, "
+            "or bf16-mixed"
         )
     if config.scheduler.warmup_steps >= config.trainer.max_steps:
         log.warning(
