@@ -97,9 +97,10 @@ def generate(
     tokens = prompt
     for _ in range(max(limits)):
         chosen = sampling.choose(next_token(tokens), generator)
-        going_on = [i for i, token in enumerate(chosen.tolist()) if token != end]
+        values = chosen.tolist()  # at once: a GPU is waited for each time that a value is asked for
+        going_on = [i for i, token in enumerate(values) if token != end]
         for i in going_on:
-            outputs[rows[i]].append(int(chosen[i]))
+            outputs[rows[i]].append(values[i])
         going_on = [i for i in going_on if len(outputs[rows[i]]) < limits[rows[i]]]
         if not going_on:
             break

@@ -14,7 +14,7 @@ from triptych.data.batch import IGNORE, Batch, Encoded
 from triptych.data.example import Example
 from triptych.data.prefix import prefix_length
 from triptych.tasks.base import Prediction
-from triptych.tasks.exact import Mean, Sum
+from triptych.tasks.exact import Mean, Sum, widest
 from triptych.tasks.generative import GenerativeTask
 
 LARGEST_EXPONENT = 700  # exp of more is no float
@@ -115,7 +115,7 @@ class LanguageModeling(GenerativeTask):
 
     def update_metrics(self, metrics: Mapping[str, Metric], batch: Batch) -> None:
         """Adds the negative log-likelihoods of the scored tokens, and what these stand for."""
-        nats = self.scored_tokens(metrics, batch)[0].double()
+        nats = self.scored_tokens(metrics, batch)[0].to(widest(self.device))
         scored = batch.labels != IGNORE
         labels = batch.labels.where(scored, 0)  # any token: what it stands for is not counted
         after_space = self.ends_in_space.to(self.device)[self._tokens_before(batch)].long()

@@ -123,8 +123,8 @@ class Translation(GenerativeTask):
             return
         outputs = self.decode([self._fit(ids) for ids in self._given_of(batch)])
         references = [example.target or "" for example in examples]
-        hits = torch.tensor([output == reference for output, reference in zip(outputs, references, strict=True)])
-        metrics["exact_match"].update(hits.sum(), len(hits))
+        num_exact = sum(output == reference for output, reference in zip(outputs, references, strict=True))
+        metrics["exact_match"].update(num_exact, len(outputs))
         for name in self._scores:
             metrics[name].update(outputs, references)
         self.keep(batch, outputs, {})
