@@ -1,14 +1,17 @@
 """What ``test_stand_in.py`` runs in a process of its own: the tasks on a device that is not the CPU."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import lightning as L
 import pytest
 import torch
+from lightning.pytorch.strategies import SingleDeviceStrategy
 from omegaconf import DictConfig
+from torch.utils._pytree import tree_leaves
 
 import tiny
 from stand_in import HERE, NAME, Missing, Mixed, StandIn, StandInAccelerator, on_stand_in, strategy, twins
@@ -19,6 +22,8 @@ from triptych.decoding import BeamSearch, Sampling, beam_search, generate
 from triptych.samples import answer_time, attention, samples
 from triptych.tasks import Task, exact
 from triptych.tasks.exact import Mean, OfPairs, Sum
+from triptych.train import test as measure_tested_weights
+from triptych.training.checkpoint_file import copied, write_checkpoint
 
 CELLS = {
     "dates/translation_full": ["task.num_beams=2", "model.decoder.position=relative"],
@@ -138,6 +143,32 @@ def test_what_is_summed_goes_to_the_device() -> None:
             assert float(one.compute()) == 14
             assert float(mean.compute()) == 14 / 16
             assert float(pairs.compute()) == 2
+
+
+class Watching(SingleDeviceStrategy):
+    """Notes where the checkpoint is that it is given."""
+
+    def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
+        self.devices = {x.device.type for x in tree_leaves(dict(checkpoint)) if isinstance(x, torch.Tensor)}
+        super().load_model_state_dict(checkpoint, strict)
+
+
+def test_the_best_weights_are_read_into_main_memory(chosen: Chosen, tmp_path: Path) -> None:
+    """The optimizer's state beside them would not fit onto a device that holds a share of it."""
+    config = configured(chosen, "dates/tagging_decoder_only")
+    config.test_weights = "best"
+    with on_stand_in():
+        task, data, _ = made(config)
+        trainer = L.Trainer(**QUIET, accelerator=StandInAccelerator(), strategy=Watching(device=HERE))
+        trainer.fit(task.to(HERE), data)
+        state = copied({"state_dict": task.state_dict(), "optimizer_states": [trainer.optimizers[0].state_dict()]})
+        (tmp_path / "checkpoints").mkdir()
+        write_checkpoint(state, tmp_path / "checkpoints" / "best.ckpt")
+        torch.nn.init.zeros_(task.to(HERE).network.head.output.weight)
+        measure_tested_weights(config, trainer, task, data, tmp_path)
+        assert trainer.strategy.devices == {"cpu"}
+        for name, weight in task.state_dict().items():
+            assert torch.equal(weight.cpu(), state["state_dict"][name])
 
 
 class Endless:

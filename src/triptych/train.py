@@ -374,7 +374,7 @@ def test(config: DictConfig, trainer: L.Trainer, task: Task, data: DataModule, r
     # A moving average is in the weights, or in the best ones; Lightning would validate the last average in their place.
     trainer.callbacks = [c for c in trainer.callbacks if not isinstance(c, WeightAveraging)]  # type: ignore[attr-defined]
     if config.test_weights == "best":
-        best = read_checkpoint(run_dir / "checkpoints" / "best.ckpt", map_location=task.device)
+        best = read_checkpoint(run_dir / "checkpoints" / "best.ckpt")
         trainer.strategy.load_model_state_dict(best)
     return measure(trainer, task, data)
 

@@ -426,9 +426,13 @@ class Task(L.LightningModule):
         if isinstance(norm, DTensor):  # each process has a share of the gradient
             norm = norm.full_tensor()
         loss = torch.stack(self._update_losses).mean()
-        # float16 scales the gradient by trial; that it is too large at times, and is left out then, is a part of it.
-        checked = loss if self.trainer.precision == "16-mixed" else norm
-        if not checked.isfinite():
+        is_finite = bool(norm.isfinite())  # the norm is the same on all ranks
+        if not is_finite and self.trainer.precision == "16-mixed":
+            # It scales the gradient by trial; that it is too large at times, and is left out then, is a part of it. So
+            # the loss tells, of all ranks: a rank that ended by its own loss would leave the others waiting for it.
+            loss = self.trainer.strategy.reduce(loss, reduce_op="mean")
+            is_finite = bool(loss.isfinite())
+        if not is_finite:
             if not self.skips_not_finite:
                 raise NotFinite(self.trainer.global_step + 1, float(loss), float(norm))
             self.skipped_updates += 1
