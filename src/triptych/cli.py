@@ -14,7 +14,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from triptych.config import ConfigError, DoctorConfig, EvaluateConfig, PredictConfig, RunError, TrainConfig, nearest
+from triptych.config import (
+    ConfigError,
+    DoctorConfig,
+    EvaluateConfig,
+    PredictConfig,
+    RunError,
+    TrainConfig,
+    nearest,
+    suggestion,
+)
 from triptych.redaction import Redactor
 from triptych.signals import Interruption, catch, goes_back, is_rank_0, job_of_slurm, requeue
 
@@ -34,6 +43,7 @@ triptych: trains and compares the three Transformer architectures.
   triptych dashboard RUN... [--output FILE.py]         the same comparison for W&B: a workspace and a report, as code
   triptych import FOLDER --output CHECKPOINT           the checkpoint of a Hugging Face folder
   triptych export CHECKPOINT --output FOLDER           the Hugging Face folder of a checkpoint, or of a run
+  triptych get [NAME...]                               downloads the published data that experiments read; lists them
 
 After train, doctor, evaluate and predict stand Hydra overrides (key=value). `triptych COMMAND --help` says more.
 """
@@ -55,6 +65,7 @@ def main() -> int:
         "dashboard": dashboard,
         "import": import_folder,
         "export": export,
+        "get": get,
     }
     commands = ("train", "doctor", "evaluate", "predict", *functions)
     if command == "train":
@@ -66,7 +77,7 @@ def main() -> int:
             run_hydra(command, rest)
         else:
             raise ConfigError(f"triptych {command}: expected {', '.join(commands)}{nearest(command, commands)}")
-    except ConfigError as error:
+    except (ConfigError, RunError) as error:
         print(f"error: {Redactor()(str(error))}", file=sys.stderr)
         return 1
     except Interruption as interruption:
@@ -190,6 +201,32 @@ def export(arguments: list[str]) -> None:
 
     class_name = save_pretrained(parsed.checkpoint, parsed.output)
     print(f"{parsed.output}: {class_name}; README.md there says how to load it")
+
+
+def get(arguments: list[str]) -> None:
+    """``triptych get``."""
+    from triptych.published import FOLDER, SETS, get, print_sets
+
+    parser = argparse.ArgumentParser(
+        prog="triptych get",
+        description="Downloads published data sets, and checks and prepares them for the experiments; no name: a list.",
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of data sets: {', '.join(SETS)}")
+    parser.add_argument(
+        "--output", type=Path, default=Path(FOLDER), metavar="FOLDER",
+        help=f"a folder for each set goes into this one (default: {FOLDER}, where the experiments look)",
+    )  # fmt: skip
+    parsed = parser.parse_args(arguments)
+    for name in parsed.names:
+        if name not in SETS:
+            raise ConfigError(f"triptych get {name}: no such data set{suggestion(name, list(SETS))}")
+    if not parsed.names:
+        print_sets(parsed.output)
+    for name in parsed.names:
+        data_set, folder = SETS[name], parsed.output / name
+        print(f"{name}: {data_set.about}; licence: {data_set.licence}")
+        get(data_set, folder)
+        print(f"{folder}: {', '.join(data_set.prepared)}; triptych train experiment={data_set.experiment}")
 
 
 def run_hydra(command: str, arguments: list[str]) -> None:

@@ -14,6 +14,7 @@ from typing import BinaryIO, TypeVar, cast
 import numpy as np
 
 from triptych.data.example import Example, Splits
+from triptych.published import advice
 
 BYTE_ORDER_MARK = "\ufeff"
 PART = 2**18
@@ -36,13 +37,14 @@ def find(dir: str, key: str, name: str) -> Path:
     """
     folder = Path(dir)
     if not folder.is_dir():
-        raise ValueError(f"data.dir={dir}: no such folder ({folder.resolve()})")
+        raise ValueError(f"data.dir={dir}: no such folder ({folder.resolve()}){advice(dir)}")
     path = folder / name
     if not path.is_file():
         beside = path.parent if path.parent.is_dir() else folder
         there = sorted(os.path.relpath(file, folder) for file in beside.iterdir() if file.is_file())
         like = difflib.get_close_matches(name, there, n=1)
-        raise ValueError(f"{key}={name}: no such file in data.dir={dir}{f'; did you mean {like[0]}?' if like else ''}")
+        hint = f"; did you mean {like[0]}?" if like else advice(dir)
+        raise ValueError(f"{key}={name}: no such file in data.dir={dir}{hint}")
     return path
 
 
