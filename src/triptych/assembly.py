@@ -12,7 +12,8 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from triptych.config import ConfigError, RunError, build, nearest, of_earlier_run, target_of
+from triptych.activations import PRECISIONS
+from triptych.config import ConfigError, RunError, build, nearest, of_earlier_run, suggestion, target_of
 from triptych.data import (
     CorpusFacts,
     DataModule,
@@ -35,6 +36,7 @@ from triptych.data import (
 from triptych.data.loading import Training
 from triptych.data.tokenizer_cache import sha256_of
 from triptych.data.windows import Layout, windows_of
+from triptych.devices import arithmetic
 from triptych.nn import Embedding, Network, PatchEmbedding
 from triptych.tasks import Denoising, LanguageModeling, Setup, Task
 from triptych.tasks.denoising import objective_for
@@ -177,6 +179,7 @@ def make_task(config: DictConfig, tokenizer: Tokenizer, corpus: CorpusFacts, net
         max_length=config.shape.max_length,
         truncates=config.batch.too_long != "error",
         skips_not_finite=config.not_finite == "skip",
+        precision=str(config.trainer.precision),
     )
     return cast(Task, build(config, "task", {"setup": setup}))
 
@@ -465,25 +468,35 @@ def read_trained(path: str | Path, key: str = "checkpoint") -> Trained:
     )
 
 
-def restore(path: str | Path) -> tuple[DictConfig, Task]:
+def restore(path: str | Path, precision: str | None = None) -> tuple[DictConfig, Task]:
     """The configuration, and the task with its weights.
 
+    Args:
+        path: of the file, or of a run directory (its newest checkpoint).
+        precision: to compute in, in place of the training's (``trainer.precision``).
+
     Raises:
-        ConfigError: a file that is not a checkpoint of Triptych.
+        ConfigError: a file that is not a checkpoint of Triptych, or no such precision.
     """
     trained = read_trained(path)
+    if precision is not None:
+        if precision not in PRECISIONS:
+            raise ConfigError(f"trainer.precision={precision}{suggestion(precision, list(PRECISIONS))}")
+        trained.config.trainer.precision = precision
     task = make_task(trained.config, trained.tokenizer, trained.corpus)
     task.load_state_dict(trained.weights)
+    arithmetic(task.precision, task.device).convert_module(task)
     return trained.config, task.eval()
 
 
-def load(checkpoint: str | Path) -> Task:
+def load(checkpoint: str | Path, precision: str | None = None) -> Task:
     """The trained task of a checkpoint, which is enough by itself; ``load(path).predict(texts)`` uses it.
 
     Args:
         checkpoint: a file, or a run directory (its newest checkpoint).
+        precision: to compute in, such as "32-true"; None: that of the training, in which it was tested.
 
     Raises:
-        ConfigError: no such file, or a file that is not a checkpoint of Triptych.
+        ConfigError: no such file, a file that is not a checkpoint of Triptych, or no such precision.
     """
-    return restore(checkpoint)[1]
+    return restore(checkpoint, precision)[1]

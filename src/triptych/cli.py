@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from triptych.config import (
+    TRAINER,
     ConfigError,
     DoctorConfig,
     EvaluateConfig,
@@ -298,6 +299,10 @@ def check_arguments(arguments: list[str], command: str) -> None:
         for argument in arguments:
             if argument.startswith("data."):
                 raise ConfigError(f"{argument}: choose the corpus too, such as data=parallel_text data.dir=...")
+    for argument in arguments if command in ("evaluate", "predict") else ():
+        key, _, setting = argument.partition("=")[0].partition(".")
+        if key == "trainer" and setting not in ("", *TRAINER):
+            raise ConfigError(f"{argument}: {command} has {' and '.join(f'trainer.{name}' for name in TRAINER)} alone")
     for previous, argument in zip(["", *arguments], arguments, strict=False):
         name, equals, _ = argument.partition("=")
         if name in ("--config-path", "-cp", "--config-name", "-cn", "--experimental-rerun"):

@@ -252,6 +252,11 @@ class DoctorConfig(TrainConfig):
     device: str | None = None
 
 
+TRAINER = {"accelerator": "auto", "precision": None}
+"""Of ``trainer``, what ``evaluate`` and ``predict`` have, by default: the GPU if there is one, else the CPU; and the
+precision of the training."""
+
+
 @dataclass
 class EvaluateConfig:
     """The root of ``triptych evaluate``.
@@ -263,6 +268,7 @@ class EvaluateConfig:
         num_beams: of the beam search; None: as in the training's configuration, also for the next two.
         length_penalty: see ``triptych.decoding.BeamSearch``.
         early_stopping: see ``triptych.decoding.BeamSearch``.
+        trainer: where it is computed, and how; see ``TRAINER``.
     """
 
     checkpoint: str = MISSING
@@ -271,6 +277,7 @@ class EvaluateConfig:
     num_beams: int | None = None
     length_penalty: float | None = None
     early_stopping: Any = None
+    trainer: dict[str, Any] = field(default_factory=TRAINER.copy)
 
 
 @dataclass
@@ -292,6 +299,7 @@ class PredictConfig:
         top_k: sample from the k likeliest tokens; 0: from all.
         top_p: sample from the likeliest tokens that together have this probability.
         seed: of the sampling.
+        trainer: where it is computed, and how; see ``TRAINER``.
     """
 
     checkpoint: str = MISSING
@@ -307,6 +315,7 @@ class PredictConfig:
     top_k: int = 0
     top_p: float = 1.0
     seed: int = 1
+    trainer: dict[str, Any] = field(default_factory=TRAINER.copy)
 
 
 def nearest(name: str, valid: Sequence[str]) -> str:
