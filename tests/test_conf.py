@@ -156,7 +156,7 @@ def test_debug_fast_is_a_few_steps_of_anything() -> None:
 
 
 def test_the_other_commands_compose() -> None:
-    assert composed(command="evaluate").data is None
+    assert composed(command="evaluate").data == {}
     assert composed("data=plain_text", command="evaluate").data._target_ == "triptych.data.PlainText"
     assert composed(command="predict").input == "-"
 

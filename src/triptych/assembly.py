@@ -326,14 +326,15 @@ def make_data_module(config: DictConfig, task: Task, splits: Splits, *, training
         config: the complete configuration.
         task: lays the examples out.
         splits: the examples.
-        training: whether the training split is needed.
+        training: whether the training split is needed, and the validation split must be there.
 
     Raises:
         ValueError: an empty split, or a training split that no update can be made of.
     """
+    has_validation = training or isinstance(splits.validation, LongText) or len(splits.validation) > 0
     return DataModule(
         train=encode_training(config, task, splits.train) if training else None,
-        validation=encode_evaluation(config, task, splits.validation, "validation"),
+        validation=encode_evaluation(config, task, splits.validation, "validation") if has_validation else None,
         test=encode_evaluation(config, task, splits.test, "test"),
         batch_size=config.batch.size,
         batch_tokens=config.batch.tokens,
@@ -386,8 +387,9 @@ def set_search(task: Task, config: DictConfig, keys: Sequence[str]) -> None:
 
 
 def measure(trainer: L.Trainer, task: Task, data: DataModule) -> dict[str, float]:
-    """The metrics of a task on the validation and the test split."""
-    values = {**trainer.validate(task, data, verbose=False)[0], **trainer.test(task, data, verbose=False)[0]}
+    """The metrics of a task on the validation split, if there is one, and on the test split."""
+    of_validation = {} if data.validation is None else trainer.validate(task, data, verbose=False)[0]
+    values = {**of_validation, **trainer.test(task, data, verbose=False)[0]}
     return {name: float(value) for name, value in values.items() if name.startswith(("val/", "test/"))}
 
 

@@ -43,8 +43,15 @@ def check_root(config: DictConfig) -> None:
 
 
 def check_data(config: DictConfig) -> None:
-    """The settings of the corpus; its files are another matter."""
+    """The settings of the corpus; its files are another matter.
+
+    Raises:
+        ConfigError: settings that do not exist, or that leave nothing to train on or to validate with.
+    """
     check(config, "data")
+    for key in ("train", "validation"):  # evaluate does without
+        if key in config.data and config.data[key] is None:
+            raise ConfigError(f"data.{key}=null: training needs it")
 
 
 def check_tokenizer(config: DictConfig) -> None:

@@ -243,6 +243,9 @@ def run_hydra(command: str, arguments: list[str]) -> None:
     store.store(name="train_schema", node=DoctorConfig if command == "doctor" else TrainConfig)
     store.store(name="evaluate_schema", node=EvaluateConfig)
     store.store(name="predict_schema", node=PredictConfig)
+    if command == "evaluate" and not any(argument.startswith("data=") for argument in arguments):
+        # settings of the training's corpus, which Hydra does not know
+        arguments = [f"++{argument}" if argument.startswith("data.") else argument for argument in arguments]
     sweep: list[list[str]] = []
     if command == "doctor" and (flags := {"-m", "--multirun"} & {*arguments}):
         arguments, sweep = first_job([argument for argument in arguments if argument not in flags])
@@ -295,10 +298,6 @@ def check_arguments(arguments: list[str], command: str) -> None:
     takes_value = {"--package", "-p", "--config-dir", "-cd", "--cfg", "-c", "--info", "-i"}
     known = {"--help", "-h", "--hydra-help", "--version", "--resolve", "--run", "-r", "--multirun", "-m", *takes_value}
     known |= {"--shell-completion", "-sc"}
-    if command == "evaluate" and not any(argument.startswith("data=") for argument in arguments):
-        for argument in arguments:
-            if argument.startswith("data."):
-                raise ConfigError(f"{argument}: choose the corpus too, such as data=parallel_text data.dir=...")
     for argument in arguments if command in ("evaluate", "predict") else ():
         key, _, setting = argument.partition("=")[0].partition(".")
         if key == "trainer" and setting not in ("", *TRAINER):

@@ -263,7 +263,7 @@ class EvaluateConfig:
 
     Attributes:
         checkpoint: file, or run directory (its newest checkpoint).
-        data: another corpus than the one of the training; None: the same.
+        data: another corpus than the one of the training, or other settings of that one; none: the same.
         eval_size: examples of a batch; None: as in training (in bf16 another size changes the last digits).
         num_beams: of the beam search; None: as in the training's configuration, also for the next two.
         length_penalty: see ``triptych.decoding.BeamSearch``.
@@ -272,7 +272,7 @@ class EvaluateConfig:
     """
 
     checkpoint: str = MISSING
-    data: dict[str, Any] | None = None
+    data: dict[str, Any] = field(default_factory=dict)
     eval_size: int | None = None
     num_beams: int | None = None
     length_penalty: float | None = None

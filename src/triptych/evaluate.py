@@ -30,16 +30,36 @@ def evaluate(config: DictConfig) -> None:
     """
     device = device_for(config.trainer.accelerator)
     trained, task = restore(config.checkpoint, config.trainer.precision)
-    if config.data is not None:
-        trained.data = config.data
-    elif not trained.data:
+    trained.data = corpus_of(config.data, trained.data)
+    if "_target_" not in trained.data:
         raise ConfigError(f"checkpoint={config.checkpoint} was imported and has no corpus: give data=... too")
     check_corpus(trained)
     trained.batch.eval_size = config.eval_size or trained.batch.eval_size
     set_search(task, config, ("num_beams", "length_penalty", "early_stopping"))
-    metrics = evaluation(trained, task, is_same_data=config.data is None, accelerator=device.type)
+    metrics = evaluation(trained, task, is_same_data=not {"_target_", "test"} & {*config.data}, accelerator=device.type)
     where = f"{hardware(device)}, {trained.trainer.precision}"
     show_metrics(f"{checkpoint_file(config.checkpoint)} on {where}", metrics, task)
+
+
+def corpus_of(given: DictConfig, recorded: DictConfig) -> DictConfig:
+    """The node of the corpus to evaluate on. What is only needed for training need not be there: where the test is a
+    file that is given by itself, or where there is no ``train``, only what is given is read.
+
+    Args:
+        given: another corpus, or settings that take the place of the recorded ones; empty: there are none.
+        recorded: the node of the training; empty: there is none.
+    """
+    data = given if "_target_" in given else cast(DictConfig, OmegaConf.merge(recorded, given))
+    if "train" not in [*data] or isinstance(data.test, int | float):
+        return data
+    if OmegaConf.is_missing(data, "train"):
+        data.train = None
+        if isinstance(data.validation, int | float):
+            data.validation = None
+    elif data is not given and "test" in given:
+        for key in {"train", "validation"} - {*given}:
+            data[key] = None
+    return data
 
 
 def evaluation(config: DictConfig, task: Task, *, is_same_data: bool, accelerator: str = "auto") -> dict[str, float]:

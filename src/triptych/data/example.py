@@ -69,7 +69,7 @@ class Example:
 @dataclass(frozen=True, slots=True)
 class Splits:
     """The three parts of a corpus, in memory or, if they are long texts, read as streams. Selection looks at
-    ``validation`` only; ``test`` is read once, at the end."""
+    ``validation`` only; ``test`` is read once, at the end. The others are empty where only the test is read."""
 
     train: "Sequence[Example] | LongText"
     validation: "Sequence[Example] | LongText"
