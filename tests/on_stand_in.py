@@ -19,6 +19,7 @@ from triptych.assembly import complete, make_data_module, make_task, measure, tr
 from triptych.config import build
 from triptych.data import DataModule, Splits
 from triptych.decoding import BeamSearch, Sampling, beam_search, generate
+from triptych.nn import Visibility, attend
 from triptych.samples import answer_time, attention, samples
 from triptych.tasks import Task, exact
 from triptych.tasks.exact import Mean, OfPairs, Sum
@@ -169,6 +170,42 @@ def test_the_best_weights_are_read_into_main_memory(chosen: Chosen, tmp_path: Pa
         assert trainer.strategy.devices == {"cpu"}
         for name, weight in task.state_dict().items():
             assert torch.equal(weight.cpu(), state["state_dict"][name])
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("window", [None, 5])
+@pytest.mark.parametrize("length", [40, 150])
+def test_no_kernel_of_a_device_gets_a_row_that_sees_nothing(
+    length: int, window: int | None, causal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What does not see anything gets zeros, as on the CPU, and no gradient."""
+    kernel, masks = torch.nn.functional.scaled_dot_product_attention, []
+
+    def watched(*tensors: torch.Tensor, **options: Any) -> torch.Tensor:
+        masks.append(options["attn_mask"])
+        return kernel(*tensors, **options)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", watched)
+    real = torch.arange(length) >= torch.tensor([[0], [9], [length]])
+    q, k, v = torch.randn(3, 3, 2, length, 4).unbind()
+    found = []
+    with on_stand_in():
+        for device in (torch.device("cpu"), HERE):
+            visibility = Visibility.of(
+                num_queries=length,
+                num_keys=length,
+                causal=causal,
+                key_mask=real.to(device),
+                device=device,
+                window=window,
+            )
+            tensors = [x.to(device).requires_grad_() for x in (q, k, v)]
+            y = attend(*tensors, visibility)
+            found.append([x.cpu() for x in (y, *torch.autograd.grad(y.square().sum(), tensors))])
+        on_cpu, on_device = (mask.cpu().any(-1) for mask in masks)
+    torch.testing.assert_close(*found)
+    assert not on_cpu.all()
+    assert on_device.all()
 
 
 class Endless:

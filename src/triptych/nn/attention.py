@@ -68,14 +68,21 @@ def attend(
         if causal:
             mask = causal_mask(q.shape[2], k.shape[2], q.device)
         return attend_explicitly(q, k, v, mask, bias, scale=scale, dropout=dropout)
+    blind = None
+    if mask is not None and q.device.type != "cpu":
+        # Kernels of GPUs were reported to give NaN gradients for rows that see nothing: such a row sees all, and its
+        # result is dropped.
+        blind = ~mask.any(-1, keepdim=True)
+        mask = mask | blind
     if bias is not None:
         if causal:
             mask, causal = causal_mask(q.shape[2], k.shape[2], q.device), False
         mask = bias.to(q.dtype) if mask is None else bias.to(q.dtype).masked_fill(~mask, float("-inf"))
     grouped = q.shape[1] != k.shape[1]
-    return F.scaled_dot_product_attention(
+    y = F.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale, enable_gqa=grouped
     )
+    return y if blind is None else y.masked_fill(blind, 0.0)
 
 
 def attend_locally(
