@@ -1,6 +1,7 @@
 """From a configuration, or a checkpoint, to a task with its network and its data."""
 
 import logging
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +11,8 @@ import lightning as L
 import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from torch import Tensor
 
 from triptych.activations import PRECISIONS
@@ -33,6 +36,7 @@ from triptych.data import (
     learned,
     shard_of,
 )
+from triptych.data.example import without_collection
 from triptych.data.loading import Training
 from triptych.data.tokenizer_cache import sha256_of
 from triptych.data.windows import Layout, windows_of
@@ -258,6 +262,7 @@ def stream_layout(task: Task) -> Layout:
     return task.encode_window
 
 
+@without_collection()
 def encode_lines(config: DictConfig, task: Task, examples: Sequence[Example], name: str) -> EncodedList:
     """A split line by line. Lines that are too long are refused, truncated or dropped; but in the evaluation of a
     decoder-only language model, if they are not refused, each is scored as a whole, in overlapping windows.
@@ -267,7 +272,10 @@ def encode_lines(config: DictConfig, task: Task, examples: Sequence[Example], na
     """
     if task.image_shape is not None:
         return EncodedList(task.encode(examples))
-    lines = task.encode(examples)
+    columns, console = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()), Console(stderr=True)
+    with Progress(*columns, console=console, disable=not sys.stderr.isatty(), transient=True) as progress:
+        progress.add_task(f"laying out {name}: {len(examples):,} examples", total=None)
+        lines = task.encode(examples)
     check_ids(lines, task.tokenizer.vocab_size)
     stride = config.batch.eval_stride or task.max_length
     if config.batch.too_long != "error" and name != "train" and task.scores_in_windows:
@@ -284,8 +292,8 @@ def encode_lines(config: DictConfig, task: Task, examples: Sequence[Example], na
     else:
         kept, done = task.fit(lines), "truncated"
     if (unk := task.tokenizer.special.unk) is not None:
-        unknown = sum(int((item.tokens == unk).sum()) for item in lines)
-        warn_of_unknown(unknown, sum(len(item.tokens) for item in lines), name)
+        tokens = np.concatenate([np.empty(0, np.int64), *(item.tokens for item in lines)])
+        warn_of_unknown(int((tokens == unk).sum()), len(tokens), name)
     too_long = sum(item.longest > task.max_length for item in lines)
     if too_long:
         log.warning(

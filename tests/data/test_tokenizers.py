@@ -151,6 +151,36 @@ class TestAnyKind:
         assert KINDS[kind]().sha256 == tokenizer.sha256
 
 
+class TestCharacters:
+    """Looked up in a table; the library is what it must agree with."""
+
+    @given(texts=st.lists(any_text | seen_text | st.sampled_from(SPECIAL_TOKENS), max_size=5), count=st.integers(0, 3))
+    def test_as_the_library_does(self, texts: list[str], count: int) -> None:
+        trained = Characters(num_sentinels=count).train(CORPUS)
+        for tokenizer in (trained, Tokenizer.from_json(trained.to_json(), trained.special)):
+            backend = Backend.from_str(tokenizer.to_json())
+            backend.encode_special_tokens = True
+            expected = [encoding.ids for encoding in backend.encode_batch(texts, add_special_tokens=False)]
+            assert tokenizer.encode(texts) == expected
+            assert tokenizer._characters is not None
+
+    @pytest.mark.parametrize("change", ["normalizer", "unk", "pre_tokenizer", "added"])
+    def test_others_are_left_to_the_library(self, change: str) -> None:
+        backend = Backend.from_str(Characters().train(["abc"]).to_json())
+        if change == "normalizer":
+            backend.normalizer = normalizers.Lowercase()
+        elif change == "unk":
+            backend.model = models.WordLevel(backend.get_vocab(), unk_token="a")
+        elif change == "pre_tokenizer":
+            backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        else:
+            backend.add_tokens(["bc"])
+        tokenizer = Tokenizer(backend)
+        texts = ["A", "b c", "x", "abc", "a"]
+        assert tokenizer.encode(texts) == [e.ids for e in backend.encode_batch(texts, add_special_tokens=False)]
+        assert tokenizer.encode(texts) != Characters().train(["abc"]).encode(texts)
+
+
 def test_the_hash_tells_tokenizers_apart() -> None:
     hashes = {tokenizer.sha256 for tokenizer in TOKENIZERS.values()} | {Characters().train(["abc"]).sha256}
     assert len(hashes) == 5

@@ -13,7 +13,7 @@ from typing import BinaryIO, TypeVar, cast
 
 import numpy as np
 
-from triptych.data.example import Example, Splits
+from triptych.data.example import Example, Splits, without_collection
 from triptych.published import advice
 
 BYTE_ORDER_MARK = "\ufeff"
@@ -227,6 +227,7 @@ def check_files(dir: str, endings: Sequence[str], **sources: object) -> None:
             find(dir, f"data.{name}", file)
 
 
+@without_collection()
 def make_splits(
     read: Callable[[Source], Sequence[Example]],
     train: Source | None,
