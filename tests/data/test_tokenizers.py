@@ -28,7 +28,7 @@ from triptych.data import (
     Words,
 )
 from triptych.data.sentencepiece import SentencePieceModel
-from triptych.data.tokenizers import BOS, EOS, MASK, PAD, SEP, SPECIAL_TOKENS, UNK
+from triptych.data.tokenizers import AT_ONCE, BOS, EOS, MASK, PAD, SEP, SPECIAL_TOKENS, UNK
 
 CORPUS = [
     "the cat sat on the mat\n",
@@ -179,6 +179,16 @@ class TestCharacters:
         texts = ["A", "b c", "x", "abc", "a"]
         assert tokenizer.encode(texts) == [e.ids for e in backend.encode_batch(texts, add_special_tokens=False)]
         assert tokenizer.encode(texts) != Characters().train(["abc"]).encode(texts)
+
+
+@pytest.mark.parametrize("kind", ["bytes", "unigram"])
+def test_many_texts_are_encoded_as_each_alone(kind: str) -> None:
+    tokenizer = KINDS[kind]()
+    texts = [f"the cat {i} sat" * (i % 3) for i in range(2 * AT_ONCE + 1)]
+    encoded = tokenizer.encode(texts)
+    assert len(encoded) == len(texts)
+    for i in (0, 1, AT_ONCE - 1, AT_ONCE, AT_ONCE + 1, 2 * AT_ONCE):
+        assert tokenizer.encode([texts[i]]) == [encoded[i]]
 
 
 def test_the_hash_tells_tokenizers_apart() -> None:
