@@ -394,10 +394,11 @@ def set_search(task: Task, config: DictConfig, keys: Sequence[str]) -> None:
         raise ConfigError(str(error)) from None
 
 
-def measure(trainer: L.Trainer, task: Task, data: DataModule) -> dict[str, float]:
-    """The metrics of a task on the validation split, if there is one, and on the test split."""
-    of_validation = {} if data.validation is None else trainer.validate(task, data, verbose=False)[0]
-    values = {**of_validation, **trainer.test(task, data, verbose=False)[0]}
+def measure(trainer: L.Trainer, task: Task, data: DataModule, *, tests: bool = True) -> dict[str, float]:
+    """The metrics of a task on the validation split, if there is one, and, where it ``tests``, on the test split."""
+    values = {} if data.validation is None else dict(trainer.validate(task, data, verbose=False)[0])
+    if tests:
+        values |= trainer.test(task, data, verbose=False)[0]
     return {name: float(value) for name, value in values.items() if name.startswith(("val/", "test/"))}
 
 

@@ -260,7 +260,8 @@ def playground(directories: Sequence[Path], host: str, port: int) -> None:
         ConfigError: an address or a port that cannot be listened at.
     """
     folder = Path()
-    page = Playground(find_runs(directories, folder).runs, folder).page
+    found = find_runs(directories, folder)
+    page = Playground((*found.runs, *found.untested), folder).page
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

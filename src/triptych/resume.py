@@ -14,12 +14,14 @@ from triptych.data import CorpusFacts, SpecialTokens, Tokenizer
 from triptych.durable import link, remove_leftovers
 from triptych.tasks import Task
 from triptych.training import CSVLogger, TensorBoardLogger, WandbLogger, damage_of, newest_good, read_checkpoint
+from triptych.trials import is_done
 
 log = logging.getLogger("triptych")
 
 
 def is_finished(config: DictConfig, plain: dict[str, Any]) -> bool:
-    """Whether run_dir holds this very run, finished.
+    """Whether run_dir holds this very run, finished. (One that was a trial of a search was not tested: without the
+    search it goes on to its test.)
 
     Args:
         config: of this run.
@@ -29,8 +31,7 @@ def is_finished(config: DictConfig, plain: dict[str, Any]) -> bool:
         ConfigError: it holds another run, or starting over was asked for.
     """
     run_dir = Path(config.run_dir)
-    done = ["summary.json", *(["pruned.json"] if "pruning" in config.callbacks else [])]
-    if not any((run_dir / name).exists() for name in done):
+    if not is_done(run_dir, is_trial="pruning" in config.callbacks):
         return False
     earlier = OmegaConf.load(run_dir / "config.yaml") if (run_dir / "config.yaml").exists() else OmegaConf.create()
     found = differences(cast(dict[str, Any], OmegaConf.to_container(earlier)), plain) if earlier else []

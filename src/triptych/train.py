@@ -86,7 +86,8 @@ log = logging.getLogger("triptych")
 
 def train(config: DictConfig) -> None:
     """Trains, validates and tests; writes config.yaml, metrics.csv, tokenizer.json, checkpoints, train.log,
-    weights.safetensors, attention.json and summary.json into ``run_dir``. A run that was not finished goes on.
+    weights.safetensors, attention.json and summary.json into ``run_dir``. A run that was not finished goes on. A trial
+    of a search does not test; as the same run without the search it goes on to its test.
 
     Args:
         config: composed by Hydra from conf/train.yaml.
@@ -220,6 +221,7 @@ def train(config: DictConfig) -> None:
         data.start = earlier.step
         log.warning("going on from %s, after %s updates", earlier.path, earlier.step)
     failed = True
+    tests = "pruning" not in config.callbacks  # a trial of a search does not
     signals.catch(*signals.STOPS)
     try:
         for logger in loggers:
@@ -230,7 +232,7 @@ def train(config: DictConfig) -> None:
                     logger.log_again([row for other in loggers if isinstance(other, CSVLogger) for row in other.rows()])
         with explained(config, trainer, task, data):
             trainer.fit(task, data, ckpt_path=None if earlier is None else earlier.path, weights_only=True)
-            metrics = test(config, trainer, task, data, run_dir)
+            metrics = test(config, trainer, task, data, run_dir, tests=tests)
             if isinstance(trainer.strategy, FSDP):  # the record is of the whole network
                 weights = trainer.strategy.lightning_module_state_dict()
                 if place.rank == 0:
@@ -253,21 +255,22 @@ def train(config: DictConfig) -> None:
         for key in ("command", "init_from", "match"):
             record[key] = redact(record[key])
         looks: dict[str, Any] = {"samples": []}
-        with not_fatal("the best possible score"):
-            record["optimum"] |= {
-                f"test/{name}": value
-                for name, value in corpus.optimum(task.name, task.architecture, splits.test).items()
-            }
-        with not_fatal("samples"):
-            record["samples"] = samples(task, splits)
-        with not_fatal("the time of an answer"):
-            record["answer_time_s"] = answer_time(task, splits)
-        with not_fatal("attention.json"):
-            looks = attention(task, splits)
-            content = json.dumps(looks, ensure_ascii=False, separators=(",", ":"))
-            write_text(run_dir / "attention.json", content + "\n")
-        with not_fatal("answers.jsonl"):
-            write_answers(run_dir / "answers.jsonl", task, splits.test, tested)
+        if tests:
+            with not_fatal("the best possible score"):
+                record["optimum"] |= {
+                    f"test/{name}": value
+                    for name, value in corpus.optimum(task.name, task.architecture, splits.test).items()
+                }
+            with not_fatal("samples"):
+                record["samples"] = samples(task, splits)
+            with not_fatal("the time of an answer"):
+                record["answer_time_s"] = answer_time(task, splits)
+            with not_fatal("attention.json"):
+                looks = attention(task, splits)
+                content = json.dumps(looks, ensure_ascii=False, separators=(",", ":"))
+                write_text(run_dir / "attention.json", content + "\n")
+            with not_fatal("answers.jsonl"):
+                write_answers(run_dir / "answers.jsonl", task, splits.test, tested)
         write_text(run_dir / "summary.json", json.dumps(record, indent=2, ensure_ascii=False) + "\n")
         failed = False
         for logger in loggers:
@@ -369,14 +372,16 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(words in str(error) for words in said)
 
 
-def test(config: DictConfig, trainer: L.Trainer, task: Task, data: DataModule, run_dir: Path) -> dict[str, float]:
-    """Validates and tests the last or the best weights, and returns all metrics."""
+def test(
+    config: DictConfig, trainer: L.Trainer, task: Task, data: DataModule, run_dir: Path, *, tests: bool
+) -> dict[str, float]:
+    """Validates and, where it ``tests``, tests the last or the best weights, and returns all metrics."""
     # A moving average is in the weights, or in the best ones; Lightning would validate the last average in their place.
     trainer.callbacks = [c for c in trainer.callbacks if not isinstance(c, WeightAveraging)]  # type: ignore[attr-defined]
     if config.test_weights == "best":
         best = read_checkpoint(run_dir / "checkpoints" / "best.ckpt")
         trainer.strategy.load_model_state_dict(best)
-    return measure(trainer, task, data)
+    return measure(trainer, task, data, tests=tests)
 
 
 def summary(

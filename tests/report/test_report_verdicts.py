@@ -245,6 +245,19 @@ def test_the_audit_marks_settings_and_numbers_of_trials(write_run, tmp_path: Pat
     assert list(found["trials"].values.values()) == [2, 1]
 
 
+def test_trials_that_were_not_tested_count_as_tried(write_run, tmp_path: Path) -> None:
+    for lr in (1e-3, 2e-3, 3e-3):
+        metrics = {"val/accuracy": lr} | ({"test/accuracy": 0.9} if lr == 3e-3 else {})
+        write_run("full", "classification", metrics, settings={"optimizer": {"lr": lr}}, name=str(lr))
+    write_run("encoder_only", "classification", {"val/accuracy": 0.5, "test/accuracy": 0.9}, settings={"a": 1})
+    found = find_runs([tmp_path], tmp_path)
+    (group,) = group_runs(found.runs, found.untested)
+    assert [run.architecture for run in group.runs] == ["full", "encoder_only"]
+    assert [len(contenders) for contenders in group.by_architecture().values()] == [1, 1]
+    (trials,) = [difference for difference in audit(group) if difference.field == "trials"]
+    assert list(trials.values.values()) == [3, 1]
+
+
 @pytest.mark.parametrize("solved", [True, False])
 def test_seeds_whose_number_of_updates_was_solved_are_one_configuration(
     write_run, tmp_path: Path, solved: bool

@@ -20,7 +20,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.trial import FrozenTrial, TrialState
 
 from triptych.config import ConfigError
-from triptych.launch.sweep import Job
+from triptych.launch.sweep import PRUNING, Job
 from triptych.search.page import report
 from triptych.search.study import Identity, Settings, Study, Trial, outcome
 from triptych.trials import locks_of, open_storage
@@ -60,7 +60,7 @@ def loss(params: dict[str, object]) -> float:
 
 
 def job_in(directory: Path) -> Job:
-    return Job([], directory, OmegaConf.create())
+    return Job([f"{PRUNING}{{}}"], directory, OmegaConf.create())
 
 
 def job_of(folder: Path, trial: Trial) -> Job:
@@ -316,7 +316,8 @@ def test_a_file_that_is_no_storage_is_refused(suffix: str, tmp_path: Path) -> No
 def page_in(tmp_path: Path) -> Path:
     """The page of two studies, one of them without any value."""
     search(tmp_path, with_settings(n_trials=12))
-    report([study_in(tmp_path), study_in(tmp_path, name="study <two>")], tmp_path / "search.html")
+    studies = [study_in(tmp_path), study_in(tmp_path, name="study <two>")]
+    report(studies, tmp_path / "search.html", {"study": "triptych train -m optimizer.lr=1"})
     return tmp_path / "search.html"
 
 
@@ -328,9 +329,9 @@ def test_the_table_and_the_page_say_the_same(tmp_path: Path, capsys: pytest.Capt
     text = page.read_text()
     assert f"{best:.6g}" in said
     assert f"{best:.6g}" in text
-    command = f"triptych compare {page.parent}/run-{number} --output {page.parent}/report.html"
-    assert command in said
-    assert command in text
+    commands = f"triptych train -m optimizer.lr=1\ntriptych compare {page.parent}/run-{number} --output "
+    assert f"{commands}{page.parent}/report.html\n" in said
+    assert f"{commands}{page.parent}/report.html<" in text
     rows = re.findall(r"<tr><td>(\d+)</td><td>(\w+)</td>.*?</tr>", text)
     assert rows[0] == (str(number), "best")
     assert sorted(int(row[0]) for row in rows) == list(range(len(trials)))

@@ -28,10 +28,11 @@ def compare(directories: Sequence[Path], output: Path) -> None:
         output: the page to write; its folder is made where it is missing.
 
     Raises:
-        ValueError: in one line, no run was found, or which file is damaged, at which key, and what was expected there.
+        ValueError: in one line, no run was found, none was tested, or which file is damaged, at which key, and what was
+            expected there.
     """
     found = find_runs(directories, output.parent)
-    groups = group_runs(found.runs)
+    groups = group_runs(found.runs, found.untested)
     verdicts = [judge(group) for group in groups]
     audits = [audit(group) for group in groups]
     standing, dueling = [standings(group) for group in groups], [duels(group) for group in groups]
@@ -50,11 +51,11 @@ def compare(directories: Sequence[Path], output: Path) -> None:
         ],
         "audit": [asdict(difference) for differences in audits for difference in differences],
     }
-    page = render_page(groups, verdicts, audits, standing, dueling, found.unfinished)
+    page = render_page(groups, verdicts, audits, standing, dueling, found.unfinished, len(found.untested))
     output.parent.mkdir(parents=True, exist_ok=True)
     output.with_name("comparison.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     output.write_text(page, encoding="utf-8", errors="replace")
-    print_tables(groups, verdicts, audits, found.unfinished, Console())
+    print_tables(groups, verdicts, audits, found.unfinished, len(found.untested), Console())
     print(f"{output}\n{output.with_name('comparison.json')}")
 
 

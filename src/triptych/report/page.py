@@ -55,6 +55,7 @@ def render_page(
     standings: Sequence[Sequence[Standing]],
     duels: Sequence[Sequence[Duel]],
     unfinished: Sequence[str],
+    num_untested: int,
 ) -> str:
     """Build the page.
 
@@ -65,6 +66,7 @@ def render_page(
         standings: one list for each group.
         duels: one list for each group.
         unfinished: directories of unfinished runs.
+        num_untested: how many runs are trials of a search, which were not tested.
 
     Returns:
         the page's text, with everything it needs inside.
@@ -86,7 +88,7 @@ def render_page(
 </header>
 <main>
 <div class="verdicts">{"".join(_verdict(index, *part) for index, part in enumerate(parts))}</div>
-{_unfinished(unfinished)}
+{_unfinished(unfinished)}{_untested(num_untested)}
 {"".join(map(_section, range(len(groups)), groups, audits, standings, duels))}
 </main>"""
     return render_document(f"Triptych: comparison of {counted}", body)
@@ -140,6 +142,10 @@ def _unfinished(directories: Sequence[str]) -> str:
         return ""
     names = ", ".join(f"<code>{escape(name)}</code>" for name in directories)
     return f'<p class="notice">Left out, as not finished (no summary.json): {names}</p>'
+
+
+def _untested(count: int) -> str:
+    return f'<p class="notice">Left out, as trials of a search, which do not test: {count}</p>' if count else ""
 
 
 def _section(

@@ -22,6 +22,7 @@ def print_tables(
     verdicts: Sequence[Verdict],
     audits: Sequence[Sequence[Difference]],
     unfinished: Sequence[str],
+    num_untested: int,
     console: Console,
 ) -> None:
     """Print one table for each task, with its verdict and its audit.
@@ -31,6 +32,7 @@ def print_tables(
         verdicts: one for each group.
         audits: one list for each group.
         unfinished: directories of unfinished runs.
+        num_untested: how many runs are trials of a search, which were not tested.
         console: where to print.
     """
     for group, verdict, audit in zip(groups, verdicts, audits, strict=True):
@@ -64,3 +66,5 @@ def print_tables(
         console.print()
     if unfinished:
         console.print(Text(f"Left out, as not finished (no summary.json): {', '.join(unfinished)}", style="yellow"))
+    if num_untested:
+        console.print(Text(f"Left out, as trials of a search, which do not test: {num_untested}", style="yellow"))
