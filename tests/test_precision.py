@@ -30,7 +30,9 @@ def composed(command: str, *overrides: str) -> Any:
 
 
 def trained(folder: Path, *overrides: str) -> Path:
-    finished = run("train", *tiny.TINY, *STEPS, "batch.eval_size=64", *overrides, "logger=csv", "run_dir=run", cwd=folder)
+    finished = run(
+        "train", *tiny.TINY, *STEPS, "batch.eval_size=64", *overrides, "logger=csv", "run_dir=run", cwd=folder
+    )
     assert finished.returncode == 0, finished.stderr
     return folder / "run"
 
@@ -86,7 +88,9 @@ def printed(capsys: pytest.CaptureFixture[str], *overrides: str) -> tuple[str, d
     """What ``evaluate`` says, in one line, and the metrics."""
     evaluate(composed("evaluate", *overrides))
     out = capsys.readouterr().out
-    return " ".join(out.split()), {name: float(value) for name, value in re.findall(r"│ ((?:val|test)/\w+) +│ +([\d.e+-]+) │", out)}
+    return " ".join(out.split()), {
+        name: float(value) for name, value in re.findall(r"│ ((?:val|test)/\w+) +│ +([\d.e+-]+) │", out)
+    }
 
 
 @pytest.mark.parametrize("precision", [None, "16-mixed"])

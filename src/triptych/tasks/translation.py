@@ -15,7 +15,7 @@ from torchmetrics import Metric
 
 from triptych.data.batch import IGNORE, Batch, Encoded
 from triptych.data.example import Example
-from triptych.decoding import BeamSearch
+from triptych.decoding import BeamSearch, Constraints
 from triptych.tasks.base import Prediction, Setup
 from triptych.tasks.exact import Mean
 from triptych.tasks.generative import GenerativeTask
@@ -42,6 +42,7 @@ class Translation(GenerativeTask):
         early_stopping: see ``triptych.decoding.BeamSearch``.
         bleu_tokenizer: sacrebleu's tokenizer for BLEU: 13a for natural text, none for text that is already tokenised,
             and sacrebleu's others.
+        constraints: what a text may be; None: anything.
     """
 
     name = "translation"
@@ -61,11 +62,12 @@ class Translation(GenerativeTask):
         length_penalty: float,
         early_stopping: bool | Literal["never"],
         bleu_tokenizer: str,
+        constraints: Constraints | None = None,
     ) -> None:
         if bleu_tokenizer not in BLEU.TOKENIZERS:
             raise ValueError(f"task.bleu_tokenizer={bleu_tokenizer}: expected one of {', '.join(BLEU.TOKENIZERS)}")
         self._scores: dict[str, Score] = {"bleu": BLEU(tokenize=bleu_tokenizer), "chrf": CHRF(), "ter": TER()}
-        super().__init__(setup, label_smoothing=label_smoothing, max_new_tokens=max_new_tokens)
+        super().__init__(setup, label_smoothing=label_smoothing, max_new_tokens=max_new_tokens, constraints=constraints)
         self.search = BeamSearch(num_beams, length_penalty, early_stopping)
 
     @property
