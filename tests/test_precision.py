@@ -130,7 +130,10 @@ def test_a_run_of_gpus_is_evaluated_where_there_is_none(
     ],
 )
 def test_what_cannot_be_is_named(override: str, words: str, classifier: Path) -> None:
-    with pytest.raises(ConfigError) as caught:
+    def command() -> None:
         check_arguments([override], "evaluate")
         evaluate(composed("evaluate", f"checkpoint={classifier}", override))
+
+    with pytest.raises(ConfigError) as caught:
+        command()
     assert str(caught.value).startswith(words)

@@ -174,7 +174,7 @@ def import_folder(arguments: list[str]) -> None:
     )
     parser.add_argument("folder", type=Path, help="with config.json, safetensors files and the files of a tokenizer")
     parser.add_argument("--output", type=Path, required=True, help="the checkpoint, a new file")
-    tasks = ("translation", "classification", "tagging", "language_modeling", "denoising")
+    tasks = ("translation", "classification", "tagging", "question_answering", "language_modeling", "denoising")
     parser.add_argument("--task", choices=tasks, help="what the model is for; by default what its class says")
     parser.add_argument("--new-head", action="store_true", help="begin with a new head where the folder has none")
     parsed = parser.parse_args(arguments)

@@ -112,8 +112,8 @@ def device_for(accelerator: str) -> torch.device:
 
 
 def arithmetic(precision: str, device: torch.device) -> Precision:
-    """What Lightning's trainer computes with: its ``convert_module`` gives a network the type of its weights, within its
-    ``forward_context`` the network computes.
+    """What Lightning's trainer computes with: its ``convert_module`` gives a network the type of its weights, and the
+    network computes within its ``forward_context``.
 
     Args:
         precision: ``trainer.precision``.

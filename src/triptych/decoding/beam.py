@@ -91,8 +91,9 @@ def beam_search(
     """The hypotheses of each row, best first; fewer than asked for if there are no more. Finished rows leave the batch.
 
     A step extends each beam by each token and takes the 2 num_beams candidates of the highest log p (with N end tokens,
-    (N + 1) num_beams). The best num_beams of them without an end token go on; those with one, if among the first num_beams of all, are hypotheses. At the
-    limit all of the first num_beams are. Sums of log p are float32, or float64 if the logits are.
+    (1 + N) num_beams). The best num_beams of them without an end token go on; those with one, if among the first
+    num_beams of all, are hypotheses. At the limit all of the first num_beams are. Sums of log p are float32, or float64
+    if the logits are.
 
     Args:
         next_token: the model. It is given the prompt once, and then the last token of each beam.

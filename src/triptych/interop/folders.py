@@ -12,6 +12,7 @@ from triptych.data import Characters, CorpusFacts, Tokenizer
 from triptych.data.pretrained_tokenizer import read_tokenizer, write_tokenizer
 from triptych.durable import write_text
 from triptych.interop.card import model_card
+from triptych.interop.family import CLASSIFYING
 from triptych.interop.generation import FILE, generation_settings, read_generation
 from triptych.interop.networks import read_network, write_network
 from triptych.interop.tensors import read_json, write_json
@@ -26,7 +27,8 @@ def load_pretrained(folder: str | Path, task: str | None = None, *, new_head: bo
 
     Args:
         folder: with config.json, safetensors files and, but for images, the files of a tokenizer.
-        task: translation, classification, tagging, language_modeling or denoising; None: the one of its class.
+        task: translation, classification, tagging, question_answering, language_modeling or denoising; None: the one of
+            its class.
         new_head: whether the head may be missing; it is then new.
 
     Raises:
@@ -92,7 +94,7 @@ def save_pretrained(checkpoint: str | Path, folder: str | Path) -> str:
     if task.architecture == "full":
         ids["decoder_start_token_id"] = special.start
     labels = task.corpus.tag_labels if task.name == "tagging" else task.corpus.labels
-    labels = labels if task.name in ("classification", "tagging") else ()
+    labels = labels if task.name in CLASSIFYING else ()
     family = write_network(path, task.network, config, task.name, labels=labels, special=ids)
     if reads_text:
         goes_on = task.architecture == "decoder_only" and isinstance(task, GenerativeTask)
