@@ -23,6 +23,7 @@ from triptych.nn import Visibility, attend
 from triptych.samples import answer_time, attention, samples
 from triptych.tasks import Task, exact
 from triptych.tasks.exact import Mean, OfPairs, Sum
+from triptych.train import is_loss_of_a_peer
 from triptych.train import test as measure_tested_weights
 from triptych.training.checkpoint_file import copied, write_checkpoint
 
@@ -206,6 +207,17 @@ def test_no_kernel_of_a_device_gets_a_row_that_sees_nothing(
     torch.testing.assert_close(*found)
     assert not on_cpu.all()
     assert on_device.all()
+
+
+def test_a_tensor_that_the_processes_cannot_share_is_no_lost_process() -> None:
+    """A group for CUDA alone, as NCCL's is."""
+    torch.distributed.init_process_group("cuda:gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        with pytest.raises(RuntimeError, match="device type cpu") as caught:
+            torch.distributed.all_gather([torch.zeros(1)], torch.zeros(1))
+    finally:
+        torch.distributed.destroy_process_group()
+    assert not is_loss_of_a_peer(caught.value)
 
 
 class Endless:

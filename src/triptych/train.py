@@ -360,7 +360,10 @@ def explained(config: DictConfig, trainer: L.Trainer, task: Task, data: DataModu
 
 
 def is_loss_of_a_peer(error: BaseException) -> bool:
-    """NCCL has a class of its own for it. Gloo has not: it fails in a call of torch.distributed, or says its name."""
+    """NCCL has a class of its own for it. Gloo has not: it fails in a call of torch.distributed, or says its name. (A
+    tensor on a device that the processes do not share fails there, too: that is a mistake of ours.)"""
+    if "No backend type associated" in str(error):
+        return False
     if isinstance(error, dist.DistError) or "gloo" in str(error):
         return True
     return any("torch/distributed/" in frame.filename for frame in traceback.extract_tb(error.__traceback__)[-1:])
