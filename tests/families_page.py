@@ -127,12 +127,12 @@ pass, in float64, ours against ours. Round trip: export, then import, bitwise.
   RoBERTa: refused. `--task TASK --new-head` reads the body.
 - LLaMA whose attention has biases and whose feed-forward layers have none, or the other way round (`attention_bias`,
   `mlp_bias`): refused. `block.bias` is both, and Meta's have neither.
-- LLaMA with rotary positions scaled as dynamic, yarn or longrope: refused. There the frequencies depend on the length of
-  the text, or the scale of the attention changes; linear and llama3 are read.
+- LLaMA with rotary positions scaled as dynamic, yarn or longrope: refused. There the frequencies depend on the length
+  of the text, or the scale of the attention changes; linear and llama3 are read.
 - MarianMT with two vocabularies (`share_encoder_decoder_embeddings=false`): refused. There is one table of tokens
   here.
 - ViT by the names that it has in the memory of `transformers` 5 (`vit.layers.N.attention.q_proj`): refused. Published
-  files have others (`vit.encoder.layer.N.attention.attention.query`), as have those that `save_pretrained` writes there.
+  files have others (`vit.encoder.layer.N.attention.attention.query`), as have those that `save_pretrained` writes.
 - Pickles (`*.bin`), which can run code, and quantised weights: refused. Code of a folder (`auto_map`) is never run.
 - A tokenizer that fills up or ends texts with another token than `config.json` says: refused. Whatever looks for that
   token, a classifier for instance, would find the end of a text elsewhere.
