@@ -290,7 +290,9 @@ def train(config: DictConfig) -> None:
     except Pruned as pruned:
         failed = False
         if place.rank == 0:
-            write_text(run_dir / "pruned.json", json.dumps({"updates": pruned.update}) + "\n")
+            what = {"task": task.name, "data": HydraConfig.get().runtime.choices["data"]}
+            note = {"updates": pruned.update, **what, "architecture": task.architecture}
+            write_text(run_dir / "pruned.json", json.dumps(note) + "\n")
             log.info("%s: other trials of the search were better by then", pruned)
     finally:
         for logger in loggers:

@@ -1,5 +1,6 @@
 """Verdicts over seeds, and the audit."""
 
+import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -249,13 +250,18 @@ def test_trials_that_were_not_tested_count_as_tried(write_run, tmp_path: Path) -
     for lr in (1e-3, 2e-3, 3e-3):
         metrics = {"val/accuracy": lr} | ({"test/accuracy": 0.9} if lr == 3e-3 else {})
         write_run("full", "classification", metrics, settings={"optimizer": {"lr": lr}}, name=str(lr))
+    stopped = write_run("full", "classification", {"val/accuracy": 0.1}, settings={"optimizer": {"lr": 4e-3}}, name="p")
+    (stopped / "summary.json").unlink()
+    told = {"updates": 2, "architecture": "full", "task": "classification", "data": "dates"}
+    (stopped / "pruned.json").write_text(json.dumps(told))
     write_run("encoder_only", "classification", {"val/accuracy": 0.5, "test/accuracy": 0.9}, settings={"a": 1})
     found = find_runs([tmp_path], tmp_path)
-    (group,) = group_runs(found.runs, found.untested)
+    assert (found.unfinished, found.num_untested) == ((), 3)
+    (group,) = group_runs(found.runs, found.untested, found.pruned)
     assert [run.architecture for run in group.runs] == ["full", "encoder_only"]
     assert [len(contenders) for contenders in group.by_architecture().values()] == [1, 1]
     (trials,) = [difference for difference in audit(group) if difference.field == "trials"]
-    assert list(trials.values.values()) == [3, 1]
+    assert list(trials.values.values()) == [4, 1]
 
 
 @pytest.mark.parametrize("solved", [True, False])

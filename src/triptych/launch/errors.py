@@ -42,6 +42,10 @@ def explain(error: BaseException, command: str, arguments: Sequence[str]) -> str
             return f"{key}: there is no such key{nearest_key(key, command, arguments)}"
         return f"{key}: {details.splitlines()[0]}"
     if "does not support sweep type" in message:
+        if command == "doctor":
+            return (
+                "an interval is searched, and doctor looks at one training: give one value of it, or a list (key=a,b,c)"
+            )
         return "an interval is searched: add hydra/sweeper=optuna, or list values (key=a,b,c)"
     if "requires --multirun" in message:
         return f"{message.splitlines()[0].replace('--multirun', '-m')}"

@@ -32,7 +32,7 @@ def compare(directories: Sequence[Path], output: Path) -> None:
             expected there.
     """
     found = find_runs(directories, output.parent)
-    groups = group_runs(found.runs, found.untested)
+    groups = group_runs(found.runs, found.untested, found.pruned)
     verdicts = [judge(group) for group in groups]
     audits = [audit(group) for group in groups]
     standing, dueling = [standings(group) for group in groups], [duels(group) for group in groups]
@@ -51,11 +51,11 @@ def compare(directories: Sequence[Path], output: Path) -> None:
         ],
         "audit": [asdict(difference) for differences in audits for difference in differences],
     }
-    page = render_page(groups, verdicts, audits, standing, dueling, found.unfinished, len(found.untested))
+    page = render_page(groups, verdicts, audits, standing, dueling, found.unfinished, found.num_untested)
     output.parent.mkdir(parents=True, exist_ok=True)
     output.with_name("comparison.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     output.write_text(page, encoding="utf-8", errors="replace")
-    print_tables(groups, verdicts, audits, found.unfinished, len(found.untested), Console())
+    print_tables(groups, verdicts, audits, found.unfinished, found.num_untested, Console())
     print(f"{output}\n{output.with_name('comparison.json')}")
 
 

@@ -96,6 +96,23 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class PrunedRun:
+    """A trial of a search that was stopped as hopeless.
+
+    Attributes:
+        task: as of a run.
+        data: likewise.
+        architecture: likewise.
+        settings: likewise.
+    """
+
+    task: str
+    data: str
+    architecture: str
+    settings: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
 class RunSet:
     """What was found below the directories given.
 
@@ -104,11 +121,18 @@ class RunSet:
         unfinished: run directories in which something has begun, or was to begin, and that have no ``summary.json``,
             relative to the report.
         untested: runs that have finished without a test, in the same order: trials of a search.
+        pruned: those of its trials that were stopped.
     """
 
     runs: tuple[Run, ...]
     unfinished: tuple[str, ...]
     untested: tuple[Run, ...]
+    pruned: tuple[PrunedRun, ...]
+
+    @property
+    def num_untested(self) -> int:
+        """Runs that trials of a search have left, and that were not tested."""
+        return len(self.untested) + len(self.pruned)
 
 
 BEGUN = ("metrics.csv", "train.log", "slurm.json")
@@ -353,6 +377,27 @@ def read_run(directory: Path, relative_to: Path) -> Run:
     )
 
 
+def read_pruned(directory: Path) -> PrunedRun:
+    """Read a run directory with a ``pruned.json``.
+
+    Args:
+        directory: of the run.
+
+    Returns:
+        what it was.
+
+    Raises:
+        ValueError: in one line, the file, and what was expected there.
+    """
+    path, config = directory / "pruned.json", directory / "config.yaml"
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        settings = read_settings(config) if config.is_file() else {}
+        return PrunedRun(content["task"], content["data"], content["architecture"], settings)
+    except (json.JSONDecodeError, LookupError, TypeError) as error:
+        raise ValueError(f"{path}: damaged, expected JSON with task, data and architecture: {error}") from None
+
+
 def find_runs(directories: Sequence[Path], relative_to: Path) -> RunSet:
     """Read every run at or below the directories.
 
@@ -368,6 +413,7 @@ def find_runs(directories: Sequence[Path], relative_to: Path) -> RunSet:
     """
     finished: set[Path] = set()
     started: set[Path] = set()
+    pruned: set[Path] = set()
     for directory in directories:
         if not directory.is_dir():
             like = nearest(directory.name, [path.name for path in directory.parent.glob("*/")])
@@ -378,7 +424,8 @@ def find_runs(directories: Sequence[Path], relative_to: Path) -> RunSet:
             raise ValueError(f"{directory}: no run found, expected a directory with summary.json at or below it")
         finished |= found
         started |= logged
-    unfinished = {path for path in started if finished.isdisjoint((path, *path.parents))}
+        pruned |= {path.parent.resolve() for path in directory.rglob("pruned.json")} - found
+    unfinished = {path for path in started if (finished | pruned).isdisjoint((path, *path.parents))}
     if not finished:
         names = ", ".join(map(str, directories))
         raise ValueError(f"{names}: no finished run found, expected summary.json ({len(unfinished)} unfinished)")
@@ -393,6 +440,7 @@ def find_runs(directories: Sequence[Path], relative_to: Path) -> RunSet:
         tuple(run for run in runs if is_tested(run.metrics)),
         tuple(sorted(_relative(path, relative_to) for path in unfinished)),
         tuple(run for run in runs if not is_tested(run.metrics)),
+        tuple(read_pruned(path) for path in sorted(pruned)),
     )
 
 

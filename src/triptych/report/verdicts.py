@@ -10,7 +10,7 @@ from typing import Any
 from scipy.stats import t as student_t  # type: ignore[import-untyped]
 
 from triptych.report.metrics import CONTINUATION, Metric, metric_key, primary_metric
-from triptych.report.records import ARCHITECTURES, Run
+from triptych.report.records import ARCHITECTURES, PrunedRun, Run
 
 CONFIDENCE = 0.95
 TOLERANCE = 0.02
@@ -40,13 +40,14 @@ class Contender:
 @dataclass(frozen=True, slots=True)
 class Group:
     """The runs of one task on the same data, in the order of ``ARCHITECTURES``, and the metric that compares them;
-    trials of a search, which were not tested, stand beside them and count as tried."""
+    trials of a search, which were not tested or were pruned, stand beside them and count as tried."""
 
     task: str
     data: str
     metric: Metric
     runs: tuple[Run, ...]
     untested: tuple[Run, ...] = ()
+    pruned: tuple[PrunedRun, ...] = ()
 
     def value(self, run: Run) -> float:
         """The run's value of the metric; NaN where it has no finite one."""
@@ -70,10 +71,13 @@ class Group:
 
     def num_tried(self) -> dict[str, int]:
         """How many configurations of each architecture that is there were tried, tested or not."""
-        return {
-            name: len({_configuration(run) for run in (*self.runs, *self.untested) if run.architecture == name})
-            for name in self.by_architecture()
-        }
+        count = {}
+        for name in self.by_architecture():
+            runs = [run for run in (*self.runs, *self.untested) if run.architecture == name]
+            known = [run.settings for run in runs]  # of a trial with several seeds, another may have been pruned
+            others = [run.settings for run in self.pruned if run.architecture == name and run.settings not in known]
+            count[name] = len({_configuration(run) for run in runs}) + len({str(settings) for settings in others})
+        return count
 
     @property
     def contenders(self) -> list[Contender]:
@@ -116,12 +120,13 @@ class Difference:
     text: str
 
 
-def group_runs(runs: Sequence[Run], untested: Sequence[Run] = ()) -> list[Group]:
+def group_runs(runs: Sequence[Run], untested: Sequence[Run] = (), pruned: Sequence[PrunedRun] = ()) -> list[Group]:
     """Put runs of the same task and data together.
 
     Args:
         runs: the runs, sorted by task, data and architecture, as ``find_runs`` gives them.
         untested: trials of a search.
+        pruned: likewise.
 
     Returns:
         one group for each task and data.
@@ -137,7 +142,14 @@ def group_runs(runs: Sequence[Run], untested: Sequence[Run] = ()) -> list[Group]
     groups = groupby(runs, key=lambda run: (run.task, run.data))
     members = [(task, data, tuple(found)) for (task, data), found in groups]
     return [
-        Group(task, data, primary_metric(found), found, tuple(r for r in untested if (r.task, r.data) == (task, data)))
+        Group(
+            task,
+            data,
+            primary_metric(found),
+            found,
+            tuple(run for run in untested if (run.task, run.data) == (task, data)),
+            tuple(run for run in pruned if (run.task, run.data) == (task, data)),
+        )
         for task, data, found in members
     ]
 
