@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -250,6 +251,15 @@ class TestPredict:
             assert sum(answer["probabilities"].values()) == pytest.approx(1)
             assert answer["label"] == max(answer["probabilities"], key=answer["probabilities"].get)
 
+    def test_reads_a_pipe(self, classification: Path) -> None:
+        """Which is what a shell makes of input=<(command)."""
+        folder = classification.parent
+        os.mkfifo(folder / "pipe")
+        Thread(target=(folder / "pipe").write_text, args=("3. März 1999\n",), daemon=True).start()
+        piped = run("predict", "checkpoint=run", "input=pipe", cwd=folder)
+        assert piped.returncode == 0, piped.stderr
+        assert piped.stdout == run("predict", "checkpoint=run", cwd=folder, stdin="3. März 1999\n").stdout
+
     def test_continues_text(self, shakespeare: Path) -> None:
         arguments = ("checkpoint=run", "max_new_tokens=5", "temperature=1", "seed=3")
         outputs = [run("predict", *arguments, cwd=shakespeare.parent, stdin="Line 3\n").stdout for _ in range(2)]
@@ -300,60 +310,6 @@ class TestSweep:
         assert len(comparison["runs"]) == 2
         assert comparison.keys() == {"runs", "verdicts", "standings", "duels", "audit"}
         assert "<html" in (folder / "page" / "report.html").read_text()
-
-
-MISTAKES = [
-    (["trian"], ["trian", "did you mean train?"]),
-    (["train", "experiment=dates/translation_ful"], ["dates/translation_ful", "did you mean dates/translation_full?"]),
-    (["train", "model=ful"], ["model=ful", "did you mean full?"]),
-    (["train", "shape.d_modl=64"], ["shape.d_modl", "did you mean shape.d_model?"]),
-    (["train", "+shap=1"], ["shap", "did you mean shape?"]),
-    (["train", "+shape.foo=1"], ["shape.foo"]),
-    (["train", "shape.num_layers=abc"], ["shape.num_layers", "abc", "Integer"]),
-    (["train", "shape.num_heads=0"], ["shape.num_heads=0", "at least 1"]),
-    (["train", "shape.num_heads=5"], ["shape.num_heads=5", "shape.d_model=128", "4"]),
-    (["train", "block.position=rotery"], ["position=rotery", "did you mean rotary?"]),
-    (["train", "optimizer.lr=nan"], ["optimizer.lr=nan", "finite"]),
-    (["train", "trainer.max_step=5"], ["trainer.max_step", "did you mean trainer.max_steps?"]),
-    (["train", "model=encoder_only"], ["task=translation", "model=encoder_only", "model=full"]),
-    (["train", "data.languages=[eng]"], ["data.languages", "eng", "'en'"]),
-    (["train", "experiment=shakespeare/decoder_only", "data.dir=/nowhere"], ["data.dir=/nowhere", "no such folder"]),
-    (["train", "batch.size=10", "trainer.accumulate_grad_batches=3"], ["batch.size=10", "accumulate_grad_batches=3"]),
-    (["train", "shape.vocab_size=50", "data.num_train=50"], ["shape.vocab_size=50", "tokenizer"]),
-    (["train", "shape.max_length=8", "data.num_train=50"], ["shape.max_length=8", "batch.too_long"]),
-    (["train", "block.position=rope"], ["block.position=rope", "rotary"]),
-    (["train", "model.decoder.num_layers=0"], ["num_layers=0", "at least 1"]),
-    (["train", "model.encoder.d_model=32"], ["d_model=32", "d_model=128"]),
-    (["train", "d_model=64"], ["d_model", "did you mean shape.d_model?"]),
-    (["train", "optimizer.learning_rate=1"], ["optimizer.learning_rate", "optimizer.lr"]),
-    (["train", "seed=-1"], ["seed=-1"]),
-    (["train", "seed=1,2"], ["-m"]),
-    (["train", "callbacks=[default,emaa]"], ["emaa", "did you mean ema?"]),
-    (["train", "callbacks=[default,", "ema]"], ["without blanks"]),
-    (["train", "dates/translation_full"], ["did you mean experiment=dates/translation_full?"]),
-    (["train", "--lr", "0.1"], ["--lr", "lr=..."]),
-    (["train", "task=translation", "batch.eval_stride=8"], ["batch.eval_stride=8", "only task=language_modeling"]),
-    (["train", "data=parallel_text", "data.dir=.", "data.train=a.en"], ["data.train=a.en", "such as [a.en]"]),
-    (["train", "test_weights=best", "trainer.max_steps=3"], ["test_weights=best", "trainer.val_check_interval"]),
-    (["predict", "checkpoint=nowhere", "batch_size=0"], ["batch_size=0"]),
-    (["predict"], ["checkpoint=RUN"]),
-    (["evaluate", "checkpoint=nowhere"], ["checkpoint=nowhere", "no such file"]),
-    (["evaluate"], ["checkpoint"]),
-    (["predict", "checkpoint=nowhere", "temperature=-1"], ["temperature=-1"]),
-    (["compare", "nowhere"], ["nowhere"]),
-]
-
-
-@pytest.mark.parametrize(("arguments", "words"), MISTAKES, ids=[" ".join(arguments) for arguments, _ in MISTAKES])
-def test_a_mistake_is_answered_in_two_lines_at_most(arguments: list[str], words: list[str], tmp_path: Path) -> None:
-    overrides = ["run_dir=run"] if arguments[0] == "train" else []
-    finished = run(*arguments, *overrides, cwd=tmp_path)
-    assert finished.returncode == 1
-    lines = [line for line in finished.stderr.splitlines() if "reading" not in line]
-    assert len(lines) <= 2, finished.stderr
-    assert "Traceback" not in finished.stderr
-    for word in words:
-        assert word in " ".join(lines)
 
 
 def test_a_file_that_is_no_checkpoint_is_refused(tmp_path: Path, harmless_payload: Callable[[Path], Path]) -> None:
@@ -519,6 +475,11 @@ class TestRealText:
             ("full", (*PAIRS, "data.train=[a.en,a.dee]"), ["a.dee", "did you mean a.de?"]),
             ("full", (*PAIRS, "task.bleu_tokenizer=31a"), ["task.bleu_tokenizer=31a", "13a"]),
             ("full", (*PAIRS, "task.num_beams=0"), ["num_beams=0"]),
+            (
+                "full",
+                (*PAIRS, "callbacks=[default,early_stopping]", "callbacks.early_stopping.monitor=val/los"),
+                ["callbacks.early_stopping.monitor=val/los", "did you mean val/loss?"],
+            ),
             ("encoder_only", (*TABLE, "data.test=new.csv", "batch.too_long=drop"), ["new.csv, line 3", "'2'", "0, 1"]),
             ("encoder_only", TABLE, ["a.tsv, line 5", "tokens", "batch.too_long"]),
             ("encoder_only", (*TABLE, "data.label=stars"), ["a.tsv, line 1", "data.label=stars", "text, label"]),

@@ -143,18 +143,18 @@ def test_one_stack_can_be_overridden() -> None:
     [
         (["task=translation", "model=encoder_only"], "task=translation on model=encoder_only: .*use model=full"),
         (["task=language_modeling", "model=encoder_only"], "task=language_modeling on model=encoder_only"),
-        (["task=classification", "data=plain_text"], "task=classification: data=PlainText serves language_modeling"),
-        (["task=translation", "data=digits", "model=decoder_only"], "task=translation: data=Digits serves classif"),
+        (["task=classification", "data=plain_text"], "task=classification: data=plain_text serves language_modeling"),
+        (["task=translation", "data=digits", "model=decoder_only"], "task=translation: data=digits serves classif"),
         (
             ["task=classification", "data=digits", "model=full"],
-            "data=Digits has images, and model=full reads texts; choose model=vit-style, or model=decoder_only",
+            "data=digits has images, and model=full reads texts; choose model=vit-style, or model=decoder_only",
         ),
-        (["task=classification", "data=digits", "model=bert-style"], "data=Digits has images, and model=encoder_only"),
+        (["task=classification", "data=digits", "model=bert-style"], "data=digits has images, and model=encoder_only"),
         (
             ["task=classification", "data=labelled_text", "data.label=null", "model=encoder_only"],
             "task=classification: data.label=null; expected the column",
         ),
-        (["task=classification", "data=dates", "model=vit-style"], "data=Dates has texts, and model=encoder_only read"),
+        (["task=classification", "data=dates", "model=vit-style"], "data=dates has texts, and model=encoder_only read"),
     ],
 )
 def test_refused_cells_say_why(overrides: list[str], message: str) -> None:

@@ -144,7 +144,7 @@ def test_python_too_says_what_it_expects(encoder: Path) -> None:
 
 
 def test_images_are_not_evaluated_on_texts(encoder: Path) -> None:
-    with pytest.raises(ConfigError, match="data=Dates has texts, and model=encoder_only reads images"):
+    with pytest.raises(ConfigError, match="data=dates has texts, and model=encoder_only reads images"):
         evaluate(composed("evaluate", f"checkpoint={encoder}", "data=dates"))
 
 

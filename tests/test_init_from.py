@@ -202,7 +202,7 @@ class TestSettings:
             r".*: encoder.embed_norm.weight is \(16,\) there and missing here, .*, "
             r"encoder.layers.0.feed_forward.gate.weight is missing there and \(32, 16\) here, .*",
         ),
-        (["init_from=nothing.ckpt"], "init_from=nothing.ckpt: no such file"),
+        (["init_from=nothing.ckpt"], "init_from=nothing.ckpt: no such file; expected a run directory or a checkpoint"),
         (["init_from={folder}/text.ckpt"], "init_from=.*text.ckpt is damaged: it is no archive of torch's"),
         (["init_from={folder}/weights.ckpt"], "init_from=.*weights.ckpt: not a checkpoint of Triptych"),
     ],

@@ -1,6 +1,7 @@
 """From a configuration, or a checkpoint, to a task with its network and its data."""
 
 import logging
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from torch import Tensor
 
 from triptych.activations import PRECISIONS
-from triptych.config import ConfigError, RunError, build, nearest, of_earlier_run, suggestion, target_of
+from triptych.config import ConfigError, RunError, build, of_earlier_run, suggestion, target_of
 from triptych.data import (
     CorpusFacts,
     DataModule,
@@ -41,6 +42,7 @@ from triptych.data.loading import Training
 from triptych.data.tokenizer_cache import sha256_of
 from triptych.data.windows import Layout, windows_of
 from triptych.devices import arithmetic
+from triptych.early_checks import find_checkpoint
 from triptych.nn import Embedding, Network, PatchEmbedding
 from triptych.tasks import Denoising, LanguageModeling, Setup, Task
 from triptych.tasks.denoising import objective_for
@@ -57,6 +59,9 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "question_answering": ("pair", "answers"),
 }
 """What a task needs beside a text. A corpus of tables that can have it has a setting for it: the column."""
+
+CORPUS = ("tasks", "has_images", "facts", "splits", "optimum")
+"""What a class of corpora has; see ``triptych.data.Corpus``."""
 
 
 def check_grid(config: DictConfig) -> None:
@@ -83,21 +88,27 @@ def check_corpus(config: DictConfig) -> None:
         ConfigError: such a corpus.
     """
     task, corpus = target_of(config, "task").name, target_of(config, "data")
+    if lacking := [name for name in CORPUS if not hasattr(corpus, name)]:
+        raise ConfigError(
+            f"data._target_={config.data._target_}: a corpus has {', '.join(CORPUS)}; this one lacks "
+            f"{', '.join(lacking)}"
+        )
+    name = re.sub("(?<!^)(?=[A-Z])", "_", corpus.__name__).lower()  # data=tagged_text is TaggedText
     architecture, embedding = target_of(config, "model").architecture, target_of(config, "model.embedding")
     if task not in corpus.tasks:
         raise ConfigError(
-            f"task={task}: data={corpus.__name__} serves {', '.join(corpus.tasks)}; choose another task, or other data"
+            f"task={task}: data={name} serves {', '.join(corpus.tasks)}; choose another task, or other data"
         )
     for key in COLUMNS.get(task, ()):
         if key in config.data and config.data[key] is None:
             raise ConfigError(f"task={task}: data.{key}=null; expected the column of the data that has it")
     if corpus.has_images and not issubclass(embedding, PatchEmbedding):
         raise ConfigError(
-            f"data={corpus.__name__} has images, and model={architecture} reads texts; choose model=vit-style, or "
+            f"data={name} has images, and model={architecture} reads texts; choose model=vit-style, or "
             "model=decoder_only model/embedding=patches"
         )
     if issubclass(embedding, PatchEmbedding) and not corpus.has_images:
-        raise ConfigError(f"data={corpus.__name__} has texts, and model={architecture} reads images; use data=digits")
+        raise ConfigError(f"data={name} has texts, and model={architecture} reads images; use data=digits")
 
 
 def train_tokenizer(config: DictConfig, splits: Splits) -> Tokenizer:
@@ -412,25 +423,11 @@ def checkpoint_file(path: str | Path, key: str = "checkpoint") -> Path:
     Raises:
         ConfigError: there is none.
     """
-    if "://" in str(path):
-        raise ConfigError(f"{key}={path}: expected a file or a run directory; download it first")
-    path = Path(path)
-    if (path / "config.json").is_file():
-        raise ConfigError(f"{key}={path} is a Hugging Face folder: triptych import {path} --output CHECKPOINT first")
-    if path.suffix == ".safetensors":
-        raise ConfigError(f"{key}={path} holds weights alone; expected a checkpoint or a run directory")
-    if path.is_dir():
-        runs = sorted(str(file.parents[1]) for file in path.glob("*/checkpoints/last.ckpt"))
-        path = path / "checkpoints" / "last.ckpt"
-        if runs and not path.is_file():
-            raise ConfigError(f"{key}={path.parents[1]}: holds {len(runs)} runs; choose one: {', '.join(runs)}")
-        if path.is_file() and (damage := damage_of(path)):
-            log.warning("%s is damaged and skipped: %s", path, damage)
-            path = newest_good(path.parent) or path
-    if not path.is_file():
-        siblings = sorted(str(p) for p in path.parent.glob("*.ckpt")) if path.parent.is_dir() else []
-        raise ConfigError(f"{key}={path}: no such file{nearest(str(path), siblings)}")
-    return path
+    file = find_checkpoint(path, key)
+    if Path(path).is_dir() and (damage := damage_of(file)):
+        log.warning("%s is damaged and skipped: %s", file, damage)
+        return newest_good(file.parent) or file
+    return file
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
 """What is wrong with a training run, as far as it can be seen before the data is read: for those that train and for
-those that only look."""
+those that only look. What can be seen without torch is in ``early_checks``."""
 
 import logging
 import os
@@ -11,7 +11,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from triptych.assembly import check_grid, check_network
 from triptych.choices import check_model_choice
-from triptych.config import ConfigError, build, check, check_keys, precision_of, target_of
+from triptych.config import ConfigError, build, check, precision_of, target_of
+from triptych.early_checks import check_batch, check_root, check_targets, check_updates, check_validation
 from triptych.launch.processes import check_strategy
 from triptych.tasks import LanguageModeling
 from triptych.training import TensorBoardLogger, check_tensorboard
@@ -27,19 +28,6 @@ def check_before_data(config: DictConfig) -> None:
     """
     for look in CHECKS.values():
         look(config)
-
-
-def check_root(config: DictConfig) -> None:
-    """Keys and values of the typed nodes.
-
-    Raises:
-        ConfigError: an unknown key, or a value out of bounds.
-    """
-    schema = OmegaConf.get_type(config)
-    assert schema is not None  # Hydra has typed it
-    check_keys(config, schema)
-    if config.seed < 0:
-        raise ConfigError(f"seed={config.seed}: expected 0 or more")
 
 
 def check_data(config: DictConfig) -> None:
@@ -101,9 +89,6 @@ def check_trainer(config: DictConfig) -> None:
     check_strategy(config)  # before the optimizer, whose advice would lead to a precision that FSDP refuses
     if config.trainer.gradient_clip_algorithm not in (None, "norm"):
         raise ConfigError("trainer.gradient_clip_algorithm: gradients are clipped by their norm; expected norm")
-    for key in ("max_steps", "accumulate_grad_batches"):
-        if config.trainer[key] < 1:
-            raise ConfigError(f"trainer.{key}={config.trainer[key]}: expected at least 1")
 
 
 def check_parts(config: DictConfig) -> None:
@@ -115,58 +100,23 @@ def check_parts(config: DictConfig) -> None:
     for group in ("logger", "callbacks"):
         for name in config[group]:
             check(config, f"{group}.{name}")
+    for name in config.callbacks:  # a logger may begin to write where it is built
+        build(config, f"callbacks.{name}")
     if any(issubclass(target_of(config, f"logger.{name}"), TensorBoardLogger) for name in config.logger):
         check_tensorboard()
     if "checkpoints" not in config.callbacks:
         raise ConfigError("callbacks.checkpoints is missing; use callbacks=[default,...]")
 
 
-def check_batch(config: DictConfig) -> None:
-    """Sizes of batches.
+def check_windows(config: DictConfig) -> None:
+    """Windows of long texts.
 
     Raises:
-        ConfigError: a size that cannot be, or that cannot be split.
+        ConfigError: the task reads none.
     """
-    for key in ("size", "tokens", "eval_size"):
-        if config.batch[key] is not None and config.batch[key] < 1:
-            raise ConfigError(f"batch.{key}={config.batch[key]}: expected at least 1")
     stride = config.batch.eval_stride
     if stride is not None and not issubclass(target_of(config, "task"), LanguageModeling):
         raise ConfigError(f"batch.eval_stride={stride}: only task=language_modeling reads in windows; expected null")
-    if stride is not None and not 1 <= stride <= config.shape.max_length:
-        raise ConfigError(
-            f"batch.eval_stride={stride}: windows must meet; expected 1 to shape.max_length={config.shape.max_length}"
-        )
-    if (config.batch.size is None) == (config.batch.tokens is None):
-        both, advice = ("null", "batch.tokens=N") if config.batch.size is None else ("given", "batch.size=null")
-        raise ConfigError(
-            f"batch.size and batch.tokens are {both}: one of them says how large an update is; set {advice}"
-        )
-    parts = config.trainer.accumulate_grad_batches
-    if config.batch.size is not None and config.batch.size % max(parts, 1):
-        raise ConfigError(
-            f"batch.size={config.batch.size} cannot be split into trainer.accumulate_grad_batches={parts} equal parts"
-        )
-
-
-def check_validation(config: DictConfig) -> None:
-    """When the network is validated.
-
-    Raises:
-        ConfigError: never, though its best weights are wanted, or within an update.
-    """
-    parts, every = config.trainer.accumulate_grad_batches, config.trainer.val_check_interval
-    batches = config.trainer.max_steps * parts
-    if config.test_weights == "best" and every > batches:
-        raise ConfigError(
-            f"test_weights=best: trainer.val_check_interval={every} is beyond the {batches} batches of the training, "
-            "so nothing is validated"
-        )
-    if isinstance(every, int) and every % max(parts, 1):
-        raise ConfigError(
-            f"trainer.val_check_interval={every} batches end within an update: expected a multiple of "
-            f"trainer.accumulate_grad_batches={parts}"
-        )
 
 
 def check_accelerator(config: DictConfig) -> None:
@@ -198,6 +148,8 @@ def check_compiler(config: DictConfig) -> None:
 
 CHECKS: dict[str, Callable[[DictConfig], object]] = {
     "configuration": check_root,
+    "classes": check_targets,
+    "updates": check_updates,
     "model": check_model_choice,
     "task and model": check_grid,
     "network": check_network,
@@ -209,6 +161,7 @@ CHECKS: dict[str, Callable[[DictConfig], object]] = {
     "loggers, callbacks": check_parts,
     "accelerator": check_accelerator,
     "batch": check_batch,
+    "windows": check_windows,
     "compiler": check_compiler,
     "validation": check_validation,
 }

@@ -25,6 +25,14 @@ from triptych.config import (
     nearest,
     suggestion,
 )
+from triptych.devices import gpu_named
+from triptych.early_checks import (
+    check_evaluation,
+    check_prediction,
+    check_training,
+    check_writable,
+    find_checkpoint,
+)
 from triptych.redaction import Redactor
 from triptych.signals import Interruption, catch, goes_back, is_rank_0, job_of_slurm, requeue
 
@@ -51,6 +59,10 @@ After train, doctor, evaluate and predict stand Hydra overrides (key=value). `tr
 
 
 OF_SWEEPS = ("hydra/launcher=", "hydra.launcher.", "hydra/sweeper=", "hydra.sweeper.")
+
+
+NEEDED = ("model", "task", "data", "tokenizer", "optimizer", "scheduler", "trainer", "logger", "callbacks")
+"""Groups that every training has a choice of."""
 
 
 def main() -> int:
@@ -119,6 +131,7 @@ def compare(arguments: list[str]) -> None:
     parser = parser_of_runs("compare", "Compares finished runs: a table, an HTML page, comparison.json.")
     parser.add_argument("--output", type=Path, default=Path("report.html"), help="the page; the JSON goes beside it")
     parsed = parser.parse_args(arguments)
+    check_writable("--output", parsed.output)
     from triptych.report import compare
 
     with value_errors_of_runs():
@@ -131,6 +144,7 @@ def dashboard(arguments: list[str]) -> None:
     parser = parser_of_runs("dashboard", says)
     parser.add_argument("--output", type=Path, default=Path("dashboard.py"), help="the file; running it uploads")
     parsed = parser.parse_args(arguments)
+    check_writable("--output", parsed.output)
     from triptych.dashboard import dashboard
 
     with value_errors_of_runs():
@@ -178,6 +192,9 @@ def import_folder(arguments: list[str]) -> None:
     parser.add_argument("--task", choices=tasks, help="what the model is for; by default what its class says")
     parser.add_argument("--new-head", action="store_true", help="begin with a new head where the folder has none")
     parsed = parser.parse_args(arguments)
+    if not parsed.folder.is_dir():
+        raise ConfigError(f"{parsed.folder}: no such folder; expected one with config.json and safetensors files")
+    check_writable("--output", parsed.output)
     from triptych.accounting import count_parameters
     from triptych.interop import import_folder
 
@@ -198,6 +215,8 @@ def export(arguments: list[str]) -> None:
     parser.add_argument("checkpoint", type=Path, help="a checkpoint, or a run directory (its newest checkpoint)")
     parser.add_argument("--output", type=Path, required=True, help="the folder, new or empty")
     parsed = parser.parse_args(arguments)
+    find_checkpoint(parsed.checkpoint)
+    check_writable("--output", parsed.output)
     from triptych.interop import save_pretrained
 
     class_name = save_pretrained(parsed.checkpoint, parsed.output)
@@ -238,11 +257,11 @@ def run_hydra(command: str, arguments: list[str]) -> None:
 
     from triptych.launch import GuardedLoader, explain
 
-    check_arguments(arguments, command)
     store = ConfigStore.instance()
     store.store(name="train_schema", node=DoctorConfig if command == "doctor" else TrainConfig)
     store.store(name="evaluate_schema", node=EvaluateConfig)
     store.store(name="predict_schema", node=PredictConfig)
+    check_arguments(arguments, command)
     if command == "evaluate" and not any(argument.startswith("data=") for argument in arguments):
         # settings of the training's corpus, which Hydra does not know
         arguments = [f"++{argument}" if argument.startswith("data.") else argument for argument in arguments]
@@ -295,6 +314,8 @@ def check_arguments(arguments: list[str], command: str) -> None:
     Raises:
         ConfigError: such an argument.
     """
+    from triptych.launch.errors import not_an_option, own_folders, without_choice, without_key
+
     takes_value = {"--package", "-p", "--config-dir", "-cd", "--cfg", "-c", "--info", "-i"}
     known = {"--help", "-h", "--hydra-help", "--version", "--resolve", "--run", "-r", "--multirun", "-m", *takes_value}
     known |= {"--shell-completion", "-sc"}
@@ -302,20 +323,46 @@ def check_arguments(arguments: list[str], command: str) -> None:
         key, _, setting = argument.partition("=")[0].partition(".")
         if key == "trainer" and setting not in ("", *TRAINER):
             raise ConfigError(f"{argument}: {command} has {' and '.join(f'trainer.{name}' for name in TRAINER)} alone")
-    for previous, argument in zip(["", *arguments], arguments, strict=False):
+    for folder in own_folders(arguments):
+        if not folder.is_dir():
+            raise ConfigError(f"--config-dir={folder}: no such folder; expected one with experiment/NAME.yaml in it")
+    for number, (previous, argument) in enumerate(zip(["", *arguments], arguments, strict=False)):
         name, equals, _ = argument.partition("=")
         if name in ("--config-path", "-cp", "--config-name", "-cn", "--experimental-rerun"):
             raise ConfigError(f"{name}: not taken here; files of your own go into the folder of --config-dir")
         if argument.startswith("-"):
             if name not in known:
-                raise ConfigError(f"{argument}: options are written key=value, such as {name.lstrip('-')}=...")
+                raise ConfigError(not_an_option(argument, command, arguments))
+        elif command in ("train", "doctor") and argument.startswith("~") and name[1:] in NEEDED:
+            raise ConfigError(without_choice(name[1:], arguments))
         elif command == "train" and argument.startswith(OF_SWEEPS) and not {"-m", "--multirun"} & set(arguments):
             raise ConfigError(f"{argument}: is of sweeps; add -m (one job is a sweep too)")
         elif previous.count("[") > previous.count("]"):
             raise ConfigError(f"{previous} {argument}: write a list without blanks, or in quotes: 'key=[a,b]'")
-        elif not equals and not argument.startswith("~") and previous not in takes_value:
-            hint = "experiment" if command in ("train", "doctor") else "checkpoint"
-            raise ConfigError(f"{argument}: expected key=value; did you mean {hint}={argument}?")
+        elif (not equals or not name) and not argument.startswith("~") and previous not in takes_value:
+            raise ConfigError(without_key(number, arguments, command))
+
+
+def check_early(command: str, config: "DictConfig") -> None:
+    """What can be seen to be wrong without torch.
+
+    Raises:
+        ConfigError: the first that is.
+    """
+    from hydra.core.hydra_config import HydraConfig
+
+    if command in ("train", "doctor"):
+        keys = {override.partition("=")[0].lstrip("+") for override in HydraConfig.get().overrides.task}
+        if not {"experiment", "task"} & keys:
+            raise ConfigError(
+                "nothing to train is chosen: give experiment=NAME, such as experiment=dates/translation_full, or "
+                f"task=... model=... data=... (triptych {command} --help lists them)"
+            )
+    if command == "doctor" and config.device is not None:
+        gpu_named(config.device)
+    checks = {"train": check_training, "evaluate": check_evaluation, "predict": check_prediction}
+    if command in checks:  # the doctor tells all that is wrong at once
+        checks[command](config)
 
 
 def task_function(command: str, failures: list[Exception], sweep: list[list[str]]) -> "Callable[[DictConfig], None]":
@@ -336,11 +383,9 @@ def task_function(command: str, failures: list[Exception], sweep: list[list[str]
         is_called_by_launcher = command == "train" and not OmegaConf.is_missing(HydraConfig.get().job, "num")
         if is_called_by_launcher:
             config.run_dir = str(run_directory(config))
-        if command in ("evaluate", "predict") and OmegaConf.is_missing(config, "checkpoint"):
-            failures.append(ConfigError("checkpoint is missing: give checkpoint=RUN, a run directory or a file"))
-            return
         try:
             # before the imports, which take longer than an answer should
+            check_early(command, config)
             with locked(Path(config.run_dir)) if command == "train" else nullcontext():
                 work(config)
         except Exception as error:

@@ -1,4 +1,4 @@
-"""The typed root of the configuration, and ``build``, which makes objects of it. Imports nothing of ours.
+"""The typed root of the configuration, and ``build``, which makes objects of it. Imports nothing of ours but names.
 
 ``build`` takes the place of ``hydra.utils.instantiate``: it builds only what is on an allow list, and answers a wrong
 name or type with the key, the value and the nearest valid choice.
@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Union
 
 from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
+
+from triptych.terms import alike
 
 ALLOWED = (
     "triptych",
@@ -318,15 +320,22 @@ class PredictConfig:
     trainer: dict[str, Any] = field(default_factory=TRAINER.copy)
 
 
+FEW = 8
+"""So many choices are listed even where the nearest one is known."""
+MOST = 16
+"""So many names are listed where none is like the one that was given."""
+
+
 def nearest(name: str, valid: Sequence[str]) -> str:
-    """The valid name most like this one, as the end of an error message; empty if none is like it."""
-    matches = difflib.get_close_matches(name, valid, n=1)
-    return f"; did you mean {matches[0]}?" if matches else ""
+    """The valid names most like this one, as the end of an error message; empty if none is like it."""
+    matches = alike(name, valid) or difflib.get_close_matches(name, valid, n=1)
+    matches = matches or [choice for choice in valid if len(choice) > 3 and choice in name][:1]
+    return f"; did you mean {listed(matches, 'or')}?" if matches else ""
 
 
 def suggestion(name: str, valid: Sequence[str]) -> str:
-    """The valid name most like this one, or else all of them, as the end of an error message."""
-    return nearest(name, valid) or f"; expected one of {', '.join(valid)}"
+    """The valid names most like this one, or else all of them, as the end of an error message."""
+    return nearest(name, valid) or f"; expected one of {', '.join(valid[:MOST])}{more(valid, MOST)}"
 
 
 def precision_of(config: DictConfig) -> str:
@@ -336,9 +345,22 @@ def precision_of(config: DictConfig) -> str:
     return in_full.get(given, given)
 
 
-def listed(names: Sequence[str]) -> str:
+def one_of(name: str, valid: Sequence[str]) -> str:
+    """The valid names and the nearest of them, or the nearest alone of many, after a colon of an error message."""
+    near = nearest(name, valid)
+    if near and len(valid) > FEW:
+        return near.removeprefix("; ")
+    return f"expected one of {', '.join(valid)}{near}"
+
+
+def more(names: Sequence[str], shown: int, word: str = "and") -> str:
+    """How many names there are besides those that are shown."""
+    return f" {word} {len(names) - shown} more" if len(names) > shown else ""
+
+
+def listed(names: Sequence[str], word: str = "and") -> str:
     """The first few of some names, and how many more there are."""
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+    return ", ".join(names[:4]) + more(names, 4, word)
 
 
 def target_of(config: DictConfig, key: str) -> Any:
@@ -365,20 +387,44 @@ def class_at(key: str, path: str, allowed: Sequence[str]) -> Any:
     Raises:
         ConfigError: no such class, or not allowed.
     """
-    own = [entry.strip(" .") for entry in os.environ.get("TRIPTYCH_ALLOW", "").split(",")]
-    roots = tuple(f"{root}." for root in (*allowed, *filter(None, own)))
-    if not f"{path}.".startswith(roots):
-        raise ConfigError(f"{key}={path}: not allowed; expected a class of {', '.join(allowed)}")
+    roots = check_allowed(key, path, allowed)
     module, _, name = path.rpartition(".")
     try:
         target = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError):
-        raise ConfigError(f"{key}={path}: there is no such class") from None
+    except (ImportError, AttributeError) as error:
+        is_own = not f"{path}.".startswith(tuple(f"{root}." for root in allowed))
+        hint = f" ({error}); expected PYTHONPATH=FOLDER, where the package is" if is_own else ""
+        raise ConfigError(f"{key}={path}: there is no such class{hint}") from None
     if not isinstance(target, type):
         raise ConfigError(f"{key}={path}: not allowed; expected a class")
     if not f"{target.__module__}.{target.__qualname__}.".startswith(roots):
         raise ConfigError(f"{key}={path} is {target.__module__}.{target.__qualname__}: not allowed")
     return target
+
+
+def check_allowed(key: str, path: str, allowed: Sequence[str]) -> tuple[str, ...]:
+    """Refuses the path of a class that is not allowed, without importing it.
+
+    Args:
+        key: where the path stands.
+        path: modules and class, with dots between them.
+        allowed: classes, and packages with classes; TRIPTYCH_ALLOW in the environment adds others.
+
+    Returns:
+        The beginnings of allowed paths.
+
+    Raises:
+        ConfigError: not allowed.
+    """
+    own = [entry.strip(" .") for entry in os.environ.get("TRIPTYCH_ALLOW", "").split(",")]
+    roots = tuple(f"{root}." for root in (*allowed, *filter(None, own)))
+    if not f"{path}.".startswith(roots):
+        packages = ", ".join(dict.fromkeys(root.partition(".")[0] for root in allowed))
+        raise ConfigError(
+            f"{key}={path}: not allowed; expected a class of {packages}. For classes of your own, set "
+            "TRIPTYCH_ALLOW=PACKAGE in the environment, and PYTHONPATH=FOLDER where the package is"
+        )
+    return roots
 
 
 def build(config: DictConfig, key: str, given: Mapping[str, object] | None = None) -> Any:
@@ -468,7 +514,7 @@ def check_keys(config: DictConfig, schema: type) -> None:
         if isinstance(value, DictConfig) and (typed := OmegaConf.get_type(value)) is not dict and typed is not None:
             check_keys(value, typed)
         elif (choices := fields[name].metadata.get("choices")) and value not in (None, *choices):
-            raise ConfigError(f"{key}={value}: expected one of {', '.join(choices)}{nearest(str(value), choices)}")
+            raise ConfigError(f"{key}={value}: {one_of(str(value), choices)}")
         elif schema is Shape and value is not None and value < 1:
             raise ConfigError(f"{key}={value}: expected at least 1")
         elif "dropout" in name and not 0 <= value < 1:
@@ -484,12 +530,15 @@ def check_type(key: str, value: object, hint: Any) -> None:
     if isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(f"{key}={value}: expected a finite number")
     if not _fits(value, hint):
-        choices = [*dict.fromkeys(str(choice) for choice in _choices(hint))]
-        expected = f"one of {', '.join(choices)}" if choices else str(getattr(hint, "__name__", hint))
-        if typing.get_origin(hint) in (list, Sequence):
-            expected = "a list of " + ", ".join(getattr(part, "__name__", str(part)) for part in typing.get_args(hint))
-            expected += f", such as [{value}]" if _fits([value], hint) else ""
-        raise ConfigError(f"{key}={value}: expected {expected}{nearest(str(value), choices)}")
+        raise ConfigError(f"{key}={'null' if value is None else value}: {expected(value, hint)}")
+
+
+def expected(value: object, hint: Any) -> str:
+    """What stands after the colon of an error message about a value that does not fit a type annotation."""
+    if choices := [*dict.fromkeys(str(choice) for choice in _choices(hint))]:
+        return one_of(str(value), choices)
+    example = f", such as [{value}]" if value is not None and _fits([value], hint) else ""
+    return f"expected {' or '.join(_kinds(hint))}{example}"
 
 
 def _fits(value: object, hint: Any) -> bool:
@@ -510,6 +559,18 @@ def _fits(value: object, hint: Any) -> bool:
         part = typing.get_args(hint)[0]
         return isinstance(value, list) and all(_fits(item, part) for item in value)
     return True
+
+
+def _kinds(hint: Any) -> list[str]:
+    """The kinds of values that fit a type annotation, in plain words; of those that a configuration can hold."""
+    if typing.get_origin(hint) in (Union, types.UnionType):
+        kinds = [kind for part in typing.get_args(hint) for kind in _kinds(part)]
+        kinds = [kind for kind in dict.fromkeys(kinds) if kind != "a whole number" or "a number" not in kinds]
+        return sorted(kinds, key=lambda kind: kind == "null")  # null is the last
+    if typing.get_origin(hint) in (list, Sequence):
+        return ["a list"]
+    words = {int: "a whole number", float: "a number", str: "a text", type(None): "null"}
+    return [words.get(hint, str(getattr(hint, "__name__", hint)))]
 
 
 def _choices(hint: Any) -> list[object]:

@@ -7,11 +7,14 @@ import resource
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-from lightning.pytorch.plugins import DoublePrecision, HalfPrecision, MixedPrecision, Precision
+from triptych.config import ConfigError, one_of, suggestion
+from triptych.early_checks import ACCELERATORS
 
-from triptych.config import ConfigError, suggestion
+if TYPE_CHECKING:
+    import torch
+    from lightning.pytorch.plugins import Precision
 
 GIB = 2**30
 
@@ -84,13 +87,15 @@ def device_here(accelerator: str) -> Device:
     Args:
         accelerator: ``trainer.accelerator``.
     """
+    import torch  # here, since to know the names of devices nothing needs it
+
     if accelerator != "cpu" and torch.cuda.is_available():
         return Device(hardware(torch.device("cuda")), torch.cuda.get_device_properties(0).total_memory)
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return Device(hardware(torch.device("cpu")), memory, is_gpu=False)
 
 
-def device_for(accelerator: str) -> torch.device:
+def device_for(accelerator: str) -> "torch.device":
     """The device that a model which is trained already is used on.
 
     Args:
@@ -99,9 +104,10 @@ def device_for(accelerator: str) -> torch.device:
     Raises:
         ConfigError: a GPU where there is none, or none of these.
     """
-    choices = ["auto", "cpu", "gpu", "cuda", "mps"]
-    if accelerator not in choices:
-        raise ConfigError(f"trainer.accelerator={accelerator}{suggestion(accelerator, choices)}")
+    import torch
+
+    if accelerator not in ACCELERATORS:
+        raise ConfigError(f"trainer.accelerator={accelerator}: {one_of(accelerator, ACCELERATORS)}")
     if accelerator != "cpu" and accelerator != "mps" and torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())
     if accelerator in ("gpu", "mps") and torch.backends.mps.is_available():
@@ -111,7 +117,7 @@ def device_for(accelerator: str) -> torch.device:
     raise ConfigError(f"trainer.accelerator={accelerator}: there is none here; expected auto or cpu")
 
 
-def arithmetic(precision: str, device: torch.device) -> Precision:
+def arithmetic(precision: str, device: "torch.device") -> "Precision":
     """What Lightning's trainer computes with: its ``convert_module`` gives a network the type of its weights, and the
     network computes within its ``forward_context``.
 
@@ -119,6 +125,8 @@ def arithmetic(precision: str, device: torch.device) -> Precision:
         precision: ``trainer.precision``.
         device: of the network.
     """
+    from lightning.pytorch.plugins import DoublePrecision, HalfPrecision, MixedPrecision, Precision
+
     number, _, kind = precision.partition("-")
     if number == "64":
         return DoublePrecision()
@@ -145,16 +153,20 @@ def keep_freed_memory() -> None:
         libc.mallopt(m_trim_threshold, 2**31 - 1)
 
 
-def peak_memory(device: torch.device) -> int:
+def peak_memory(device: "torch.device") -> int:
     """The most bytes that this process has had: on a GPU those that torch allocated there, else resident ones."""
+    import torch
+
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak  # there in bytes, elsewhere in KiB
 
 
-def hardware(device: torch.device) -> str:
+def hardware(device: "torch.device") -> str:
     """The name of the GPU, or of the CPU with its number of threads."""
+    import torch
+
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     try:

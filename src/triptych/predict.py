@@ -19,6 +19,7 @@ from triptych.data import as_image
 from triptych.data.files import decoded, lines_of, read_lines
 from triptych.decoding import Sampling
 from triptych.devices import device_for
+from triptych.early_checks import check_prediction
 from triptych.tasks import Task
 from triptych.tasks.base import Prediction
 from triptych.tasks.generative import GenerativeTask
@@ -39,13 +40,7 @@ def predict(config: DictConfig) -> None:
         sampling = Sampling(config.temperature, config.top_k, config.top_p, config.seed)
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    for key in ("batch_size", "max_new_tokens"):
-        if config[key] is not None and config[key] < 1:
-            raise ConfigError(f"{key}={config[key]}: expected at least 1")
-    if config.input != "-" and not Path(config.input).is_file():
-        raise ConfigError(f"input={config.input}: no such file")
-    if "-" not in (config.input, config.output) and Path(config.input).resolve() == Path(config.output).resolve():
-        raise ConfigError(f"output={config.output} is the input, which would be lost; choose another file")
+    check_prediction(config)
     device = device_for(config.trainer.accelerator)
     _, task = restore(config.checkpoint, config.trainer.precision)
     task.to(device)

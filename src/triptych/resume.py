@@ -9,9 +9,10 @@ from typing import Any, cast
 from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig, OmegaConf
 
-from triptych.config import FREE, PLACES, ConfigError, RunError, flat, nearest, of_earlier_run
+from triptych.config import FREE, PLACES, ConfigError, RunError, flat, of_earlier_run
 from triptych.data import CorpusFacts, SpecialTokens, Tokenizer
 from triptych.durable import link, remove_leftovers
+from triptych.early_checks import check_resume
 from triptych.tasks import Task
 from triptych.training import CSVLogger, TensorBoardLogger, WandbLogger, damage_of, newest_good, read_checkpoint
 from triptych.trials import is_done
@@ -94,15 +95,13 @@ def named_checkpoint(name: str) -> Path:
     Raises:
         ConfigError: there is none.
     """
+    check_resume(name)
     path = Path(name)
-    if name and path.is_dir():
+    if path.is_dir():
         newest = newest_good(path / "checkpoints")
         if newest is None:
             raise ConfigError(f"resume={name}: there are no checkpoints in it")
         return newest
-    if not path.is_file():
-        hint = nearest(name, ["auto", "never"])
-        raise ConfigError(f"resume={name}: no such file; expected auto, never, a run directory or a checkpoint{hint}")
     return path
 
 

@@ -20,7 +20,7 @@ import lightning as L
 import torch
 import torch.distributed as dist
 from hydra.core.hydra_config import HydraConfig
-from lightning.pytorch.callbacks import WeightAveraging
+from lightning.pytorch.callbacks import EarlyStopping, WeightAveraging
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.trainer.states import TrainerFn
 from omegaconf import DictConfig, OmegaConf
@@ -44,12 +44,13 @@ from triptych.assembly import (
     train_tokenizer,
 )
 from triptych.calibration import measure_paces
-from triptych.checks import check_before_data, check_optimizer, check_validation
+from triptych.checks import check_before_data, check_optimizer
 from triptych.choices import adopt
 from triptych.config import ConfigError, RunError, build
 from triptych.data import Corpus, DataModule, LongText, Windows, sha256
 from triptych.devices import hardware, keep_freed_memory, peak_memory
 from triptych.durable import replacing, write_text
+from triptych.early_checks import check_validation
 from triptych.launch.processes import check_place, depends_on_clock, find_place, hush, run_processes
 from triptych.matching import (
     FILE,
@@ -80,6 +81,7 @@ from triptych.training import (
     WandbLogger,
     read_checkpoint,
 )
+from triptych.training.checkpoints import check_metric, validation_metrics
 
 log = logging.getLogger("triptych")
 
@@ -186,6 +188,9 @@ def train(config: DictConfig) -> None:
     plain = cast(dict[str, Any], redact(OmegaConf.to_container(config, resolve=True)))
     loggers: list[Logger] = [build(config, f"logger.{name}") for name in config.logger]
     callbacks = [build(config, f"callbacks.{name}") for name in config.callbacks]
+    for name, callback in zip(config.callbacks, callbacks, strict=True):
+        if isinstance(callback, EarlyStopping):
+            check_metric(f"callbacks.{name}.monitor", callback.monitor, validation_metrics(task))
     (checkpoints,) = (callback for callback in callbacks if isinstance(callback, Checkpoints))
     tally = Tally(check_network(config))
     trainer: L.Trainer = build(
@@ -452,7 +457,12 @@ def experiment() -> str:
 def labels(config: DictConfig, task: Task) -> dict[str, str]:
     """What a run is, for dashboards. A job of a sweep is known by the name of its directory."""
     choices, run_dir = HydraConfig.get().runtime.choices, Path(config.run_dir)
-    found = {"experiment": experiment(), "architecture": task.architecture, "task": task.name, "data": choices["data"]}
+    found = {
+        "experiment": experiment(),
+        "architecture": task.architecture,
+        "task": task.name,
+        "data": choices["data"],
+    }
     if config.match is not None:
         found["match"] = config.match
     if re.search("-[0-9a-f]{8}$", run_dir.name):

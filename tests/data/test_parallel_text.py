@@ -119,7 +119,7 @@ def test_names_of_files_are_checked_at_once(tmp_path: Path, key: str) -> None:
     with pytest.raises(ValueError, match=rf"^data\.{key}=fr: no such file"):
         corpus(tmp_path, **{key: ["de", "fr"]})
     for files in ([], ["de"], ["de", "en", "de"]):
-        with pytest.raises(ValueError, match=rf"^data\.{key}=.*: expected two files, \[SOURCE,TARGET\]"):
+        with pytest.raises(ValueError, match=rf"^data\.{key}=.*: expected two files, such as \S*\[.+,TARGET\]'"):
             corpus(tmp_path, **{key: files})
 
 

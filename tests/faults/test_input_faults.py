@@ -1,10 +1,7 @@
 """Faults 17 to 20: data that is empty, damaged or does not fit, and mistakes in the configuration."""
 
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +15,7 @@ import torch.nn.functional as F
 from tokenizers import models
 from torch import Tensor
 
+from one_process import Answer, answers_to
 from triptych.assembly import check_ids
 from triptych.data import IGNORE, Batch, Characters, CorpusFacts, Encoded, Example, Tokenizer, collate
 from triptych.optim import AdamW, Constant
@@ -28,52 +26,6 @@ pytestmark = pytest.mark.faults
 SMALL = ["shape=tiny", "shape.num_layers=1", "tokenizer=bytes", "logger=csv", "trainer.max_steps=2", "batch.size=4"]
 SMALL += ["trainer.val_check_interval=2", "trainer.accelerator=cpu", "run_dir=run"]
 SMALL_DATES = [*SMALL, "data.num_train=40", "data.num_validation=4", "data.num_test=4", "shape.max_length=128"]
-
-# The command, several times in one process: only the imports are shared. Reading data and training steps are told.
-DRIVER = """
-import contextlib, io, json, sys
-import lightning as L
-import triptych.data
-from triptych.cli import main
-
-happened = []
-
-def telling(cls, name):
-    original = getattr(cls, name)
-    def told(*arguments, **options):
-        happened.append(name)
-        return original(*arguments, **options)
-    setattr(cls, name, told)
-
-for corpus in ("Dates", "LabelledText", "ParallelText", "PlainText", "QuestionAnswering", "TaggedText", "Hub"):
-    telling(getattr(triptych.data, corpus), "splits")
-telling(L.Trainer, "fit")
-answers = []
-for arguments in json.load(sys.stdin):
-    happened.clear()
-    sys.argv = ["triptych", *arguments]
-    with contextlib.redirect_stderr(io.StringIO()) as stderr, contextlib.redirect_stdout(io.StringIO()):
-        status = main()
-    answers.append([status, stderr.getvalue(), list(happened)])
-json.dump(answers, sys.stdout)
-"""
-
-
-def answers_to(commands: Sequence[Sequence[str]], cwd: Path) -> list[tuple[int, str, list[str]]]:
-    """Of each command: the exit status, the standard error, and whether data was read (splits) and training begun."""
-    own = {k: v for k, v in os.environ.items() if k not in ("HYDRA_FULL_ERROR", "TRIPTYCH_SHORT_ERRORS")}
-    finished = subprocess.run(
-        [sys.executable, "-c", DRIVER],
-        cwd=cwd,
-        input=json.dumps(commands),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env={**own, "OMP_NUM_THREADS": "1", "HF_HOME": str(cwd / "hf")},
-    )
-    assert finished.returncode == 0, finished.stderr
-    return [tuple(answer) for answer in json.loads(finished.stdout)]
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +99,10 @@ DATA_FAULTS = {
     "17 no lines": ([*PAIRS, "data.train=[empty.en,empty.en]"], ["empty.en", "no lines"]),
     "17 a header alone": ([*TABLE, "data.train=head.tsv"], ["head.tsv"]),
     "17 no characters": ([*TEXT, "data.train=empty.en"], ["empty.en", "0 characters"]),
-    "17 no examples": (["train", *SMALL_DATES, "data.num_train=0"], ["data.num_train", "got 0", "at least 1"]),
+    "17 no examples": (
+        ["train", "task=translation", *SMALL_DATES, "data.num_train=0"],
+        ["data.num_train", "got 0", "at least 1"],
+    ),
     "17 a test file without lines": (
         [*PAIRS, "data.train=[a.en,a.en]", "data.test=[empty.en,empty.en]"],
         ["empty.en", "no lines"],
@@ -157,11 +112,11 @@ DATA_FAULTS = {
         ["batch.too_long=drop", "18 training examples", "shape.max_length=4"],
     ),
     "17 fewer than an update": (
-        ["train", *SMALL_DATES, "batch.size=41"],
+        ["train", "task=translation", *SMALL_DATES, "batch.size=41"],
         ["batch.size=41", "training split has 40 examples"],
     ),
     "17 an example is more than an update": (
-        ["train", *SMALL_DATES, "batch.size=null", "batch.tokens=12"],
+        ["train", "task=translation", *SMALL_DATES, "batch.size=null", "batch.tokens=12"],
         ["tokens, but batch.tokens=12", "expected at least"],
     ),
     "18 unaligned": ([*PAIRS, "data.train=[a.en,short.de]"], ["a.en, line 18", "short.de", "20 and 17 lines"]),
@@ -179,15 +134,13 @@ DATA_FAULTS = {
 
 
 @pytest.fixture(scope="module")
-def data_answers(folder: Path) -> dict[str, tuple[int, str, list[str]]]:
+def data_answers(folder: Path) -> dict[str, Answer]:
     commands = [arguments for arguments, _ in DATA_FAULTS.values()]
     return dict(zip(DATA_FAULTS, answers_to(commands, folder), strict=True))
 
 
 @pytest.mark.parametrize("case", DATA_FAULTS)
-def test_faults_17_and_18_refused_before_the_first_step(
-    case: str, data_answers: dict[str, tuple[int, str, list[str]]]
-) -> None:
+def test_faults_17_and_18_refused_before_the_first_step(case: str, data_answers: dict[str, Answer]) -> None:
     status, stderr, happened = data_answers[case]
     assert status == 1
     answer = stderr.splitlines()[-1]
@@ -206,7 +159,7 @@ def test_faults_17_and_18_the_same_without_a_fault(folder: Path) -> None:
         [*SETS, "data.name=set", "run_dir=set_run"],
         [*QUESTIONS, "data.train=questions.jsonl", "run_dir=questions"],
         [*PAIRS, "data.train=[a.en,long.de]", "batch.too_long=drop", "run_dir=dropped"],
-        ["train", *SMALL_DATES, "batch.size=40", "run_dir=whole"],
+        ["train", "task=translation", *SMALL_DATES, "batch.size=40", "run_dir=whole"],
     ]
     for status, stderr, happened in answers_to(commands, folder):
         assert status == 0, stderr
@@ -369,18 +322,8 @@ def test_fault_19_the_plain_mean_is_not_finite() -> None:
 
 
 MISTAKES = {
-    "a typo": (["shape.d_modl=64"], ["shape.d_modl", "did you mean shape.d_model?"]),
-    "a typo in a group": (["shap.d_model=64"], ["shap.d_model", "did you mean shape.d_model?"]),
-    "a typo in a choice": (["model=ful"], ["model=ful", "did you mean full?"]),
-    "a typo in what is built": (["trainer.max_step=5"], ["trainer.max_step", "did you mean trainer.max_steps?"]),
-    "a key without its group": (["d_model=64"], ["d_model", "did you mean shape.d_model?"]),
-    "a wrong type": (["shape.num_layers=abc"], ["shape.num_layers", "abc", "Integer"]),
-    "a fraction of a layer": (["shape.d_model=1.5"], ["shape.d_model", "1.5", "Integer"]),
-    "a word for a number": (["optimizer.lr=fast"], ["optimizer.lr=fast", "float"]),
     "a word for a truth": (["block.gated=perhaps"], ["block.gated", "perhaps"]),
-    "a wrong choice": (["block.position=rotery"], ["block.position=rotery", "did you mean rotary?"]),
     "heads that do not divide": (["shape.num_heads=5"], ["shape.num_heads=5", "shape.d_model=128", "4"]),
-    "no heads": (["shape.num_heads=0"], ["shape.num_heads=0", "at least 1"]),
     "lr=nan": (["optimizer.lr=nan"], ["optimizer.lr=nan", "finite"]),
     "lr=inf": (["optimizer.lr=inf"], ["optimizer.lr=inf", "finite"]),
     "lr=0": (["optimizer.lr=0"], ["optimizer.lr=0", "more than 0"]),
@@ -413,19 +356,20 @@ MISTAKES = {
 
 
 @pytest.fixture(scope="module")
-def mistake_answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, list[str]]]:
+def mistake_answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answer]:
     folder = tmp_path_factory.mktemp("mistakes")
     (folder / "own" / "experiment").mkdir(parents=True)
     (folder / "own" / "experiment" / "mine.yaml").write_text("# @package _global_\nseed: 3\n")
     (folder / "own" / "experiment" / "wrong.yaml").write_text("# @package _global_\nshape:\n  d_modl: 3\n")
-    commands = [["train", *arguments, "run_dir=run"] for arguments, _ in MISTAKES.values()]
+    commands = []
+    for arguments, _ in MISTAKES.values():
+        is_chosen = any(argument.startswith(("experiment=", "task=")) for argument in arguments)
+        commands.append(["train", *([] if is_chosen else ["task=translation"]), *arguments, "run_dir=run"])
     return dict(zip(MISTAKES, answers_to(commands, folder), strict=True))
 
 
 @pytest.mark.parametrize("case", MISTAKES)
-def test_fault_20_answered_before_data_is_read(
-    case: str, mistake_answers: dict[str, tuple[int, str, list[str]]]
-) -> None:
+def test_fault_20_answered_before_data_is_read(case: str, mistake_answers: dict[str, Answer]) -> None:
     status, stderr, happened = mistake_answers[case]
     assert status == 1
     assert happened == []

@@ -234,7 +234,7 @@ def test_mistakes_are_answered_without_them(tmp_path: Path, override: str) -> No
     environment = os.environ | ENVIRONMENT
     finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
     assert finished.returncode == 1
-    assert finished.stderr.startswith("error: seed: ")
+    assert finished.stderr.startswith("error: seed=")
     assert REDACTED in finished.stderr
     assert "harbour" not in finished.stderr
     assert "cdefgh" not in finished.stderr

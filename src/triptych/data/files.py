@@ -14,6 +14,7 @@ from typing import BinaryIO, TypeVar, cast
 import numpy as np
 
 from triptych.data.example import Example, Splits, without_collection
+from triptych.early_checks import check_folder
 from triptych.published import advice
 
 BYTE_ORDER_MARK = "\ufeff"
@@ -35,9 +36,8 @@ def find(dir: str, key: str, name: str) -> Path:
     Raises:
         ValueError: no such folder or file.
     """
+    check_folder(dir)
     folder = Path(dir)
-    if not folder.is_dir():
-        raise ValueError(f"data.dir={dir}: no such folder ({folder.resolve()}){advice(dir)}")
     path = folder / name
     if not path.is_file():
         beside = path.parent if path.parent.is_dir() else folder

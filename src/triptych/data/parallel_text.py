@@ -30,21 +30,18 @@ class ParallelText:
         self,
         *,
         dir: str,
-        train: list[str] | None,
-        validation: list[str] | float | None,
-        test: list[str] | float,
+        train: list[str] | str | None,
+        validation: list[str] | str | float | None,
+        test: list[str] | str | float,
         split_seed: int,
     ) -> None:
         check_shares(train=train, validation=validation, test=test)
-        for name, files in (("train", train), ("validation", validation), ("test", test)):
-            if files is None or isinstance(files, int | float):
-                continue
-            if len(files) != 2:
-                raise ValueError(f"data.{name}={files}: expected two files, [SOURCE,TARGET]")
-            for file in files:
-                find(dir, f"data.{name}", file)
-        self.dir, self.train, self.validation, self.test = dir, train, validation, test
-        self.split_seed = split_seed
+        self.dir, self.split_seed = dir, split_seed
+        self.train = None if train is None else self._two("train", train)
+        self.validation = (
+            validation if validation is None or isinstance(validation, float) else self._two("validation", validation)
+        )
+        self.test = test if isinstance(test, float) else self._two("test", test)
 
     def splits(self) -> Splits:
         """The pairs.
@@ -57,6 +54,15 @@ class ParallelText:
     def optimum(self, task: str, architecture: str, examples: object) -> dict[str, float]:
         """The best reachable values: not known of real text."""
         return {}
+
+    def _two(self, name: str, files: Sequence[str] | str) -> list[str]:
+        if isinstance(files, str) or len(files) != 2:
+            given = files if isinstance(files, str) else f"[{','.join(files)}]"
+            source = next(iter([files] if isinstance(files, str) else files), "SOURCE")
+            raise ValueError(f"data.{name}={given}: expected two files, such as 'data.{name}=[{source},TARGET]'")
+        for file in files:
+            find(self.dir, f"data.{name}", file)
+        return list(files)
 
     def _read(self, files: Sequence[str]) -> list[Example]:
         paths = [find(self.dir, "data", file) for file in files]

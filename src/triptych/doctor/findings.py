@@ -5,7 +5,6 @@ import math
 import netrc
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from triptych.checks import check_trainer
 from triptych.config import ConfigError, RunError, precision_of
 from triptych.devices import Device
 from triptych.doctor.plan import Plan
+from triptych.early_checks import check_writable, existing
 from triptych.launch import locked
 from triptych.launch.processes import Place, check_place, check_split
 from triptych.memory import USABLE
@@ -158,8 +158,7 @@ def check_allocation(config: DictConfig, count: int) -> str:
 
 
 def check_run_dir(run_dir: Path) -> str:
-    """Whether the run directory is there, or can be made, and nobody is at work in it. It is tried with a file that
-    is gone at once: what permissions say is not the whole truth (of root, of file systems that are read-only).
+    """Whether the run directory is there, or can be made, and nobody is at work in it.
 
     Raises:
         ConfigError: it cannot be used.
@@ -167,20 +166,8 @@ def check_run_dir(run_dir: Path) -> str:
     if run_dir.is_file() or (run_dir / ".lock").exists():
         with locked(run_dir):
             pass
-    place = existing(run_dir)
-    if not place.is_dir():
-        raise ConfigError(f"run_dir={run_dir}: {place} is a file; expected a directory, there or not")
-    try:
-        with tempfile.TemporaryFile(dir=place):
-            pass
-    except OSError as error:
-        raise ConfigError(f"run_dir={run_dir}: {place} cannot be written to ({error.strerror})") from None
+    check_writable("run_dir", run_dir)
     return f"{run_dir}{'' if run_dir.exists() else ', new'}"
-
-
-def existing(path: Path) -> Path:
-    """The path, or the nearest of the folders around it that is there."""
-    return next(p for p in (path, *path.absolute().parents) if p.exists())
 
 
 def check_disk(config: DictConfig, plan: Plan) -> str:

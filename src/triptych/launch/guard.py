@@ -31,7 +31,10 @@ ALLOWED = (
 
 
 class GuardedLoader(ConfigLoaderImpl):
-    """Hydra's loader, but it hands over only what ``check_hydra`` lets pass."""
+    """Hydra's loader, but it hands over only what ``check_hydra`` lets pass. Hydra asks a second time for what has
+    failed, and composing takes the most of the time of an answer: a failure is remembered."""
+
+    _failure: tuple[list[str], Exception] | None = None
 
     def load_configuration(
         self,
@@ -42,8 +45,14 @@ class GuardedLoader(ConfigLoaderImpl):
         validate_sweep_overrides: bool = True,
     ) -> DictConfig:
         """Called by Hydra."""
-        config = super().load_configuration(config_name, overrides, run_mode, from_shell, validate_sweep_overrides)
-        check_hydra(config, overrides)
+        if self._failure is not None and self._failure[0] == overrides:
+            raise self._failure[1]
+        try:
+            config = super().load_configuration(config_name, overrides, run_mode, from_shell, validate_sweep_overrides)
+            check_hydra(config, overrides)
+        except Exception as error:
+            self._failure = (list(overrides), error)
+            raise
         return config
 
 
@@ -64,6 +73,11 @@ def check_hydra(config: DictConfig, overrides: Sequence[str]) -> None:
     job = hydra.get("job") if isinstance(hydra, dict) else None
     if not isinstance(hydra, dict) or not isinstance(job, dict):
         raise ConfigError("hydra: expected the settings of Hydra")
+    run = hydra.get("run")
+    if isinstance(run, dict) and run.get("dir") not in ("${run_dir}", "."):
+        raise ConfigError(f"hydra.run.dir={run.get('dir')}: not used here; expected run_dir=FOLDER")
+    if job.get("chdir"):
+        raise ConfigError("hydra.job.chdir: not used here; a run writes into run_dir and stays where it was started")
     if job.get("env_set"):
         raise ConfigError("hydra.job.env_set: not allowed; set variables in the environment of the command")
     for name in BUILT:

@@ -1,0 +1,147 @@
+"""What other libraries call our keys and choices: Lightning, Hydra, Hugging Face, PyTorch, nanoGPT, fairseq."""
+
+import re
+from collections.abc import Collection
+
+THEIR_KEYS = {
+    "batch.eval_size": "eval_batch_size per_device_eval_batch_size val_batch_size test_batch_size",
+    "batch.size": "batch_size bs train_batch_size per_device_train_batch_size global_batch_size micro_batch_size",
+    "batch.tokens": "max_tokens batch_tokens tokens_per_batch",
+    "eval_size": "batch_size bs eval_batch_size",
+    "block.gated": "swiglu glu",
+    "block.position": "pos_encoding positional_encoding position_embedding_type pos_emb",
+    "callbacks": "early_stopping ema callback",
+    "callbacks.checkpoints.every_n_steps": "save_steps save_every save_interval checkpoint_every save_strategy",
+    "callbacks.checkpoints.keep": "save_total_limit save_top_k keep_last_n",
+    "checkpoint": "ckpt ckpt_path checkpoint_path run run_dir model model_path model_name_or_path experiment resume",
+    "compile": "torch_compile",
+    "data.dir": "data_dir data_path dataset_path data_folder root path folder",
+    "data.train": "train_file train_data train_path trainpref train",
+    "data.validation": "validation_file valid_file val_file valid_data eval_file validpref valid",
+    "data": "dataset dataset_name corpus data_dir data_path dataset_path data_folder root path folder dir train_file "
+    "train_data train_path train validation_file valid_file val_file valid_data eval_file validation test test_file",
+    "debug": "dry_run fast_dev_run smoke_test dryrun",
+    "device": "gpu gpu_type",
+    "experiment": "exp recipe config cfg conf",
+    "init_from": "pretrained pretrained_model from_pretrained model_name_or_path load_weights finetune_from",
+    "input": "input_file in file text source",
+    "logger": "wandb use_wandb wandb_project report_to loggers tensorboard",
+    "max_new_tokens": "max_length max_len max_tokens",
+    "num_beams": "beam beams beam_size",
+    "optimizer": "optim",
+    "optimizer.beta1": "adam_beta1 betas adam_betas",
+    "optimizer.eps": "adam_epsilon adam_eps",
+    "optimizer.lr": "learning_rate max_lr peak_lr base_lr",
+    "optimizer.weight_decay": "wd decay",
+    "output": "output_file out outfile",
+    "resume": "resume_from_checkpoint resume_from ckpt_path ckpt checkpoint checkpoint_path load_checkpoint",
+    "run_dir": "output_dir out_dir outdir save_dir log_dir logdir exp_dir experiment_dir run_name",
+    "scheduler": "lr_scheduler lr_scheduler_type lr_schedule sched",
+    "scheduler.warmup_steps": "warmup num_warmup_steps warmup_ratio warmup_updates warmup_iters",
+    "seed": "random_seed manual_seed seed_everything",
+    "shape.d_ff": "ffn_dim dim_feedforward intermediate_size mlp_dim d_inner ffn_embed_dim n_inner ff_dim",
+    "shape.d_model": "hidden_size hidden_dim n_embd embed_dim embedding_dim emb_dim dim model_dim d_embed width",
+    "shape.max_length": "block_size context_length seq_len seq_length max_seq_len max_seq_length n_positions n_ctx "
+    "max_position_embeddings max_len context_size max_source_length",
+    "shape.num_heads": "n_head n_heads nhead nheads num_attention_heads attention_heads",
+    "shape.num_layers": "n_layer n_layers num_hidden_layers depth layers nlayers num_blocks",
+    "trainer.accelerator": "device cuda use_cuda use_cpu cpu no_cuda",
+    "trainer.accumulate_grad_batches": "gradient_accumulation_steps grad_accum grad_accumulation accumulate_grad "
+    "accumulation_steps update_freq accumulate",
+    "trainer.devices": "gpus num_gpus n_gpus n_gpu ngpus gpu num_processes world_size nproc_per_node num_devices "
+    "tpu_cores",
+    "trainer.gradient_clip_val": "grad_clip max_grad_norm clip_grad_norm clip_norm gradient_clip clip",
+    "trainer.log_every_n_steps": "logging_steps log_every log_interval log_freq",
+    "trainer.max_steps": "epochs epoch num_epochs n_epochs max_epochs min_epochs num_train_epochs max_epoch steps "
+    "num_steps n_steps total_steps train_steps training_steps max_iters iterations num_iterations max_update updates "
+    "num_updates max_updates",
+    "trainer.num_nodes": "nodes nnodes n_nodes",
+    "trainer.precision": "fp16 bf16 fp32 amp mixed_precision half dtype torch_dtype use_amp",
+    "trainer.val_check_interval": "eval_steps eval_every eval_interval val_interval validate_every "
+    "check_val_every_n_epoch validate_interval",
+}
+"""Ours, and theirs."""
+
+THEIR_CHOICES = {
+    "adamw": "adam sgd",
+    "bf16-mixed": "bfloat16",
+    "16-mixed": "fp16 float16 half amp",
+    "32-true": "fp32 float32 float",
+    "64-true": "fp64 float64 double",
+    "auto": "true yes on last latest",
+    "characters": "char chars",
+    "constant": "none null false off",
+    "csv": "none null false off disabled no",
+    "decoder_only": "decoder causal gpt_like autoregressive",
+    "encoder_only": "encoder",
+    "fast": "true 1 yes on",
+    "full": "encoder_decoder seq2seq enc_dec vanilla",
+    "gelu_tanh": "gelu_new gelu_pytorch_tanh",
+    "gpu": "cuda",
+    "inverse_sqrt": "noam invsqrt inverse_square_root",
+    "language_modeling": "lm causal_lm clm text_generation generation",
+    "labelled_text": "csv tsv glue text_classification",
+    "denoising": "mlm masked_lm fill_mask pretraining pretrain",
+    "classification": "sentiment text_classification sequence_classification cls",
+    "tagging": "ner pos token_classification",
+    "question_answering": "qa squad",
+    "similarity": "sts regression",
+    "tagged_text": "conll conllu conll2003 ner",
+    "local": "basic submitit_local",
+    "parallel_text": "wmt iwslt opus bitext",
+    "plain_text": "text txt lm wikitext wikitext103",
+    "never": "false no none null off",
+    "pretrained": "gpt2 bert huggingface hf auto",
+    "rotary": "rope",
+    "sinusoidal": "sin sine fixed",
+    "learned": "absolute learnt",
+    "silu": "swish swiglu",
+    "tensorboard": "tb",
+    "translation": "mt nmt translate",
+    "unigram": "sentencepiece spm",
+}
+"""Ours, and theirs."""
+
+REMARKS = {
+    "callbacks": "callbacks=[default,ema,early_stopping]",
+    "data": "data=parallel_text data.dir=FOLDER 'data.train=[a.en,a.de]', for instance",
+    "debug": "debug=fast runs five steps; triptych doctor shows the plan and runs none",
+    "logger": "logger=csv is without W&B",
+    "resume": "the same command goes on by itself; init_from=RUN begins with the weights of another run",
+    "trainer.devices": "trainer=ddp trainer.devices=2: a process for each of two GPUs",
+    "trainer.max_steps": "updates are the clock, not epochs",
+    "trainer.precision": "such as bf16-mixed",
+    "trainer.accelerator": "cpu, gpu or auto",
+}
+"""What has to be said besides the key."""
+
+
+def our_key(theirs: str, ours: Collection[str]) -> str | None:
+    """Our name of a key of theirs; None: not known.
+
+    Args:
+        theirs: the key; only the part after its last dot is looked at.
+        ours: the keys that there are.
+    """
+    name = theirs.rpartition(".")[2].lower().replace("-", "_")
+    return next((key for key, names in THEIR_KEYS.items() if key in ours and name in names.split()), None)
+
+
+def alike(name: str, valid: Collection[str]) -> list[str]:
+    """The valid names that are spelled alike, mean the same, or begin with this one, whichever is found first.
+
+    Args:
+        name: what was given.
+        valid: in their order.
+    """
+    bare = plain(name)
+    if same := [choice for choice in valid if plain(choice) == bare]:
+        return same[:1]
+    if same := [choice for choice in valid if bare in map(plain, THEIR_CHOICES.get(choice, "").split())]:
+        return same[:1]
+    return [choice for choice in valid if len(name) > 2 and choice.lower().startswith(name.lower())]
+
+
+def plain(name: str) -> str:
+    """A name without what people spell differently: case, and what is between words."""
+    return re.sub("[^a-z0-9]", "", name.lower())

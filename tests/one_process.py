@@ -1,0 +1,75 @@
+"""Commands one after the other in one process: only the imports are shared. What happens in each is told."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+DRIVER = """
+import contextlib, io, json, sys, traceback
+from triptych.cli import main
+
+happened, hooked = [], []
+
+def telling(cls, name):
+    original = getattr(cls, name)
+    def told(*arguments, **options):
+        happened.append(name)
+        return original(*arguments, **options)
+    setattr(cls, name, told)
+
+def hook():
+    import lightning as L
+    import triptych.data
+    for corpus in ("Dates", "LabelledText", "ParallelText", "PlainText", "QuestionAnswering", "TaggedText", "Hub"):
+        telling(getattr(triptych.data, corpus), "splits")
+    telling(L.Trainer, "fit")
+
+answers = []
+for number, commands in enumerate(json.load(sys.stdin)):
+    if number:
+        hook()
+    for arguments in commands:
+        happened.clear()
+        sys.argv = ["triptych", *arguments]
+        with contextlib.redirect_stderr(io.StringIO()) as stderr, contextlib.redirect_stdout(io.StringIO()):
+            try:
+                status = main()
+            except BaseException:
+                status = -1
+                traceback.print_exc()
+        if not number and "torch" in sys.modules:
+            happened.append("torch")
+        answers.append([status, stderr.getvalue(), list(happened)])
+json.dump(answers, sys.stdout)
+"""
+
+Answer = tuple[int, str, list[str]]
+
+
+def answers_to(
+    commands: Sequence[Sequence[str]], cwd: Path, before_torch: Sequence[Sequence[str]] = ()
+) -> list[Answer]:
+    """Of each command: the exit status, the standard error, and whether data was read (splits) and trained on (fit).
+
+    Args:
+        commands: the arguments of each.
+        cwd: the folder.
+        before_torch: of others that come first, while torch is not imported; whether they import it is told (torch).
+    """
+    hidden = ("HYDRA_FULL_ERROR", "TRIPTYCH_SHORT_ERRORS", "TRIPTYCH_ALLOW")
+    own = {name: value for name, value in os.environ.items() if name not in hidden}
+    finished = subprocess.run(
+        [sys.executable, "-c", DRIVER],
+        cwd=cwd,
+        input=json.dumps([list(before_torch), list(commands)]),
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+        env={**own, "OMP_NUM_THREADS": "1", "HF_HOME": str(cwd / "hf")},
+    )
+    assert finished.returncode == 0, finished.stderr
+    return [tuple(answer) for answer in json.loads(finished.stdout)]

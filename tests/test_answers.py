@@ -1,0 +1,270 @@
+"""What newcomers type, and the answer that each command gets: a line that names the key, the value, what was expected
+and the nearest that there is; before torch is imported where that can be, and before data is read everywhere."""
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hydra.core.config_store import ConfigStore
+
+from one_process import Answer, answers_to
+from triptych.launch.errors import SCHEMAS, keys_of
+from triptych.terms import REMARKS, THEIR_KEYS
+
+# A command, and after -> what its answer must say, the pieces with | between them.
+# E is experiment=dates/translation_full, P is task=translation model=full data=parallel_text data.dir=. ,
+# T is task=classification model=encoder_only data=labelled_text data.dir=. data.train=pairs.tsv .
+BEFORE_TORCH = """
+# commands, and what is no key=value
+trian E  ->  triptych trian | did you mean train?
+train dates/translation_full  ->  dates/translation_full | did you mean experiment=dates/translation_full?
+train conf/experiment/dates/translation_full.yaml  ->  did you mean experiment=dates/translation_full?
+train experiment dates/translation_full  ->  did you mean experiment=dates/translation_full?
+train experiment = dates/translation_full  ->  without blanks, experiment=dates/translation_full
+train experiment:dates/translation_full  ->  did you mean experiment=dates/translation_full?
+train E seed 3  ->  did you mean seed=3?
+train E seed= 3  ->  without blanks, seed=3
+train E debug  ->  debug=fast
+train E --lr 0.1  ->  --lr | did you mean optimizer.lr?
+train E --seed=3  ->  --seed | did you mean seed=3?
+train E --checkpoint x  ->  --checkpoint | did you mean resume | init_from
+train E --dry-run  ->  debug=fast | triptych doctor
+train E --config x  ->  did you mean experiment?
+train E callbacks=[default, ema]  ->  callbacks=[default, ema] | without blanks
+train --config-name=x  ->  --config-dir
+train --config-dir=nowhere E  ->  nowhere: no such folder | experiment/NAME.yaml
+evaluate x  ->  did you mean checkpoint=x?
+evaluate --checkpoint x  ->  did you mean checkpoint=x?
+predict x  ->  did you mean checkpoint=x?
+predict 'input=<(echo a)'  ->  input=<(echo a) | quotes
+
+# nothing, or too much, is chosen
+train  ->  nothing to train | experiment=NAME | experiment=dates/translation_full | task=
+train model=decoder_only  ->  nothing to train | experiment=NAME
+doctor  ->  nothing to train | experiment=NAME
+train E seed=1,2  ->  -m
+train E data.languages=de,en  ->  -m | [a,b]
+train E ~logger  ->  ~logger | csv, tensorboard, wandb
+train E ~optimizer  ->  ~optimizer | adamw
+train E ~trainer.max_steps  ->  trainer.max_steps | expected a whole number
+
+# choices of groups
+train experiment=dates/translation_ful  ->  dates/translation_ful | did you mean dates/translation_full?
+train experiment=dates.translation_full  ->  did you mean dates/translation_full?
+train experiment=nowhere/x  ->  nowhere/x | dates/classification_decoder_only (21 more) | wikitext2
+train model=ful  ->  model=ful | did you mean full?
+train E model=bert  ->  model=bert | bert-base
+train E model=gpt  ->  model=gpt | gpt2
+train E model=encoder_decoder  ->  did you mean full?
+train E model=decoder-only  ->  did you mean decoder_only?
+train E task=lm  ->  task=lm | did you mean language_modeling?
+train E task=sentiment  ->  did you mean classification?
+train E data=TaggedText  ->  data=TaggedText | did you mean tagged_text?
+train E data=nowhere  ->  data=nowhere | parallel_text
+train E tokenizer=sentencepiece  ->  did you mean unigram?
+train E optimizer=adam  ->  did you mean adamw?
+train E logger=tb  ->  logger=tb | did you mean tensorboard?
+train E logger=null  ->  logger=null | did you mean csv?
+train E logger=none  ->  did you mean csv?
+train E logger=false  ->  logger=false | did you mean csv?
+train E logger=wandb,csv  ->  [a,b]
+train E scheduler=null  ->  scheduler=null | cosine
+train E debug=true  ->  debug=true | did you mean fast?
+train E shape=large  ->  base, small, tiny
+train E callbacks=[default,emaa]  ->  emaa | did you mean ema?
+train -m E hydra/launcher=submitit_slurm  ->  hydra/launcher=submitit_slurm | did you mean slurm?
+train E hydra/launcher=slurm  ->  add -m
+
+# keys, by other people's names
+train E experiments=dates/translation_full  ->  experiments | did you mean experiment?
+train E lr=0.1  ->  lr: there is no such key | optimizer.lr
+train E optimizer.learning_rate=1  ->  optimizer.learning_rate | did you mean optimizer.lr?
+train E batch_size=3  ->  batch_size | did you mean batch.size?
+train E train.batch_size=3  ->  did you mean batch.size?
+train E per_device_train_batch_size=3  ->  did you mean batch.size?
+train E gradient_accumulation_steps=2  ->  did you mean trainer.accumulate_grad_batches?
+train E epochs=3  ->  epochs | did you mean trainer.max_steps | updates
+train E num_train_epochs=3  ->  did you mean trainer.max_steps
+train E max_steps=3  ->  did you mean trainer.max_steps?
+train E trainer.gpus=2  ->  trainer.gpus | trainer.devices | trainer=ddp
+train E device=cuda  ->  did you mean trainer.accelerator
+train E precision=bf16  ->  did you mean trainer.precision
+train E fp16=true  ->  did you mean trainer.precision | bf16-mixed
+train E ckpt_path=x  ->  ckpt_path | did you mean resume | init_from
+train E resume_from_checkpoint=x  ->  did you mean resume
+train E output_dir=x  ->  did you mean run_dir?
+train E wandb=off  ->  logger=csv
+train E position=rope  ->  position | did you mean block.position?
+train E model.d_model=64  ->  model.d_model | did you mean shape.d_model?
+train E model.num_layers=2  ->  model.num_layers | did you mean shape.num_layers?
+train E model.dropout=0.1  ->  did you mean block.dropout?
+train E model.decoder.layers=2  ->  did you mean model.decoder.num_layers?
+train E hidden_size=64  ->  did you mean shape.d_model?
+train E d_model=64  ->  did you mean shape.d_model?
+train E shape.d_modl=64  ->  shape.d_modl | did you mean shape.d_model?
+train E +shap=1  ->  did you mean shape?
+train E +shape.foo=1  ->  shape.foo | d_model
+train E trainer.max_step=5  ->  did you mean trainer.max_steps?
+train E warmup_steps=10  ->  did you mean scheduler.warmup_steps?
+train E eval_steps=10  ->  did you mean trainer.val_check_interval?
+train E data_dir=x  ->  did you mean data | data.dir=FOLDER
+train E data.batch_size=3  ->  did you mean batch.size?
+evaluate ckpt_path=x  ->  did you mean checkpoint?
+evaluate run_dir=x  ->  did you mean checkpoint?
+predict checkpoint=x beams=4  ->  did you mean num_beams?
+
+# what is Hydra's or Lightning's, and is done in another way here
+train E trainer.max_epochs=3  ->  trainer.max_epochs | trainer.max_steps | updates
+train E +trainer.max_epochs=3  ->  trainer.max_epochs=3 | trainer.max_steps=N
+train E +trainer.fast_dev_run=true  ->  debug=fast
+train E hydra.run.dir=x  ->  hydra.run.dir=x | run_dir=
+train E hydra.job.chdir=true  ->  hydra.job.chdir | run_dir
+
+# values
+train E shape.num_layers=abc  ->  shape.num_layers=abc: expected a whole number
+train E shape.d_model=1.5  ->  shape.d_model=1.5: expected a whole number
+train E seed=null  ->  seed=null: expected a whole number
+train E seed=-1  ->  seed=-1
+train E compile=perhaps  ->  compile=perhaps | true, false
+train E shape.num_heads=0  ->  shape.num_heads=0 | at least 1
+train E block.position=rope  ->  block.position=rope | did you mean rotary?
+train E block.position=rotery  ->  did you mean rotary?
+train E block.dropout=1.5  ->  block.dropout=1.5 | less than 1
+train E test_weights=first  ->  test_weights=first | last, best
+train E match=flops  ->  match=flops | did you mean train_flops?
+train E batch.size=10 trainer.accumulate_grad_batches=3  ->  batch.size=10 | accumulate_grad_batches=3
+train E batch.num_workers=-1  ->  batch.num_workers=-1
+train E trainer.gradient_clip_val=abc  ->  trainer.gradient_clip_val=abc: expected a number or null
+train E trainer.gradient_clip_val=-1  ->  trainer.gradient_clip_val=-1 | more than 0
+train E trainer.log_every_n_steps=0  ->  trainer.log_every_n_steps=0 | at least 1
+train E trainer.limit_val_batches=-1  ->  trainer.limit_val_batches=-1
+train E trainer.val_check_interval=abc  ->  trainer.val_check_interval=abc: expected a number
+train E trainer.accelerator=tpu  ->  trainer.accelerator=tpu | cpu, gpu
+train E test_weights=best trainer.max_steps=3  ->  test_weights=best | trainer.val_check_interval
+train E data._target_=mine.Corpus  ->  data._target_=mine.Corpus | TRIPTYCH_ALLOW= | PYTHONPATH=
+doctor E device=a100  ->  device=a100 | a100-40gb, a100-80gb
+doctor E device=h1000  ->  did you mean h100?
+
+# files and folders
+train E run_dir=/proc/x  ->  run_dir=/proc/x | cannot be written
+train T data.dir=/nowhere  ->  data.dir=/nowhere: no such folder
+train E init_from=bert-base-uncased  ->  init_from=bert-base-uncased: no such file | a run directory
+train E resume=nowhere  ->  resume=nowhere: no such file | auto
+evaluate  ->  checkpoint=RUN
+evaluate checkpoint=  ->  checkpoint=RUN
+evaluate checkpoint=nowhere  ->  checkpoint=nowhere: no such file
+predict  ->  checkpoint=RUN
+predict checkpoint=nowhere batch_size=0  ->  batch_size=0
+predict checkpoint=nowhere input=nothing.txt  ->  input=nothing.txt: no such file
+predict checkpoint=nowhere output=/proc/x  ->  output=/proc/x | cannot be written
+export nowhere --output x  ->  checkpoint=nowhere: no such file
+export bad.ckpt --output /proc/x  ->  --output=/proc/x | cannot be written
+import nowhere --output x  ->  nowhere: no such folder
+compare . --output /proc/x  ->  --output=/proc/x | cannot be written
+"""
+
+BEFORE_DATA = """
+train E shape.num_heads=5  ->  shape.num_heads=5 | shape.d_model=64 | 4
+train E model.decoder.num_layers=0  ->  num_layers=0 | at least 1
+train E model.encoder.d_model=32  ->  d_model=32 | d_model=64
+train E optimizer.lr=nan  ->  optimizer.lr=nan | finite
+train E optimizer.lr=fast  ->  optimizer.lr=fast: expected a number
+train E trainer.precision=fp16  ->  trainer.precision=fp16 | did you mean 16-mixed?
+train E trainer.strategy=ddp_spawn  ->  trainer.strategy=ddp_spawn | trainer=ddp
+train E callbacks=ema  ->  callbacks=[default,...]
+train E callbacks.checkpoints.keep=0  ->  callbacks.checkpoints.keep=0 | at least 1
+train E data.languages=[eng]  ->  data.languages | eng | 'en'
+train E data.languages=de  ->  data.languages=de: expected a list, such as [de]
+train E task=translation model=encoder_only  ->  task=translation | model=encoder_only | model=full
+train E batch.eval_stride=8  ->  batch.eval_stride=8 | only task=language_modeling
+train E match=params  ->  match=params | full
+train P data.train=train.en  ->  data.train=train.en: expected two files | [train.en,TARGET]
+train P data.train=[train.en]  ->  data.train=[train.en]: expected two files
+train P data.train=[train.en,train.d]  ->  data.train=train.d: no such file | did you mean train.de?
+train P data.train=[train.en,train.de] task=tagging  ->  task=tagging: data=parallel_text serves translation
+train T data.train=nothing.tsv  ->  data.train=nothing.tsv: no such file in data.dir=.
+train T tokenizer=pretrained  ->  tokenizer.dir
+compare nowhere  ->  nowhere
+compare .  ->  .
+"""
+
+SHORT = {
+    "E": "experiment=dates/translation_full",
+    "P": "task=translation model=full data=parallel_text data.dir=.",
+    "T": "task=classification model=encoder_only data=labelled_text data.dir=. data.train=pairs.tsv",
+}
+
+
+def read(table: str) -> dict[str, list[str]]:
+    """The commands, as they stand there, and what is said of each."""
+    rows = [line.split("  ->  ") for line in table.splitlines() if line and not line.startswith("#")]
+    return {command: words.split(" | ") for command, words in rows}
+
+
+def arguments_of(command: str) -> list[str]:
+    """As a shell would split it."""
+    return shlex.split(" ".join(SHORT.get(word, word) for word in command.split(" ")))
+
+
+EARLY, LATE = read(BEFORE_TORCH), read(BEFORE_DATA)
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answer]:
+    folder = tmp_path_factory.mktemp("answers")
+    for name in ("train.en", "train.de"):
+        (folder / name).write_text("a b\n" * 20)
+    (folder / "pairs.tsv").write_text("text\tlabel\n" + "a\t0\nb\t1\n" * 20)
+    (folder / "bad.ckpt").write_text("no checkpoint")
+    early, late = ([arguments_of(command) for command in table] for table in (EARLY, LATE))
+    return dict(zip([*EARLY, *LATE], answers_to(late, folder, before_torch=early), strict=True))
+
+
+@pytest.mark.parametrize("command", [*EARLY, *LATE])
+def test_a_mistake_is_answered(command: str, answers: dict[str, Answer]) -> None:
+    status, stderr, happened = answers[command]
+    assert (status, happened) == (1, []), stderr
+    lines = [line for line in stderr.splitlines() if "learning rate never" not in line]
+    assert len(lines) == 1, stderr
+    assert lines[0].startswith("error: ")
+    assert len(lines[0]) < 400
+    for words in {**EARLY, **LATE}[command]:
+        assert words in lines[0]
+
+
+def test_what_others_call_ours_is_there() -> None:
+    for name, node in SCHEMAS.items():
+        if name != "doctor":
+            ConfigStore.instance().store(name=f"{name}_schema", node=node)
+    ours = {"device", *keys_of("train", ("data=parallel_text",)), *keys_of("evaluate", ()), *keys_of("predict", ())}
+    assert THEIR_KEYS.keys() | REMARKS.keys() <= ours
+
+
+def test_the_same_from_a_cold_start(tmp_path: Path) -> None:
+    """Torch takes longer to import than an answer should."""
+    command = [sys.executable, "-X", "importtime", "-m", "triptych", "train", SHORT["E"], "block.position=rope"]
+    finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert finished.returncode == 1
+    assert "did you mean rotary?" in finished.stderr.splitlines()[-1]
+    imported = {line.rpartition("|")[2].strip() for line in finished.stderr.splitlines() if "import time" in line}
+    assert "omegaconf" in imported
+    assert not imported & {"torch", "lightning", "wandb", "transformers"}
+
+
+def test_a_class_of_ones_own(tmp_path: Path) -> None:
+    """What the answer says is enough: the next mistake is one in the class."""
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "mine.py").write_text("class Corpus:\n    tasks = ('translation',)\n")
+    finished = subprocess.run(
+        [sys.executable, "-m", "triptych", "train", SHORT["E"], "data._target_=mine.Corpus"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "TRIPTYCH_ALLOW": "mine", "PYTHONPATH": str(tmp_path / "own")},
+    )
+    assert finished.returncode == 1
+    assert "data._target_=mine.Corpus: a corpus has tasks, has_images" in finished.stderr.splitlines()[-1]
