@@ -51,6 +51,7 @@ from triptych.data import Corpus, DataModule, LongText, Windows, sha256
 from triptych.devices import hardware, keep_freed_memory, peak_memory
 from triptych.durable import replacing, write_text
 from triptych.early_checks import check_validation
+from triptych.launch import experiment_of
 from triptych.launch.processes import check_place, depends_on_clock, find_place, hush, run_processes
 from triptych.matching import (
     FILE,
@@ -406,7 +407,7 @@ def summary(
         name: len(getattr(task.network, name).layers) for name in ("encoder", "decoder") if hasattr(task.network, name)
     }
     return {
-        "experiment": experiment(),
+        "experiment": experiment_of(HydraConfig.get()),
         "architecture": task.architecture,
         "task": task.name,
         "data": choices["data"],
@@ -448,17 +449,11 @@ def summary(
     }
 
 
-def experiment() -> str:
-    """The name of the experiment, or of the corpus, task and model."""
-    choices = HydraConfig.get().runtime.choices
-    return choices["experiment"] or f"{choices['data']}/{choices['task']}_{choices['model']}"
-
-
 def labels(config: DictConfig, task: Task) -> dict[str, str]:
     """What a run is, for dashboards. A job of a sweep is known by the name of its directory."""
     choices, run_dir = HydraConfig.get().runtime.choices, Path(config.run_dir)
     found = {
-        "experiment": experiment(),
+        "experiment": experiment_of(HydraConfig.get()),
         "architecture": task.architecture,
         "task": task.name,
         "data": choices["data"],

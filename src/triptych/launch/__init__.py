@@ -8,6 +8,6 @@ from triptych.launch.guard import GuardedLoader
 from triptych.launch.local import LocalLauncher
 from triptych.launch.lock import locked
 from triptych.launch.slurm import SlurmLauncher
-from triptych.launch.sweep import run_directory
+from triptych.launch.sweep import experiment_of, run_directory
 
-__all__ = ["GuardedLoader", "LocalLauncher", "SlurmLauncher", "explain", "locked", "run_directory"]
+__all__ = ["GuardedLoader", "LocalLauncher", "SlurmLauncher", "experiment_of", "explain", "locked", "run_directory"]

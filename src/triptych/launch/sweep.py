@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from hydra import compose
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.conf import HydraConf
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -27,6 +29,8 @@ UNCOUNTED = ("hydra", "run_dir", "logger")
 """Parts of the configuration that do not make a job another job; ``callbacks.pruning`` is another."""
 ADDED = ("match", "reference")
 """Settings that came later: where they are null, the directories of sweeps keep the names that they had before."""
+NAMING = ("data", "task", "model")
+"""Groups whose choices name a run."""
 PRUNING = "++callbacks.pruning="
 """The beginning of the override by which a search makes a job a trial."""
 LAST_LINES = 10
@@ -147,7 +151,7 @@ def job_directory(config: DictConfig, overrides: Sequence[str]) -> Path:
     Raises:
         ConfigError: the parent is not always the same.
     """
-    name = re.sub("[^A-Za-z0-9._-]", ".", experiment_of(config))
+    name = re.sub("[^A-Za-z0-9._-]", ".", experiment_of(config.hydra))
     return parent_of(config, overrides) / f"{name}-{digest_of(config)[:8]}"
 
 
@@ -158,17 +162,31 @@ def parent_of(config: DictConfig, overrides: Sequence[str]) -> Path:
         ConfigError: it is not always the same.
     """
     if not any(override.startswith("run_dir=") for override in overrides):
-        return Path("outputs/sweeps") / experiment_of(config)
+        choices = config.hydra.runtime.choices
+        return Path("outputs/sweeps") / (choices["experiment"] or experiment_of(config.hydra))
     parent = str(unresolved(config)["run_dir"])
     if "${" in parent:
         raise ConfigError(f"run_dir={parent}: of a sweep, expected a folder by its name, to find it again")
     return Path(parent)
 
 
-def experiment_of(config: DictConfig) -> str:
-    """The name of the experiment, or of the corpus, task and architecture."""
-    choices = config.hydra.runtime.choices
-    return choices["experiment"] or f"{choices['data']}/{choices['task']}_{choices['model']}"
+def experiment_of(hydra: DictConfig | HydraConf) -> str:
+    """The name of the experiment; or, without one, or with another corpus, task or model than the experiment's, the
+    names of these.
+
+    Args:
+        hydra: its part of a configuration.
+    """
+    choices, name = hydra.runtime.choices, hydra.runtime.choices["experiment"]
+    if name is not None:
+        given = {override.partition("=")[0] for override in hydra.overrides.task}
+        if not given & {*NAMING}:
+            return str(name)
+        where = [override for override in hydra.overrides.hydra if override.startswith("hydra.searchpath=")]
+        own = compose(hydra.job.config_name, overrides=[f"experiment={name}", *where], return_hydra_config=True)
+        if all(own.hydra.runtime.choices[group] == choices[group] for group in NAMING):
+            return str(name)
+    return f"{choices['data']}/{choices['task']}_{choices['model']}"
 
 
 def digest_of(config: DictConfig) -> str:

@@ -128,7 +128,7 @@ class OptunaSweeper(Sweeper):
             example = [*overrides, *as_overrides(lowest(space.searched)), *seed]
             config = self._loader.load_sweep_config(self._config, example)
             parts = [override for override in combination if override.partition("=")[0] in several]
-            name = " ".join([experiment_of(config), *parts])
+            name = " ".join([experiment_of(config.hydra), *parts])
             self._overrides[name] = overrides
             parents.append(parent_of(config, overrides))
             shown = [self._redact(override) for override in overrides]

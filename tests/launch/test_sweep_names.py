@@ -1,0 +1,38 @@
+"""Names of run directories and of records."""
+
+from collections.abc import Callable
+
+import pytest
+from hydra import compose
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+from triptych.config import target_of
+from triptych.launch import experiment_of
+from triptych.launch.sweep import job_directory
+
+TRANSLATION = "experiment=dates/translation_full"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "name"),
+    [
+        ([TRANSLATION], "dates/translation_full"),
+        ([TRANSLATION, "shape.d_model=64", "seed=2"], "dates/translation_full"),
+        ([TRANSLATION, "model=full", "match=params", "reference=full"], "dates/translation_full"),
+        ([TRANSLATION, "model=decoder_only", "match=params", "reference=full"], "dates/translation_decoder_only"),
+        ([TRANSLATION, "task=tagging"], "dates/tagging_full"),
+        ([TRANSLATION, "data=date_pairs", "task=similarity"], "date_pairs/similarity_full"),
+        (["experiment=sst2/encoder_only", "model=encoder_only"], "sst2/encoder_only"),
+        (["experiment=sst2/encoder_only", "model=full"], "sst2/classification_full"),
+        (["task=tagging", "model=bert-style"], "dates/tagging_bert-style"),
+    ],
+)
+def test_a_run_has_the_name_of_what_it_is(overrides: list[str], name: str, chosen: Callable[..., DictConfig]) -> None:
+    architecture = target_of(chosen(*overrides), "model").architecture
+    assert experiment_of(HydraConfig.get()) == name  # that of the record
+    assert name.endswith((architecture, "style"))
+    own = [*overrides, "run_dir=sweep"]
+    directory = job_directory(compose("train", overrides=own, return_hydra_config=True), own)
+    assert directory.parent.name == "sweep"
+    assert directory.name.rpartition("-")[0] == name.replace("/", ".")
