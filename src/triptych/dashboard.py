@@ -25,9 +25,8 @@ from triptych.report.wording import amount, duration
 CODE = Template('''\
 """A W&B workspace and a W&B report, written by `triptych dashboard`; change them as you like.
 
-    pip install wandb wandb-workspaces
-    $sync
-    python $file ENTITY              # the two views of them, new ones each time; ENTITY is a user or a team
+First `pip install wandb wandb-workspaces`, then send the runs (see SYNC); `python FILE ENTITY` sends the two views of
+them, new ones each time. FILE is this one, ENTITY a user or a team.
 """
 
 import sys
@@ -35,6 +34,7 @@ import sys
 import wandb_workspaces.reports.v2 as wr
 import wandb_workspaces.workspaces as ws
 
+SYNC = $sync
 PROJECT = $project
 TITLE = $title
 
@@ -162,9 +162,9 @@ def dashboard(directories: Sequence[Path], output: Path) -> None:
     )
     sync = " ".join(["wandb sync", *(f"{place}/wandb/offline-run-*" for place in places)])
     titles = ", ".join(comparison["title"] for comparison in comparisons)
+    # Names of directories are anybody's: what is put in is the repr of a text, or of a list, never code.
     code = CODE.substitute(
-        file=output.name,
-        sync=f"{sync}   # the runs" if waiting else "# the runs are in W&B already",
+        sync=repr(sync if waiting else "the runs are in W&B already"),
         project=repr(project_of(used)),
         title=repr(f"Triptych: {titles}"[:128]),
         comparisons=pformat(comparisons, width=118, sort_dicts=False),
