@@ -426,15 +426,17 @@ def base_axis() -> Figure:
     return {"gridcolor": "var(--line)", "linecolor": "var(--line)", "zeroline": False, "automargin": True}
 
 
-def base_layout(title: str) -> Figure:
+def base_layout(title: str, says: str = "") -> Figure:
     """What all charts have.
 
     Args:
         title: of the chart, HTML.
+        says: how it is to be read, HTML, below the title.
     """
     return {
         "title": {"text": title, "x": 0, "xref": "container", "y": 1, "yref": "container", "yanchor": "top"}
-        | {"pad": {"t": 6, "l": 6}, "font": {"size": 14, "color": "var(--ink)"}},
+        | {"pad": {"t": 6, "l": 6}, "font": {"size": 14, "color": "var(--ink)"}}
+        | ({"subtitle": {"text": says, "font": {"size": 12, "color": "var(--soft)"}}} if says else {}),
         "font": {"family": "system-ui, 'Noto Sans', sans-serif", "size": 13, "color": "var(--soft)"},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",

@@ -317,6 +317,8 @@ def _check_attention(sample: dict[str, Any]) -> None:
             weights = np.array(found["thousandths"])
             if weights.shape[2:] != (len(found["queries"]), len(found["keys"])):
                 raise ValueError(f"{kind} has weights of shape {weights.shape}")
+            if not 0 <= len(found["written"]) <= len(found["queries"]) <= found["num_tokens"]:
+                raise ValueError(f"{kind} has more rows than tokens")
     if not _is_text(sample["input"]):
         raise ValueError("input is no text")
 
