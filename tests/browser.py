@@ -4,6 +4,7 @@ a screen of any width would."""
 import base64
 import json
 import os
+import select
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,6 +16,23 @@ needs_browser = pytest.mark.skipif(shutil.which("chromium") is None, reason="nee
 
 OPTIONS = """--headless=new --no-sandbox --disable-gpu --no-first-run --disable-background-networking --hide-scrollbars
 --disable-component-update --disable-sync --remote-debugging-pipe about:blank"""
+CUT = """
+[...document.querySelectorAll("body *")].filter(element => {
+  const isDrawn = element.matches("svg text");
+  if (!isDrawn && ![...element.childNodes].some(node => node.nodeType === 3 && node.data.trim())) return false;
+  if (element.closest("script, style, noscript, option") || !element.checkVisibility()) return false;
+  const box = element.getBoundingClientRect(), outer = element.closest("svg.main-svg")?.getBoundingClientRect();
+  if (box.width === 0) return false;
+  if (element.closest(".scroll[data-more]")) return false;
+  const left = Math.max(0, outer?.left ?? 0), right = Math.min(WIDTH, outer?.right ?? WIDTH);
+  const over = isDrawn ? 0 : element.scrollWidth - element.clientWidth;
+  const hides = getComputedStyle(element).overflowX !== "visible" && over > 1;
+  return box.left < left - 1 || Math.max(box.right, box.left + over + box.width) > right + 1 || hides;
+}).map(element => element.textContent.trim().slice(0, 80))
+"""
+"""Texts that are cut, found in the page."""
+PATIENCE = 60
+"""Seconds, until what does not come is an error."""
 ENTER = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"}
 
 
@@ -31,17 +49,17 @@ class Browser:
 
     def __init__(self, profile: Path) -> None:
         theirs_in, ours_out = os.pipe()
-        ours_in, theirs_out = os.pipe()
+        ours_in, theirs_out = os.pipe()  # it reads from number 3, and writes to number 4
         command = ["chromium", *OPTIONS.split(), f"--user-data-dir={profile}"]
         self._process = subprocess.Popen(
-            ["sh", "-c", f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}', "sh", *command],
+            ["bash", "-c", f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}', "bash", *command],
             pass_fds=(theirs_in, theirs_out),
             stderr=subprocess.DEVNULL,
         )
         os.close(theirs_in)
         os.close(theirs_out)
-        self._commands, self._messages = os.fdopen(ours_out, "wb", buffering=0), os.fdopen(ours_in, "rb")
-        self._number, self._session = 0, ""
+        self._commands, self._messages, self._read = os.fdopen(ours_out, "wb", buffering=0), ours_in, bytearray()
+        self._number, self._session, self._width = 0, "", 0
         self._events: list[str] = []
         self.complaints: list[str] = []
         self.received: dict[str, int] = {}
@@ -57,7 +75,7 @@ class Browser:
     def __exit__(self, *_: object) -> None:
         self._commands.close()  # ends it
         self._process.wait(30)
-        self._messages.close()
+        os.close(self._messages)
 
     def call(self, method: str, **parameters: object) -> dict[str, Any]:
         """A command of the protocol, and its answer."""
@@ -75,19 +93,22 @@ class Browser:
 
     def _next(self) -> dict[str, Any]:
         """The next message; an event is noted."""
-        content = bytearray()
-        while (byte := self._messages.read(1)) != b"\0":
-            if not byte:
+        while (end := self._read.find(b"\0")) < 0:
+            if not select.select([self._messages], [], [], PATIENCE)[0]:
+                raise TimeoutError("the browser says nothing")
+            if not (content := os.read(self._messages, 1 << 16)):
                 raise RuntimeError("the browser has ended")
-            content += byte
-        message: dict[str, Any] = json.loads(content)
+            self._read += content
+        message: dict[str, Any] = json.loads(self._read[:end])
+        del self._read[: end + 1]
         event, said = message.get("method", ""), message.get("params", {})
         self._events.append(event)
         if event == "Network.requestWillBeSent":
             self._addresses[said["requestId"]] = said["request"]["url"]
         elif event == "Network.loadingFinished":
-            address = self._addresses[said["requestId"]]
-            self.received[address] = self.received.get(address, 0) + int(said["encodedDataLength"])
+            address = self._addresses.get(said["requestId"], "data:")
+            if not address.startswith("data:"):  # is no network
+                self.received[address] = self.received.get(address, 0) + int(said["encodedDataLength"])
         elif event == "Runtime.exceptionThrown":
             self.complaints.append(said["exceptionDetails"]["exception"].get("description", "an exception"))
         elif event == "Runtime.consoleAPICalled":
@@ -104,7 +125,7 @@ class Browser:
             width: of the screen, in CSS pixels; below 640 it is a phone's, with a finger in place of a mouse.
             height: of the screen.
         """
-        is_phone = width < 640
+        self._width, is_phone = width, width < 640
         self.call("Emulation.setTouchEmulationEnabled", enabled=is_phone)
         size = {"width": width, "height": height}
         self.call("Emulation.setDeviceMetricsOverride", **size, deviceScaleFactor=1, mobile=is_phone)
@@ -144,6 +165,11 @@ class Browser:
         self._events.clear()
         for kind in ("keyDown", "keyUp"):
             self.call("Input.dispatchKeyEvent", type=kind, modifiers=8 * with_shift, **ENTER)
+
+    def cut_texts(self) -> list[str]:
+        """Texts of which a part is outside of what can be seen: beyond the screen, or beyond the drawing that they are
+        in; what can be scrolled to, in a box of its own that says so, can be seen."""
+        return [str(text) for text in self.ask(CUT.replace("WIDTH", str(self._width)))]
 
     def photograph(self, file: Path) -> None:
         """Writes a picture of the whole page, as PNG."""

@@ -271,7 +271,9 @@ class TestPictures:
             drawn = figures[name]["data"]
             assert tokens_of(drawn[0]["y"]) == list(found.written)
             assert tokens_of(drawn[0]["x"]) == list(found.keys)
-            assert "a row for each token that it writes, a column" in figures[name]["layout"]["title"]["subtitle"]["text"]
+            assert (
+                "a row for each token that it writes, a column" in figures[name]["layout"]["title"]["subtitle"]["text"]
+            )
         expected = found.weights[:, :, -len(found.written) :].mean(1)
         for trace, weights in zip(drawn, expected, strict=True):
             assert_close(torch.tensor(trace["z"]), weights.float(), atol=1.1e-3, rtol=0)

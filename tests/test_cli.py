@@ -295,14 +295,17 @@ class TestSweep:
         folder, _ = sweep
         finished = run("compare", "sweep", "--output", "page/report.html", cwd=folder)
         assert finished.returncode == 0, finished.stderr
-        comparison = json.loads((folder / "page" / "comparison.json").read_text())
+        comparison = json.loads((folder / "page" / "report.comparison.json").read_text())
         assert len(comparison["runs"]) == 2
-        assert comparison.keys() == {"runs", "verdicts", "standings", "duels", "audit"}
+        assert comparison.keys() == {"runs", "verdicts", "standings", "duels", "audit", "unfinished", "damaged"}
         assert "<html" in (folder / "page" / "report.html").read_text()
 
 
 MISTAKES = [
     (["trian"], ["trian", "did you mean train?"]),
+    (["compare", ".", "--output", "x.pdf"], ["--output x.pdf", "an HTML page", "did you mean --output x.html?"]),
+    (["compare", ".", "--output", "."], ["--output .:", "an HTML page", "did you mean --output report.html?"]),
+    (["dashboard", ".", "--output", "x.html"], ["--output x.html", "Python code", "did you mean --output x.py?"]),
     (["train", "experiment=dates/translation_ful"], ["dates/translation_ful", "did you mean dates/translation_full?"]),
     (["train", "model=ful"], ["model=ful", "did you mean full?"]),
     (["train", "shape.d_modl=64"], ["shape.d_modl", "did you mean shape.d_model?"]),

@@ -4,6 +4,7 @@ import math
 import os
 import runpy
 import shlex
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -142,11 +143,14 @@ def dashboard(directories: Sequence[Path], output: Path) -> None:
 
     Raises:
         ConfigError: wandb-workspaces is not installed, or the runs are not in one W&B project.
-        ValueError: no run was found, or one is damaged.
+        ValueError: no run was found that can be read.
     """
     if find_spec("wandb_workspaces") is None:
         raise ConfigError("triptych dashboard needs wandb-workspaces: pip install 'triptych[dashboard]'")
-    runs = find_runs(directories, output.parent).runs
+    found = find_runs(directories, output.parent)
+    runs = found.runs
+    for damage in found.damaged:
+        print(f"left out, as damaged: {damage}", file=sys.stderr)
     folders = {run.directory: Path(os.path.normpath(output.parent / run.directory)) for run in runs}
     ids = {name: wandb_id(folder) for name, folder in folders.items()}
     logged = tuple(run for run in runs if ids[run.directory])
@@ -177,7 +181,7 @@ def dashboard(directories: Sequence[Path], output: Path) -> None:
     left_out = f" ({len(runs) - len(logged)} others have logged nothing for W&B)" if len(logged) < len(runs) else ""
     print(
         f"{output}: a workspace of {len(sections)} sections and a report of {len(logged)} runs{left_out}. "
-        f"To upload: {f'{sync}; ' if waiting else ''}python {output} ENTITY"
+        f"To upload: {f'{sync}; ' if waiting else ''}python {shlex.quote(str(output))} ENTITY"
     )
 
 

@@ -17,6 +17,8 @@ from triptych.report.records import ARCHITECTURES, Run
 
 MOST_HEADS = 32
 """Of all layers, that are drawn one by one; of more, the mean of each layer."""
+ROOM = 6
+"""Characters of a token for which there is room between two matrices."""
 KINDS = {
     "encoder": "self-attention of the encoder",
     "decoder": "self-attention of the decoder",
@@ -113,16 +115,21 @@ def _draw(
     out where there is room."""
     doing, tokens = ("writes", found["written"]) if found["written"] else ("reads", found["queries"])
     rows, keys, num_all = [*map(escape, tokens)], [*map(escape, found["keys"])], found["num_tokens"] - first
+    ticks_of_keys, ticks_of_rows = ([short(token) for token in side] for side in (found["keys"], tokens))
+    longest = max(map(len, [*ticks_of_keys, *ticks_of_rows]), default=0)
+    if columns == 2 and longest > ROOM:
+        columns = 1
     part = "" if len(rows) == num_all else f" (the first {len(rows)} of {num_all})"
     says = f"a row for each token that it {doing}{part}, a column for each token that it looks at"
     num_rows = math.ceil(len(maps) / columns)
     is_labelled = columns <= 2
-    gap_x, gap_y = (0.16 if is_labelled else 0.02), (0.28 if is_labelled else 0.1) / max(num_rows, 2)
+    gap_x, gap_y = (0.2 if is_labelled else 0.02), (0.28 if is_labelled else 0.1) / max(num_rows, 2)
     width, height = (1 + gap_x) / columns - gap_x, (1 + gap_y) / num_rows - gap_y
     cell = max(13, 300 // max(len(rows), 1)) if is_labelled else max(3, 110 // max(len(rows), 1))
     layout: dict[str, Any] = base_layout(escape(title), says) | {
         "height": 130 + num_rows * (cell * len(rows) + 46),
-        "margin": {"l": 90 if is_labelled else 14, "r": 14, "t": 66, "b": 80 if is_labelled else 14},
+        "margin": {"l": 14, "r": 14, "t": 66, "b": 14}
+        | ({"l": 24 + 7 * longest, "b": 24 + 6 * longest} if is_labelled else {}),
         "annotations": [],
     }
     traces = []
@@ -152,8 +159,9 @@ def _draw(
             "fixedrange": True,
         }
         ticks |= {"linecolor": "var(--line)", "mirror": True, "showline": True, "ticks": ""}
-        for side, tokens in (("x", keys), ("y", rows)):
-            ticks_of = {"tickvals": places(tokens), "ticktext": tokens, "type": "category", "tickfont": {"size": 11}}
+        for side, names, texts in (("x", keys, ticks_of_keys), ("y", rows, ticks_of_rows)):
+            ticktext = [escape(text) for text in texts]
+            ticks_of = {"tickvals": places(names), "ticktext": ticktext, "type": "category", "tickfont": {"size": 11}}
             layout[f"{side}axis{number}"] = ticks | ticks_of | {"anchor": f"{'y' if side == 'x' else 'x'}{number}"}
         layout[f"xaxis{number}"] |= {"domain": [left, left + width], "tickangle": -60}
         layout[f"yaxis{number}"] |= {"domain": [max(top - height, 0), top], "autorange": "reversed"}
@@ -161,6 +169,11 @@ def _draw(
             at = {"x": left, "y": top, "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom"}
             layout["annotations"].append(at | {"text": name, "showarrow": False, "font": {"size": 11}})
     return {"data": traces, "layout": layout}
+
+
+def short(token: str) -> str:
+    """What there is room for beside a row; all of it is shown by the mouse, and in the table."""
+    return token if len(token) <= 2 * ROOM else token[: 2 * ROOM - 1] + "…"
 
 
 def places(tokens: Sequence[str]) -> list[str]:

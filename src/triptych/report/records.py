@@ -102,10 +102,12 @@ class RunSet:
         runs: the finished runs, by task, data, architecture, experiment and seed.
         unfinished: run directories in which something has begun, or was to begin, and that have no ``summary.json``,
             relative to the report.
+        damaged: of each run that could not be read, which file is damaged, and how.
     """
 
     runs: tuple[Run, ...]
     unfinished: tuple[str, ...]
+    damaged: tuple[str, ...] = ()
 
 
 BEGUN = ("metrics.csv", "train.log", "slurm.json")
@@ -360,10 +362,10 @@ def find_runs(directories: Sequence[Path], relative_to: Path) -> RunSet:
         relative_to: the folder that the directories in the answer are relative to.
 
     Returns:
-        the finished and the unfinished runs.
+        the finished runs, and those that are left out.
 
     Raises:
-        ValueError: no run at or below one of the directories, no finished run at all, or a damaged file.
+        ValueError: no run at or below one of the directories, or no finished run at all that can be read.
     """
     finished: set[Path] = set()
     started: set[Path] = set()
@@ -382,13 +384,22 @@ def find_runs(directories: Sequence[Path], relative_to: Path) -> RunSet:
         names = ", ".join(map(str, directories))
         raise ValueError(f"{names}: no finished run found, expected summary.json ({len(unfinished)} unfinished)")
     order = list(ARCHITECTURES)
+    readable: list[Run] = []
+    damaged: list[str] = []
+    for path in sorted(finished):
+        try:
+            readable.append(read_run(path, relative_to))
+        except ValueError as error:  # the others can be compared
+            damaged.append(str(error).replace(str(path), _relative(path, relative_to)))
+    if not readable:
+        raise ValueError(damaged[0])
     runs = sorted(
-        (read_run(path, relative_to) for path in finished),
+        readable,
         key=lambda run: (
             TASKS.index(run.task), run.data, order.index(run.architecture), run.experiment, run.seed, run.directory,
         ),
     )  # fmt: skip
-    return RunSet(tuple(runs), tuple(sorted(_relative(path, relative_to) for path in unfinished)))
+    return RunSet(tuple(runs), tuple(sorted(_relative(path, relative_to) for path in unfinished)), tuple(damaged))
 
 
 def _relative(path: Path, start: Path) -> str:
