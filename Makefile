@@ -2,6 +2,7 @@
 # make demo: trains the grid on the embedded corpus and writes outputs/demo/report.html
 # make test: the tests
 # make faults: what a run must survive, a few times each; make faults FULL=1: as often as docs/faults.md says
+# make release: before a release, the blocks, models and tasks with what pip gives users today (downloads gigabytes)
 # make families: docs/families.md, what the published families are measured to be
 # make bench: benchmarks/speed.md, how fast training and decoding are beside other libraries (on an idle machine)
 # All make their own environment in .venv, with the versions of constraints.txt.
@@ -12,7 +13,7 @@ GRID = dates/translation_full,dates/translation_decoder_only,dates/classificatio
 dates/classification_decoder_only,dates/classification_full,dates/language_modeling_decoder_only,$\
 dates/language_modeling_full
 
-.PHONY: install demo test faults families bench check clean
+.PHONY: install demo test faults release families bench check clean
 
 install: .venv/installed
 
@@ -26,6 +27,13 @@ test: .venv/installed
 faults: .venv/installed
 	TRIPTYCH_FAULTS=$(if $(FULL),full) TRIPTYCH_FAULTS_TABLE=outputs/faults.md .venv/bin/python -m pytest -m faults
 	cat outputs/faults.md
+
+release:
+	$(PYTHON) -m venv --clear outputs/release
+	outputs/release/bin/python -m pip install --quiet --disable-pip-version-check '.[dev]'
+	outputs/release/bin/python -m pip list | grep -E '^(torch|triton|lightning|hydra-core|transformers) '
+	outputs/release/bin/python -m pytest tests/nn tests/models tests/decoding tests/tasks tests/interop
+	outputs/release/bin/python -m pytest -m release tests/test_release.py
 
 families: .venv/installed
 	.venv/bin/python tests/families_page.py docs/families.md

@@ -119,6 +119,31 @@ pass, in float64, ours against ours. Round trip: export, then import, bitwise.
 |---|---|---|---|---|---|---|---|---|---|
 {rows}
 
+## What is refused, or left out
+
+- BERT's next-sentence prediction: the layer of `BertForPreTraining` is left out, and named. No task here asks it, and
+  RoBERTa (Liu et al. 2019, section 4.2) found that it does not help.
+- Heads for what is no task here (multiple choice, regression), and those for question answering of all but BERT and
+  RoBERTa: refused. `--task TASK --new-head` reads the body.
+- LLaMA whose attention has biases and whose feed-forward layers have none, or the other way round (`attention_bias`,
+  `mlp_bias`): refused. `block.bias` is both, and Meta's have neither.
+- LLaMA with rotary positions scaled as dynamic, yarn or longrope: refused. There the frequencies depend on the length
+  of the text, or the scale of the attention changes; linear and llama3 are read.
+- MarianMT with two vocabularies (`share_encoder_decoder_embeddings=false`): refused. There is one table of tokens
+  here.
+- ViT by the names that it has in the memory of `transformers` 5 (`vit.layers.N.attention.q_proj`): refused. Published
+  files have others (`vit.encoder.layer.N.attention.attention.query`), as have those that `save_pretrained` writes.
+- Pickles (`*.bin`), which can run code, and quantised weights: refused. Code of a folder (`auto_map`) is never run.
+- A tokenizer that fills up or ends texts with another token than `config.json` says: refused. Whatever looks for that
+  token, a classifier for instance, would find the end of a text elsewhere.
+
+Of `generation_config.json` (in old folders of `config.json`) these are obeyed, token for token as by `generate`, and
+exported again: `max_new_tokens`, `no_repeat_ngram_size`, `repetition_penalty`, `bad_words_ids`, `min_new_tokens`,
+`renormalize_logits`, `forced_bos_token_id`, `forced_eos_token_id`, several `eos_token_id`; of full models `max_length`
+and `min_length`; of translation `num_beams`, `length_penalty` and `early_stopping`. Others that act are named when the
+folder is read. `do_sample` is one of them, and so is `num_beams` of language models: `triptych predict` samples and
+searches when it is asked to (`temperature=0.7`, `num_beams=5`).
+
 ## Parameters
 
 Trainable ones, with the published vocabulary, counted on the meta device; beside them those of the models of

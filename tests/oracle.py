@@ -142,6 +142,8 @@ def theirs(model: nn.Module, given: dict[str, Tensor]) -> Tensor:
     places = {} if "Bert" in type(model).__name__ or "Roberta" in type(model).__name__ else positions(given["mask"])
     more = {"position_ids": places} if isinstance(places, Tensor) and not given["mask"][:, 0].all() else {}
     answer = model(input_ids=given["tokens"], attention_mask=given["mask"].long(), **more)
+    if "start_logits" in answer:
+        return torch.stack((answer.start_logits, answer.end_logits), dim=-1)
     return torch.as_tensor(answer.logits)
 
 
@@ -227,6 +229,13 @@ def loss_distance(model: nn.Module, given: dict[str, Tensor], mine: Tensor) -> f
         arguments |= {"decoder_input_ids": given["tokens"], "decoder_attention_mask": given["mask"].long()}
     elif "mask" in given and not given["mask"][:, 0].all():
         return 0.0  # the label after a left pad is scored there
+    if "QuestionAnswering" in type(model).__name__:  # which of all positions is the first of the answer, and the last
+        if not given["mask"].all():
+            return 0.0  # what fills up is scored too
+        labels = torch.randint(mine.shape[1], (len(mine), 2), generator=generator)
+        del arguments["labels"]
+        arguments |= {"start_positions": labels[:, 0], "end_positions": labels[:, 1]}
+        mine = mine.transpose(1, 2)
     with torch.no_grad():
         their = model(**arguments).loss
     if "CausalLM" in type(model).__name__ or "LMHead" in type(model).__name__:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 from hydra import compose, initialize_config_module
 from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
@@ -41,6 +42,17 @@ def test_experiment(experiment: str) -> None:
     check(config, "trainer")
     for name in config.callbacks:
         check(config, f"callbacks.{name}")
+
+
+def test_a_training_may_ask_for_deterministic_operations() -> None:
+    """torch's backward passes of attention on CUDA are so only then, and not if they may just warn."""
+    try:
+        for said in (True, False):
+            build(composed(f"trainer.deterministic={said}", "trainer.accelerator=cpu"), "trainer", {"logger": False})
+            assert torch.are_deterministic_algorithms_enabled() == said
+            assert not torch.is_deterministic_algorithms_warn_only_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
@@ -156,7 +168,7 @@ def test_debug_fast_is_a_few_steps_of_anything() -> None:
 
 
 def test_the_other_commands_compose() -> None:
-    assert composed(command="evaluate").data is None
+    assert composed(command="evaluate").data == {}
     assert composed("data=plain_text", command="evaluate").data._target_ == "triptych.data.PlainText"
     assert composed(command="predict").input == "-"
 

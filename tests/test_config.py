@@ -1,12 +1,25 @@
 """The allow list, and answers to wrong names and types."""
 
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import Literal
+from typing import Literal, get_args
 
 import pytest
-from omegaconf import OmegaConf
+from lightning.fabric.connector import _convert_precision_to_unified_args
+from lightning.fabric.plugins.precision.precision import _PRECISION_INPUT
+from omegaconf import DictConfig, OmegaConf
 
-from triptych.config import BatchConfig, ConfigError, Shape, build, check_keys, check_type, of_earlier_run
+from triptych.checks import check_before_data
+from triptych.config import (
+    BatchConfig,
+    ConfigError,
+    Shape,
+    build,
+    check_keys,
+    check_type,
+    of_earlier_run,
+    precision_of,
+)
 from triptych.nn import FeedForward
 from triptych.optim import AdamW
 
@@ -140,3 +153,25 @@ def test_a_run_of_an_earlier_version_has_the_defaults_of_keys_that_are_new() -> 
     earlier = of_earlier_run({"seed": 1, "batch": {"size": 20, "num_workers": 2}})
     assert earlier["seed"] == 1
     assert earlier["batch"] == {**asdict(BatchConfig()), "size": 20, "num_workers": 2}
+
+
+SPELLINGS = [spelling for kind in get_args(_PRECISION_INPUT) for spelling in get_args(kind)]
+
+
+@pytest.mark.filterwarnings("ignore:.*is supported for historical reasons")
+def test_a_precision_in_full_is_what_lightning_takes_it_for() -> None:
+    assert {16, "16", "bf16", 64, "32-true"} <= {*SPELLINGS}
+    for spelling in SPELLINGS:
+        config = OmegaConf.create({"trainer": {"precision": spelling}})
+        assert precision_of(config) == _convert_precision_to_unified_args(spelling)
+    assert precision_of(OmegaConf.create({"trainer": {"precision": None}})) == "32-true"
+
+
+@pytest.mark.parametrize("spelling", ["16", "'16'", "16-mixed"])
+def test_no_spelling_of_float16_gets_past_the_fused_optimizer(spelling: str, chosen: Callable[..., DictConfig]) -> None:
+    given = ["experiment=dates/translation_full", f"trainer.precision={spelling}"]
+    with pytest.raises(ConfigError, match=f"^trainer.precision={spelling.strip(chr(39))} scales gradients"):
+        check_before_data(chosen(*given))
+    check_before_data(chosen(*given, "optimizer.fused=false"))
+    with pytest.raises(ConfigError, match="FSDP has 32-true"):
+        check_before_data(chosen(*given, "trainer=fsdp"))

@@ -16,6 +16,7 @@ from hydra import compose, initialize_config_module
 from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig
 
+from families_page import TEMPLATE
 from triptych.accounting import count_parameters
 from triptych.assembly import check_grid, check_network
 from triptych.checks import check_before_data
@@ -317,3 +318,10 @@ def test_an_experiments_options_are_named(
     check_before_data(config)
     assert caplog.messages == [f"{experiment} has {what}" for what in said]
     assert config.shape.d_model == 64
+
+
+def test_the_page_is_what_its_source_says() -> None:
+    """But for what is measured."""
+    page = (Path(__file__).parents[1] / "docs" / "families.md").read_text(encoding="utf-8")
+    for part in re.split(r"\{\w+\}", TEMPLATE):
+        assert part in page

@@ -1,6 +1,7 @@
 """Images through the commands: training, evaluation, answers, refusals."""
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,20 @@ def test_learns(name: str, request: pytest.FixtureRequest, examples: list[Exampl
     assert record["train_tokens"] == 80 * 64
     assert record["train_flops"] > 0
     assert [sample["input"] for sample in record["samples"]] == [example.text for example in examples[:8]]
+
+
+@pytest.mark.parametrize("precision", ["bf16-true", "64-true"])
+def test_trains_in_other_types_than_the_pixels(precision: str, tmp_path: Path, examples: list[Example]) -> None:
+    few = [*tiny.NETWORK, "trainer.max_steps=2", "trainer.val_check_interval=2", "trainer.limit_val_batches=1"]
+    few += ["trainer.limit_test_batches=1", "callbacks.progress.refresh_rate=0", "logger=csv"]
+    options = ["experiment=digits/encoder_only", *few, f"trainer.precision={precision}"]
+    finished = run("train", *options, "run_dir=run", cwd=tmp_path)
+    assert finished.returncode == 0, finished.stderr
+    record = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert record["precision"] == precision
+    assert math.isfinite(record["metrics"]["test/loss"])
+    (answer,) = triptych.load(tmp_path / "run").predict([examples[0].image])
+    assert sum(answer.probabilities.values()) == pytest.approx(1, abs=1e-3)
 
 
 def test_leaves_no_word_of_a_tokenizer(encoder: Path) -> None:

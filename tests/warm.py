@@ -34,6 +34,7 @@ def become(arguments: list[str], cwd: str, environment: dict[str, str], files: l
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)
+    sys.path[1:1] = [p for p in environment.get("PYTHONPATH", "").split(os.pathsep) if p and p not in sys.path]
     for number, (name, flags) in enumerate(zip(files, (os.O_RDONLY, os.O_WRONLY, os.O_WRONLY), strict=True)):
         os.dup2(os.open(name, flags | os.O_APPEND), number)
     sys.stdin = open(0, closefd=False)  # noqa: SIM115 - the old one has read ahead

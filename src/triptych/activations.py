@@ -46,9 +46,10 @@ class Precision:
 
 
 PRECISIONS = {
-    **dict.fromkeys(("32-true", "32"), Precision(torch.float32, 4)),
-    **dict.fromkeys(("bf16-mixed", "bf16", "16-mixed", "16"), Precision(torch.float32, 2)),
-    **dict.fromkeys(("64-true", "64"), Precision(torch.float64, 8)),
+    "32-true": Precision(torch.float32, 4),
+    "bf16-mixed": Precision(torch.float32, 2),
+    "16-mixed": Precision(torch.float32, 2),
+    "64-true": Precision(torch.float64, 8),
     "bf16-true": Precision(torch.bfloat16, 2),
     "16-true": Precision(torch.float16, 2),
 }

@@ -1,6 +1,7 @@
 """From a configuration, or a checkpoint, to a task with its network and its data."""
 
 import logging
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,9 +11,12 @@ import lightning as L
 import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from torch import Tensor
 
-from triptych.config import ConfigError, RunError, build, nearest, of_earlier_run, target_of
+from triptych.activations import PRECISIONS
+from triptych.config import ConfigError, RunError, build, nearest, of_earlier_run, suggestion, target_of
 from triptych.data import (
     CorpusFacts,
     DataModule,
@@ -32,9 +36,11 @@ from triptych.data import (
     learned,
     shard_of,
 )
+from triptych.data.example import without_collection
 from triptych.data.loading import Training
 from triptych.data.tokenizer_cache import sha256_of
 from triptych.data.windows import Layout, windows_of
+from triptych.devices import arithmetic
 from triptych.nn import Embedding, Network, PatchEmbedding
 from triptych.tasks import Denoising, LanguageModeling, Setup, Task
 from triptych.tasks.denoising import objective_for
@@ -177,6 +183,7 @@ def make_task(config: DictConfig, tokenizer: Tokenizer, corpus: CorpusFacts, net
         max_length=config.shape.max_length,
         truncates=config.batch.too_long != "error",
         skips_not_finite=config.not_finite == "skip",
+        precision=str(config.trainer.precision),
     )
     return cast(Task, build(config, "task", {"setup": setup}))
 
@@ -255,6 +262,7 @@ def stream_layout(task: Task) -> Layout:
     return task.encode_window
 
 
+@without_collection()
 def encode_lines(config: DictConfig, task: Task, examples: Sequence[Example], name: str) -> EncodedList:
     """A split line by line. Lines that are too long are refused, truncated or dropped; but in the evaluation of a
     decoder-only language model, if they are not refused, each is scored as a whole, in overlapping windows.
@@ -264,7 +272,10 @@ def encode_lines(config: DictConfig, task: Task, examples: Sequence[Example], na
     """
     if task.image_shape is not None:
         return EncodedList(task.encode(examples))
-    lines = task.encode(examples)
+    columns, console = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()), Console(stderr=True)
+    with Progress(*columns, console=console, disable=not sys.stderr.isatty(), transient=True) as progress:
+        progress.add_task(f"laying out {name}: {len(examples):,} examples", total=None)
+        lines = task.encode(examples)
     check_ids(lines, task.tokenizer.vocab_size)
     stride = config.batch.eval_stride or task.max_length
     if config.batch.too_long != "error" and name != "train" and task.scores_in_windows:
@@ -281,8 +292,8 @@ def encode_lines(config: DictConfig, task: Task, examples: Sequence[Example], na
     else:
         kept, done = task.fit(lines), "truncated"
     if (unk := task.tokenizer.special.unk) is not None:
-        unknown = sum(int((item.tokens == unk).sum()) for item in lines)
-        warn_of_unknown(unknown, sum(len(item.tokens) for item in lines), name)
+        tokens = np.concatenate([np.empty(0, np.int64), *(item.tokens for item in lines)])
+        warn_of_unknown(int((tokens == unk).sum()), len(tokens), name)
     too_long = sum(item.longest > task.max_length for item in lines)
     if too_long:
         log.warning(
@@ -323,14 +334,15 @@ def make_data_module(config: DictConfig, task: Task, splits: Splits, *, training
         config: the complete configuration.
         task: lays the examples out.
         splits: the examples.
-        training: whether the training split is needed.
+        training: whether the training split is needed, and the validation split must be there.
 
     Raises:
         ValueError: an empty split, or a training split that no update can be made of.
     """
+    has_validation = training or isinstance(splits.validation, LongText) or len(splits.validation) > 0
     return DataModule(
         train=encode_training(config, task, splits.train) if training else None,
-        validation=encode_evaluation(config, task, splits.validation, "validation"),
+        validation=encode_evaluation(config, task, splits.validation, "validation") if has_validation else None,
         test=encode_evaluation(config, task, splits.test, "test"),
         batch_size=config.batch.size,
         batch_tokens=config.batch.tokens,
@@ -382,9 +394,11 @@ def set_search(task: Task, config: DictConfig, keys: Sequence[str]) -> None:
         raise ConfigError(str(error)) from None
 
 
-def measure(trainer: L.Trainer, task: Task, data: DataModule) -> dict[str, float]:
-    """The metrics of a task on the validation and the test split."""
-    values = {**trainer.validate(task, data, verbose=False)[0], **trainer.test(task, data, verbose=False)[0]}
+def measure(trainer: L.Trainer, task: Task, data: DataModule, *, tests: bool = True) -> dict[str, float]:
+    """The metrics of a task on the validation split, if there is one, and, where it ``tests``, on the test split."""
+    values = {} if data.validation is None else dict(trainer.validate(task, data, verbose=False)[0])
+    if tests:
+        values |= trainer.test(task, data, verbose=False)[0]
     return {name: float(value) for name, value in values.items() if name.startswith(("val/", "test/"))}
 
 
@@ -465,25 +479,35 @@ def read_trained(path: str | Path, key: str = "checkpoint") -> Trained:
     )
 
 
-def restore(path: str | Path) -> tuple[DictConfig, Task]:
+def restore(path: str | Path, precision: str | None = None) -> tuple[DictConfig, Task]:
     """The configuration, and the task with its weights.
 
+    Args:
+        path: of the file, or of a run directory (its newest checkpoint).
+        precision: to compute in, in place of the training's (``trainer.precision``).
+
     Raises:
-        ConfigError: a file that is not a checkpoint of Triptych.
+        ConfigError: a file that is not a checkpoint of Triptych, or no such precision.
     """
     trained = read_trained(path)
+    if precision is not None:
+        if precision not in PRECISIONS:
+            raise ConfigError(f"trainer.precision={precision}{suggestion(precision, list(PRECISIONS))}")
+        trained.config.trainer.precision = precision
     task = make_task(trained.config, trained.tokenizer, trained.corpus)
     task.load_state_dict(trained.weights)
+    arithmetic(task.precision, task.device).convert_module(task)
     return trained.config, task.eval()
 
 
-def load(checkpoint: str | Path) -> Task:
+def load(checkpoint: str | Path, precision: str | None = None) -> Task:
     """The trained task of a checkpoint, which is enough by itself; ``load(path).predict(texts)`` uses it.
 
     Args:
         checkpoint: a file, or a run directory (its newest checkpoint).
+        precision: to compute in, such as "32-true"; None: that of the training, in which it was tested.
 
     Raises:
-        ConfigError: no such file, or a file that is not a checkpoint of Triptych.
+        ConfigError: no such file, a file that is not a checkpoint of Triptych, or no such precision.
     """
-    return restore(checkpoint)[1]
+    return restore(checkpoint, precision)[1]

@@ -181,6 +181,7 @@ class _Recorder(TorchFunctionMode):
             q, k, v = args
             identity = torch.eye(k.shape[2], dtype=v.dtype, device=v.device).expand(*v.shape[:2], -1, -1)
             weights = function(q, k, identity, **{**kwargs, "dropout_p": 0.0}).detach()
+            weights = weights.to(torch.promote_types(weights.dtype, torch.float32))
             before = self.weights.get(self._module)
             if before is not None:
                 grown = weights.shape[3] - before.shape[3]

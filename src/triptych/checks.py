@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from triptych.assembly import check_grid, check_network
 from triptych.choices import check_model_choice
-from triptych.config import ConfigError, build, check, check_keys, target_of
+from triptych.config import ConfigError, build, check, check_keys, precision_of, target_of
 from triptych.launch.processes import check_strategy
 from triptych.tasks import LanguageModeling
 from triptych.training import TensorBoardLogger, check_tensorboard
@@ -43,8 +43,15 @@ def check_root(config: DictConfig) -> None:
 
 
 def check_data(config: DictConfig) -> None:
-    """The settings of the corpus; its files are another matter."""
+    """The settings of the corpus; its files are another matter.
+
+    Raises:
+        ConfigError: settings that do not exist, or that leave nothing to train on or to validate with.
+    """
     check(config, "data")
+    for key in ("train", "validation"):  # evaluate does without
+        if key in config.data and config.data[key] is None:
+            raise ConfigError(f"data.{key}=null: training needs it")
 
 
 def check_tokenizer(config: DictConfig) -> None:
@@ -67,8 +74,11 @@ def check_optimizer(config: DictConfig) -> None:
     """
     for key in ("optimizer", "scheduler"):
         build(config, key)
-    if config.trainer.precision == "16-mixed" and config.optimizer.fused:
-        raise ConfigError("trainer.precision=16-mixed scales gradients: expected optimizer.fused=false, or bf16-mixed")
+    if precision_of(config) == "16-mixed" and config.optimizer.fused:
+        raise ConfigError(
+            f"trainer.precision={config.trainer.precision} scales gradients: expected optimizer.fused=false, "
+            "or bf16-mixed"
+        )
     if config.scheduler.warmup_steps >= config.trainer.max_steps:
         log.warning(
             "scheduler.warmup_steps=%s, but trainer.max_steps=%s: the learning rate never reaches its peak",
@@ -84,9 +94,10 @@ def check_trainer(config: DictConfig) -> None:
         ConfigError: settings that do not exist, or do not go together.
     """
     check(config, "trainer")
-    precision = str(config.trainer.precision)
-    if precision.startswith("transformer-engine"):
-        raise ConfigError(f"trainer.precision={precision}: not tried here; expected 32-true or bf16-mixed")
+    if precision_of(config).startswith("transformer-engine"):
+        raise ConfigError(
+            f"trainer.precision={config.trainer.precision}: not tried here; expected 32-true or bf16-mixed"
+        )
     check_strategy(config)  # before the optimizer, whose advice would lead to a precision that FSDP refuses
     if config.trainer.gradient_clip_algorithm not in (None, "norm"):
         raise ConfigError("trainer.gradient_clip_algorithm: gradients are clipped by their norm; expected norm")

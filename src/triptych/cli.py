@@ -1,6 +1,7 @@
 """The console command ``triptych``."""
 
 import argparse
+import atexit
 import gc
 import logging
 import os
@@ -13,7 +14,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from triptych.config import ConfigError, DoctorConfig, EvaluateConfig, PredictConfig, RunError, TrainConfig, nearest
+from triptych.config import (
+    TRAINER,
+    ConfigError,
+    DoctorConfig,
+    EvaluateConfig,
+    PredictConfig,
+    RunError,
+    TrainConfig,
+    nearest,
+    suggestion,
+)
 from triptych.redaction import Redactor
 from triptych.signals import Interruption, catch, goes_back, is_rank_0, job_of_slurm, requeue
 
@@ -33,6 +44,7 @@ triptych: trains and compares the three Transformer architectures.
   triptych dashboard RUN... [--output FILE.py]         the same comparison for W&B: a workspace and a report, as code
   triptych import FOLDER --output CHECKPOINT           the checkpoint of a Hugging Face folder
   triptych export CHECKPOINT --output FOLDER           the Hugging Face folder of a checkpoint, or of a run
+  triptych get [NAME...]                               downloads the published data that experiments read; lists them
 
 After train, doctor, evaluate and predict stand Hydra overrides (key=value). `triptych COMMAND --help` says more.
 """
@@ -54,6 +66,7 @@ def main() -> int:
         "dashboard": dashboard,
         "import": import_folder,
         "export": export,
+        "get": get,
     }
     commands = ("train", "doctor", "evaluate", "predict", *functions)
     if command == "train":
@@ -65,7 +78,7 @@ def main() -> int:
             run_hydra(command, rest)
         else:
             raise ConfigError(f"triptych {command}: expected {', '.join(commands)}{nearest(command, commands)}")
-    except ConfigError as error:
+    except (ConfigError, RunError) as error:
         print(f"error: {Redactor()(str(error))}", file=sys.stderr)
         return 1
     except Interruption as interruption:
@@ -174,7 +187,7 @@ def import_folder(arguments: list[str]) -> None:
     )
     parser.add_argument("folder", type=Path, help="with config.json, safetensors files and the files of a tokenizer")
     parser.add_argument("--output", type=Path, required=True, help="the checkpoint, a new file")
-    tasks = ("translation", "classification", "tagging", "language_modeling", "denoising")
+    tasks = ("translation", "classification", "tagging", "question_answering", "language_modeling", "denoising")
     parser.add_argument("--task", choices=tasks, help="what the model is for; by default what its class says")
     parser.add_argument("--new-head", action="store_true", help="begin with a new head where the folder has none")
     parsed = parser.parse_args(arguments)
@@ -204,6 +217,32 @@ def export(arguments: list[str]) -> None:
     print(f"{parsed.output}: {class_name}; README.md there says how to load it")
 
 
+def get(arguments: list[str]) -> None:
+    """``triptych get``."""
+    from triptych.published import FOLDER, SETS, get, print_sets
+
+    parser = argparse.ArgumentParser(
+        prog="triptych get",
+        description="Downloads published data sets, and checks and prepares them for the experiments; no name: a list.",
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of data sets: {', '.join(SETS)}")
+    parser.add_argument(
+        "--output", type=Path, default=Path(FOLDER), metavar="FOLDER",
+        help=f"a folder for each set goes into this one (default: {FOLDER}, where the experiments look)",
+    )  # fmt: skip
+    parsed = parser.parse_args(arguments)
+    for name in parsed.names:
+        if name not in SETS:
+            raise ConfigError(f"triptych get {name}: no such data set{suggestion(name, list(SETS))}")
+    if not parsed.names:
+        print_sets(parsed.output)
+    for name in parsed.names:
+        data_set, folder = SETS[name], parsed.output / name
+        print(f"{name}: {data_set.about}; licence: {data_set.licence}")
+        get(data_set, folder)
+        print(f"{folder}: {', '.join(data_set.prepared)}; triptych train experiment={data_set.experiment}")
+
+
 def run_hydra(command: str, arguments: list[str]) -> None:
     """A sub-command whose arguments are Hydra's."""
     import hydra
@@ -217,6 +256,9 @@ def run_hydra(command: str, arguments: list[str]) -> None:
     store.store(name="train_schema", node=DoctorConfig if command == "doctor" else TrainConfig)
     store.store(name="evaluate_schema", node=EvaluateConfig)
     store.store(name="predict_schema", node=PredictConfig)
+    if command == "evaluate" and not any(argument.startswith("data=") for argument in arguments):
+        # settings of the training's corpus, which Hydra does not know
+        arguments = [f"++{argument}" if argument.startswith("data.") else argument for argument in arguments]
     sweep: list[list[str]] = []
     if command == "doctor" and (flags := {"-m", "--multirun"} & {*arguments}):
         arguments, sweep = first_job([argument for argument in arguments if argument not in flags])
@@ -269,10 +311,10 @@ def check_arguments(arguments: list[str], command: str) -> None:
     takes_value = {"--package", "-p", "--config-dir", "-cd", "--cfg", "-c", "--info", "-i"}
     known = {"--help", "-h", "--hydra-help", "--version", "--resolve", "--run", "-r", "--multirun", "-m", *takes_value}
     known |= {"--shell-completion", "-sc"}
-    if command == "evaluate" and not any(argument.startswith("data=") for argument in arguments):
-        for argument in arguments:
-            if argument.startswith("data."):
-                raise ConfigError(f"{argument}: choose the corpus too, such as data=parallel_text data.dir=...")
+    for argument in arguments if command in ("evaluate", "predict") else ():
+        key, _, setting = argument.partition("=")[0].partition(".")
+        if key == "trainer" and setting not in ("", *TRAINER):
+            raise ConfigError(f"{argument}: {command} has {' and '.join(f'trainer.{name}' for name in TRAINER)} alone")
     for previous, argument in zip(["", *arguments], arguments, strict=False):
         name, equals, _ = argument.partition("=")
         if name in ("--config-path", "-cp", "--config-name", "-cn", "--experimental-rerun"):
@@ -328,6 +370,7 @@ def task_function(command: str, failures: list[Exception], sweep: list[list[str]
 
         gc.freeze()
         gc.enable()
+        atexit.register(gc.unfreeze)  # what is frozen is never freed, and triton's bindings report each such object
 
         # Advice of the libraries about what is settled here. (Lightning sets its level when it is imported.)
         known = ("Experiment logs directory", ".*LeafSpec.*", ".*does not have many workers")

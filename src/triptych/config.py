@@ -252,25 +252,32 @@ class DoctorConfig(TrainConfig):
     device: str | None = None
 
 
+TRAINER = {"accelerator": "auto", "precision": None}
+"""Of ``trainer``, what ``evaluate`` and ``predict`` have, by default: the GPU if there is one, else the CPU; and the
+precision of the training."""
+
+
 @dataclass
 class EvaluateConfig:
     """The root of ``triptych evaluate``.
 
     Attributes:
         checkpoint: file, or run directory (its newest checkpoint).
-        data: another corpus than the one of the training; None: the same.
+        data: another corpus than the one of the training, or other settings of that one; none: the same.
         eval_size: examples of a batch; None: as in training (in bf16 another size changes the last digits).
         num_beams: of the beam search; None: as in the training's configuration, also for the next two.
         length_penalty: see ``triptych.decoding.BeamSearch``.
         early_stopping: see ``triptych.decoding.BeamSearch``.
+        trainer: where it is computed, and how; see ``TRAINER``.
     """
 
     checkpoint: str = MISSING
-    data: dict[str, Any] | None = None
+    data: dict[str, Any] = field(default_factory=dict)
     eval_size: int | None = None
     num_beams: int | None = None
     length_penalty: float | None = None
     early_stopping: Any = None
+    trainer: dict[str, Any] = field(default_factory=TRAINER.copy)
 
 
 @dataclass
@@ -292,6 +299,7 @@ class PredictConfig:
         top_k: sample from the k likeliest tokens; 0: from all.
         top_p: sample from the likeliest tokens that together have this probability.
         seed: of the sampling.
+        trainer: where it is computed, and how; see ``TRAINER``.
     """
 
     checkpoint: str = MISSING
@@ -307,6 +315,7 @@ class PredictConfig:
     top_k: int = 0
     top_p: float = 1.0
     seed: int = 1
+    trainer: dict[str, Any] = field(default_factory=TRAINER.copy)
 
 
 def nearest(name: str, valid: Sequence[str]) -> str:
@@ -318,6 +327,13 @@ def nearest(name: str, valid: Sequence[str]) -> str:
 def suggestion(name: str, valid: Sequence[str]) -> str:
     """The valid name most like this one, or else all of them, as the end of an error message."""
     return nearest(name, valid) or f"; expected one of {', '.join(valid)}"
+
+
+def precision_of(config: DictConfig) -> str:
+    """``trainer.precision`` in full: Lightning takes short forms too, as text or as numbers."""
+    given = str(config.trainer.precision)
+    in_full = {"16": "16-mixed", "bf16": "bf16-mixed", "32": "32-true", "64": "64-true", "None": "32-true"}
+    return in_full.get(given, given)
 
 
 def listed(names: Sequence[str]) -> str:

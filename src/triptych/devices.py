@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from lightning.pytorch.plugins import DoublePrecision, HalfPrecision, MixedPrecision, Precision
 
 from triptych.config import ConfigError, suggestion
 
@@ -87,6 +88,45 @@ def device_here(accelerator: str) -> Device:
         return Device(hardware(torch.device("cuda")), torch.cuda.get_device_properties(0).total_memory)
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return Device(hardware(torch.device("cpu")), memory, is_gpu=False)
+
+
+def device_for(accelerator: str) -> torch.device:
+    """The device that a model which is trained already is used on.
+
+    Args:
+        accelerator: ``trainer.accelerator``: auto (the GPU if there is one, else the CPU), cpu, gpu, cuda or mps.
+
+    Raises:
+        ConfigError: a GPU where there is none, or none of these.
+    """
+    choices = ["auto", "cpu", "gpu", "cuda", "mps"]
+    if accelerator not in choices:
+        raise ConfigError(f"trainer.accelerator={accelerator}{suggestion(accelerator, choices)}")
+    if accelerator != "cpu" and accelerator != "mps" and torch.cuda.is_available():
+        return torch.device("cuda", torch.cuda.current_device())
+    if accelerator in ("gpu", "mps") and torch.backends.mps.is_available():
+        return torch.device("mps")
+    if accelerator in ("auto", "cpu"):
+        return torch.device("cpu")
+    raise ConfigError(f"trainer.accelerator={accelerator}: there is none here; expected auto or cpu")
+
+
+def arithmetic(precision: str, device: torch.device) -> Precision:
+    """What Lightning's trainer computes with: its ``convert_module`` gives a network the type of its weights, and the
+    network computes within its ``forward_context``.
+
+    Args:
+        precision: ``trainer.precision``.
+        device: of the network.
+    """
+    number, _, kind = precision.partition("-")
+    if number == "64":
+        return DoublePrecision()
+    if number not in ("16", "bf16"):
+        return Precision()
+    if kind == "true":
+        return HalfPrecision("16-true" if number == "16" else "bf16-true")
+    return MixedPrecision("16-mixed" if number == "16" else "bf16-mixed", device.type)
 
 
 LARGEST_KEPT = 32 * 2**20

@@ -12,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from triptych.assembly import check_corpus, checkpoint_file, make_data_module, measure, restore, set_search
 from triptych.config import ConfigError, build
 from triptych.data import Corpus, sha256
+from triptych.devices import arithmetic, device_for, hardware
 from triptych.results import show_metrics
 from triptych.tasks import Task
 
@@ -27,26 +28,50 @@ def evaluate(config: DictConfig) -> None:
     Raises:
         ConfigError: no such checkpoint, or a corpus that cannot serve its task.
     """
-    trained, task = restore(config.checkpoint)
-    if config.data is not None:
-        trained.data = config.data
-    elif not trained.data:
+    device = device_for(config.trainer.accelerator)
+    trained, task = restore(config.checkpoint, config.trainer.precision)
+    trained.data = corpus_of(config.data, trained.data)
+    if "_target_" not in trained.data:
         raise ConfigError(f"checkpoint={config.checkpoint} was imported and has no corpus: give data=... too")
     check_corpus(trained)
     trained.batch.eval_size = config.eval_size or trained.batch.eval_size
     set_search(task, config, ("num_beams", "length_penalty", "early_stopping"))
-    metrics = evaluation(trained, task, is_same_data=config.data is None)
-    show_metrics(str(checkpoint_file(config.checkpoint)), metrics, task)
+    metrics = evaluation(trained, task, is_same_data=not {"_target_", "test"} & {*config.data}, accelerator=device.type)
+    where = f"{hardware(device)}, {trained.trainer.precision}"
+    show_metrics(f"{checkpoint_file(config.checkpoint)} on {where}", metrics, task)
 
 
-def evaluation(config: DictConfig, task: Task, *, is_same_data: bool) -> dict[str, float]:
+def corpus_of(given: DictConfig, recorded: DictConfig) -> DictConfig:
+    """The node of the corpus to evaluate on. What is only needed for training need not be there: where the test is a
+    file that is given by itself, or where there is no ``train``, only what is given is read.
+
+    Args:
+        given: another corpus, or settings that take the place of the recorded ones; empty: there are none.
+        recorded: the node of the training; empty: there is none.
+    """
+    data = given if "_target_" in given else cast(DictConfig, OmegaConf.merge(recorded, given))
+    if "train" not in [*data] or isinstance(data.test, int | float):
+        return data
+    if OmegaConf.is_missing(data, "train"):
+        data.train = None
+        if isinstance(data.validation, int | float):
+            data.validation = None
+    elif data is not given and "test" in given:
+        for key in {"train", "validation"} - {*given}:
+            data[key] = None
+    return data
+
+
+def evaluation(config: DictConfig, task: Task, *, is_same_data: bool, accelerator: str = "auto") -> dict[str, float]:
     """The metrics of a task on the validation and test splits of a corpus.
 
     Args:
         config: of the training, perhaps with another corpus.
         task: with its weights.
         is_same_data: whether it should be the corpus of the training.
+        accelerator: to compute on, whatever the training had; see ``device_for``.
     """
+    device = device_for(accelerator)
     corpus: Corpus = build(config, "data")
     try:
         splits = corpus.splits()
@@ -60,10 +85,10 @@ def evaluation(config: DictConfig, task: Task, *, is_same_data: bool) -> dict[st
     settings = cast(dict[str, Any], OmegaConf.to_container(config.trainer, resolve=True))
     with tempfile.TemporaryDirectory() as directory:
         trainer = L.Trainer(
-            accelerator=settings["accelerator"],
+            accelerator=device.type,
             devices=1,
-            plugins=[LightningEnvironment()],  # one process, wherever it is started
-            precision=settings["precision"],
+            # one process, wherever it is started, and float16 also on CPUs, where Lightning would take bfloat16
+            plugins=[LightningEnvironment(), arithmetic(task.precision, device)],
             limit_val_batches=settings["limit_val_batches"],
             limit_test_batches=settings["limit_test_batches"],
             logger=False,

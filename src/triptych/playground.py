@@ -317,7 +317,7 @@ def playground(directories: Sequence[Path], host: str, port: int) -> None:
     found = find_runs(directories, folder)
     for damage in found.damaged:
         print(f"left out, as damaged: {damage}", file=sys.stderr)
-    page = Playground(found.runs, folder).page
+    page = Playground((*found.runs, *found.untested), folder).page
     names = {"localhost", host.lower(), socket.gethostname().lower()}
 
     class Handler(BaseHTTPRequestHandler):

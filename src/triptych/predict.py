@@ -18,6 +18,7 @@ from triptych.config import ConfigError
 from triptych.data import as_image
 from triptych.data.files import decoded, lines_of, read_lines
 from triptych.decoding import Sampling
+from triptych.devices import device_for
 from triptych.tasks import Task
 from triptych.tasks.base import Prediction
 from triptych.tasks.generative import GenerativeTask
@@ -45,7 +46,9 @@ def predict(config: DictConfig) -> None:
         raise ConfigError(f"input={config.input}: no such file")
     if "-" not in (config.input, config.output) and Path(config.input).resolve() == Path(config.output).resolve():
         raise ConfigError(f"output={config.output} is the input, which would be lost; choose another file")
-    _, task = restore(config.checkpoint)
+    device = device_for(config.trainer.accelerator)
+    _, task = restore(config.checkpoint, config.trainer.precision)
+    task.to(device)
     set_search(task, config, ("num_beams", "length_penalty", "early_stopping", "num_return_sequences"))
     if isinstance(task, GenerativeTask):
         task.sampling, task.ranks = sampling, config.num_return_sequences is not None

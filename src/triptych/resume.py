@@ -2,6 +2,7 @@
 
 import logging
 import shutil
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,13 +13,15 @@ from triptych.config import FREE, PLACES, ConfigError, RunError, flat, nearest, 
 from triptych.data import CorpusFacts, SpecialTokens, Tokenizer
 from triptych.durable import link, remove_leftovers
 from triptych.tasks import Task
-from triptych.training import CSVLogger, TensorBoardLogger, WandbLogger, newest_good, read_checkpoint
+from triptych.training import CSVLogger, TensorBoardLogger, WandbLogger, damage_of, newest_good, read_checkpoint
+from triptych.trials import is_done
 
 log = logging.getLogger("triptych")
 
 
 def is_finished(config: DictConfig, plain: dict[str, Any]) -> bool:
-    """Whether run_dir holds this very run, finished.
+    """Whether run_dir holds this very run, finished. (One that was a trial of a search was not tested: without the
+    search it goes on to its test.)
 
     Args:
         config: of this run.
@@ -28,8 +31,7 @@ def is_finished(config: DictConfig, plain: dict[str, Any]) -> bool:
         ConfigError: it holds another run, or starting over was asked for.
     """
     run_dir = Path(config.run_dir)
-    done = ["summary.json", *(["pruned.json"] if "pruning" in config.callbacks else [])]
-    if not any((run_dir / name).exists() for name in done):
+    if not is_done(run_dir, is_trial="pruning" in config.callbacks):
         return False
     earlier = OmegaConf.load(run_dir / "config.yaml") if (run_dir / "config.yaml").exists() else OmegaConf.create()
     found = differences(cast(dict[str, Any], OmegaConf.to_container(earlier)), plain) if earlier else []
@@ -74,6 +76,11 @@ def state_to_resume(config: DictConfig, plain: dict[str, Any]) -> "Earlier | Non
         if difference.startswith("tokenizer"):
             raise ConfigError(f"resume={config.resume} was trained with {difference}, and needs it to go on")
         log.warning("the run of resume=%s had %s", config.resume, difference)
+    if not is_own and config.test_weights == "best" and earlier.best is None:
+        raise ConfigError(
+            f"test_weights=best: the best checkpoint of the run that resume={config.resume} goes on from, of update "
+            f"{earlier.best_step}, is not beside {path}; expected test_weights=last, or that file as best.ckpt"
+        )
     if earlier.step > config.trainer.max_steps:
         raise ConfigError(
             f"trainer.max_steps={config.trainer.max_steps}: {path} has done {earlier.step} updates already"
@@ -132,6 +139,7 @@ class Earlier:
 
     Attributes:
         step: updates that were done.
+        best_step: the update after which its validation was the best so far; 0: there was none.
         tokenizer: of the run.
 
     Raises:
@@ -148,10 +156,20 @@ class Earlier:
             self.data_sha256: str = facts["corpus"]["sha256"]
             self.step: int = content["global_step"]
             self.pending_validation: bool = state["pending_validation"]
-            self.is_best: bool = state["best_step"] == self.step
+            self.best_step: int = state["best_step"]
             self._shapes = {name: tensor.shape for name, tensor in content["state_dict"].items()}
         except (KeyError, TypeError) as error:
             raise ConfigError(f"resume={path}: it is no checkpoint of a run of Triptych (no {error})") from None
+
+    @cached_property
+    def best(self) -> Path | None:
+        """The checkpoint after ``best_step``: this one, or the one that stands beside it; None: neither."""
+        if self.best_step in (0, self.step):
+            return self.path
+        beside = self.path.parent / "best.ckpt"
+        if not beside.exists() or damage_of(beside) is not None:
+            return None
+        return beside if read_checkpoint(beside)["global_step"] == self.best_step else None
 
     def warn_of_place(self, plain: dict[str, Any]) -> None:
         """Says that the last digits will differ where the run is computed elsewhere."""
@@ -208,8 +226,11 @@ def prepare_directory(run_dir: Path, loggers: list[Logger], earlier: Earlier | N
                 shutil.rmtree(logger.log_dir, ignore_errors=True)
     if earlier is not None and earlier.path.parent.resolve() == folder.resolve():
         link(earlier.path, folder / "last.ckpt")  # the process may have died between the file and its second names
-        if earlier.is_best:
+        if earlier.best_step == earlier.step:
             link(earlier.path, folder / "best.ckpt")
+    elif earlier is not None and earlier.best_step and earlier.best is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        link(earlier.best, folder / "best.ckpt")  # no later update may be better
     for logger in loggers:
         if isinstance(logger, TensorBoardLogger) and earlier is not None:
             logger.rewind(earlier.step)

@@ -204,7 +204,7 @@ def name_of(task: Task, example: Example) -> str:
 
 
 def reference(task: Task, example: Example) -> str | None:
-    """The right answer."""
+    """The right answer; None: the example has none, or the task is not of Triptych."""
     answers: dict[str, Callable[[Example], str | None]] = {
         "translation": lambda e: e.target,
         "classification": lambda e: e.label,
@@ -214,7 +214,7 @@ def reference(task: Task, example: Example) -> str | None:
         "language_modeling": lambda e: e.text[len(e.text) // 2 :],
         "denoising": lambda e: e.text,
     }
-    return answers[task.name](example)
+    return answers[task.name](example) if task.name in answers else None
 
 
 def shown(answer: object) -> str:

@@ -20,6 +20,7 @@ import lightning as L
 import torch
 import torch.distributed as dist
 from hydra.core.hydra_config import HydraConfig
+from lightning.pytorch.callbacks import WeightAveraging
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.trainer.states import TrainerFn
 from omegaconf import DictConfig, OmegaConf
@@ -46,7 +47,7 @@ from triptych.calibration import measure_paces
 from triptych.checks import check_before_data, check_optimizer, check_validation
 from triptych.choices import adopt
 from triptych.config import ConfigError, RunError, build
-from triptych.data import Corpus, DataModule, LongText, Splits, Windows, sha256
+from triptych.data import Corpus, DataModule, LongText, Windows, sha256
 from triptych.devices import hardware, keep_freed_memory, peak_memory
 from triptych.durable import replacing, write_text
 from triptych.launch.processes import check_place, depends_on_clock, find_place, hush, run_processes
@@ -85,7 +86,8 @@ log = logging.getLogger("triptych")
 
 def train(config: DictConfig) -> None:
     """Trains, validates and tests; writes config.yaml, metrics.csv, tokenizer.json, checkpoints, train.log,
-    weights.safetensors, attention.json and summary.json into ``run_dir``. A run that was not finished goes on.
+    weights.safetensors, attention.json and summary.json into ``run_dir``. A run that was not finished goes on. A trial
+    of a search does not test; as the same run without the search it goes on to its test.
 
     Args:
         config: composed by Hydra from conf/train.yaml.
@@ -219,6 +221,7 @@ def train(config: DictConfig) -> None:
         data.start = earlier.step
         log.warning("going on from %s, after %s updates", earlier.path, earlier.step)
     failed = True
+    tests = "pruning" not in config.callbacks  # a trial of a search does not
     signals.catch(*signals.STOPS)
     try:
         for logger in loggers:
@@ -229,45 +232,61 @@ def train(config: DictConfig) -> None:
                     logger.log_again([row for other in loggers if isinstance(other, CSVLogger) for row in other.rows()])
         with explained(config, trainer, task, data):
             trainer.fit(task, data, ckpt_path=None if earlier is None else earlier.path, weights_only=True)
-            metrics = test(config, trainer, task, data, run_dir)
+            metrics = test(config, trainer, task, data, run_dir, tests=tests)
             if isinstance(trainer.strategy, FSDP):  # the record is of the whole network
                 weights = trainer.strategy.lightning_module_state_dict()
                 if place.rank == 0:
-                    task.network = build(config, "model").to(task.device, task.dtype)
+                    task.network = build(config, "model").to(dtype=task.dtype)
                     task.load_state_dict(weights)
         tally, tested = tally.of_all_ranks(), gather_tested(task)
         if place.rank:
             return  # rank 0 writes the record
-        record = summary(config, task, corpus, splits, data, trainer, tally, metrics)
+        task.to(trainer.strategy.root_device)  # Lightning has moved it to the CPU, and the record is of the device
+        if task.skipped_updates:
+            log.warning("%s of %s updates were left out: not finite", task.skipped_updates, trainer.global_step)
+        with replacing(run_dir / "weights.safetensors") as temporary:
+            save_model(task.network, str(temporary))
+            shutil.copymode(run_dir / "config.yaml", temporary)  # safetensors leaves it to its owner alone
+        record = summary(config, task, data, trainer, tally, metrics)
         record["match"] = None
         if match is not None:
             record["match"] = match.record(record[RECORDED[match.quantity]])
             match.warn_of(record["match"])
         for key in ("command", "init_from", "match"):
             record[key] = redact(record[key])
-        if task.skipped_updates:
-            log.warning("%s of %s updates were left out: not finite", task.skipped_updates, trainer.global_step)
-        with replacing(run_dir / "weights.safetensors") as temporary:
-            save_model(task.network, str(temporary))
-            shutil.copymode(run_dir / "config.yaml", temporary)  # safetensors leaves it to its owner alone
-        looks = attention(task, splits)
-        content = json.dumps(looks, ensure_ascii=False, separators=(",", ":"))
-        write_text(run_dir / "attention.json", content + "\n")
-        write_answers(run_dir / "answers.jsonl", task, splits.test, tested)
+        looks: dict[str, Any] = {"samples": []}
+        if tests:
+            with not_fatal("the best possible score"):
+                record["optimum"] |= {
+                    f"test/{name}": value
+                    for name, value in corpus.optimum(task.name, task.architecture, splits.test).items()
+                }
+            with not_fatal("samples"):
+                record["samples"] = samples(task, splits)
+            with not_fatal("the time of an answer"):
+                record["answer_time_s"] = answer_time(task, splits)
+            with not_fatal("attention.json"):
+                looks = attention(task, splits)
+                content = json.dumps(looks, ensure_ascii=False, separators=(",", ":"))
+                write_text(run_dir / "attention.json", content + "\n")
+            with not_fatal("answers.jsonl"):
+                write_answers(run_dir / "answers.jsonl", task, splits.test, tested)
         write_text(run_dir / "summary.json", json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+        failed = False
         for logger in loggers:
             if isinstance(logger, WandbLogger):
-                from triptych.report.attention import attention_pictures  # which others need not wait for
+                with not_fatal("the record in W&B"):
+                    from triptych.report.attention import attention_pictures  # which others need not wait for
 
-                pictures = attention_pictures(task.architecture, looks["samples"])
-                logger.log_record(record, run_dir / "checkpoints", pictures)
-        for name, value in metrics.items():
-            optimum = record["optimum"].get(name)
-            best = "" if optimum is None else f" (best possible guesser: {optimum:.4f})"
-            how = signature(task, name)
-            log.info("%s = %.4f%s%s", name, value, best, f" ({how})" if how else "")
-        show_confusion(task)
-        failed = False
+                    pictures = attention_pictures(task.architecture, looks["samples"])
+                    logger.log_record(record, run_dir / "checkpoints", pictures)
+        with not_fatal("the figures here"):
+            for name, value in metrics.items():
+                optimum = record["optimum"].get(name)
+                best = "" if optimum is None else f" (best possible guesser: {optimum:.4f})"
+                how = signature(task, name)
+                log.info("%s = %.4f%s%s", name, value, best, f" ({how})" if how else "")
+            show_confusion(task)
     except Pruned as pruned:
         failed = False
         if place.rank == 0:
@@ -278,6 +297,25 @@ def train(config: DictConfig) -> None:
             if isinstance(logger, WandbLogger):
                 logger.finish(failed=failed)
         signals.release(*signals.STOPS)
+
+
+@contextmanager
+def not_fatal(what: str) -> Iterator[None]:
+    """Lets a run end without what cannot be made of its weights: the training is done, and its record is worth more.
+
+    Args:
+        what: is left out then.
+    """
+    try:
+        yield
+    except (RunError, signals.Interruption):  # such as a full disk: the same command ends the run when there is room
+        raise
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        log.warning(
+            "left out of the record: %s (%s: %s, %s line %s)",
+            what, type(error).__name__, error, Path(place.filename).name, place.lineno,
+        )  # fmt: skip
 
 
 @contextmanager
@@ -322,7 +360,10 @@ def explained(config: DictConfig, trainer: L.Trainer, task: Task, data: DataModu
 
 
 def is_loss_of_a_peer(error: BaseException) -> bool:
-    """NCCL has a class of its own for it. Gloo has not: it fails in a call of torch.distributed, or says its name."""
+    """NCCL has a class of its own for it. Gloo has not: it fails in a call of torch.distributed, or says its name. (A
+    tensor on a device that the processes do not share fails there, too: that is a mistake of ours.)"""
+    if "No backend type associated" in str(error):
+        return False
     if isinstance(error, dist.DistError) or "gloo" in str(error):
         return True
     return any("torch/distributed/" in frame.filename for frame in traceback.extract_tb(error.__traceback__)[-1:])
@@ -334,29 +375,26 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(words in str(error) for words in said)
 
 
-def test(config: DictConfig, trainer: L.Trainer, task: Task, data: DataModule, run_dir: Path) -> dict[str, float]:
-    """Validates and tests the last or the best weights, and returns all metrics."""
+def test(
+    config: DictConfig, trainer: L.Trainer, task: Task, data: DataModule, run_dir: Path, *, tests: bool
+) -> dict[str, float]:
+    """Validates and, where it ``tests``, tests the last or the best weights, and returns all metrics."""
+    # A moving average is in the weights, or in the best ones; Lightning would validate the last average in their place.
+    trainer.callbacks = [c for c in trainer.callbacks if not isinstance(c, WeightAveraging)]  # type: ignore[attr-defined]
     if config.test_weights == "best":
-        best = read_checkpoint(run_dir / "checkpoints" / "best.ckpt", map_location=task.device)
+        best = read_checkpoint(run_dir / "checkpoints" / "best.ckpt")
         trainer.strategy.load_model_state_dict(best)
-    return measure(trainer, task, data)
+    return measure(trainer, task, data, tests=tests)
 
 
 def summary(
-    config: DictConfig,
-    task: Task,
-    corpus: Corpus,
-    splits: Splits,
-    data: DataModule,
-    trainer: L.Trainer,
-    tally: Tally,
-    metrics: dict[str, float],
+    config: DictConfig, task: Task, data: DataModule, trainer: L.Trainer, tally: Tally, metrics: dict[str, float]
 ) -> dict[str, Any]:
-    """The record of a run; the keys are documented in docs/run_directory.md."""
+    """The record of a run, but for what the network makes of the test examples; the keys are documented in
+    docs/run_directory.md."""
     choices = HydraConfig.get().runtime.choices
     parameters, non_embedding = count_parameters(task.network)
     flops = tally.cost.by_part(tally.shapes, unanswered=tally.unanswered)
-    optimum = corpus.optimum(task.name, task.architecture, splits.test)
     stacks = {
         name: len(getattr(task.network, name).layers) for name in ("encoder", "decoder") if hasattr(task.network, name)
     }
@@ -384,21 +422,21 @@ def summary(
         "tokens_per_s": tally.tokens / tally.seconds if tally.seconds else 0.0,
         "peak_memory_bytes": peak_memory(task.device),
         "metrics": metrics,
-        "optimum": {f"test/{name}": value for name, value in optimum.items()},
+        "optimum": {},
         "signatures": task.signatures,
         "confusion_matrix": confusion_matrix(task),
         "too_long": {"policy": config.batch.too_long, **data.too_long},
         "eval_windows": eval_windows(data),
         "tested_weights": config.test_weights,
-        "samples": samples(task, splits),
-        "answer_time_s": answer_time(task, splits),
+        "samples": [],
+        "answer_time_s": None,
         "weights_sha256": weights_sha256(task.network),
         "data_sha256": task.corpus.sha256,
         "tokenizer_sha256": task.tokenizer.sha256,
         "git_commit": git_commit(),
         "versions": {name: version(name) for name in ("triptych", "torch", "lightning", "hydra-core", "tokenizers")},
         "hardware": hardware(task.device),
-        "precision": str(config.trainer.precision),
+        "precision": trainer.precision,
         "command": "triptych train " + shlex.join(HydraConfig.get().overrides.task),
     }
 

@@ -1,5 +1,8 @@
-"""What a search and the runs of its trials share: where the trials are stored, and how the hopeless ones are found."""
+"""What a search and the runs of its trials share: where the trials are stored, how the hopeless ones are found, and
+when a run is done."""
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -74,3 +77,30 @@ def make_pruner(name: PrunerName, updates: int) -> "BasePruner":
     if name == "successive_halving":
         return SuccessiveHalvingPruner(min_resource=updates)
     return HyperbandPruner(min_resource=updates) if name == "hyperband" else NopPruner()
+
+
+def is_done(run_dir: Path, *, is_trial: bool) -> bool:
+    """Whether a run has nothing left to do: it was tested; a trial, which never tests, was validated or pruned.
+
+    Args:
+        run_dir: of the run.
+        is_trial: whether it is run as a trial of a search.
+    """
+    record = run_dir / "summary.json"
+    if is_trial:
+        return record.exists() or (run_dir / "pruned.json").exists()
+    try:
+        return is_tested(json.loads(record.read_text(encoding="utf-8"))["metrics"])
+    except FileNotFoundError:
+        return False
+    except (ValueError, LookupError, TypeError):  # damaged, as who reads it will say
+        return True
+
+
+def is_tested(metrics: Mapping[str, object]) -> bool:
+    """Whether the metrics of a finished run are those of a test too; a trial of a search has those of validation alone.
+
+    Args:
+        metrics: by name, as summary.json has them.
+    """
+    return any(name.startswith("test/") for name in metrics)

@@ -260,9 +260,7 @@ class TestMarian:
         assert item.tokens.tolist() == [config.decoder_start_token_id, *item.labels.tolist()[:-1]]
         task.double().max_new_tokens = 8
         sources = reference(TEXTS[:4], return_tensors="pt", padding=True)
-        outputs = model.double().generate(
-            **sources, max_new_tokens=8, num_beams=1, do_sample=False, forced_eos_token_id=None
-        )
+        outputs = model.double().generate(**sources, max_new_tokens=8, num_beams=1, do_sample=False)
         expected = reference.batch_decode(outputs, skip_special_tokens=True)
         assert [text.strip() for text in task.predict(TEXTS[:4])] == [text.strip() for text in expected]
 

@@ -28,7 +28,7 @@ from triptych.data import (
     Words,
 )
 from triptych.data.sentencepiece import SentencePieceModel
-from triptych.data.tokenizers import BOS, EOS, MASK, PAD, SEP, SPECIAL_TOKENS, UNK
+from triptych.data.tokenizers import AT_ONCE, BOS, EOS, MASK, PAD, SEP, SPECIAL_TOKENS, UNK
 
 CORPUS = [
     "the cat sat on the mat\n",
@@ -149,6 +149,46 @@ class TestAnyKind:
     def test_training_is_a_function_of_the_texts(self, tokenizer: Tokenizer) -> None:
         kind = next(name for name, other in TOKENIZERS.items() if other is tokenizer)
         assert KINDS[kind]().sha256 == tokenizer.sha256
+
+
+class TestCharacters:
+    """Looked up in a table; the library is what it must agree with."""
+
+    @given(texts=st.lists(any_text | seen_text | st.sampled_from(SPECIAL_TOKENS), max_size=5), count=st.integers(0, 3))
+    def test_as_the_library_does(self, texts: list[str], count: int) -> None:
+        trained = Characters(num_sentinels=count).train(CORPUS)
+        for tokenizer in (trained, Tokenizer.from_json(trained.to_json(), trained.special)):
+            backend = Backend.from_str(tokenizer.to_json())
+            backend.encode_special_tokens = True
+            expected = [encoding.ids for encoding in backend.encode_batch(texts, add_special_tokens=False)]
+            assert tokenizer.encode(texts) == expected
+            assert tokenizer._characters is not None
+
+    @pytest.mark.parametrize("change", ["normalizer", "unk", "pre_tokenizer", "added"])
+    def test_others_are_left_to_the_library(self, change: str) -> None:
+        backend = Backend.from_str(Characters().train(["abc"]).to_json())
+        if change == "normalizer":
+            backend.normalizer = normalizers.Lowercase()
+        elif change == "unk":
+            backend.model = models.WordLevel(backend.get_vocab(), unk_token="a")
+        elif change == "pre_tokenizer":
+            backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        else:
+            backend.add_tokens(["bc"])
+        tokenizer = Tokenizer(backend)
+        texts = ["A", "b c", "x", "abc", "a"]
+        assert tokenizer.encode(texts) == [e.ids for e in backend.encode_batch(texts, add_special_tokens=False)]
+        assert tokenizer.encode(texts) != Characters().train(["abc"]).encode(texts)
+
+
+@pytest.mark.parametrize("kind", ["bytes", "unigram"])
+def test_many_texts_are_encoded_as_each_alone(kind: str) -> None:
+    tokenizer = KINDS[kind]()
+    texts = [f"the cat {i} sat" * (i % 3) for i in range(2 * AT_ONCE + 1)]
+    encoded = tokenizer.encode(texts)
+    assert len(encoded) == len(texts)
+    for i in (0, 1, AT_ONCE - 1, AT_ONCE, AT_ONCE + 1, 2 * AT_ONCE):
+        assert tokenizer.encode([texts[i]]) == [encoded[i]]
 
 
 def test_the_hash_tells_tokenizers_apart() -> None:

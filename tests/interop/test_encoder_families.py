@@ -41,10 +41,12 @@ CASES = [
     roberta(hf.RobertaForMaskedLM, type_vocab_size=1),
     roberta(hf.RobertaForSequenceClassification, max_position_embeddings=21),
     roberta(hf.RobertaForTokenClassification, num_attention_heads=2),
+    roberta(hf.RobertaForQuestionAnswering, num_labels=2),
     bert(hf.BertForMaskedLM),
     bert(hf.BertForMaskedLM, hidden_act="gelu_new", num_hidden_layers=3, type_vocab_size=1),
     bert(hf.BertForSequenceClassification),
     bert(hf.BertForTokenClassification, hidden_act="relu"),
+    bert(hf.BertForQuestionAnswering, num_labels=2),
 ]
 
 

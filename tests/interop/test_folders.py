@@ -1,6 +1,9 @@
 """Whole folders: what ``transformers`` says of a text and what we say of it are the same."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +67,52 @@ def test_a_classifier_says_the_same(classifier: Path, tmp_path: Path) -> None:
         for found, expected in zip(task.predict(TEXTS), logits.softmax(-1), strict=True):
             assert list(found.probabilities) == ["bad", "good", "neither"]
             assert list(found.probabilities.values()) == pytest.approx(expected.tolist(), abs=1e-5)
+
+
+def test_questions_are_answered_alike(tmp_path: Path) -> None:
+    """The best span of the text, or none where the first token is as good; there and back."""
+    config = hf.BertConfig(
+        vocab_size=101,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=96,
+        max_position_embeddings=40,
+    )
+    oracle.randomized(hf.BertForQuestionAnswering(config), 5).save_pretrained(tmp_path / "theirs")
+    word_pieces(tmp_path / "theirs")
+    import_folder(tmp_path / "theirs", tmp_path / "imported.ckpt")
+    assert save_pretrained(tmp_path / "imported.ckpt", tmp_path / "ours") == "BertForQuestionAnswering"
+    pairs = [(question, text) for question in TEXTS for text in TEXTS]
+    answers = []
+    for folder in (tmp_path / "theirs", tmp_path / "ours"):
+        model = hf.AutoModelForQuestionAnswering.from_pretrained(folder).eval()
+        tokenizer = hf.AutoTokenizer.from_pretrained(folder)
+        task = load_pretrained(folder)
+        expected = []
+        for question, text in pairs:
+            given = tokenizer(question, text, return_tensors="pt", return_offsets_mapping=True)
+            places, sides = given.pop("offset_mapping")[0].tolist(), given.sequence_ids()
+            with torch.no_grad():
+                found = model(**given)
+            start, end = found.start_logits[0].tolist(), found.end_logits[0].tolist()
+            inside = [i for i, side in enumerate(sides) if side == 1]
+            spans = [(start[i] + end[j], i, j) for i in inside for j in inside if i <= j < i + task.max_answer_tokens]
+            score, i, j = max(spans)
+            expected.append("" if score <= start[0] + end[0] else text[places[i][0] : places[j][1]].strip())
+        assert task.predict(pairs) == expected
+        answers.append(expected)
+    assert answers[0] == answers[1]
+    assert len(set(answers[0])) > 3
+
+
+def test_the_import_of_the_module_is_light() -> None:
+    """Neither torch nor transformers, which Lightning's metrics import where it is installed."""
+    heavy = "{'torch', 'lightning', 'transformers'} & {*sys.modules}"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    code = f"import sys, triptych.interop; print({heavy})"
+    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout == "set()\n"
 
 
 DATES = ["data.num_train=200", "data.num_validation=20", "data.num_test=20", "data.languages=[de,en]"]

@@ -1,5 +1,6 @@
 """Attention against formulas in float64 and against torch.nn.MultiheadAttention."""
 
+import inspect
 import itertools
 import math
 from collections.abc import Callable
@@ -10,10 +11,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.attention.varlen import varlen_attn
 from torch.testing import assert_close
 
-from triptych.nn import MultiHeadAttention, Rotary, Visibility, attend
-from triptych.nn.attention import attend_explicitly
+from triptych.nn import Documents, MultiHeadAttention, Rotary, Visibility, attend, attention
+from triptych.nn.attention import attend_explicitly, reads_packed_rows
 from triptych.nn.cache import LayerCache
 from triptych.nn.masks import causal_mask
 
@@ -248,3 +251,114 @@ class TestMultiHeadAttention:
         for _ in range(3):
             assert_close(attention(x, memory, visibility=Visibility(), cache=cache), expected)
         assert calls == ["k", "v"]
+
+
+def of_torch_2_11(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cu_seq_q: Tensor,
+    cu_seq_k: Tensor,
+    max_q: int,
+    max_k: int,
+    *,
+    return_aux: Any = None,
+    scale: float | None = None,
+    window_size: tuple[int, int] = (-1, -1),
+) -> Tensor:
+    """The formula, of one document after the other, with what this version of torch takes."""
+    left, right = window_size
+    assert (max_q, max_k) == tuple(int(starts.diff().max()) for starts in (cu_seq_q, cu_seq_k))
+    parts = []
+    for (q0, q1), (k0, k1) in zip(
+        *(itertools.pairwise(starts.tolist()) for starts in (cu_seq_q, cu_seq_k)), strict=True
+    ):
+        far = torch.arange(k1 - k0) - torch.arange(q1 - q0)[:, None]
+        seen = (left < 0) | (far >= -left)
+        seen &= (right < 0) | (far <= right)
+        q, k, v = (x[a:b].transpose(0, 1)[None] for x, a, b in ((query, q0, q1), (key, k0, k1), (value, k0, k1)))
+        q = q if scale is None else q * scale * math.sqrt(q.shape[3])
+        parts.append(formula(q, k, v, seen[None], None)[0].transpose(0, 1))
+    return torch.cat(parts)
+
+
+def of_torch_2_12(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cu_seq_q: Tensor,
+    cu_seq_k: Tensor | None,
+    max_q: int,
+    max_k: int,
+    *,
+    return_aux: Any = None,
+    scale: float | None = None,
+    window_size: tuple[int, int] = (-1, -1),
+    enable_gqa: bool = False,
+    seqused_k: Tensor | None = None,
+    block_table: Tensor | None = None,
+    num_splits: int | None = None,
+) -> Tensor:
+    """From then on it wants to be told of groups."""
+    assert cu_seq_k is not None
+    assert enable_gqa or query.shape[1] == key.shape[1]
+    return of_torch_2_11(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, scale=scale, window_size=window_size)
+
+
+class TestPackedRows:
+    @pytest.mark.parametrize("kernel", [of_torch_2_11, of_torch_2_12])
+    @pytest.mark.parametrize("kv_heads", [4, 2])
+    @pytest.mark.parametrize(("causal", "window"), [(False, None), (True, None), (False, 3), (True, 3), (None, None)])
+    def test_the_kernel_of_each_torch_is_asked_for_the_same(
+        self,
+        kernel: Callable[..., Tensor],
+        kv_heads: int,
+        causal: bool | None,
+        window: int | None,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """Against padded rows; None is cross-attention."""
+        documents = Documents([4, 7, 1], torch.device("cpu"))
+        sources = documents if causal is not None else Documents([2, 3, 5], torch.device("cpu"))
+        q = torch.randn(1, 4, 12, 8, dtype=torch.float64)
+        k, v = torch.randn(2, 1, kv_heads, len(sources.positions), 8, dtype=torch.float64).unbind()
+        if causal is None:
+            visibility = Visibility.across(documents, sources)
+        else:
+            visibility = Visibility.within(documents, causal=causal, window=window)
+        expected = attend(q, k, v, visibility, scale=0.3)
+        monkeypatch.setattr(attention, "reads_packed_rows", lambda q: True)
+        monkeypatch.setattr(attention, "varlen_attn", kernel)
+        monkeypatch.setattr(attention, "TELLS_GROUPS", "enable_gqa" in inspect.signature(kernel).parameters)
+        assert_close(attend(q, k, v, visibility, scale=0.3), expected)
+
+    def test_the_torch_that_is_installed_takes_what_is_said(self) -> None:
+        known = of_torch_2_12 if attention.TELLS_GROUPS else of_torch_2_11
+        installed, ours = (inspect.signature(kernel).parameters for kernel in (varlen_attn, known))
+        assert {name: installed[name].kind for name in ours} == {name: p.kind for name, p in ours.items()}
+
+    @pytest.mark.parametrize(
+        ("capability", "dtype", "width", "is_read"),
+        [
+            ((8, 0), torch.bfloat16, 64, True),
+            ((9, 0), torch.float16, 256, True),
+            ((12, 0), torch.bfloat16, 192, True),
+            ((7, 5), torch.float16, 64, False),
+            ((8, 0), torch.float32, 64, False),
+            ((8, 0), torch.bfloat16, 20, False),
+            ((8, 6), torch.bfloat16, 224, False),
+            ((9, 0), torch.bfloat16, 264, False),
+        ],
+    )
+    def test_the_kernel_is_asked_for_what_it_can(
+        self,
+        capability: tuple[int, int],
+        dtype: torch.dtype,
+        width: int,
+        is_read: bool,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+        with FakeTensorMode():  # tensors of CUDA without values
+            assert reads_packed_rows(torch.empty(1, 4, 9, width, dtype=dtype, device="cuda")) == is_read
+        assert not reads_packed_rows(torch.empty(1, 4, 9, width, dtype=dtype))

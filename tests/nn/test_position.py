@@ -57,6 +57,24 @@ class TestRotary:
         assert y.dtype == torch.bfloat16
         assert torch.equal(y, Rotary.rotate(x.float(), angles).bfloat16())
 
+    @pytest.mark.parametrize("default", [torch.bfloat16, torch.float16, torch.float64])
+    @pytest.mark.parametrize("scaling", [None, RopeScaling(factor=8.0, original_length=512)])
+    def test_the_angles_do_not_follow_the_default_type(self, default: torch.dtype, scaling: RopeScaling | None) -> None:
+        """Lightning trains with another one in bf16-true, 16-true and 64-true; others read with float32's."""
+        rotary, positions = Rotary(head_dim=64, scaling=scaling), torch.arange(2048)
+        expected = rotary(positions)
+        frequencies = 10000.0 ** (-torch.arange(0, 64, 2, dtype=torch.float64) / 64)
+        frequencies = frequencies if scaling is None else scaling(frequencies)
+        assert_close(expected[0].double(), (positions[:, None] * frequencies).cos(), atol=5e-4, rtol=0)
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(default)
+        try:
+            found = rotary(positions)
+        finally:
+            torch.set_default_dtype(before)
+        assert {part.dtype for part in found} == {torch.float32}
+        assert all(map(torch.equal, found, expected))
+
     def test_an_odd_width_raises(self) -> None:
         with pytest.raises(ValueError, match="head_dim=5"):
             Rotary(head_dim=5)

@@ -245,6 +245,19 @@ def test_the_audit_marks_settings_and_numbers_of_trials(write_run, tmp_path: Pat
     assert list(found["trials"].values.values()) == [2, 1]
 
 
+def test_trials_that_were_not_tested_count_as_tried(write_run, tmp_path: Path) -> None:
+    for lr in (1e-3, 2e-3, 3e-3):
+        metrics = {"val/accuracy": lr} | ({"test/accuracy": 0.9} if lr == 3e-3 else {})
+        write_run("full", "classification", metrics, settings={"optimizer": {"lr": lr}}, name=str(lr))
+    write_run("encoder_only", "classification", {"val/accuracy": 0.5, "test/accuracy": 0.9}, settings={"a": 1})
+    found = find_runs([tmp_path], tmp_path)
+    (group,) = group_runs(found.runs, found.untested)
+    assert [run.architecture for run in group.runs] == ["full", "encoder_only"]
+    assert [len(contenders) for contenders in group.by_architecture().values()] == [1, 1]
+    (trials,) = [difference for difference in audit(group) if difference.field == "trials"]
+    assert list(trials.values.values()) == [3, 1]
+
+
 @pytest.mark.parametrize("solved", [True, False])
 def test_seeds_whose_number_of_updates_was_solved_are_one_configuration(
     write_run, tmp_path: Path, solved: bool
@@ -258,3 +271,17 @@ def test_seeds_whose_number_of_updates_was_solved_are_one_configuration(
     (group,) = group_runs(find_runs([tmp_path], tmp_path).runs)
     sizes = sorted(len(contender.runs) for contender in group.contenders)
     assert sizes == ([3] if solved else [1, 2])
+
+
+def test_seeds_that_were_stopped_early_are_one_configuration(write_run, tmp_path: Path) -> None:
+    """Each after another number of updates. One configuration of three seeds wins, where six of one seed could not."""
+    results = {"full": [(0.90, 610), (0.91, 820), (0.92, 750)], "decoder_only": [(0.50, 400), (0.51, 530), (0.52, 390)]}
+    settings = {"trainer": {"max_steps": 1000}, "callbacks": {"early_stopping": {"patience": 5}}}
+    for architecture, found in results.items():
+        for seed, (value, updates) in enumerate(found, start=1):
+            metrics = {"test/exact_match": value, "val/exact_match": value}
+            changes = {"updates": updates}
+            write_run(architecture, "translation", metrics, seed=seed, changes=changes, settings=settings)
+    group = groups_of(tmp_path)["translation"]
+    assert [len(contender.runs) for contender in group.contenders] == [3, 3]
+    assert judge(group).winner == "full"

@@ -20,7 +20,7 @@ from optuna.trial import FrozenTrial, TrialState
 import triptych.models
 from browser import Browser, needs_browser
 from triptych.config import ConfigError
-from triptych.launch.sweep import Job
+from triptych.launch.sweep import PRUNING, Job
 from triptych.models import DecoderOnly, EncoderDecoder, EncoderOnly
 from triptych.search.page import report
 from triptych.search.study import Identity, Settings, Study, Trial, outcome
@@ -61,7 +61,7 @@ def loss(params: dict[str, object]) -> float:
 
 
 def job_in(directory: Path) -> Job:
-    return Job([], directory, OmegaConf.create())
+    return Job([f"{PRUNING}{{}}"], directory, OmegaConf.create())
 
 
 def job_of(folder: Path, trial: Trial) -> Job:
@@ -318,7 +318,8 @@ def page_in(tmp_path: Path) -> Path:
     """The page of two studies, one of them without any value."""
     search(tmp_path, with_settings(n_trials=12))
     name = "study <two>-with-a-name-that-is-wider-than-the-screen-of-a-phone"
-    report([study_in(tmp_path), study_in(tmp_path, name=name)], tmp_path / "search.html")
+    studies = [study_in(tmp_path), study_in(tmp_path, name=name)]
+    report(studies, tmp_path / "search.html", {"study": "triptych train -m optimizer.lr=1"})
     return tmp_path / "search.html"
 
 
@@ -330,9 +331,9 @@ def test_the_table_and_the_page_say_the_same(tmp_path: Path, capsys: pytest.Capt
     text = page.read_text()
     assert f"{best:.6g}" in said
     assert f"{best:.6g}" in text
-    command = f"triptych compare {page.parent}/run-{number} --output {page.parent}/report.html"
-    assert command in said
-    assert command in text
+    commands = f"triptych train -m optimizer.lr=1\ntriptych compare {page.parent}/run-{number} --output "
+    assert f"{commands}{page.parent}/report.html\n" in said
+    assert f"{commands}{page.parent}/report.html<" in text
     rows = re.findall(r"<tr><td>(\d+)</td><td>(\w+)</td>.*?</tr>", text)
     assert rows[0] == (str(number), "best")
     assert sorted(int(row[0]) for row in rows) == list(range(len(trials)))
@@ -369,7 +370,7 @@ def test_a_study_has_the_colour_of_its_architecture(tmp_path: Path) -> None:
             target = f"{triptych.models.__name__}.{network.__name__}"
             (run / "config.yaml").write_text(f"model:\n  _target_: {target}\n")
         studies.append(study_in(folder, name=name))
-    report(studies, tmp_path / "search.html")
+    report(studies, tmp_path / "search.html", {})
     (switch, *_) = re.findall(r'<script type="application/json">(.*?)</script>', (tmp_path / "search.html").read_text())
     (figure,) = json.loads(switch).values()
     colours = {(trace["name"], trace["marker"]["color"]) for trace in figure["data"] if trace["name"] in classes}

@@ -2,16 +2,19 @@
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import optuna
 import pytest
 
 import tiny
 from commands import Finished, run
+from triptych.report.records import read_curves
 from triptych.trials import open_storage
 
 TINY = [
@@ -28,6 +31,75 @@ LR = "optimizer.lr=tag(log,interval(1e-3,10))"
 
 def search(folder: Path, *overrides: str) -> Finished:
     return run("train", "-m", "hydra/sweeper=optuna", *TINY, *overrides, cwd=folder)
+
+
+def printed(finished: Finished) -> list[list[str]]:
+    """The commands at the end of a search, as a shell reads them, without ``triptych``."""
+    _, _, commands = finished.stdout.partition(
+        "To test the best, once (nothing is trained again), and to compare them:\n"
+    )
+    return [shlex.split(line)[1:] for line in commands.splitlines()]
+
+
+def records(folder: Path) -> dict[str, dict[str, Any]]:
+    return {path.parent.name: json.loads(path.read_text()) for path in folder.glob("search/*/summary.json")}
+
+
+def test_trials_are_validated_and_the_chosen_one_is_tested_once_by_what_is_printed(tmp_path: Path) -> None:
+    own = [
+        "experiment=dates/classification_decoder_only",
+        LR,
+        "hydra.sweeper.n_trials=2",
+        "block.norm=choice('rms',layer)",
+    ]
+    finished = search(tmp_path, *own)
+    assert finished.returncode == 0, finished.stderr
+    assert "test/" not in finished.stdout
+    assert "Testing" not in finished.stdout + finished.stderr
+    trials = records(tmp_path)
+    assert len(trials) == 2
+    for name, record in trials.items():
+        assert {metric.partition("/")[0] for metric in record["metrics"]} == {"val"}
+        assert [record[key] for key in ("samples", "optimum", "confusion_matrix")] == [[], {}, None]
+        assert not (tmp_path / "search" / name / "answers.jsonl").exists()
+    best = min(trials, key=lambda name: trials[name]["metrics"]["val/loss"])
+
+    untested = run("compare", "search", cwd=tmp_path)
+    assert untested.returncode == 1
+    assert "a trial of a search validates and does not test; test the chosen one by the command" in untested.stderr
+
+    test, compare = printed(finished)
+    planned = run("doctor", *[f"run_dir=search/{best}" if "run_dir=" in w else w for w in test[2:]], cwd=tmp_path)
+    assert "goes on after update 4 of 4" in planned.words
+    series = read_curves(tmp_path / "search" / best / "metrics.csv")
+    tested = run(*test, cwd=tmp_path)
+    assert tested.returncode == 0, tested.stderr
+    assert "test/confusion_matrix" in tested.stdout
+    now = records(tmp_path)
+    (other,) = now.keys() - {best}
+    assert now[other] == trials[other]
+    assert now[best]["weights_sha256"] == trials[best]["weights_sha256"]
+    assert now[best]["metrics"].items() > trials[best]["metrics"].items()
+    assert len(now[best]["samples"]) == 8
+    assert "pruning" not in now[best]["command"]
+    longer = read_curves(tmp_path / "search" / best / "metrics.csv")
+    for name in ("train/loss", "val/loss", "tokens"):
+        assert longer[name] == series[name]  # nothing was trained again
+    evaluated = run("evaluate", f"checkpoint=search/{best}", cwd=tmp_path)
+    assert f"{now[best]['metrics']['test/loss']:.6g}" in evaluated.stdout
+
+    assert run(*compare, cwd=tmp_path).returncode == 0
+    page = (tmp_path / "search" / "report.html").read_text()
+    assert best in page
+    assert other not in page
+    whole = run("compare", "search", "--output", "search/all.html", cwd=tmp_path)
+    for text in (whole.words, (tmp_path / "search" / "all.html").read_text()):
+        assert "Left out, as trials of a search, which do not test: 1" in text
+    assert "done already" in run(*test, cwd=tmp_path).stdout
+    again = search(tmp_path, *own)
+    assert printed(again) == [test, compare]
+    assert "\njob " not in again.stdout
+    assert records(tmp_path) == now
 
 
 @pytest.mark.faults  # four trainings
@@ -54,9 +126,13 @@ def test_each_architecture_gets_as_many_trials_and_each_trial_all_seeds(tmp_path
     page = (tmp_path / "search" / "search.html").read_text()
     assert len(page) < 8e6
     assert not re.search(r"<(script|link|img)[^>]+(src|href)=", page)
-    (hint,) = re.findall(r"triptych compare (.*)", finished.stdout)
+    *tests, compare = printed(finished)
     runs = [path.parent.relative_to(tmp_path) for path in tmp_path.glob("search/*/summary.json")]
-    assert sorted(hint.split()) == sorted([*map(str, runs), "--output", "search/report.html"])
+    assert sorted(compare[1:]) == sorted([*map(str, runs), "--output", "search/report.html"])
+    for words in tests:  # with the launcher of the search, and all its seeds
+        assert {"hydra/launcher=joblib", "seed=1,2"} <= set(words)
+        assert run(*words, cwd=tmp_path).returncode == 0
+    assert all("test/loss" in record["metrics"] for record in records(tmp_path).values())
 
     assert re.search(r"^job 1 of .*: .*optimizer\.lr=", finished.stdout, re.MULTILINE)
     assert "callbacks.pruning" not in finished.stdout

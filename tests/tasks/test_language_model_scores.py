@@ -245,6 +245,50 @@ class TestStream:
         assert "val/word_perplexity" not in metrics
 
 
+def wordpiece() -> Tokenizer:
+    """As BERT's."""
+    pieces = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "of", "the", "other", "line", "##s", "##r", "o", "##f", "=", "l"]
+    backend = Backend(models.WordPiece({piece: i for i, piece in enumerate(pieces)}, unk_token="[UNK]"))
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece(cleanup=False)
+    layout = SpecialTokens(bos=1, eos=2, sep=2, start=1, pad=3, unk=0, mask=None, begin=(1,), end=(2,))
+    return Tokenizer(backend, layout)
+
+
+READ_AS_WORDS = {"words": Words().train(["of the other lines =", "l"]), "wordpiece": wordpiece()}
+CONTINUED = {**TOKENIZERS, **READ_AS_WORDS}
+
+
+@pytest.mark.parametrize("is_stream", [False, True], ids=["lines", "stream"])
+@pytest.mark.parametrize("tokenizer", CONTINUED.values(), ids=CONTINUED.keys())
+@settings(max_examples=25)
+@given(texts=st.lists(st.text("of the\n=", min_size=2, max_size=40), min_size=1, max_size=4))
+def test_both_architectures_are_scored_on_the_same_bytes(
+    build: Build, tokenizer: Tokenizer, is_stream: bool, texts: list[str]
+) -> None:
+    """The continuation's, the blank before it included."""
+    counts = {}
+    for architecture in ARCHITECTURES:
+        task = make_task(build, architecture, tokenizer, is_stream=is_stream)
+        if not is_stream:
+            items = task.encode([Example(text) for text in texts])
+        elif len(tokenizer.encode(["= ".join(texts)])[0]) < 2:
+            return
+        else:
+            items = windows(task, "= ".join(texts), 5)
+        counts[architecture] = sums(task, items)
+    assert counts["full"]["bytes"] == counts["decoder_only"]["continuation_bytes"]
+    assert counts["full"]["continuation_bytes"] == counts["full"]["bytes"]
+
+
+def test_words_of_a_continuation_are_counted_with_the_blank_before_them(build: Build) -> None:
+    task = make_task(build, "full", READ_AS_WORDS["words"], is_stream=False)
+    lines = ["of the other lines", "the", "  the   other = lines of the  "]
+    rests = [" ".join(line[task._prefix_length(line) :].split()) for line in lines]
+    written = [" " + rest if rest else "" for rest in rests]
+    assert sum(map(bool, rests)) == 2
+    assert sums(task, task.encode([Example(line) for line in lines]))["bytes"] == len("".join(written).encode())
+
+
 @pytest.mark.parametrize("text", ["a" * 5, "\t" * 5 + "x" * 3000], ids=["no word", "a word of many letters"])
 def test_a_text_without_words_has_no_perplexity_a_word(build: Build, text: str) -> None:
     """That it begins with a word is not scored."""

@@ -1,13 +1,17 @@
 """The tasks on every architecture: what is read and scored, the exact loss, the metrics, the predictions."""
 
 import math
+import multiprocessing
+import os
 import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
+from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +20,9 @@ import numpy as np
 import pytest
 import sacrebleu
 import torch
+from lightning.fabric.plugins.environments.lightning import find_free_network_port
 from lightning.pytorch.loggers.logger import DummyLogger
+from lightning.pytorch.plugins.precision import MixedPrecision
 from sacrebleu.metrics.bleu import BLEU
 from tokenizers import Tokenizer as Backend
 from tokenizers import normalizers
@@ -44,7 +50,7 @@ from triptych.data.tokenizers import BOS, EOS, MASK, SEP, SPECIAL_TOKENS
 from triptych.decoding import BeamSearch
 from triptych.optim import AdamW, Linear
 from triptych.tasks import Classification, Denoising, LanguageModeling, Setup, Tagging, Task, Translation
-from triptych.tasks.base import ClassPrediction
+from triptych.tasks.base import ClassPrediction, NotFinite
 from triptych.tasks.classification import calibration_error
 from triptych.training import CheckpointFacts, Progress, Tally
 
@@ -866,6 +872,30 @@ class Memory(DummyLogger):
         self.rows.append(metrics | {"step": step})
 
 
+def train_rank(task: Task, rank: int, port: str, outcomes: SimpleQueue) -> None:
+    """One of two processes that train in float16; the loss of the second is infinite at update 2. On CPUs Lightning
+    takes bf16 for float16, unless it is given float16 as a plugin."""
+    os.environ.update(LOCAL_RANK=str(rank), NODE_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+    forward = task.forward
+
+    def spoilt(batch: Batch, targets: Any = None) -> Tensor:
+        loss = forward(batch, targets)
+        return loss * float("inf") if (rank, task.trainer.global_step) == (1, 1) else loss
+
+    task.forward = spoilt  # type: ignore[method-assign]
+    place: dict[str, Any] = {"strategy": "ddp", "devices": 2, "plugins": [MixedPrecision("16-mixed", "cpu")]}
+    try:
+        fit(task, make_data(task), max_steps=4, **place)
+        assert task.trainer.precision == "16-mixed"
+        outcomes.put((rank, f"{task.skipped_updates} skipped"))
+    except NotFinite as error:
+        outcomes.put((rank, f"not finite at update {error.update}"))
+    except BaseException as error:
+        outcomes.put((rank, repr(error)))
+    finally:
+        os._exit(0)
+
+
 PRECISIONS = ["32-true", "bf16-mixed", "bf16-true", "64-true"]
 
 
@@ -953,6 +983,22 @@ class TestTrainer:
         again = make_task(build, "classification", "full", seed=1)
         again.load_state_dict(checkpoint["state_dict"])
         assert all(map(torch.equal, again.parameters(), task.parameters()))
+
+    @pytest.mark.filterwarnings("ignore:.*fork")
+    @pytest.mark.parametrize("skips", [False, True])
+    def test_ranks_agree_in_float16_that_a_loss_of_one_is_not_finite(self, build: Build, skips: bool) -> None:
+        task = make_task(build, "translation", "full")
+        task.optimizer, task.skips_not_finite = replace(task.optimizer, fused=False), skips
+        forks, port = multiprocessing.get_context("fork"), str(find_free_network_port())
+        outcomes = forks.SimpleQueue()
+        ranks = [forks.Process(target=train_rank, args=(task, rank, port, outcomes)) for rank in (0, 1)]
+        for process in ranks:
+            process.start()
+        found = dict(outcomes.get() for _ in ranks)
+        for process in ranks:
+            process.join()
+        expected = "1 skipped" if skips else "not finite at update 2"
+        assert found == {0: expected, 1: expected}
 
     def test_progress_counts_updates(self, build: Build, capsys: pytest.CaptureFixture[str]) -> None:
         task = make_task(build, "classification", "full")

@@ -90,7 +90,9 @@ class EncodedList:
     def __init__(self, items: Sequence[Encoded], *, too_long: int = 0) -> None:
         self.items, self.too_long = items, too_long
         self.sizes: Int[np.ndarray, " examples"] = np.array([item.size for item in items])
-        self.num_scored: Int[np.ndarray, " examples"] = np.array([item.num_scored for item in items])
+        is_scored = np.concatenate([np.empty(0, np.int64), *(item.labels for item in items)]) != IGNORE
+        ends = np.cumsum([len(item.labels) for item in items], dtype=np.int64)
+        self.num_scored: Int[np.ndarray, " examples"] = np.diff(np.append(0, np.cumsum(is_scored))[ends], prepend=0)
 
     def __getitem__(self, index: int) -> Encoded:
         """One example."""

@@ -18,7 +18,7 @@ from babel.dates import DateTimeFormat, tokenize_pattern
 from babel.localedata import locale_identifiers
 
 from triptych.data.corpus import CorpusFacts
-from triptych.data.example import Example, Splits
+from triptych.data.example import Example, Splits, without_collection
 from triptych.data.prefix import prefix_length
 
 # Languages whose CLDR default is the Gregorian calendar with the digits 0-9. Others are left out because Babel writes
@@ -123,6 +123,7 @@ class Dates:
         """The classes, of texts and of characters."""
         return CorpusFacts(labels=tuple(self.labels), tag_labels=FIELDS, words_are_characters=True)
 
+    @without_collection()
     def splits(self) -> Splits:
         """Deal the dates and draw the examples.
 

@@ -1,6 +1,8 @@
 """What a corpus hands over: examples in three splits."""
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +19,18 @@ Place = tuple[Path, int | str]
 def at(place: Place) -> str:
     """The beginning of a message about what was read from there."""
     return f"{place[0]}, {f'line {place[1]}' if isinstance(place[1], int) else place[1]}"
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """For what makes many objects, all of which stay: Python would look through them for garbage again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +83,7 @@ class Example:
 @dataclass(frozen=True, slots=True)
 class Splits:
     """The three parts of a corpus, in memory or, if they are long texts, read as streams. Selection looks at
-    ``validation`` only; ``test`` is read once, at the end."""
+    ``validation`` only; ``test`` is read once, at the end. The others are empty where only the test is read."""
 
     train: "Sequence[Example] | LongText"
     validation: "Sequence[Example] | LongText"

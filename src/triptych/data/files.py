@@ -13,7 +13,8 @@ from typing import BinaryIO, TypeVar, cast
 
 import numpy as np
 
-from triptych.data.example import Example, Splits
+from triptych.data.example import Example, Splits, without_collection
+from triptych.published import advice
 
 BYTE_ORDER_MARK = "\ufeff"
 PART = 2**18
@@ -36,13 +37,14 @@ def find(dir: str, key: str, name: str) -> Path:
     """
     folder = Path(dir)
     if not folder.is_dir():
-        raise ValueError(f"data.dir={dir}: no such folder ({folder.resolve()})")
+        raise ValueError(f"data.dir={dir}: no such folder ({folder.resolve()}){advice(dir)}")
     path = folder / name
     if not path.is_file():
         beside = path.parent if path.parent.is_dir() else folder
         there = sorted(os.path.relpath(file, folder) for file in beside.iterdir() if file.is_file())
         like = difflib.get_close_matches(name, there, n=1)
-        raise ValueError(f"{key}={name}: no such file in data.dir={dir}{f'; did you mean {like[0]}?' if like else ''}")
+        hint = f"; did you mean {like[0]}?" if like else advice(dir)
+        raise ValueError(f"{key}={name}: no such file in data.dir={dir}{hint}")
     return path
 
 
@@ -191,12 +193,15 @@ def check_shares(**sources: object) -> None:
     """Refuses shares of the training data that leave nothing.
 
     Args:
-        sources: ``validation`` and ``test``; those that are numbers are shares.
+        sources: ``train``, ``validation`` and ``test``; those that are numbers are shares.
 
     Raises:
-        ValueError: such a share.
+        ValueError: such a share, or one of training data that are not given.
     """
     shares = {name: source for name, source in sources.items() if isinstance(source, int | float)}
+    if shares and "train" in sources and sources["train"] is None:
+        name, share = next(iter(shares.items()))
+        raise ValueError(f"data.{name}={share}: a share of data.train, which is not given")
     if any(not 0 < share < 1 for share in shares.values()) or sum(shares.values()) >= 1:
         given = " and ".join(f"data.{name}={share}" for name, share in shares.items())
         raise ValueError(f"{given}: expected shares above 0 that leave some to train")
@@ -208,7 +213,7 @@ def check_files(dir: str, endings: Sequence[str], **sources: object) -> None:
     Args:
         dir: folder of the files.
         endings: that a file's name may have, its packing apart; none: any.
-        sources: ``train``, ``validation`` and ``test``: those that are texts are names of files.
+        sources: ``train``, ``validation`` and ``test``: those that are texts are names of files; None: not needed.
 
     Raises:
         ValueError: such a file or share.
@@ -222,10 +227,11 @@ def check_files(dir: str, endings: Sequence[str], **sources: object) -> None:
             find(dir, f"data.{name}", file)
 
 
+@without_collection()
 def make_splits(
     read: Callable[[Source], Sequence[Example]],
-    train: Source,
-    validation: Source | float,
+    train: Source | None,
+    validation: Source | float | None,
     test: Source | float,
     split_seed: int,
 ) -> Splits:
@@ -235,8 +241,8 @@ def make_splits(
 
     Args:
         read: files to examples.
-        train: files of the training examples.
-        validation: files, or a share of the training examples.
+        train: files of the training examples; None: there are none, nor shares of them.
+        validation: files, or a share of the training examples; None: there are none.
         test: files, or a share of the training examples.
         split_seed: of the draws.
 
@@ -245,7 +251,7 @@ def make_splits(
     """
     if split_seed < 0:
         raise ValueError(f"data.split_seed={split_seed}: expected 0 or more")
-    examples = read(train)
+    examples = [] if train is None else read(train)
     left = np.random.default_rng(split_seed).permutation(len(examples))
     parts: dict[str, Sequence[Example]] = {}
     for name, source in (("test", test), ("validation", validation)):
@@ -256,5 +262,5 @@ def make_splits(
             parts[name] = [examples[i] for i in np.sort(left[:count])]
             left = left[count:]
         else:
-            parts[name] = read(source)
+            parts[name] = [] if source is None else read(source)
     return Splits([examples[i] for i in np.sort(left)], parts["validation"], parts["test"])

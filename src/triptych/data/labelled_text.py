@@ -22,8 +22,8 @@ class LabelledText(RowCorpus):
 
     Args:
         dir: folder of the files.
-        train: name of the file of the training examples.
-        validation: name of a file, or a share of the training examples.
+        train: name of the file of the training examples; None: only the test is read.
+        validation: name of a file, or a share of the training examples; None: there are none.
         test: name of a file, or a share of the training examples.
         text: column of the texts.
         label: column of the labels; None: there are none.
@@ -43,8 +43,8 @@ class LabelledText(RowCorpus):
         self,
         *,
         dir: str,
-        train: str,
-        validation: str | float,
+        train: str | None,
+        validation: str | float | None,
         test: str | float,
         text: str,
         label: str | None,

@@ -108,7 +108,7 @@ class DataModule(L.LightningDataModule):
 
     Args:
         train: encoded training split; None: there will be no training.
-        validation: encoded validation split.
+        validation: encoded validation split; None: there will be no validation.
         test: encoded test split.
         batch_size: examples of an update, over all ranks and accumulated batches; None: as ``batch_tokens`` says.
         batch_tokens: the most tokens of an update; None: as ``batch_size`` says.
@@ -129,7 +129,7 @@ class DataModule(L.LightningDataModule):
         self,
         *,
         train: Training | None,
-        validation: EncodedSet,
+        validation: EncodedSet | None,
         test: EncodedSet,
         batch_size: int | None,
         batch_tokens: int | None = None,
@@ -175,6 +175,7 @@ class DataModule(L.LightningDataModule):
 
     def val_dataloader(self) -> DataLoader[Batch]:
         """Each validation example once."""
+        assert self.validation is not None
         return self._evaluation_loader(self.validation)
 
     def test_dataloader(self) -> DataLoader[Batch]:

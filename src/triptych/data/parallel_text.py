@@ -13,8 +13,8 @@ class ParallelText:
 
     Args:
         dir: folder of the files.
-        train: names of the source file and of the target file, plain, .gz or .zst.
-        validation: names of two files, or a share of the training pairs.
+        train: names of the source file and of the target file, plain, .gz or .zst; None: only the test is read.
+        validation: names of two files, or a share of the training pairs; None: there are none.
         test: names of two files, or a share of the training pairs.
         split_seed: of the draws of the shares.
 
@@ -30,14 +30,14 @@ class ParallelText:
         self,
         *,
         dir: str,
-        train: list[str],
-        validation: list[str] | float,
+        train: list[str] | None,
+        validation: list[str] | float | None,
         test: list[str] | float,
         split_seed: int,
     ) -> None:
-        check_shares(validation=validation, test=test)
+        check_shares(train=train, validation=validation, test=test)
         for name, files in (("train", train), ("validation", validation), ("test", test)):
-            if isinstance(files, int | float):
+            if files is None or isinstance(files, int | float):
                 continue
             if len(files) != 2:
                 raise ValueError(f"data.{name}={files}: expected two files, [SOURCE,TARGET]")

@@ -31,8 +31,8 @@ class PlainText:
     Args:
         dir: folder of the files.
         train: name of the file that is trained on; or several names, in which * stands for anything; or a mixture, from
-            names to weights.
-        validation: names of files, or a share of the training data.
+            names to weights; None: only the test is read.
+        validation: names of files, or a share of the training data; None: there are none.
         test: names of files, or a share of the training data.
         text: column of the documents in tables.
 
@@ -49,16 +49,18 @@ class PlainText:
         self,
         *,
         dir: str,
-        train: Files | dict[str, float],
-        validation: Files | float,
+        train: Files | dict[str, float] | None,
+        validation: Files | float | None,
         test: Files | float,
         text: str = "text",
     ) -> None:
-        check_shares(validation=validation, test=test)
+        check_shares(train=train, validation=validation, test=test)
         self.dir, self.text = dir, text
         self._files: dict[str, list[tuple[tuple[Path, ...], float]]] = {}
         self._shares = {}
         for key, given in (("train", train), ("validation", validation), ("test", test)):
+            if given is None:
+                continue
             if isinstance(given, int | float):
                 self._shares[key] = given
                 continue
@@ -79,7 +81,7 @@ class PlainText:
             ValueError: text that is not UTF-8, a row that cannot be read, or a part of fewer than two characters.
         """
         sources = {key: [self._source(*corpus) for corpus in corpora] for key, corpora in self._files.items()}
-        sizes = [len(source) for source in sources["train"]]
+        sizes = [len(source) for source in sources.get("train", ())]
         for key in ("test", "validation"):
             if key in self._shares:
                 sources[key] = []
@@ -87,11 +89,11 @@ class PlainText:
                     cut = source.stop - round(size * self._shares[key])
                     sources["train"][i] = replace(source, stop=cut)
                     sources[key].append(replace(source, start=cut))
-        for key in ("train", "test", "validation"):
-            for source in sources[key]:
+        for key, parts in sources.items():
+            for source in parts:
                 if len(source) < (2 if source.column is None else 1):
                     raise ValueError(f"{source.files[0]}: {len(source)} {source.unit} are too few for the {key} split")
-        return Splits(*(LongText(*sources[key]) for key in ("train", "validation", "test")))
+        return Splits(*(LongText(*sources[key]) if key in sources else () for key in ("train", "validation", "test")))
 
     def optimum(self, task: str, architecture: str, examples: object) -> dict[str, float]:
         """The best reachable values: not known of real text."""

@@ -76,7 +76,9 @@ def read_tokenizer(folder: Path) -> Tokenizer:
         backend = _BACKENDS[settings.path.name](settings)
         backend.no_truncation()
         backend.no_padding()
-        special = _special_tokens(backend, settings, _add_tokens(backend, settings))
+        roles = _add_tokens(backend, settings)
+        special = _special_tokens(backend, settings, roles)
+        _check_model(backend, settings, special, roles)
         backend.encode("\U0010ffff")  # fails where there is no token for the unknown
     except (KeyboardInterrupt, SystemExit):
         raise
@@ -430,6 +432,21 @@ def _special_tokens(backend: tokenizers.Tokenizer, settings: _Settings, roles: M
         target_begin=begin if is_full else (),  # its labels are texts like others
         sentinels=tuple(hidden[token] for token in sorted(hidden, key=lambda token: int(token[10:-1]))),
     )
+
+
+def _check_model(
+    backend: tokenizers.Tokenizer, settings: _Settings, special: SpecialTokens, roles: Mapping[str, int]
+) -> None:
+    """Refuses a tokenizer that fills up or ends texts with another token than the model does, as far as both say one:
+    a classifier of ``transformers`` looks for these ids to find the end of a text."""
+    for role, i in (("pad_token", special.pad), ("eos_token", special.eos)):
+        said = settings.model.get(f"{role}_id")
+        ids = [other for other in (said if isinstance(said, list) else [said]) if isinstance(other, int) and other >= 0]
+        if role in roles and ids and i not in ids:
+            raise ValueError(
+                f"{settings.path.parent / 'config.json'}: {role}_id={said}, but {role} of the tokenizer "
+                f"({settings.path.name}, tokenizer_config.json) is {_name(backend, i)!r}, of id {i}"
+            )
 
 
 def _unknown(backend: tokenizers.Tokenizer) -> int | None:

@@ -25,8 +25,8 @@ class QuestionAnswering(RowCorpus):
 
     Args:
         dir: folder of the files.
-        train: name of the file of the training questions.
-        validation: name of a file, or a share of the training questions.
+        train: name of the file of the training questions; None: only the test is read.
+        validation: name of a file, or a share of the training questions; None: there are none.
         test: name of a file, or a share of the training questions.
         text: column of the questions, in .jsonl and .parquet.
         pair: column of the texts that answer them.
@@ -43,8 +43,8 @@ class QuestionAnswering(RowCorpus):
         self,
         *,
         dir: str,
-        train: str,
-        validation: str | float,
+        train: str | None,
+        validation: str | float | None,
         test: str | float,
         text: str,
         pair: str,

@@ -20,8 +20,8 @@ class RowCorpus(ABC):
     Args:
         dir: where the sources are.
         columns: which column holds which field of an example.
-        train: source of the training rows.
-        validation: source of these rows, or a share of the training examples.
+        train: source of the training rows; None: only the test is read.
+        validation: source of these rows, or a share of the training examples; None: there are none.
         test: source of these rows, or a share of the training examples.
         split_seed: of the draws of the shares.
     """
@@ -29,7 +29,13 @@ class RowCorpus(ABC):
     has_images = False
 
     def __init__(
-        self, dir: str, columns: Columns, train: str, validation: str | float, test: str | float, split_seed: int
+        self,
+        dir: str,
+        columns: Columns,
+        train: str | None,
+        validation: str | float | None,
+        test: str | float,
+        split_seed: int,
     ) -> None:
         self.dir, self.columns = dir, columns
         self.train, self.validation, self.test, self.split_seed = train, validation, test, split_seed

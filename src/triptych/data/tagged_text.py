@@ -29,8 +29,8 @@ class TaggedText(RowCorpus):
 
     Args:
         dir: folder of the files.
-        train: name of the file of the training sentences.
-        validation: name of a file, or a share of the training sentences.
+        train: name of the file of the training sentences; None: only the test is read.
+        validation: name of a file, or a share of the training sentences; None: there are none.
         test: name of a file, or a share of the training sentences.
         column: of the tags in CoNLL-U.
         word: number of the words' column in other files, from 0; from -1 downwards: from the end.
@@ -47,8 +47,8 @@ class TaggedText(RowCorpus):
         self,
         *,
         dir: str,
-        train: str,
-        validation: str | float,
+        train: str | None,
+        validation: str | float | None,
         test: str | float,
         column: Literal["lemma", "upos", "xpos", "feats", "deprel"],
         word: int,

@@ -16,7 +16,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, tra
 
 from triptych.data.pretrained_tokenizer import keep_out_of_text
 from triptych.data.sentencepiece import BLANK, Kind, Piece, SentencePieceModel
-from triptych.data.tokenizers import ALPHABET, SPECIAL_TOKENS, UNK, SpecialTokens, Tokenizer
+from triptych.data.tokenizers import ALPHABET, EACH_CHARACTER, SPECIAL_TOKENS, UNK, SpecialTokens, Tokenizer
 
 SPACE = r"\s\x1c-\x1f"  # what str.split takes for white space, for the library's regular expressions
 PREFIX = "##"  # of pieces that go on with a word
@@ -70,7 +70,7 @@ class Characters:
         for text in chain(texts, targets):
             characters.update(text)
         backend = _of_vocabulary(sorted(characters))
-        backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
+        backend.pre_tokenizer = EACH_CHARACTER
         backend.decoder = decoders.Fuse()
         return _finish(backend, self.sentinels)
 

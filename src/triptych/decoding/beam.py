@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
+from triptych.decoding.constraints import PADDING, Constraints
 from triptych.decoding.generate import NextToken
 
 
@@ -84,12 +85,15 @@ def beam_search(
     end: int,
     max_new_tokens: int | Sequence[int],
     search: BeamSearch,
+    constraints: Constraints | None = None,
+    prompt_mask: Bool[Tensor, "batch length"] | None = None,
 ) -> list[list[Hypothesis]]:
     """The hypotheses of each row, best first; fewer than asked for if there are no more. Finished rows leave the batch.
 
-    A step extends each beam by each token and takes the 2 num_beams candidates of the highest log p. The best num_beams
-    of them without an end token go on; those with one, if among the first num_beams of all, are hypotheses. At the
-    limit all of the first num_beams are. Sums of log p are float32, or float64 if the logits are.
+    A step extends each beam by each token and takes the 2 num_beams candidates of the highest log p (with N end tokens,
+    (1 + N) num_beams). The best num_beams of them without an end token go on; those with one, if among the first
+    num_beams of all, are hypotheses. At the limit all of the first num_beams are. Sums of log p are float32, or float64
+    if the logits are.
 
     Args:
         next_token: the model. It is given the prompt once, and then the last token of each beam.
@@ -97,10 +101,14 @@ def beam_search(
         end: token that ends a sequence.
         max_new_tokens: the most tokens to add to a sequence, or to each; the end token counts.
         search: how sequences are searched.
+        constraints: what a text may be; None: anything.
+        prompt_mask: True where the prompt has tokens; None: everywhere.
 
     Raises:
         ValueError: a limit below 1.
     """
+    ends = [end] if constraints is None else constraints.eos_token_id or [end]
+    real_prompt = prompt if prompt_mask is None else prompt.masked_fill(~prompt_mask, PADDING)
     limits = [max_new_tokens] * len(prompt) if isinstance(max_new_tokens, int) else max_new_tokens
     if min(limits) < 1:
         raise ValueError(f"max_new_tokens={max_new_tokens}: expected at least 1")
@@ -109,18 +117,24 @@ def beam_search(
     for length in range(1, max(limits) + 1):
         logits = next_token(tokens)
         step = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
+        if constraints is not None:
+            history = torch.cat((real_prompt[rows].repeat_interleave(beams.shape[1], 0), beams.flatten(0, 1)), dim=1)
+            is_last = torch.tensor([limits[row] == length for row in rows], device=device)
+            is_last = is_last.repeat_interleave(beams.shape[1])
+            step = constraints.applied(step, history, num_new=length - 1, is_last=is_last, ends=ends)
         sums = log_p[:, :, None] + step.view(*log_p.shape, -1)
         _, width, vocab = sums.shape
-        best, order = sums.flatten(1).topk(min(2 * search.num_beams, width * vocab))
+        best, order = sums.flatten(1).topk(min((1 + len(ends)) * search.num_beams, width * vocab))
         parents, last = order // vocab, order % vocab
         candidates = torch.cat((beams.take_along_dim(parents[:, :, None], 1), last[:, :, None]), dim=2)
 
-        ended = last == end
+        ended = torch.isin(last, torch.tensor(ends, device=device))
         finished = ended | torch.tensor([[limits[row] == length] for row in rows], device=device)
         finished[:, search.num_beams :] = False
+        finished &= best > -torch.inf  # what constraints forbid is no candidate
         rows_finished = [rows[i] for i in finished.nonzero()[:, 0].tolist()]
         for row, ids, value in zip(rows_finished, candidates[finished].tolist(), best[finished].tolist(), strict=True):
-            found[row].append(Hypothesis([id for id in ids if id != end], search.score(value, length)))
+            found[row].append(Hypothesis([id for id in ids if id not in ends], search.score(value, length)))
             found[row] = sorted(found[row], key=lambda hypothesis: -hypothesis.score)[: search.num_beams]
 
         num_unended = int((~ended).sum(1).min())  # less than num_beams only in the first steps of a small vocabulary

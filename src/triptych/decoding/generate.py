@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+from triptych.decoding.constraints import PADDING, Constraints
 
 
 @runtime_checkable
@@ -79,6 +81,8 @@ def generate(
     max_new_tokens: int | Sequence[int],
     sampling: Sampling,
     generator: torch.Generator | None = None,
+    constraints: Constraints | None = None,
+    prompt_mask: Bool[Tensor, "batch length"] | None = None,
 ) -> list[list[int]]:
     """New tokens for each row, up to and without the end token. Finished rows leave the batch.
 
@@ -89,23 +93,35 @@ def generate(
         max_new_tokens: the most tokens to add to a sequence, or to each.
         sampling: how each token is chosen.
         generator: of the draws; None: a new one with the sampling's seed.
+        constraints: what a text may be; None: anything.
+        prompt_mask: True where the prompt has tokens; None: everywhere.
     """
+    ends = {end} if constraints is None else {*(constraints.eos_token_id or [end])}
+    history = prompt if prompt_mask is None else prompt.masked_fill(~prompt_mask, PADDING)
     generator = generator or sampling.generator(prompt.device)
     limits = [max_new_tokens] * len(prompt) if isinstance(max_new_tokens, int) else max_new_tokens
     outputs: list[list[int]] = [[] for _ in range(len(prompt))]
     rows = list(range(len(prompt)))
     tokens = prompt
-    for _ in range(max(limits)):
-        chosen = sampling.choose(next_token(tokens), generator)
-        going_on = [i for i, token in enumerate(chosen.tolist()) if token != end]
+    for num_new in range(max(limits)):
+        logits = next_token(tokens)
+        if constraints is not None:
+            is_last = torch.tensor([limits[row] == num_new + 1 for row in rows], device=prompt.device)
+            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            logits = constraints.applied(logits, history, num_new=num_new, is_last=is_last, ends=ends)
+        chosen = sampling.choose(logits, generator)
+        values = chosen.tolist()  # at once: a GPU is waited for each time that a value is asked for
+        going_on = [i for i, token in enumerate(values) if token not in ends]
         for i in going_on:
-            outputs[rows[i]].append(int(chosen[i]))
+            outputs[rows[i]].append(values[i])
         going_on = [i for i in going_on if len(outputs[rows[i]]) < limits[rows[i]]]
         if not going_on:
             break
         if len(going_on) < len(rows):
             kept = torch.tensor(going_on, device=prompt.device)
             next_token.select(kept)
-            chosen, rows = chosen[kept], [rows[i] for i in going_on]
+            chosen, rows, history = chosen[kept], [rows[i] for i in going_on], history[kept]
         tokens = chosen[:, None]
+        if constraints is not None:
+            history = torch.cat((history, tokens), dim=1)
     return outputs

@@ -15,7 +15,7 @@ from typing import Literal, TypeVar
 from omegaconf import DictConfig
 
 from triptych.checks import check_trainer
-from triptych.config import ConfigError, RunError
+from triptych.config import ConfigError, RunError, precision_of
 from triptych.devices import Device
 from triptych.doctor.plan import Plan
 from triptych.launch import locked
@@ -256,13 +256,13 @@ def check_memory(plan: Plan, device: Device, *, sharded: bool) -> str:
 
 def check_precision(config: DictConfig, device: Device) -> str:
     """Whether the device computes in this precision."""
-    if "bf16" in str(config.trainer.precision) and not device.has_bf16:
+    if "bf16" in precision_of(config) and not device.has_bf16:
         log.warning(
             "trainer.precision=%s: %s has no bf16; expected 16-mixed with optimizer.fused=false",
             config.trainer.precision,
             device.name,
         )
-    return str(config.trainer.precision)
+    return precision_of(config)
 
 
 def size(count: float) -> str:

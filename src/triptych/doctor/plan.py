@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from triptych.accounting import BatchShape, TrainingCost, inputs_of, training_flops
 from triptych.activations import PRECISIONS, Activations, Precision
 from triptych.assembly import check_network
-from triptych.config import ConfigError, build
+from triptych.config import ConfigError, build, precision_of
 from triptych.devices import Device
 from triptych.memory import Memory, optimizer_bytes
 from triptych.nn import Network, Targets
@@ -69,9 +69,9 @@ def make_plan(surveyed: Survey, world_size: int, device: Device) -> Plan:
         ConfigError: a precision that is not counted.
     """
     config = surveyed.config
-    if str(config.trainer.precision) not in PRECISIONS:
+    if precision_of(config) not in PRECISIONS:
         raise ConfigError(f"trainer.precision={config.trainer.precision}: no plan; only for {', '.join(PRECISIONS)}")
-    precision = PRECISIONS[str(config.trainer.precision)]
+    precision = PRECISIONS[precision_of(config)]
     network = check_network(config)
     by_part = training_flops(network, surveyed.shapes, unanswered=surveyed.unanswered)
     per_process = sum(by_part.values()) / surveyed.num_updates
@@ -145,7 +145,7 @@ def measured_seconds(plan: Plan, device: Device) -> float | None:
     place = torch.device("cuda" if device.is_gpu else "cpu")
     network: Network = build(config, "model").to(place, plan.precision.dtype).train()
     optimizer = build(config, "optimizer")(network)
-    half = torch.float16 if str(config.trainer.precision).startswith("16") else torch.bfloat16
+    half = torch.float16 if precision_of(config).startswith("16") else torch.bfloat16
 
     def train_on(shape: BatchShape) -> None:
         inputs = inputs_of(shape, place)

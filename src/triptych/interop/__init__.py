@@ -1,6 +1,22 @@
 """Hugging Face folders in and out."""
 
-from triptych.interop.folders import import_folder, load_pretrained, save_pretrained
-from triptych.interop.networks import read_network, write_network
+from typing import TYPE_CHECKING, Any
 
 __all__ = ["import_folder", "load_pretrained", "read_network", "save_pretrained", "write_network"]
+
+if TYPE_CHECKING:
+    from triptych.interop.folders import import_folder, load_pretrained, save_pretrained
+    from triptych.interop.networks import read_network, write_network
+
+
+def __getattr__(name: str) -> Any:
+    # Lightning's metrics import transformers where it is installed, for their own use: none of ours is of it
+    if name in ("read_network", "write_network"):
+        from triptych.interop import networks
+
+        return getattr(networks, name)
+    if name in __all__:
+        from triptych.interop import folders
+
+        return getattr(folders, name)
+    raise AttributeError(f"module 'triptych.interop' has no attribute {name!r}")

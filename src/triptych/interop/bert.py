@@ -20,6 +20,7 @@ class Bert(Family):
         "denoising": "BertForMaskedLM",
         "classification": "BertForSequenceClassification",
         "tagging": "BertForTokenClassification",
+        "question_answering": "BertForQuestionAnswering",
     }
     names = {
         "embedding.tokens": "bert.embeddings.word_embeddings",
@@ -44,6 +45,7 @@ class Bert(Family):
         },
         "classification": {"head.dense": "bert.pooler.dense", "head.output": "classifier"},
         "tagging": {"head.output": "classifier"},
+        "question_answering": {"head.output": "qa_outputs"},
     }
     copies = {"cls.predictions.decoder.bias": "cls.predictions.bias"}
     tied_copies = {"cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight"}

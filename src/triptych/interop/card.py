@@ -9,6 +9,7 @@ from triptych.tasks import Task
 AUTO_CLASSES = {
     "ForMaskedLM": "AutoModelForMaskedLM",
     "ForSequenceClassification": "AutoModelForSequenceClassification",
+    "ForQuestionAnswering": "AutoModelForQuestionAnswering",
     "ForTokenClassification": "AutoModelForTokenClassification",
     "ForImageClassification": "AutoModelForImageClassification",
     "ForConditionalGeneration": "AutoModelForSeq2SeqLM",
@@ -34,6 +35,8 @@ def model_card(name: str, task: Task, class_name: str, record: Mapping[str, Any]
         record: the run's summary.json; empty: there is none.
     """
     auto = auto_class(class_name)
+    answers = auto == "AutoModelForQuestionAnswering"
+    asked = '"QUESTION", "TEXT"' if answers else '"..."'
     writes = auto in ("AutoModelForSeq2SeqLM", "AutoModelForCausalLM")
     kinds = {"full": "full (encoder-decoder)", "encoder_only": "encoder-only", "decoder_only": "decoder-only"}
     facts = {
@@ -67,7 +70,7 @@ def model_card(name: str, task: Task, class_name: str, record: Mapping[str, Any]
         "",
         *([f'tokenizer = AutoTokenizer.from_pretrained("{name}")'] if reads_text else []),
         f'model = {auto}.from_pretrained("{name}")',
-        'inputs = tokenizer("...", return_tensors="pt")'
+        f'inputs = tokenizer({asked}, return_tensors="pt")'
         if reads_text
         else 'inputs = {"pixel_values": ...}  # [batch, channels, rows, columns], scaled as in the training',
     ]
@@ -77,6 +80,8 @@ def model_card(name: str, task: Task, class_name: str, record: Mapping[str, Any]
             "outputs = model.generate(**inputs)",
             f"tokenizer.batch_decode({new}, skip_special_tokens=True)",
         ]
+    elif answers:
+        lines += ["outputs = model(**inputs)  # start_logits and end_logits of each token"]
     else:
         lines += ["logits = model(**inputs).logits"]
     lines += ["```", ""]

@@ -27,6 +27,9 @@ ACTIVATIONS = {
 TOKEN_TASKS = ("language_modeling", "translation", "denoising")
 """The tasks that a causal language model is for; the first is the one of an imported one."""
 
+CLASSIFYING = ("classification", "tagging")
+"""The tasks whose classes the configuration names."""
+
 THEIR_ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_tanh": "gelu_new", "silu": "silu"}
 
 
@@ -101,7 +104,7 @@ class Family(ABC):
 
     def predicts_tokens(self, task: str) -> bool:
         """Whether the outputs of the head are the vocabulary."""
-        return task not in ("classification", "tagging")
+        return task not in (*CLASSIFYING, "question_answering")
 
     def task_of(self, config: "TheirConfig") -> str:
         """The task that the class of a folder has the head for; of a bare model, the first.

@@ -2,16 +2,18 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 from omegaconf import DictConfig, OmegaConf
 
 from triptych.assembly import checkpoint_file, make_task, restore
-from triptych.config import ConfigError
+from triptych.config import ConfigError, target_of
 from triptych.data import Characters, CorpusFacts, Tokenizer
 from triptych.data.pretrained_tokenizer import read_tokenizer, write_tokenizer
 from triptych.durable import write_text
 from triptych.interop.card import model_card
+from triptych.interop.family import CLASSIFYING
+from triptych.interop.generation import FILE, generation_settings, read_generation
 from triptych.interop.networks import read_network, write_network
 from triptych.interop.tensors import read_json, write_json
 from triptych.nn import PatchEmbedding
@@ -25,7 +27,8 @@ def load_pretrained(folder: str | Path, task: str | None = None, *, new_head: bo
 
     Args:
         folder: with config.json, safetensors files and, but for images, the files of a tokenizer.
-        task: translation, classification, tagging, language_modeling or denoising; None: the one of its class.
+        task: translation, classification, tagging, question_answering, language_modeling or denoising; None: the one of
+            its class.
         new_head: whether the head may be missing; it is then new.
 
     Raises:
@@ -91,7 +94,7 @@ def save_pretrained(checkpoint: str | Path, folder: str | Path) -> str:
     if task.architecture == "full":
         ids["decoder_start_token_id"] = special.start
     labels = task.corpus.tag_labels if task.name == "tagging" else task.corpus.labels
-    labels = labels if task.name in ("classification", "tagging") else ()
+    labels = labels if task.name in CLASSIFYING else ()
     family = write_network(path, task.network, config, task.name, labels=labels, special=ids)
     if reads_text:
         goes_on = task.architecture == "decoder_only" and isinstance(task, GenerativeTask)
@@ -106,28 +109,12 @@ def save_pretrained(checkpoint: str | Path, folder: str | Path) -> str:
             has_token_types=task.reads_pairs and task.reads_token_types,
         )
     if isinstance(task, GenerativeTask) and task.architecture != "encoder_only":
-        write_json(path / "generation_config.json", {**ids, **generation_settings(task)})
+        write_json(path / FILE, {**ids, **generation_settings(task)})
     class_name = family.classes[task.name]
     run_dir = checkpoint_file(checkpoint).parent.parent
     record = read_json(run_dir / "summary.json") if (run_dir / "summary.json").is_file() else {}
     write_text(path / "README.md", model_card(path.name, task, class_name, record))
     return class_name
-
-
-def generation_settings(task: GenerativeTask) -> dict[str, Any]:
-    """How the task decodes, by the names of ``transformers``. A decoder by itself may write as far as it has positions,
-    since there is no limit that takes account of both the prompt and the new tokens."""
-    limit = {"max_new_tokens": task.max_new_tokens}
-    if task.room is not None:
-        is_full = task.architecture == "full"
-        limit = {"max_new_tokens": min(task.max_new_tokens, task.room - 1)} if is_full else {"max_length": task.room}
-    return {
-        **limit,
-        "num_beams": task.search.num_beams,
-        "length_penalty": task.search.length_penalty,
-        "early_stopping": task.search.early_stopping,
-        "do_sample": False,
-    }
 
 
 def _read(folder: str | Path, task_name: str | None, *, new_head: bool) -> tuple[DictConfig, Task]:
@@ -145,19 +132,12 @@ def _read(folder: str | Path, task_name: str | None, *, new_head: bool) -> tuple
             raise ConfigError(str(error)) from None
         config.tokenizer = {"_target_": "triptych.data.Pretrained", "dir": str(path)}
     config.batch.too_long = "truncate"
-    settings = path / "generation_config.json"
-    for ours, theirs in GENERATION.items():
-        values = read_json(settings) if settings.is_file() else {}
-        if ours in config.task and values.get(theirs) is not None:
-            config.task[ours] = values[theirs]
+    architecture = read.network.architecture
+    if issubclass(target_of(config, "task"), GenerativeTask) and architecture != "encoder_only":
+        is_full = architecture == "full"
+        read_generation(path, config.task, tokenizer.special, room=config.shape.max_length, is_full=is_full)
     facts = CorpusFacts(tag_labels=read.labels) if read.task == "tagging" else CorpusFacts(labels=read.labels)
-    return config, make_task(config, tokenizer, facts, read.network).eval()
-
-
-GENERATION = {
-    "max_new_tokens": "max_new_tokens",
-    "num_beams": "num_beams",
-    "length_penalty": "length_penalty",
-    "early_stopping": "early_stopping",
-}
-"""Our settings of a task, and the names in generation_config.json."""
+    try:
+        return config, make_task(config, tokenizer, facts, read.network).eval()
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None

@@ -21,7 +21,7 @@ from triptych.durable import replacing
 from triptych.interop.bart import Bart
 from triptych.interop.bert import Bert
 from triptych.interop.equivalences import absorb, canonical, differences
-from triptych.interop.family import Family, Settings, TheirConfig
+from triptych.interop.family import CLASSIFYING, Family, Settings, TheirConfig
 from triptych.interop.gpt2 import Gpt2
 from triptych.interop.gpt_neo import GptNeo
 from triptych.interop.llama import Llama
@@ -84,11 +84,11 @@ def read_network(folder: str | Path, task: str | None = None, *, new_head: bool 
     if task not in family.classes:
         raise ConfigError(f"task={task} with {place}: expected one of {', '.join(family.classes)}")
     config.expect("quantization_config", None, [None])
-    if not family.predicts_tokens(task):
+    if task in CLASSIFYING:
         config.expect("problem_type", None, [None, "single_label_classification"])
     tensors = Renamed(Tensors(place.parent), family)
-    labels = () if family.predicts_tokens(task) else config.labels
-    num_outputs = len(labels) or config.size("vocab_size")
+    labels = config.labels if task in CLASSIFYING else ()
+    num_outputs = config.size("vocab_size") if family.predicts_tokens(task) else len(labels) or 2  # start and end
     settings = family.settings(config, tensors)
     try:
         ours = configuration(family.architecture, task, settings, num_outputs)

@@ -18,6 +18,7 @@ class Roberta(Bert):
         "denoising": "RobertaForMaskedLM",
         "classification": "RobertaForSequenceClassification",
         "tagging": "RobertaForTokenClassification",
+        "question_answering": "RobertaForQuestionAnswering",
     }
     names = {ours: theirs.replace("bert.", "roberta.", 1) for ours, theirs in Bert.names.items()}
     heads = {
@@ -29,6 +30,7 @@ class Roberta(Bert):
         },
         "classification": {"head.dense": "classifier.dense", "head.output": "classifier.out_proj"},
         "tagging": {"head.output": "classifier"},
+        "question_answering": {"head.output": "qa_outputs"},
     }
     copies = {"lm_head.decoder.bias": "lm_head.bias"}
     tied_copies = {"lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight"}

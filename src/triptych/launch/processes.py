@@ -23,7 +23,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import WeightAveraging
 from omegaconf import DictConfig, OmegaConf
 
-from triptych.config import ConfigError, build, target_of
+from triptych.config import ConfigError, build, precision_of, target_of
 from triptych.launch.local import cpus
 from triptych.training import DDP, FSDP
 
@@ -149,7 +149,7 @@ def check_strategy(config: DictConfig) -> None:
             raise ConfigError(
                 f"callbacks.{name}: FSDP keeps no moving average of the weights; leave it out, or use ddp"
             )
-    if str(config.trainer.precision) in ("16", "16-mixed", "64", "64-true"):
+    if precision_of(config) in ("16-mixed", "64-true"):
         raise ConfigError(f"trainer.precision={config.trainer.precision}: FSDP has 32-true, bf16-mixed and bf16-true")
 
 

@@ -21,13 +21,14 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from triptych.config import ConfigError
 from triptych.redaction import Redactor
 from triptych.signals import is_one_of_several
+from triptych.trials import is_done
 
 UNCOUNTED = ("hydra", "run_dir", "logger")
 """Parts of the configuration that do not make a job another job; ``callbacks.pruning`` is another."""
 ADDED = ("match", "reference")
 """Settings that came later: where they are null, the directories of sweeps keep the names that they had before."""
-DONE = ("summary.json", "pruned.json")
-"""The files by which a run says that there is nothing left to do: it has finished, or it was pruned."""
+PRUNING = "++callbacks.pruning="
+"""The beginning of the override by which a search makes a job a trial."""
 LAST_LINES = 10
 """So many lines of the log of a failed job are shown."""
 
@@ -61,7 +62,12 @@ class Job:
     @property
     def is_done(self) -> bool:
         """Whether there is nothing left to do."""
-        return any((self.directory / name).exists() for name in DONE)
+        return is_done(self.directory, is_trial=self.is_trial)
+
+    @property
+    def is_trial(self) -> bool:
+        """Whether it is a trial of a search, which validates and does not test."""
+        return any(override.startswith(PRUNING) for override in self.overrides)
 
     @property
     def is_pruned(self) -> bool:
@@ -71,7 +77,7 @@ class Job:
     @property
     def title(self) -> str:
         """The overrides for people: without what a search adds for itself."""
-        return " ".join(override for override in self.overrides if not override.startswith("++callbacks.pruning="))
+        return " ".join(override for override in self.overrides if not override.startswith(PRUNING))
 
     @property
     def arguments(self) -> list[str]:

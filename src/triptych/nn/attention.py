@@ -1,6 +1,8 @@
 """Scaled dot-product and multi-head attention."""
 
+import inspect
 from dataclasses import replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +14,10 @@ from triptych.nn.cache import LayerCache
 from triptych.nn.linear import Linear
 from triptych.nn.masks import Local, Packing, Visibility, causal_mask
 from triptych.nn.position import Angles, Rotary
+
+TELLS_GROUPS = "enable_gqa" in inspect.signature(varlen_attn).parameters
+"""Whether the kernel for packed rows wants to be told of fewer key heads than query heads. From torch 2.12 on it does;
+that of 2.11 takes them as they are."""
 
 LONGEST_EXPLICIT = 2048
 """Keys up to which the matrix of scores may stand in memory."""
@@ -46,7 +52,7 @@ def attend(
         dropout: probability of dropping an attention weight; 0 outside of training.
     """
     if (packing := visibility.packing) is not None:
-        if q.is_cuda and q.dtype.itemsize == 2 and bias is None and not dropout:
+        if bias is None and not dropout and reads_packed_rows(q):
             return attend_packed(q, k, v, packing, scale)
         rows = attend(
             packing.queries.padded(q.transpose(1, 2)).transpose(1, 2),
@@ -68,14 +74,21 @@ def attend(
         if causal:
             mask = causal_mask(q.shape[2], k.shape[2], q.device)
         return attend_explicitly(q, k, v, mask, bias, scale=scale, dropout=dropout)
+    blind = None
+    if mask is not None and q.device.type != "cpu":
+        # Kernels of GPUs were reported to give NaN gradients for rows that see nothing: such a row sees all, and its
+        # result is dropped.
+        blind = ~mask.any(-1, keepdim=True)
+        mask = mask | blind
     if bias is not None:
         if causal:
             mask, causal = causal_mask(q.shape[2], k.shape[2], q.device), False
         mask = bias.to(q.dtype) if mask is None else bias.to(q.dtype).masked_fill(~mask, float("-inf"))
     grouped = q.shape[1] != k.shape[1]
-    return F.scaled_dot_product_attention(
+    y = F.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale, enable_gqa=grouped
     )
+    return y if blind is None else y.masked_fill(blind, 0.0)
 
 
 def attend_locally(
@@ -109,6 +122,25 @@ def attend_locally(
     return y.transpose(1, 2).flatten(2, 3)[:, :, : local.length]
 
 
+def reads_packed_rows(q: Float[Tensor, "1 heads queries head_dim"]) -> bool:
+    """Whether the kernel of ``attend_packed`` takes such queries: on NVIDIA's GPUs from compute capability 8.0 on, in
+    16 bits, with heads whose width is a multiple of 8 and at most 256; from 193 to 224 some of these GPUs have no
+    backward pass.
+
+    Args:
+        q: queries.
+    """
+    width = q.shape[-1]
+    return (
+        q.is_cuda
+        and torch.version.hip is None
+        and q.dtype.itemsize == 2
+        and width % 8 == 0
+        and (width <= 192 or 224 < width <= 256)
+        and torch.cuda.get_device_capability(q.device) >= (8, 0)
+    )
+
+
 def attend_packed(
     q: Float[Tensor, "1 heads queries head_dim"],
     k: Float[Tensor, "1 kv_heads keys head_dim"],
@@ -116,8 +148,8 @@ def attend_packed(
     packing: Packing,
     scale: float | None,
 ) -> Float[Tensor, "1 heads queries head_dim"]:
-    """``attend`` without bias and dropout, by the kernel of FlashAttention-2 (Dao 2024) for packed rows: of CUDA, in 16
-    bits. Not tried yet: no GPU was at hand.
+    """``attend`` without bias and dropout, by the kernel of FlashAttention-2 (Dao 2024) for packed rows, where
+    ``reads_packed_rows``. Not tried yet: no GPU was at hand.
 
     Args:
         q: queries of all documents.
@@ -127,6 +159,7 @@ def attend_packed(
         scale: see ``attend``.
     """
     reach = -1 if packing.window is None else packing.window - 1
+    groups: dict[str, Any] = {"enable_gqa": q.shape[1] != k.shape[1]} if TELLS_GROUPS else {}
     y = varlen_attn(
         q[0].transpose(0, 1),
         k[0].transpose(0, 1),
@@ -137,7 +170,7 @@ def attend_packed(
         packing.keys.longest,
         scale=scale,
         window_size=(reach, 0 if packing.causal else reach),
-        enable_gqa=q.shape[1] != k.shape[1],
+        **groups,
     )
     assert isinstance(y, Tensor)
     return y.transpose(0, 1)[None]

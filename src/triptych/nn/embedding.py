@@ -104,12 +104,12 @@ class PatchEmbedding(nn.Module):
         """The vectors of these images, 1 + (number of patches) for each.
 
         Args:
-            images: pixels.
+            images: pixels, of any type.
 
         Raises:
             ValueError: images of another size.
         """
         if images.shape[1:] != self.image_shape:
             raise ValueError(f"images of {tuple(images.shape[1:])} (channels, height, width); not {self.image_shape}")
-        patches = F.unfold(images, self.patch_size, stride=self.patch_size).mT
+        patches = F.unfold(images.to(self.cls.dtype), self.patch_size, stride=self.patch_size).mT
         return torch.cat((self.cls.expand(len(images), 1, -1), self.patches(patches)), dim=1)

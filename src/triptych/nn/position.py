@@ -81,7 +81,8 @@ class Rotary(nn.Module):
 
     def forward(self, positions: Int[Tensor, " length"]) -> Angles:
         """The angles of these positions, in float32 whatever the network's type; computed once for all layers."""
-        exponents = -torch.arange(0, self.head_dim, 2, device=positions.device) / self.head_dim
+        # In bf16-true Lightning makes bf16 the default type, which a quotient of integers would have.
+        exponents = -torch.arange(0, self.head_dim, 2, dtype=torch.float32, device=positions.device) / self.head_dim
         frequencies = self.theta**exponents
         if self.scaling is not None:
             frequencies = self.scaling(frequencies)

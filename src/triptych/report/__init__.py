@@ -29,11 +29,11 @@ def compare(directories: Sequence[Path], output: Path) -> None:
         output: the page to write; its folder is made where it is missing.
 
     Raises:
-        ValueError: in one line, no run that can be read was found: which file is damaged, at which key, and what was
-            expected there.
+        ValueError: in one line, no run that can be read was found, or none was tested: which file is damaged, at which
+            key, and what was expected there.
     """
     found = find_runs(directories, output.parent)
-    groups = group_runs(found.runs)
+    groups = group_runs(found.runs, found.untested)
     verdicts = [judge(group) for group in groups]
     audits = [audit(group) for group in groups]
     standing, dueling = [standings(group) for group in groups], [duels(group) for group in groups]

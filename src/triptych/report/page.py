@@ -143,7 +143,9 @@ def _verdict(index: int, group: Group, verdict: Verdict, audit: Sequence[Differe
 
 def _left_out(found: RunSet) -> str:
     kinds = {"not finished (no summary.json)": found.unfinished, "damaged": found.damaged}
-    return "".join(
+    count = len(found.untested)
+    untested = f'<p class="notice">Left out, as trials of a search, which do not test: {count}</p>' if count else ""
+    return untested + "".join(
         f'<p class="notice">Left out, as {why}: {", ".join(f"<code>{escape(name)}</code>" for name in names)}</p>'
         for why, names in kinds.items()
         if names

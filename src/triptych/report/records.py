@@ -15,6 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError  # type: ignore[import-untyped]
 
 from triptych.config import FREE, flat, nearest
+from triptych.trials import is_tested
 
 ARCHITECTURES = {"full": "full", "encoder_only": "encoder-only", "decoder_only": "decoder-only"}
 """The name of each architecture in a summary, and in a sentence; the order is the order of every table and chart."""
@@ -103,11 +104,13 @@ class RunSet:
         unfinished: run directories in which something has begun, or was to begin, and that have no ``summary.json``,
             relative to the report.
         damaged: of each run that could not be read, which file is damaged, and how.
+        untested: runs that have finished without a test, in the same order: trials of a search.
     """
 
     runs: tuple[Run, ...]
     unfinished: tuple[str, ...]
-    damaged: tuple[str, ...] = ()
+    damaged: tuple[str, ...]
+    untested: tuple[Run, ...]
 
 
 BEGUN = ("metrics.csv", "train.log", "slurm.json")
@@ -399,7 +402,12 @@ def find_runs(directories: Sequence[Path], relative_to: Path) -> RunSet:
             TASKS.index(run.task), run.data, order.index(run.architecture), run.experiment, run.seed, run.directory,
         ),
     )  # fmt: skip
-    return RunSet(tuple(runs), tuple(sorted(_relative(path, relative_to) for path in unfinished)), tuple(damaged))
+    return RunSet(
+        tuple(run for run in runs if is_tested(run.metrics)),
+        tuple(sorted(_relative(path, relative_to) for path in unfinished)),
+        tuple(damaged),
+        tuple(run for run in runs if not is_tested(run.metrics)),
+    )
 
 
 def _relative(path: Path, start: Path) -> str:

@@ -45,6 +45,10 @@ def print_tables(
     if found.unfinished:
         names = ", ".join(found.unfinished)
         console.print(Text(f"Left out, as not finished (no summary.json): {names}", style="yellow"))
+    if found.untested:
+        console.print(
+            Text(f"Left out, as trials of a search, which do not test: {len(found.untested)}", style="yellow")
+        )
     for damage in found.damaged:
         console.print(Text(f"Left out, as damaged: {damage}", style="yellow"))
 

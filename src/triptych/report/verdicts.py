@@ -39,12 +39,14 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The runs of one task on the same data, in the order of ``ARCHITECTURES``, and the metric that compares them."""
+    """The runs of one task on the same data, in the order of ``ARCHITECTURES``, and the metric that compares them;
+    trials of a search, which were not tested, stand beside them and count as tried."""
 
     task: str
     data: str
     metric: Metric
     runs: tuple[Run, ...]
+    untested: tuple[Run, ...] = ()
 
     def value(self, run: Run) -> float:
         """The run's value of the metric; NaN where it has no finite one."""
@@ -65,6 +67,13 @@ class Group:
             labels = _labels([of_one[0] for of_one in runs])
             found[architecture] = [Contender(architecture, tuple(r), x) for r, x in zip(runs, labels, strict=True)]
         return found
+
+    def num_tried(self) -> dict[str, int]:
+        """How many configurations of each architecture that is there were tried, tested or not."""
+        return {
+            name: len({_configuration(run) for run in (*self.runs, *self.untested) if run.architecture == name})
+            for name in self.by_architecture()
+        }
 
     @property
     def contenders(self) -> list[Contender]:
@@ -113,21 +122,30 @@ class Difference:
     text: str
 
 
-def group_runs(runs: Sequence[Run]) -> list[Group]:
+def group_runs(runs: Sequence[Run], untested: Sequence[Run] = ()) -> list[Group]:
     """Put runs of the same task and data together.
 
     Args:
         runs: the runs, sorted by task, data and architecture, as ``find_runs`` gives them.
+        untested: trials of a search.
 
     Returns:
         one group for each task and data.
 
     Raises:
-        ValueError: a run lacks the metric that its group is compared by.
+        ValueError: a run lacks the metric that its group is compared by; or there are trials of a search alone.
     """
+    if untested and not runs:
+        raise ValueError(
+            f"{untested[0].directory}: a trial of a search validates and does not test; test the chosen one by the "
+            "command that the search has printed, and that search.html shows"
+        )
     groups = groupby(runs, key=lambda run: (run.task, run.data))
     members = [(task, data, tuple(found)) for (task, data), found in groups]
-    return [Group(task, data, primary_metric(found), found) for task, data, found in members]
+    return [
+        Group(task, data, primary_metric(found), found, tuple(r for r in untested if (r.task, r.data) == (task, data)))
+        for task, data, found in members
+    ]
 
 
 def welch_interval(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
@@ -177,19 +195,19 @@ def _judge(group: Group) -> tuple[str | None, str]:
     if len({run.data_sha256 for run in group.runs}) > 1:
         return None, "Not comparable: the runs did not use the same data (data_sha256 differs)."
     chosen = {name: group.best(contenders) for name, contenders in found.items()}
-    note = _choice(found, chosen)
+    note = _choice(found, chosen, group.num_tried())
     winner, text = _duel(metric, {name: [(run, group.value(run)) for run in c.runs] for name, c in chosen.items()})
     return winner, text + note
 
 
-def _choice(found: dict[str, list[Contender]], chosen: dict[str, Contender]) -> str:
+def _choice(found: dict[str, list[Contender]], chosen: dict[str, Contender], num_tried: dict[str, int]) -> str:
     """Which configurations were compared, where there are several of an architecture."""
     said = [
         f"of {len(contenders)} {ARCHITECTURES[name]} configurations the one with {chosen[name].label}"
         for name, contenders in found.items()
         if len(contenders) > 1
     ]
-    trials = " The numbers of trials differ." if len({len(contenders) for contenders in found.values()}) > 1 else ""
+    trials = " The numbers of trials differ." if len(set(num_tried.values())) > 1 else ""
     return f" Compared, as the best on the validation set: {'; '.join(said)}.{trials}" if said else ""
 
 
@@ -230,11 +248,12 @@ def _duel(metric: Metric, results: dict[str, list[tuple[Run, float]]]) -> tuple[
 
 
 def _configuration(run: Run) -> object:
-    """What seeds of one configuration share. A number of updates that was solved (``triptych.matching``) they do not:
-    it is counted on the examples in their order, which is another for each seed.
+    """What seeds of one configuration share: its settings. The number of updates is none of these, since early stopping
+    ends each seed after another one; and a largest number that was solved (``triptych.matching``) is counted on the
+    examples in their order, which is another for each seed. Without settings, the number of updates is all there is.
     """
     solved = ((run.summary.get("match") or {}).get("chosen") or {}).get("trainer.max_steps")
-    updates = run.updates if solved is None else None
+    updates = None if run.settings else run.updates
     own = {key: x for key, x in run.settings.items() if x != solved or not key.endswith("max_steps")}
     return run.experiment, run.params, updates, tuple(sorted(own.items()))
 
@@ -338,7 +357,7 @@ def _audit_choice(group: Group) -> list[Difference]:
             if run.directory in pools
         )
         found.append(Difference(group.task, "pooling", pools, f"What stands for the whole text differs: {said}."))
-    trials = {run.directory: len(contenders) for run, contenders in zip(first, tried, strict=True)}
+    trials = {run.directory: count for run, count in zip(first, group.num_tried().values(), strict=True)}
     if len(set(trials.values())) > 1:
         found.append(Difference(group.task, "trials", trials, "The numbers of configurations that were tried differ."))
     return found

@@ -4,7 +4,7 @@ import json
 import shlex
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from os.path import relpath
 from pathlib import Path
@@ -37,15 +37,17 @@ DASHES, SYMBOLS = ("solid", "dash", "dot", "dashdot"), ("circle", "square", "dia
 HEADINGS = ("study", "trials", "best", "with")
 MIN_TRIALS = 5
 """So many complete trials it takes to say what was decisive."""
+TO_TEST = "To test the best, once (nothing is trained again), and to compare them"
 NAMES = {TrialState.COMPLETE: "complete", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed"}
 
 
-def report(studies: Sequence[Study], path: Path) -> None:
-    """Prints the best trial of each study, and writes the page.
+def report(studies: Sequence[Study], path: Path, tests: Mapping[str, str]) -> None:
+    """Prints the best trial of each study and the commands that test them, and writes the page.
 
     Args:
         studies: of the sweep.
         path: of the page.
+        tests: of each study that has a best trial, the command that tests it.
     """
     settings = studies[0].settings
     table = Table(title=f"best {settings.metric} ({settings.direction}d)", title_justify="left", show_lines=True)
@@ -53,8 +55,9 @@ def report(studies: Sequence[Study], path: Path) -> None:
         table.add_column(heading, overflow="fold")
     rows = [row(study) for study in studies]
     best = [directory for study in studies if study.best is not None for directory in runs_of(study.best)]
-    command = shlex.join(["triptych", "compare", *best, "--output", str(path.with_name("report.html"))])
-    compare = f"<p>The best on the test set:</p><pre>{escape(command)}</pre>" if best else ""
+    compare = shlex.join(["triptych", "compare", *best, "--output", str(path.with_name("report.html"))])
+    commands = "\n".join([*tests.values(), compare])
+    todo = f"<p>{escape(TO_TEST)}:</p><pre>{escape(commands)}</pre>" if best else ""
     for cells in rows:
         table.add_row(*cells)
     console = Console()
@@ -67,7 +70,7 @@ def report(studies: Sequence[Study], path: Path) -> None:
 </header>
 <main>
 <section>
-<div class="panel"><h3>The best trial of each study</h3>{html_table(HEADINGS, escaped(rows))}{compare}</div>
+<div class="panel"><h3>The best trial of each study</h3>{html_table(HEADINGS, escaped(rows))}{todo}</div>
 {history(studies)}
 </section>
 {"".join(section(study, path.parent) for study in studies)}
@@ -75,7 +78,7 @@ def report(studies: Sequence[Study], path: Path) -> None:
     write_text(path, render_document("Triptych: search", body))
     print(path)
     if best:
-        print(f"compare the best on the test set: {command}")
+        print(f"{TO_TEST}:\n{commands}")
 
 
 def row(study: Study) -> list[str]:

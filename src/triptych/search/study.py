@@ -272,7 +272,7 @@ def make_sampler(name: SamplerName, seed: int) -> "BaseSampler":
 
 
 def outcome(jobs: Sequence[Job], metric: str) -> tuple[TrialState, float | None]:
-    """What became of a trial: its value is the mean over its runs, of the weights that each run tests.
+    """What became of a trial: its value is the mean over its runs, of the last or best weights of each.
 
     Args:
         jobs: the runs; those after one that was pruned or failed were not begun.

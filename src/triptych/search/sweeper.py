@@ -1,6 +1,7 @@
 """``hydra/sweeper=optuna``: draws the settings of jobs, launches them, and learns from what became of them."""
 
 import os
+import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import fields
@@ -16,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from triptych.config import ConfigError, check_type
 from triptych.launch.lock import wait_until_free
-from triptych.launch.sweep import Job, SweepFailed, digest_of, experiment_of, jobs_of, parent_of
+from triptych.launch.sweep import PRUNING, Job, SweepFailed, digest_of, experiment_of, jobs_of, parent_of, train_command
 from triptych.redaction import Redactor
 from triptych.trials import check_optuna, locks_of, open_storage
 
@@ -75,7 +76,7 @@ class OptunaSweeper(Sweeper):
                     time.sleep(PATIENCE_S)
                 else:
                     working.remove(study)
-        report(studies, folder / "search.html")
+        report(studies, folder / "search.html", {s.name: self._test_command(s) for s in studies if s.best is not None})
 
     def _settings(self) -> "Settings":
         """The checked settings.
@@ -116,7 +117,7 @@ class OptunaSweeper(Sweeper):
         from triptych.search.space import as_overrides, lowest
         from triptych.search.study import Identity, Study
 
-        redact = Redactor(OmegaConf.to_container(self._config))
+        self._redact = Redactor(OmegaConf.to_container(self._config))
         self._overrides: dict[str, list[str]] = {}
         parents, identities = [], []
         searched = {key: distribution_to_json(distribution) for key, distribution in space.searched.items()}
@@ -130,7 +131,7 @@ class OptunaSweeper(Sweeper):
             name = " ".join([experiment_of(config), *parts])
             self._overrides[name] = overrides
             parents.append(parent_of(config, overrides))
-            shown = [redact(override) for override in overrides]
+            shown = [self._redact(override) for override in overrides]
             identities.append(
                 Identity(searched, settings.metric, settings.direction, settings.seeds, digest_of(config), shown)
             )
@@ -161,9 +162,21 @@ class OptunaSweeper(Sweeper):
                 "seed_index": index,
             }
             callback = "{" + ",".join(f"{key}:{value}" for key, value in pruning.items()) + "}"
-            own = [*params, *([] if seed is None else [f"seed={seed}"]), f"++callbacks.pruning={callback}"]
+            own = [*params, *([] if seed is None else [f"seed={seed}"]), PRUNING + callback]
             jobs += jobs_of(self._loader, self._config, [[*self._overrides[study.name], *own]])
         return jobs
+
+    def _test_command(self, study: "Study") -> str:
+        """The command that tests the best trial of a study. It is that of its runs without the search: what is trained
+        already is not trained again, so they validate once more, test, and complete their records."""
+        from triptych.search.space import as_overrides
+
+        assert study.best is not None
+        folders = [word for word in train_command(self._config) if word.startswith("--config-dir=")]
+        of_hydra = [o for o in self._config.hydra.overrides.hydra if "sweeper" not in o and "hydra.mode" not in o]
+        seeds = [f"seed={','.join(map(str, study.settings.seeds))}"] if study.settings.seeds else []
+        own = [*self._overrides[study.name], *as_overrides(study.best.params), *seeds]
+        return shlex.join(map(self._redact, ["triptych", "train", "-m", *folders, *of_hydra, *own]))
 
     def _run(self, study: "Study", trials: "Sequence[Trial]") -> None:
         """Runs the jobs of some trials, seed after seed, and notes what became of the trials.

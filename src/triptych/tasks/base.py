@@ -22,6 +22,7 @@ from triptych.data.batch import IGNORE, Batch, Encoded
 from triptych.data.corpus import CorpusFacts
 from triptych.data.example import Example
 from triptych.data.tokenizers import Tokenizer
+from triptych.devices import arithmetic
 from triptych.nn import Network, PatchEmbedding, Targets
 from triptych.nn.head import PoolName
 from triptych.optim import AdamW, Schedule
@@ -92,6 +93,7 @@ class Setup:
         max_length: the most tokens that the network reads at once.
         truncates: whether longer texts are cut to it; else they are refused.
         skips_not_finite: whether an update whose loss or gradient is not finite is left out; else it ends the run.
+        precision: ``trainer.precision``, in which answers are computed like the tested ones.
     """
 
     network: Network
@@ -103,6 +105,7 @@ class Setup:
     max_length: int
     truncates: bool = False
     skips_not_finite: bool = False
+    precision: str = "32-true"
 
 
 class Task(L.LightningModule):
@@ -117,6 +120,7 @@ class Task(L.LightningModule):
         matrices: metrics that are no single number, of the last evaluation: ``test/confusion_matrix``, for instance.
         skipped_updates: how many were left out since they were not finite.
         compiles: whether training runs the blocks as torch.compile translates them.
+        precision: ``trainer.precision``, in which ``predict`` computes.
         tested: what was answered to the examples of this process in the last test, in no order; empty where the answers
             are no record (denoising).
 
@@ -147,7 +151,7 @@ class Task(L.LightningModule):
         self.optimizer, self.schedule, self.seed = setup.optimizer, setup.schedule, setup.seed
         self.max_length, self.truncates = setup.max_length, setup.truncates
         self.skips_not_finite, self.skipped_updates = setup.skips_not_finite, 0
-        self.compiles = False
+        self.compiles, self.precision = False, setup.precision
         self.architecture = setup.network.architecture
         self.label_smoothing = label_smoothing
         self.matrices: dict[str, list[list[int]]] = {}
@@ -264,7 +268,7 @@ class Task(L.LightningModule):
         """
         self.eval()
         for start in range(0, len(texts), batch_size):
-            with torch.inference_mode():
+            with torch.inference_mode(), arithmetic(self.precision, self.device).forward_context():
                 batch = self.predict_batch(texts[start : start + batch_size])
             yield from batch
 
@@ -426,9 +430,13 @@ class Task(L.LightningModule):
         if isinstance(norm, DTensor):  # each process has a share of the gradient
             norm = norm.full_tensor()
         loss = torch.stack(self._update_losses).mean()
-        # float16 scales the gradient by trial; that it is too large at times, and is left out then, is a part of it.
-        checked = loss if self.trainer.precision == "16-mixed" else norm
-        if not checked.isfinite():
+        is_finite = bool(norm.isfinite())  # the norm is the same on all ranks
+        if not is_finite and self.trainer.precision == "16-mixed":
+            # It scales the gradient by trial; that it is too large at times, and is left out then, is a part of it. So
+            # the loss tells, of all ranks: a rank that ended by its own loss would leave the others waiting for it.
+            loss = self.trainer.strategy.reduce(loss, reduce_op="mean")
+            is_finite = bool(loss.isfinite())
+        if not is_finite:
             if not self.skips_not_finite:
                 raise NotFinite(self.trainer.global_step + 1, float(loss), float(norm))
             self.skipped_updates += 1

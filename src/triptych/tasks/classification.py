@@ -13,7 +13,7 @@ from triptych.data.batch import Batch
 from triptych.data.corpus import CorpusFacts
 from triptych.data.example import Example
 from triptych.tasks.base import ClassPrediction
-from triptych.tasks.exact import Mean, OfPairs
+from triptych.tasks.exact import Mean, OfPairs, widest
 from triptych.tasks.whole import WholeTask
 
 CALIBRATION_BINS = 15
@@ -70,7 +70,7 @@ class Classification(WholeTask):
         """Counts hits."""
         logits = self.scored_logits(metrics, batch)
         classes = batch.labels[:, 0]
-        probabilities = logits.double().softmax(-1)
+        probabilities = logits.to(widest(logits.device)).softmax(-1)
         confidences, guesses = probabilities.max(-1)
         hits = guesses == classes
         metrics["accuracy"].update(hits.sum(), len(classes))

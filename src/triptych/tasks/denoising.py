@@ -10,6 +10,7 @@ from torchmetrics import Metric
 
 from triptych.data.batch import IGNORE, Batch, Encoded, collate
 from triptych.data.example import Example
+from triptych.decoding import Constraints
 from triptych.tasks.base import Prediction, Setup
 from triptych.tasks.exact import Mean
 from triptych.tasks.generative import GenerativeTask
@@ -89,8 +90,9 @@ class Denoising(GenerativeTask):
         whole_words: bool,
         mask_share: float,
         mean_span_length: float,
+        constraints: Constraints | None = None,
     ) -> None:
-        super().__init__(setup, label_smoothing=label_smoothing, max_new_tokens=max_new_tokens)
+        super().__init__(setup, label_smoothing=label_smoothing, max_new_tokens=max_new_tokens, constraints=constraints)
         self.objective = objective_for(self.architecture, objective)
         if not 0 < mask_share < 1:
             raise ValueError(f"task.mask_share={mask_share}: expected more than 0 and less than 1")

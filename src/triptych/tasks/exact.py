@@ -8,9 +8,18 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 from torchmetrics import Metric
 
+WITHOUT_FLOAT64 = ("mps",)
+"""Types of devices: Apple's GPUs."""
+
+
+def widest(device: torch.device) -> torch.dtype:
+    """The most precise type that a device has."""
+    return torch.float32 if device.type in WITHOUT_FLOAT64 else torch.float64
+
 
 class Sum(Metric):
-    """The sum of the terms, exact, then rounded to float64."""
+    """The sum of the terms, exact, then rounded to float64. The terms are kept where the task is: NCCL gathers nothing
+    from a CPU."""
 
     terms: list[Tensor] | Tensor
 
@@ -21,16 +30,16 @@ class Sum(Metric):
     @property
     def dtype(self) -> torch.dtype:
         """Of the terms. (Metric asks where a process has none.)"""
-        return torch.float64
+        return widest(self.device)
 
-    def update(self, term: Tensor) -> None:
+    def update(self, term: Tensor | float) -> None:
         """Adds a term.
 
         Args:
-            term: a number.
+            term: a number, on any device.
         """
         assert isinstance(self.terms, list)
-        self.terms.append(term.double().view(1))
+        self.terms.append(torch.as_tensor(term, dtype=self.dtype, device=self.device).view(1))
 
     def compute(self) -> Tensor:
         """The sum."""
@@ -49,7 +58,7 @@ class Mean(Sum):
         super().__init__()
         self.add_state("count", default=torch.tensor(0), dist_reduce_fx="sum")
 
-    def update(self, total: Tensor, count: Tensor | int) -> None:  # type: ignore[override]
+    def update(self, total: Tensor | float, count: Tensor | int) -> None:  # type: ignore[override]
         """Adds a batch.
 
         Args:
@@ -84,7 +93,8 @@ class OfPairs(Sum):
             y: their second numbers.
         """
         assert isinstance(self.terms, list)
-        self.terms.append(torch.stack((x.double(), y.double()), dim=1).flatten())
+        pairs = torch.stack((x.to(self.device, self.dtype), y.to(self.device, self.dtype)), dim=1)
+        self.terms.append(pairs.flatten())
 
     def compute(self) -> Tensor:
         """The function's value; NaN if there is nothing."""

@@ -9,7 +9,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from triptych.data.batch import Batch, pad
-from triptych.decoding import BeamSearch, Sampling, beam_search, generate
+from triptych.decoding import BeamSearch, Constraints, Sampling, beam_search, generate
 from triptych.decoding.generate import NextToken
 from triptych.nn import Targets
 from triptych.tasks.base import Candidate, Prediction, Setup, Task
@@ -27,13 +27,20 @@ class GenerativeTask(Task):
         setup: see ``Task``.
         label_smoothing: share of each label that is spread over the vocabulary.
         max_new_tokens: the most tokens that are decoded.
+        constraints: what a text may be; None: anything.
     """
 
-    def __init__(self, setup: Setup, *, label_smoothing: float, max_new_tokens: int) -> None:
+    def __init__(
+        self, setup: Setup, *, label_smoothing: float, max_new_tokens: int, constraints: Constraints | None = None
+    ) -> None:
         super().__init__(setup, label_smoothing=label_smoothing)
         if max_new_tokens < 1:
             raise ValueError(f"task.max_new_tokens={max_new_tokens}: expected at least 1")
-        self.max_new_tokens = max_new_tokens
+        if constraints is not None and constraints.largest >= self.tokenizer.vocab_size:
+            raise ValueError(
+                f"task.constraints: token {constraints.largest}, but the vocabulary has {self.tokenizer.vocab_size}"
+            )
+        self.max_new_tokens, self.constraints = max_new_tokens, constraints
         self.sampling, self.search, self.ranks = Sampling(), BeamSearch(), False
         self._generator: torch.Generator | None = None
 
@@ -77,7 +84,7 @@ class GenerativeTask(Task):
         """
         if self.search.num_beams > 1:
             return [candidates[0].text for candidates in self.candidates(given)]
-        next_token, prompt, limits = self._start(given)
+        next_token, prompt, mask, limits = self._start(given)
         outputs = generate(
             next_token,
             prompt,
@@ -85,6 +92,8 @@ class GenerativeTask(Task):
             max_new_tokens=limits,
             sampling=self.sampling,
             generator=self._generator,
+            constraints=self.constraints,
+            prompt_mask=mask,
         )
         return [self.text_of(ids, source) for ids, source in zip(outputs, given, strict=True)]
 
@@ -94,9 +103,16 @@ class GenerativeTask(Task):
         Args:
             given: token ids.
         """
-        next_token, prompt, limits = self._start(given)
-        end = self.tokenizer.special.eos
-        found = beam_search(next_token, prompt, end=end, max_new_tokens=limits, search=self.search)
+        next_token, prompt, mask, limits = self._start(given)
+        found = beam_search(
+            next_token,
+            prompt,
+            end=self.tokenizer.special.eos,
+            max_new_tokens=limits,
+            search=self.search,
+            constraints=self.constraints,
+            prompt_mask=mask,
+        )
         return [
             [Candidate(self.text_of(h.tokens, source), h.score) for h in hypotheses]
             for hypotheses, source in zip(found, given, strict=True)
@@ -111,8 +127,9 @@ class GenerativeTask(Task):
         """
         return self.tokenizer.decode(ids)
 
-    def _start(self, given: Sequence[Sequence[int]]) -> tuple[NextToken, Tensor, list[int]]:
-        """The network before its first new token, the prompts, and the most tokens that each may get."""
+    def _start(self, given: Sequence[Sequence[int]]) -> tuple[NextToken, Tensor, Tensor | None, list[int]]:
+        """The network before its first new token, the prompts, where these have tokens (None: everywhere), and the most
+        tokens that each may get."""
         network: Any = self.network  # of one of the two architectures that write
         lengths = [1 if self.architecture == "full" else len(ids) for ids in given]
         limits = [
@@ -124,6 +141,6 @@ class GenerativeTask(Task):
         if self.architecture == "full":
             source, source_mask = (tensor.to(self.device) for tensor in pad(given))
             prompt = torch.full((len(given), 1), self.tokenizer.special.start, device=self.device)
-            return network.continuation(source, source_mask, capacity=capacity), prompt, limits
+            return network.continuation(source, source_mask, capacity=capacity), prompt, None, limits
         prompt, mask = (tensor.to(self.device) for tensor in pad(given, left=True))
-        return network.continuation(None if mask.all() else mask, capacity=capacity), prompt, limits
+        return network.continuation(None if mask.all() else mask, capacity=capacity), prompt, mask, limits

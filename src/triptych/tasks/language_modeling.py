@@ -14,7 +14,7 @@ from triptych.data.batch import IGNORE, Batch, Encoded
 from triptych.data.example import Example
 from triptych.data.prefix import prefix_length
 from triptych.tasks.base import Prediction
-from triptych.tasks.exact import Mean, Sum
+from triptych.tasks.exact import Mean, Sum, widest
 from triptych.tasks.generative import GenerativeTask
 
 LARGEST_EXPONENT = 700  # exp of more is no float
@@ -39,8 +39,7 @@ class LanguageModeling(GenerativeTask):
       counts where it is a "\\n" of the text; eos is neither a byte nor a character.
     - ``word_perplexity``: exp(N / words), where words are separated by white space and each end of a line, eos or
       "\\n", is a word too, as is the custom with Penn Treebank and WikiText; one counts where its first byte is scored.
-      Of the decoder-only model alone: whether a word begins is told by the token before, and of a window's continuation
-      that is the source's last, not the token that the decoder of the full model reads.
+      Of the decoder-only model alone.
 
     The first token of a long text is read and never scored: its bytes, characters and words are not counted.
     """
@@ -116,10 +115,10 @@ class LanguageModeling(GenerativeTask):
 
     def update_metrics(self, metrics: Mapping[str, Metric], batch: Batch) -> None:
         """Adds the negative log-likelihoods of the scored tokens, and what these stand for."""
-        nats = self.scored_tokens(metrics, batch)[0].double()
+        nats = self.scored_tokens(metrics, batch)[0].to(widest(self.device))
         scored = batch.labels != IGNORE
         labels = batch.labels.where(scored, 0)  # any token: what it stands for is not counted
-        after_space = self.ends_in_space.to(self.device)[batch.tokens].long()
+        after_space = self.ends_in_space.to(self.device)[self._tokens_before(batch)].long()
         sizes = self.token_bytes.to(self.device)[after_space, labels] * scored
         places = torch.arange(batch.labels.shape[1], device=self.device)
         continuation = places >= batch.prefix[:, None]
@@ -133,6 +132,18 @@ class LanguageModeling(GenerativeTask):
         by_example["continuation_nats"] = (nats * continuation).sum(1)
         by_example["continuation_bytes"] = (sizes * continuation).sum(1)
         self.keep(batch, [""] * len(nats), {name: values.tolist() for name, values in by_example.items()})
+
+    def _tokens_before(self, batch: Batch) -> Int[Tensor, "batch length"]:
+        """The token that stands in the text before each label. The decoder of the full model reads ``start`` before its
+        first one; in the text, the last token of the prefix stands there, which its encoder reads."""
+        if batch.source is None or batch.source_mask is None:
+            return batch.tokens
+        special = self.tokenizer.special
+        end, first = (0, 0) if self.corpus.is_stream else (len(special.end), len(special.target_begin))
+        last = (batch.source_mask.sum(1, keepdim=True) - 1 - end).clamp(min=0)  # without a prefix: begin, end or bos
+        before = batch.tokens.clone()
+        before[:, first] = batch.source.gather(1, last)[:, 0]
+        return before
 
     def derived_metrics(self, values: dict[str, float]) -> dict[str, float]:
         """The scores that the class describes. A text may be one long word (genomes are): then there is no perplexity a

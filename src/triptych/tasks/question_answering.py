@@ -1,5 +1,6 @@
 """The part of a text that answers a question."""
 
+import math
 import re
 import string
 from collections import Counter
@@ -140,7 +141,7 @@ class QuestionAnswering(Task):
             for name, score in (("exact_match", exact_match), ("f1", f1))
         }
         for name, of_one in values.items():
-            metrics[name].update(torch.tensor(of_one, dtype=torch.float64).sum(), len(of_one))
+            metrics[name].update(math.fsum(of_one), len(of_one))
         self.keep(batch, guesses, values)
 
     def _answers(self, batch: Batch, logits: Float[Tensor, "batch length 2"]) -> list[str]:

@@ -13,7 +13,7 @@ from triptych.data.batch import IGNORE, Batch
 from triptych.data.corpus import CorpusFacts
 from triptych.data.example import Example
 from triptych.tasks.base import Setup
-from triptych.tasks.exact import OfPairs
+from triptych.tasks.exact import OfPairs, widest
 from triptych.tasks.whole import WholeTask
 
 
@@ -53,7 +53,8 @@ class Similarity(WholeTask):
     def _scores(self, batch: Batch) -> Float[Tensor, " batch"]:
         scores = [0.0 if e is None or e.score is None else e.score for e in batch.examples]
         scores = scores or [0.0] * len(batch.labels)  # a process without examples reads something that is not scored
-        return torch.tensor(scores, dtype=torch.float64, device=batch.labels.device)
+        device = batch.labels.device
+        return torch.tensor(scores, dtype=widest(device), device=device)
 
     def make_metrics(self, stage: str) -> dict[str, Metric]:
         """Those that the class describes."""
@@ -65,7 +66,7 @@ class Similarity(WholeTask):
         scored = batch.labels[:, 0] != IGNORE
         for metric in (metrics["pearson"], metrics["spearman"]):
             metric.update(logits[scored, 0], self._scores(batch)[scored])
-        outputs = logits[:, 0].double().tolist()
+        outputs = logits[:, 0].tolist()
         self.keep(batch, [f"{output:.6g}" for output in outputs], {"score": outputs})
 
     def derived_metrics(self, values: dict[str, float]) -> dict[str, float]:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
 import numpy as np
-import torch
 from jaxtyping import Float
 from torch import Tensor
 from torchmetrics import Metric
@@ -90,7 +89,7 @@ class Tagging(Task):
                 ("recall", both, true),
                 ("f1", 2 * both, found + true),
             ):
-                metrics[f"entity_{name}"].update(torch.tensor(total), count)
+                metrics[f"entity_{name}"].update(total, count)
         self.keep(batch, [" ".join(guess) for guess in guesses], numbers)
 
     def derived_metrics(self, values: dict[str, float]) -> dict[str, float]:

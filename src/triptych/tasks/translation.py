@@ -15,7 +15,7 @@ from torchmetrics import Metric
 
 from triptych.data.batch import IGNORE, Batch, Encoded
 from triptych.data.example import Example
-from triptych.decoding import BeamSearch
+from triptych.decoding import BeamSearch, Constraints
 from triptych.tasks.base import Prediction, Setup
 from triptych.tasks.exact import Mean
 from triptych.tasks.generative import GenerativeTask
@@ -42,6 +42,7 @@ class Translation(GenerativeTask):
         early_stopping: see ``triptych.decoding.BeamSearch``.
         bleu_tokenizer: sacrebleu's tokenizer for BLEU: 13a for natural text, none for text that is already tokenised,
             and sacrebleu's others.
+        constraints: what a text may be; None: anything.
     """
 
     name = "translation"
@@ -61,11 +62,12 @@ class Translation(GenerativeTask):
         length_penalty: float,
         early_stopping: bool | Literal["never"],
         bleu_tokenizer: str,
+        constraints: Constraints | None = None,
     ) -> None:
         if bleu_tokenizer not in BLEU.TOKENIZERS:
             raise ValueError(f"task.bleu_tokenizer={bleu_tokenizer}: expected one of {', '.join(BLEU.TOKENIZERS)}")
         self._scores: dict[str, Score] = {"bleu": BLEU(tokenize=bleu_tokenizer), "chrf": CHRF(), "ter": TER()}
-        super().__init__(setup, label_smoothing=label_smoothing, max_new_tokens=max_new_tokens)
+        super().__init__(setup, label_smoothing=label_smoothing, max_new_tokens=max_new_tokens, constraints=constraints)
         self.search = BeamSearch(num_beams, length_penalty, early_stopping)
 
     @property
@@ -123,8 +125,8 @@ class Translation(GenerativeTask):
             return
         outputs = self.decode([self._fit(ids) for ids in self._given_of(batch)])
         references = [example.target or "" for example in examples]
-        hits = torch.tensor([output == reference for output, reference in zip(outputs, references, strict=True)])
-        metrics["exact_match"].update(hits.sum(), len(hits))
+        num_exact = sum(output == reference for output, reference in zip(outputs, references, strict=True))
+        metrics["exact_match"].update(num_exact, len(outputs))
         for name in self._scores:
             metrics[name].update(outputs, references)
         self.keep(batch, outputs, {})

@@ -6,6 +6,7 @@ from triptych.training.csv_logger import CSVLogger
 from triptych.training.ddp import DDP
 from triptych.training.fsdp import FSDP
 from triptych.training.health import SpikeReport
+from triptych.training.moving_average import MovingAverage
 from triptych.training.progress import Progress
 from triptych.training.pruning import Pruned, Pruning
 from triptych.training.tally import CheckpointFacts, Tally, checkpoint_facts
@@ -18,6 +19,7 @@ __all__ = [
     "CSVLogger",
     "CheckpointFacts",
     "Checkpoints",
+    "MovingAverage",
     "Progress",
     "Pruned",
     "Pruning",

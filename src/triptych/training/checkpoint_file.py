@@ -38,8 +38,8 @@ def write_checkpoint(checkpoint: Mapping[str, object], path: Path) -> None:
             file.write(CHECKSUM + digest.encode())
 
 
-def read_checkpoint(path: Path, *, map_location: str | torch.device = "cpu") -> dict[str, Any]:
-    """The content of a checkpoint whose checksum is right.
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """The content of a checkpoint whose checksum is right, in main memory: a GPU has no room for a second optimizer.
 
     Raises:
         RunError: a damaged file, or one that is no checkpoint.
@@ -47,7 +47,7 @@ def read_checkpoint(path: Path, *, map_location: str | torch.device = "cpu") -> 
     if damage := damage_of(path):
         raise RunError(f"{path} is damaged: {damage}")
     try:
-        checkpoint: dict[str, Any] = torch.load(path, map_location=map_location, weights_only=True)
+        checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         raise RunError(f"{path} is not a checkpoint of plain data ({type(error).__name__})") from None
     return checkpoint

@@ -238,14 +238,15 @@ def log_record(
     rows = [[sample[column] for column in columns] for sample in record["samples"]]
     # Tables wait there for `wandb sync`; W&B's own place is in the home directory.
     os.environ["WANDB_DATA_DIR"] = str(Path(run.settings.sync_dir).parent.absolute())
-    pictures: dict[str, Any] = {"test/samples": wandb.Table(columns=columns, data=rows)}
+    pictures: dict[str, Any] = {"test/samples": wandb.Table(columns=columns, data=rows)} if rows else {}
     if (matrix := record["confusion_matrix"]) is not None:
         pictures["test/confusion_matrix"] = confusion_chart(matrix["labels"], matrix["counts"])
     if attention:
         from plotly.graph_objects import Figure  # type: ignore[import-untyped] # takes its time
 
         pictures |= {f"attention/{name}": wandb.Plotly(Figure(figure)) for name, figure in attention.items()}
-    run.log(pictures)
+    if pictures:  # of a trial of a search there are none
+        run.log(pictures)
     if checkpoints is None:
         return
     files = {"best": checkpoints / "best.ckpt", "last": checkpoints / "last.ckpt"}

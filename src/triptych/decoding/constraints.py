@@ -1,0 +1,109 @@
+"""What a text may be, whatever the network finds likely."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+PADDING = -1
+"""Stands in place of what is not read, in the tokens so far: it is no token, so nothing repeats it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Constraints:
+    """Rules that change the scores of the next token; those of Hugging Face's ``GenerationMixin`` (transformers 5), by
+    their names there and in their order there. Scores are logits, or in beam search log-probabilities.
+
+    Attributes:
+        eos_token_id: the tokens that end a text; none: the one that the tokenizer names.
+        repetition_penalty: divides the positive scores of tokens that there are already, and multiplies the negative
+            ones (Keskar et al. 2019); 1: no effect.
+        no_repeat_ngram_size: no sequence of as many tokens comes twice (Paulus et al. 2018); 0: any may.
+        bad_words_ids: sequences of tokens that never come.
+        min_new_tokens: the fewest tokens before the end token.
+        forced_bos_token_id: what follows a prompt of one token (as the full model has); None: anything.
+        forced_eos_token_id: the last token of a text that has reached its limit; None: anything.
+        renormalize_logits: whether the scores become log-probabilities again, which beam search adds up.
+    """
+
+    eos_token_id: list[int] = field(default_factory=list)
+    repetition_penalty: float = 1.0
+    no_repeat_ngram_size: int = 0
+    bad_words_ids: list[list[int]] = field(default_factory=list)
+    min_new_tokens: int = 0
+    forced_bos_token_id: int | None = None
+    forced_eos_token_id: int | None = None
+    renormalize_logits: bool = False
+
+    def __post_init__(self) -> None:
+        if self.repetition_penalty <= 0:
+            raise ValueError(f"repetition_penalty={self.repetition_penalty}: expected more than 0")
+        for name in ("no_repeat_ngram_size", "min_new_tokens"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}={getattr(self, name)}: expected 0 or more")
+        if not all(self.bad_words_ids):
+            raise ValueError(f"bad_words_ids={self.bad_words_ids}: expected sequences of at least one token")
+
+    @property
+    def largest(self) -> int:
+        """The largest id of a token that they name; -1: they name none."""
+        single = [i for i in (self.forced_bos_token_id, self.forced_eos_token_id) if i is not None]
+        return max([-1, *single, *self.eos_token_id, *(i for ids in self.bad_words_ids for i in ids)])
+
+    def applied(
+        self,
+        scores: Float[Tensor, "rows vocab"],
+        tokens: Int[Tensor, "rows length"],
+        *,
+        num_new: int,
+        is_last: Bool[Tensor, " rows"],
+        ends: Collection[int],
+    ) -> Float[Tensor, "rows vocab"]:
+        """The scores of the next token, minus infinity for one that may not come.
+
+        Args:
+            scores: of the network.
+            tokens: all so far, with the prompt, and ``PADDING``.
+            num_new: how many of them are new.
+            is_last: whether the next token is the last that a row may have.
+            ends: the tokens that end a text.
+        """
+        vocab = scores.shape[-1]
+        if self.repetition_penalty != 1:
+            is_there = _marked(tokens, tokens != PADDING, vocab)
+            weaker = torch.where(scores < 0, scores * self.repetition_penalty, scores / self.repetition_penalty)
+            scores = scores.where(~is_there, weaker)
+        if (n := self.no_repeat_ngram_size) and tokens.shape[1] >= n:
+            ngrams, suffix = tokens.unfold(1, n, 1), tokens[:, tokens.shape[1] + 1 - n :]
+            follows = (ngrams[..., :-1] == suffix[:, None]).all(-1) & (ngrams[..., -1] != PADDING)
+            scores = scores.masked_fill(_marked(ngrams[..., -1], follows, vocab), -torch.inf)
+        banned = torch.zeros_like(scores, dtype=torch.bool)
+        for *before, last in self.bad_words_ids:
+            if (before or last not in ends) and len(before) <= tokens.shape[1]:
+                suffix = tokens[:, tokens.shape[1] - len(before) :]
+                banned[:, last] |= (suffix == torch.tensor(before, dtype=torch.long, device=tokens.device)).all(-1)
+        if num_new < self.min_new_tokens:
+            banned[:, list(ends)] = True
+        scores = scores.masked_fill(banned, -torch.inf)
+        if self.forced_bos_token_id is not None and tokens.shape[1] == 1:
+            scores = _only(self.forced_bos_token_id, scores)
+        if self.forced_eos_token_id is not None:
+            scores = torch.where(is_last[:, None], _only(self.forced_eos_token_id, scores), scores)
+        return scores.log_softmax(-1) if self.renormalize_logits else scores
+
+
+def _marked(
+    tokens: Int[Tensor, "rows length"], where: Bool[Tensor, "rows length"], vocab: int
+) -> Bool[Tensor, "rows vocab"]:
+    """Whether each token of the vocabulary is among these."""
+    marks = torch.zeros(len(tokens), vocab + 1, dtype=torch.bool, device=tokens.device)
+    return marks.scatter(1, tokens.where(where, vocab), True)[:, :vocab]
+
+
+def _only(token: int, scores: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows vocab"]:
+    """Scores that leave no other choice."""
+    forced = torch.full_like(scores, -torch.inf)
+    forced[:, token] = 0
+    return forced

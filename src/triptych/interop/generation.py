@@ -1,0 +1,136 @@
+"""How a published model decodes: generation_config.json, read and written."""
+
+import logging
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from triptych.config import ConfigError
+from triptych.data import SpecialTokens
+from triptych.decoding import Constraints
+from triptych.interop.tensors import read_json
+from triptych.tasks.generative import GenerativeTask
+
+log = logging.getLogger("triptych")
+
+FILE = "generation_config.json"
+
+SEARCH = ("max_new_tokens", "num_beams", "length_penalty", "early_stopping")
+"""Settings of a task that have the same name there."""
+
+LENGTHS = {"max_length": 0, "min_length": 0}
+"""Of prompt and new tokens together; 0: no limit."""
+
+FREE = asdict(Constraints())
+
+TAKEN = {*SEARCH, *LENGTHS, *FREE, "decoder_start_token_id"}
+
+SAMPLING = {"temperature": 1.0, "top_k": 50, "top_p": 1.0, "min_p": None, "typical_p": 1.0, "top_h": None}
+SAMPLING |= {"epsilon_cutoff": 0.0, "eta_cutoff": 0.0}
+"""What only acts where do_sample is true, with the values that do nothing."""
+
+NEUTRAL: dict[str, Any] = {
+    "begin_suppress_tokens": None,
+    "constraints": None,
+    "diversity_penalty": 0.0,
+    "do_sample": False,
+    "encoder_no_repeat_ngram_size": 0,
+    "encoder_repetition_penalty": 1.0,
+    "exponential_decay_length_penalty": None,
+    "force_words_ids": None,
+    "forced_decoder_ids": None,
+    "guidance_scale": 1.0,
+    "max_time": None,
+    "num_beam_groups": 1,
+    "num_return_sequences": 1,
+    "penalty_alpha": None,
+    "sequence_bias": None,
+    "stop_strings": None,
+    "suppress_tokens": None,
+    "token_healing": False,
+    "watermarking_config": None,
+}
+"""What is not supported, with the values that do nothing (null and these)."""
+
+IDLE = {
+    *("bos_token_id", "pad_token_id", "transformers_version", "use_cache", "cache_implementation", "cache_config"),
+    *("max_cache_len", "output_attentions", "output_hidden_states", "output_logits", "output_scores"),
+    *("return_dict_in_generate", "remove_invalid_values", "low_memory", "is_assistant"),
+    *("prompt_lookup_num_tokens", "num_assistant_tokens", "num_assistant_tokens_schedule", "compile_config"),
+    *("assistant_confidence_threshold", "assistant_early_exit", "assistant_lookbehind", "target_lookbehind"),
+    *("disable_compile", "prefill_chunk_size", "max_matching_ngram_size"),
+}
+"""What says nothing of the text: how fast it comes, and what is returned with it."""
+
+
+def read_generation(folder: Path, task: DictConfig, special: SpecialTokens, *, room: int, is_full: bool) -> None:
+    """Puts the settings of a folder into those of a task that writes: generation_config.json, or what older folders
+    have of it in config.json. Those that are not supported, and do something, are named.
+
+    Args:
+        folder: with one of these files.
+        task: the node to fill in.
+        special: the tokens of the folder's tokenizer.
+        room: the most tokens that the network reads at once.
+        is_full: whether the decoder has an encoder; its prompt is then one token.
+
+    Raises:
+        ConfigError: a file that contradicts the tokenizer, or settings that cannot be.
+    """
+    path = folder / FILE if (folder / FILE).is_file() else folder / "config.json"
+    values = {name: value for name, value in read_json(path).items() if value is not None and not name.startswith("_")}
+    ends = values.get("eos_token_id", special.eos)
+    ends = ends if isinstance(ends, list) else [ends]
+    starts = [values.get("decoder_start_token_id", special.start) if is_full else special.start]
+    for name, given, ours in (("eos_token_id", ends, special.eos), ("decoder_start_token_id", starts, special.start)):
+        if ours not in given:
+            raise ConfigError(f"{path}: {name}={values[name]}, but the tokenizer and config.json have {ours}")
+    rules = {name: values[name] for name in FREE if name in values}
+    rules["eos_token_id"] = ends if len(ends) > 1 else []
+    idle = IDLE if values.get("do_sample") else IDLE | SAMPLING.keys()
+    neutral = NEUTRAL | SAMPLING
+    names = {*values} - TAKEN - idle if path.name == FILE else {*values} & neutral.keys() - idle
+    left_out = {name for name in names if values[name] != neutral.get(name)}
+    longest, fewest = (_count(path, name, values.get(name, default)) for name, default in LENGTHS.items())
+    if is_full:  # the prompt, which they count, is one token
+        if longest:
+            values = {"max_new_tokens": longest - 1} | values
+        rules = {"min_new_tokens": max(fewest - 1, 0)} | rules
+    else:  # it may be of any length
+        left_out |= {name for name, acts in (("max_length", 0 < longest < room), ("min_length", fewest > 0)) if acts}
+    for name in SEARCH:
+        if name in task:
+            task[name] = values.get(name, task[name])
+        elif name == "num_beams" and values.get(name, 1) != 1:
+            left_out.add(name)
+    if left_out:
+        said = ", ".join(f"{name}={values[name]}" for name in sorted(left_out))
+        log.warning("%s: left out, so that texts may be others than those of transformers: %s", path, said)
+    if any(value != rule for value, rule in zip(rules.values(), map(FREE.get, rules), strict=True)):
+        task.constraints = {"_target_": "triptych.decoding.Constraints", **rules}
+
+
+def _count(path: Path, name: str, value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ConfigError(f"{path}: {name}={value!r}; expected a whole number of at least 0")
+    return value
+
+
+def generation_settings(task: GenerativeTask) -> dict[str, Any]:
+    """How the task decodes, by the names of ``transformers``. A decoder by itself may write as far as it has positions,
+    since there is no limit that takes account of both the prompt and the new tokens."""
+    limit = {"max_new_tokens": task.max_new_tokens}
+    if task.room is not None:
+        is_full = task.architecture == "full"
+        limit = {"max_new_tokens": min(task.max_new_tokens, task.room - 1)} if is_full else {"max_length": task.room}
+    rules = asdict(task.constraints or Constraints())
+    return {
+        **limit,
+        "num_beams": task.search.num_beams,
+        "length_penalty": task.search.length_penalty,
+        "early_stopping": task.search.early_stopping,
+        "do_sample": False,
+        **{name: value for name, value in rules.items() if value != FREE[name]},
+    }

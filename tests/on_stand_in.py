@@ -1,0 +1,269 @@
+"""What ``test_stand_in.py`` runs in a process of its own: the tasks on a device that is not the CPU."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import pytest
+import torch
+from lightning.pytorch.strategies import SingleDeviceStrategy
+from omegaconf import DictConfig
+from torch.utils._pytree import tree_leaves
+
+import tiny
+from stand_in import HERE, NAME, Missing, Mixed, StandIn, StandInAccelerator, on_stand_in, strategy, twins
+from triptych.assembly import complete, make_data_module, make_task, measure, train_tokenizer
+from triptych.config import build
+from triptych.data import DataModule, Splits
+from triptych.decoding import BeamSearch, Sampling, beam_search, generate
+from triptych.nn import Visibility, attend
+from triptych.samples import answer_time, attention, samples
+from triptych.tasks import Task, exact
+from triptych.tasks.exact import Mean, OfPairs, Sum
+from triptych.train import is_loss_of_a_peer
+from triptych.train import test as measure_tested_weights
+from triptych.training.checkpoint_file import copied, write_checkpoint
+
+CELLS = {
+    "dates/translation_full": ["task.num_beams=2", "model.decoder.position=relative"],
+    "dates/translation_decoder_only": ["batch.packed=true", "block.position=rotary"],
+    "dates/pairs_full": ["block.position=learned"],
+    "dates/similarity_encoder_only": ["batch.packed=true", "block.num_token_types=2"],
+    "dates/language_modeling_decoder_only": ["block.windows=[4,null]", "block.num_kv_heads=1"],
+    "dates/language_modeling_full": [],
+    "dates/question_answering_encoder_only": ["batch.packed=true"],
+    "dates/tagging_decoder_only": [],
+    "dates/denoising_encoder_only": [],
+    "dates/denoising_full": [],
+    "digits/encoder_only": [],
+}
+DATES = ["data.num_train=40", "data.num_validation=8", "data.num_test=8", "data.languages=[de,en,ja]"]
+QUIET = {
+    "logger": False,
+    "enable_checkpointing": False,
+    "enable_progress_bar": False,
+    "enable_model_summary": False,
+    "use_distributed_sampler": False,
+    "max_epochs": -1,
+    "max_steps": 2,
+    "val_check_interval": 2,
+    "check_val_every_n_epoch": None,
+    "num_sanity_val_steps": 0,
+    "limit_val_batches": 1,
+    "limit_test_batches": 1,
+    "gradient_clip_val": 1.0,
+}
+Chosen = Callable[..., DictConfig]
+
+
+def made(config: DictConfig) -> tuple[Task, DataModule, Splits]:
+    """The task of a configuration, and its data."""
+    corpus = build(config, "data")
+    splits = corpus.splits()
+    facts = replace(corpus.facts, has_pairs=splits.train[0].pair is not None)
+    tokenizer = train_tokenizer(config, splits)
+    complete(config, tokenizer, facts)
+    task = make_task(config, tokenizer, facts)
+    task.max_new_tokens = 4
+    return task, make_data_module(config, task, splits), splits
+
+
+def configured(chosen: Chosen, experiment: str) -> DictConfig:
+    """Nothing of it learns from rounding errors, as AdamW does where the gradient is 0."""
+    still = ["block.bias=false", "optimizer.eps=1.0e-4"]
+    given = [*tiny.NETWORK, *still, "batch.size=8", "batch.eval_size=8", *CELLS[experiment]]
+    return chosen(f"experiment={experiment}", *given, *(DATES if experiment.startswith("dates") else []))
+
+
+def run(
+    config: DictConfig, ranks: AbstractContextManager[None], **place: Any
+) -> tuple[dict[str, float], dict[str, torch.Tensor], list[Any], Any]:
+    """The metrics after two updates, the weights, what is answered, and where the network looks."""
+    task, data, splits = made(config)
+    trainer = L.Trainer(**QUIET, **place)
+    trainer.fit(task, data)
+    with ranks:
+        metrics = measure(trainer, task, data)
+    task.to(trainer.strategy.root_device)
+    weights = {name: weight.cpu() for name, weight in task.network.state_dict().items()}
+    assert answer_time(task, splits, 1) > 0
+    return metrics, weights, samples(task, splits, 2), attention(task, splits, 1)
+
+
+def plain(value: Any) -> Any:
+    """Nested containers of numbers as pytest compares them."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    return pytest.approx(value, rel=1e-3, abs=1.01) if isinstance(value, int | float) else value
+
+
+@pytest.mark.parametrize("experiment", CELLS)
+def test_a_task_trains_and_is_measured_as_on_the_cpu(experiment: str, chosen: Chosen) -> None:
+    """A twin has the same examples, so the means are those of one process."""
+    config = configured(chosen, experiment)
+    expected, weights, answers, seen = run(config.copy(), nullcontext(), accelerator="cpu")
+    with on_stand_in():
+        found = run(config.copy(), twins(), accelerator=StandInAccelerator(), strategy=strategy())
+    assert found[0] == pytest.approx(expected, rel=1e-4)
+    for name, weight in weights.items():
+        torch.testing.assert_close(found[1][name], weight, rtol=1e-3, atol=1e-5)
+    assert found[2] == answers
+    assert found[3] == plain(seen)  # thousandths
+
+
+@pytest.mark.parametrize(
+    "experiment",
+    ["dates/translation_full", "dates/pairs_full", "dates/similarity_encoder_only", "dates/language_modeling_full",
+     "dates/question_answering_encoder_only", "dates/tagging_decoder_only"],
+)  # fmt: skip
+def test_a_device_without_float64_is_enough(experiment: str, chosen: Chosen, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Apple's GPUs are such ones."""
+    monkeypatch.setattr(exact, "WITHOUT_FLOAT64", (NAME,))
+    config = configured(chosen, experiment)
+    task, data, _ = made(config)
+    expected = measure(L.Trainer(**QUIET, accelerator="cpu"), task, data)
+    with on_stand_in(lacks=[torch.float64]):
+        found = measure(L.Trainer(**QUIET, accelerator=StandInAccelerator(), strategy=strategy()), task, data)
+    assert found == pytest.approx(expected, rel=1e-4)
+
+
+def test_what_is_summed_goes_to_the_device() -> None:
+    with on_stand_in():
+        one, mean, pairs = (metric.to(HERE) for metric in (Sum(), Mean(), OfPairs(lambda x, y: (x * y).sum())))
+        for term in (torch.tensor(2.5), torch.tensor(0.5, device=HERE), 4):
+            one.update(term)
+            mean.update(term, torch.tensor(2) if term == 4 else 3)
+        pairs.update(torch.tensor([1.0, 2.0]), torch.tensor([True, False], device=HERE))
+        for metric in (one, mean, pairs):
+            assert all(isinstance(term, StandIn) for term in metric.terms)
+        with twins():
+            assert float(one.compute()) == 14
+            assert float(mean.compute()) == 14 / 16
+            assert float(pairs.compute()) == 2
+
+
+class Watching(SingleDeviceStrategy):
+    """Notes where the checkpoint is that it is given."""
+
+    def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
+        self.devices = {x.device.type for x in tree_leaves(dict(checkpoint)) if isinstance(x, torch.Tensor)}
+        super().load_model_state_dict(checkpoint, strict)
+
+
+def test_the_best_weights_are_read_into_main_memory(chosen: Chosen, tmp_path: Path) -> None:
+    """The optimizer's state beside them would not fit onto a device that holds a share of it."""
+    config = configured(chosen, "dates/tagging_decoder_only")
+    config.test_weights = "best"
+    with on_stand_in():
+        task, data, _ = made(config)
+        trainer = L.Trainer(**QUIET, accelerator=StandInAccelerator(), strategy=Watching(device=HERE))
+        trainer.fit(task.to(HERE), data)
+        state = copied({"state_dict": task.state_dict(), "optimizer_states": [trainer.optimizers[0].state_dict()]})
+        (tmp_path / "checkpoints").mkdir()
+        write_checkpoint(state, tmp_path / "checkpoints" / "best.ckpt")
+        torch.nn.init.zeros_(task.to(HERE).network.head.output.weight)
+        measure_tested_weights(config, trainer, task, data, tmp_path)
+        assert trainer.strategy.devices == {"cpu"}
+        for name, weight in task.state_dict().items():
+            assert torch.equal(weight.cpu(), state["state_dict"][name])
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("window", [None, 5])
+@pytest.mark.parametrize("length", [40, 150])
+def test_no_kernel_of_a_device_gets_a_row_that_sees_nothing(
+    length: int, window: int | None, causal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What does not see anything gets zeros, as on the CPU, and no gradient."""
+    kernel, masks = torch.nn.functional.scaled_dot_product_attention, []
+
+    def watched(*tensors: torch.Tensor, **options: Any) -> torch.Tensor:
+        masks.append(options["attn_mask"])
+        return kernel(*tensors, **options)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", watched)
+    real = torch.arange(length) >= torch.tensor([[0], [9], [length]])
+    q, k, v = torch.randn(3, 3, 2, length, 4).unbind()
+    found = []
+    with on_stand_in():
+        for device in (torch.device("cpu"), HERE):
+            visibility = Visibility.of(
+                num_queries=length,
+                num_keys=length,
+                causal=causal,
+                key_mask=real.to(device),
+                device=device,
+                window=window,
+            )
+            tensors = [x.to(device).requires_grad_() for x in (q, k, v)]
+            y = attend(*tensors, visibility)
+            found.append([x.cpu() for x in (y, *torch.autograd.grad(y.square().sum(), tensors))])
+        on_cpu, on_device = (mask.cpu().any(-1) for mask in masks)
+    torch.testing.assert_close(*found)
+    assert not on_cpu.all()
+    assert on_device.all()
+
+
+def test_a_tensor_that_the_processes_cannot_share_is_no_lost_process() -> None:
+    """A group for CUDA alone, as NCCL's is."""
+    torch.distributed.init_process_group("cuda:gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        with pytest.raises(RuntimeError, match="device type cpu") as caught:
+            torch.distributed.all_gather([torch.zeros(1)], torch.zeros(1))
+    finally:
+        torch.distributed.destroy_process_group()
+    assert not is_loss_of_a_peer(caught.value)
+
+
+class Endless:
+    """Writes one token again and again."""
+
+    def __call__(self, tokens: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.one_hot(torch.full((len(tokens),), 3, device=HERE), 7).float()
+
+    def select(self, rows: torch.Tensor) -> None:
+        assert isinstance(rows, StandIn)
+
+
+@pytest.mark.parametrize(
+    ("decode", "most"),
+    [
+        (lambda prompt: generate(Endless(), prompt, end=2, max_new_tokens=9, sampling=Sampling()), 9),
+        (lambda prompt: generate(Endless(), prompt, end=2, max_new_tokens=9, sampling=Sampling(1.0, top_k=1)), 9),
+        (lambda prompt: beam_search(Endless(), prompt, end=2, max_new_tokens=9, search=BeamSearch(2)), 90),
+    ],
+    ids=["greedy", "sampling", "beams"],
+)
+def test_decoding_waits_as_often_for_many_rows_as_for_one(
+    decode: Callable[[torch.Tensor], list[Any]], most: int
+) -> None:
+    waits = []
+    for rows in (1, 40):
+        with on_stand_in() as device:
+            found = decode(torch.zeros(rows, 1, dtype=torch.long, device=HERE))
+        assert [row if isinstance(row, list) and isinstance(row[0], int) else row[0].tokens for row in found] == [
+            [3] * 9
+        ] * rows
+        waits.append(sum(device.waits.values()))
+    assert waits[0] == waits[1] <= most
+
+
+def test_the_stand_in_finds_a_tensor_of_the_cpu() -> None:
+    with on_stand_in(lacks=[torch.float64]) as device:
+        x = torch.arange(6, device=HERE)
+        for planted in (lambda: x + torch.ones(6), lambda: x[torch.tensor([1, 2])], lambda: torch.stack((x, x.cpu()))):
+            with pytest.raises(Mixed):
+                planted()
+        with pytest.raises(Missing):
+            x.double()
+        device.waits.clear()
+        assert (x * 2 + torch.tensor(1))[3].item() == 7
+        assert x[x > 3].tolist() == [4, 5]
+        assert device.waits == {"_local_scalar_dense": 1, "index": 1, "tolist": 1}
+    with twins(), pytest.raises(Mixed), on_stand_in():
+        torch.distributed.all_gather([torch.zeros(1)] * 2, torch.zeros(1))

@@ -1,0 +1,103 @@
+"""Reading and laying out a corpus: fast, not in silence, and each example as if it were alone."""
+
+import gc
+import io
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from omegaconf import DictConfig
+
+import tiny
+from triptych.assembly import complete, encode_training, make_task, train_tokenizer
+from triptych.config import build
+from triptych.data import IGNORE, Corpus, Encoded, EncodedList, Splits, sha256
+from triptych.data.files import make_splits
+from triptych.tasks import Task
+
+
+@contextmanager
+def collections() -> Iterator[list[str]]:
+    """The searches for garbage that Python makes meanwhile."""
+    seen: list[str] = []
+
+    def count(phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            seen.append(phase)
+
+    gc.callbacks.append(count)
+    try:
+        yield seen
+    finally:
+        gc.callbacks.remove(count)
+
+
+def laid_out(config: DictConfig) -> tuple[Splits, Task]:
+    corpus: Corpus = build(config, "data")
+    splits = corpus.splits()
+    tokenizer = train_tokenizer(config, splits)
+    complete(config, tokenizer, corpus.facts)
+    return splits, make_task(config, tokenizer, corpus.facts)
+
+
+@pytest.mark.parametrize("experiment", ["translation_full", "classification_encoder_only"])
+def test_no_garbage_is_looked_for(experiment: str, chosen: Callable[..., DictConfig]) -> None:
+    """Python goes through all examples each time that a few hundred more are there."""
+    config = chosen(f"experiment=dates/{experiment}", *tiny.TINY, "data.num_train=3000")
+    corpus: Corpus = build(config, "data")
+    with collections() as seen:
+        splits = corpus.splits()
+        make_splits(lambda _: [replace(example) for example in splits.train], "", 0.1, 0.1, 1)
+    assert len(seen) <= 2  # one after each
+    _, task = laid_out(config)
+    with collections() as seen:
+        encode_training(config, task, splits.train)
+    assert len(seen) <= 1
+    with collections() as seen:  # it is looked for again
+        kept = [[i] for i in range(30_000)]
+    assert len(seen) > 2, len(kept)
+
+
+def test_it_says_what_it_does(chosen: Callable[..., DictConfig], monkeypatch: pytest.MonkeyPatch) -> None:
+    config = chosen("experiment=dates/translation_full", *tiny.TINY, "data.num_train=1234")
+    splits, task = laid_out(config)
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for stream, says in ((Terminal(), "laying out train: 1,234 examples"), (io.StringIO(), "")):
+        monkeypatch.setattr(sys, "stderr", stream)
+        encode_training(config, task, splits.train)
+        monkeypatch.undo()
+        assert says in stream.getvalue()
+        assert bool(stream.getvalue()) == bool(says)
+
+
+@pytest.mark.parametrize(
+    ("labels", "counts"),
+    [
+        ([[1, IGNORE], [IGNORE], [2]], [1, 0, 1]),
+        ([[], [3, 4], []], [0, 2, 0]),
+        ([], []),
+        ([[IGNORE], [IGNORE]], [0, 0]),
+    ],
+)
+def test_scored_labels(labels: list[list[int]], counts: list[int]) -> None:
+    items = [Encoded(np.array([7, 8]), np.array(row, dtype=np.int64)) for row in labels]
+    assert EncodedList(items).num_scored.tolist() == [item.num_scored for item in items] == counts
+
+
+def test_each_example_is_laid_out_as_if_it_were_alone(chosen: Callable[..., DictConfig]) -> None:
+    config = chosen("experiment=dates/translation_full", *tiny.TINY)
+    splits, task = laid_out(config)
+    encoded = encode_training(config, task, splits.train)
+    for i in (0, 7, 399):
+        (alone,) = task.encode([splits.train[i]])
+        for side in ("tokens", "labels", "source"):
+            assert np.array_equal(getattr(encoded[i], side), getattr(alone, side))
+        assert encoded[i].example is splits.train[i]
+    assert sha256(splits) == sha256(build(config, "data").splits())

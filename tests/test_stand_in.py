@@ -1,0 +1,13 @@
+"""The tasks on a device that is not the CPU: ``on_stand_in.py``, in a process of its own, since torch takes a new
+device only before its first backward pass, and computes no gradients in forks after that."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+
+def test_everything_runs_on_another_device() -> None:
+    file = Path(__file__).with_name("on_stand_in.py")
+    command = [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", "--tb", "short", str(file)]
+    finished = subprocess.run(command, cwd=file.parents[1], capture_output=True, text=True, timeout=900)
+    assert finished.returncode == 0, finished.stdout[-12000:] + finished.stderr[-2000:]
