@@ -18,6 +18,7 @@ from torch import Tensor, nn
 # Before anything of the package is imported: every call then checks its annotations, tensor shapes included.
 install_import_hook(["triptych.nn", "triptych.models", "triptych.decoding"], "beartype.beartype")
 
+from browser import Browser  # noqa: E402
 from triptych.config import TrainConfig  # noqa: E402
 from triptych.models import DecoderOnly, EncoderDecoder, EncoderOnly  # noqa: E402
 from triptych.nn import Embedding, Head, Stack  # noqa: E402
@@ -54,6 +55,13 @@ def _commands(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["TRIPTYCH_CACHE"] = str(tmp_path_factory.mktemp("cache"))
     path = [str(Path(__file__).with_name("quick_start")), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(path)
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A window, the same for all tests of a process; ``needs_browser`` marks them."""
+    with Browser(tmp_path_factory.mktemp("browser")) as window:
+        yield window
 
 
 @pytest.fixture(autouse=True)

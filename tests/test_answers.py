@@ -163,7 +163,10 @@ predict checkpoint=nowhere output=/proc/x  ->  output=/proc/x | cannot be writte
 export nowhere --output x  ->  checkpoint=nowhere: no such file
 export bad.ckpt --output /proc/x  ->  --output=/proc/x | cannot be written
 import nowhere --output x  ->  nowhere: no such folder
-compare . --output /proc/x  ->  --output=/proc/x | cannot be written
+compare . --output /proc/x.html  ->  --output=/proc/x.html | cannot be written
+compare . --output x.pdf  ->  --output x.pdf | an HTML page | did you mean --output x.html?
+compare . --output .  ->  --output .: | an HTML page | did you mean --output report.html?
+dashboard . --output x.html  ->  --output x.html | Python code | did you mean --output x.py?
 """
 
 BEFORE_DATA = """

@@ -1,7 +1,9 @@
 """Recorded weights against what the networks' own kernels gave and against torch.nn; rollout against its definition."""
 
 import itertools
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
+from html import unescape
 from typing import Any
 from unittest.mock import patch
 
@@ -17,9 +19,12 @@ import tiny
 from triptych.assembly import complete, make_task, train_tokenizer
 from triptych.attention import attention_maps, recorded, rollout
 from triptych.config import build as build_node
-from triptych.data import Image
+from triptych.data import Example, Image, Splits
 from triptych.decoding import BeamSearch
 from triptych.nn import MultiHeadAttention, Visibility, masks
+from triptych.report.attention import attention_figures
+from triptych.samples import attention, is_recordable, looked
+from triptych.samples import given as given_of
 from triptych.tasks import Task
 from triptych.tasks.generative import GenerativeTask
 
@@ -202,12 +207,17 @@ class TestAttentionMaps:
         with recorded(network) as expected:
             if task.architecture == "full":
                 assert maps.cross is not None
-                network(torch.tensor([[ids[name] for name in maps.cross.keys]]), tokens)
+                logits = network(torch.tensor([[ids[name] for name in maps.cross.keys]]), tokens)
             elif task.reads_token_types:
                 second = only.queries.index("<sep>") + 1
-                network(tokens, token_types=(torch.arange(tokens.shape[1]) >= second).long()[None])
+                logits = network(tokens, token_types=(torch.arange(tokens.shape[1]) >= second).long()[None])
             else:
-                network(tokens)
+                logits = network(tokens)
+        # from the row that is named by a token, the network wrote it
+        written = () if maps.decoder is None else maps.decoder.written
+        assert bool(written) == (isinstance(task, GenerativeTask) and task.architecture != "encoder_only")
+        if written:
+            assert [ids[name] for name in written] == logits[0, len(only.queries) - len(written) :].argmax(-1).tolist()
         found = {"encoder": maps.encoder, "decoder": maps.decoder}
         for name, found_map in found.items():
             assert (found_map is not None) == hasattr(network, name)
@@ -228,6 +238,7 @@ class TestAttentionMaps:
         written = "".join(name for name in maps.cross.queries[1:] if name not in ("<pad>", "<bos>", "<sep>", "<mask>"))
         assert str(maps.prediction).startswith(written)  # what was written last is not read any more
         assert len(written) > 3
+        assert maps.cross.written[:-1] == maps.cross.queries[1:]
         assert task.search == BeamSearch(3, 1.0, task.search.early_stopping)
 
     def test_names_the_patches_of_an_image(self, task_of: Callable[..., Task]) -> None:
@@ -238,6 +249,57 @@ class TestAttentionMaps:
         assert maps.encoder is not None
         assert maps.encoder.queries[:3] == ("<cls>", "1,1", "1,2")
         assert len(maps.encoder.queries) == maps.encoder.weights.shape[2] == task.network.embedding.length
+
+
+def tokens_of(places: Sequence[str]) -> list[str]:
+    """Without their numbers."""
+    return [unescape(place.partition(": ")[2]) for place in places]
+
+
+class TestPictures:
+    @pytest.mark.parametrize("experiment", ["translation_full", "translation_decoder_only", "language_modeling_full"])
+    def test_show_each_row_that_writes_and_no_other(self, task_of: Callable[..., Task], experiment: str) -> None:
+        """The prompt of the decoder-only model is longer than 24 tokens."""
+        task: Any = task_of(f"dates/{experiment}", *tiny.DATES)
+        text = "Donnerstag, 5. März 1998"
+        splits = Splits([], [], [Example(text, target="1998-03-05")])
+        (sample,) = json.loads(json.dumps(attention(task, splits)))["samples"]
+        (maps,) = attention_maps(task, [given_of(task, splits.test[0])])
+        figures = attention_figures(sample, task.architecture, "told")
+        assert maps.decoder is not None
+        for name, found in (("decoder rollout", maps.decoder), ("alignment", maps.cross or maps.decoder)):
+            drawn = figures[name]["data"]
+            assert tokens_of(drawn[0]["y"]) == list(found.written)
+            assert tokens_of(drawn[0]["x"]) == list(found.keys)
+            assert (
+                "a row for each token that it writes, a column" in figures[name]["layout"]["title"]["subtitle"]["text"]
+            )
+        expected = found.weights[:, :, -len(found.written) :].mean(1)
+        for trace, weights in zip(drawn, expected, strict=True):
+            assert_close(torch.tensor(trace["z"]), weights.float(), atol=1.1e-3, rtol=0)
+        assert next(iter(figures)) == "alignment"
+
+    def test_what_is_cut_is_said(self, task_of: Callable[..., Task]) -> None:
+        task: Any = task_of("dates/translation_decoder_only", *tiny.DATES)
+        (maps,) = attention_maps(task, ["5 März 98"])
+        assert maps.decoder is not None
+        num_read = len(maps.decoder.queries) - len(maps.decoder.written) + 1
+        assert not is_recordable(maps, num_read - 1)
+        figures = attention_figures(looked(maps, num_read + 2), "decoder_only", "told")
+        assert tokens_of(figures["alignment"]["data"][0]["y"]) == list(maps.decoder.written[:3])
+        said = figures["alignment"]["layout"]["title"]["subtitle"]["text"]
+        assert f"writes (the first 3 of {len(maps.decoder.written)})" in said
+
+    def test_where_nothing_is_written_a_row_is_a_token_that_is_read(self, task_of: Callable[..., Task]) -> None:
+        task = task_of("dates/classification_full", *tiny.DATES)
+        (maps,) = attention_maps(task, ["5 März 98"])
+        figures = attention_figures(looked(maps, 40), "full", "told")
+        assert next(iter(figures)) == "encoder rollout"
+        for name, figure in figures.items():
+            found = maps.encoder if name.startswith("encoder") else maps.decoder
+            assert found is not None
+            assert tokens_of(figure["data"][0]["y"]) == list(found.queries)
+            assert "each token that it reads" in figure["layout"]["title"]["subtitle"]["text"]
 
 
 @pytest.mark.parametrize("tokenizer", ["bytes", "bpe", "unigram", "wordpiece", "words"])

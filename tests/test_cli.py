@@ -306,9 +306,9 @@ class TestSweep:
         folder, _ = sweep
         finished = run("compare", "sweep", "--output", "page/report.html", cwd=folder)
         assert finished.returncode == 0, finished.stderr
-        comparison = json.loads((folder / "page" / "comparison.json").read_text())
+        comparison = json.loads((folder / "page" / "report.comparison.json").read_text())
         assert len(comparison["runs"]) == 2
-        assert comparison.keys() == {"runs", "verdicts", "standings", "duels", "audit"}
+        assert comparison.keys() == {"runs", "verdicts", "standings", "duels", "audit", "unfinished", "damaged"}
         assert "<html" in (folder / "page" / "report.html").read_text()
 
 

@@ -20,7 +20,7 @@ import pytest
 
 import tiny
 import triptych
-from browser import dom_of, needs_browser
+from browser import Browser, needs_browser
 from commands import run
 from triptych.decoding import Sampling
 from triptych.playground import Playground
@@ -209,8 +209,10 @@ def test_there_is_one_page(server: Server) -> None:
 
 
 @needs_browser
-def test_a_browser_draws_the_attention_without_a_complaint(server: Server, tmp_path: Path) -> None:
-    dom = dom_of(f"{server.address}/?{urlencode({'text': '5. März 1998'})}", tmp_path / "profile")
+def test_a_browser_draws_the_attention_without_a_complaint(server: Server, browser: Browser) -> None:
+    browser.open(f"{server.address}/?{urlencode({'text': '5. März 1998'})}")
+    assert browser.complaints == []
+    dom = browser.dom
     assert dom.count('class="chart js-plotly-plot"') == 2
     drawn = unescape(dom)
     assert "full: attention rollout through the encoder" in drawn
@@ -218,6 +220,118 @@ def test_a_browser_draws_the_attention_without_a_complaint(server: Server, tmp_p
         "encoder rollout", "encoder heads", "decoder rollout", "decoder heads", "alignment", "cross heads",
         "encoder rollout", "encoder heads",
     ]  # fmt: skip
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [390, 1280])
+def test_what_is_typed_is_answered_and_goes_along_to_another_task(server: Server, browser: Browser, width: int) -> None:
+    """As a user does it, with keys and mouse; on a phone, too."""
+    browser.open(server.address, width=width)
+    browser.click("textarea[name=text]")
+    browser.type("lundi ")
+    browser.press_enter(with_shift=True)
+    browser.type("14 juillet")
+    assert browser.ask("document.querySelectorAll('.said').length") == 0
+    browser.press_enter()
+    browser.wait_until_loaded()
+    text = "lundi \n14 juillet"
+    assert browser.ask("document.querySelector('textarea').value") == text
+    predicted = [triptych.load(server.runs / name).predict([text])[0].label for name in EXPERIMENTS[:2]]
+    said = "[...document.querySelectorAll('.said')].map(box => box.textContent)"
+    assert browser.ask(said) == predicted
+
+    browser.type("!")  # is not sent yet; the cursor is at the beginning of the text
+    browser.click("nav.switch a:nth-child(2)")
+    browser.wait_until_loaded()
+    assert browser.ask("document.querySelector('[aria-current=page]').textContent") == "Language modelling · dates"
+    assert sorted(browser.ask("document.querySelector('textarea').value")) == sorted(text + "!")
+    assert len(browser.ask(said)) == 1
+    browser.click("nav.switch a:nth-child(1)")
+    browser.wait_until_loaded()
+    assert sorted(browser.ask("document.querySelector('textarea').value")) == sorted(text + "!")
+    assert browser.complaints == []
+
+
+@needs_browser
+def test_an_empty_form_changes_its_task_without_a_complaint(server: Server, browser: Browser) -> None:
+    browser.open(server.address)
+    browser.click("nav.switch a:nth-child(2)")
+    browser.wait_until_loaded()
+    assert browser.ask("document.querySelectorAll('.notice:not(noscript *)').length") == 0
+
+
+@needs_browser
+def test_an_answer_is_small(server: Server, browser: Browser) -> None:
+    """What draws the charts comes once; each answer has been 4.9 MB."""
+    addresses = [f"{server.address}/?{urlencode({'text': text})}" for text in ("5. März 1998", "6 mars 1999")]
+    browser.call("Network.clearBrowserCache")
+    browser.open(addresses[0])
+    first = browser.received
+    assert len(first) == 2
+    assert 5e5 < max(first.values()) < 2e6  # plotly, packed
+    browser.open(addresses[1])
+    assert browser.received.keys() - {addresses[1]} <= first.keys()
+    assert sum(browser.received.values()) < 60_000
+    assert browser.dom.count('class="chart js-plotly-plot"') == 2
+
+
+@needs_browser
+def test_the_page_fits_on_a_phone(server: Server, browser: Browser) -> None:
+    browser.open(f"{server.address}/?{urlencode({'text': '5. März 1998'})}", width=390, height=844)
+    assert browser.ask("document.documentElement.scrollWidth") == 390
+    assert browser.cut_texts() == []
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:{port}", 200),
+        ("127.0.0.1:{port}", 200),
+        ("LOCALHOST", 200),
+        ("localhost:8888", 200),  # through a tunnel
+        ("[::1]:{port}", 200),
+        ("192.168.0.7:{port}", 200),
+        ("evil.example:{port}", 421),
+        ("evil.example", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("localhost.evil.example", 421),
+        ("evil.example@localhost.evil.example", 421),
+        ("[::1", 421),
+        ("", 421),
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_a_name_that_is_none_of_this_machine_is_refused(server: Server, host: str, status: int, method: str) -> None:
+    """A page of a stranger, whose own name points to this machine, must not read what is served here."""
+    address = server.address.removeprefix("http://")
+    connection = HTTPConnection(address, timeout=60)
+    connection.putrequest(method, "/", skip_host=True)
+    connection.putheader("Host", host.format(port=address.partition(":")[2]))
+    connection.endheaders()
+    response = connection.getresponse()
+    content = response.read()
+    assert response.status == status
+    assert bool(content) == (method == "GET")
+    assert (b"Triptych" in content) == (status == 200 and method == "GET")
+
+
+def test_a_head_is_that_of_the_page(server: Server) -> None:
+    heads = []
+    for method in ("GET", "HEAD"):
+        connection = HTTPConnection(server.address.removeprefix("http://"), timeout=60)
+        connection.request(method, "/?group=0")
+        response = connection.getresponse()
+        heads.append({name: value for name, value in response.getheaders() if name != "Date"})
+        content = response.read()
+        assert len(content) == (int(heads[0]["Content-Length"]) if method == "GET" else 0)
+    assert heads[0] == heads[1]
+
+
+def test_a_long_text_is_answered_without_a_drawing(server: Server) -> None:
+    status, text = server.get(f"/?{urlencode({'text': 'lundi ' * 9})}")
+    assert status == 200
+    assert len(Page(text).said) == 2
+    assert text.count("drawn of texts of at most 40 tokens") == 2
 
 
 def test_an_answer_that_nobody_waits_for(server: Server) -> None:

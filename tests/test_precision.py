@@ -125,7 +125,10 @@ def test_a_run_of_gpus_is_evaluated_where_there_is_none(
     ("override", "words"),
     [
         ("trainer.precision=bf17-mixed", "trainer.precision=bf17-mixed; did you mean bf16-mixed?"),
-        ("trainer.accelerator=gpus", "trainer.accelerator=gpus; did you mean gpu?"),
+        (
+            "trainer.accelerator=gpus",
+            "trainer.accelerator=gpus: expected one of auto, cpu, gpu, cuda, mps; did",
+        ),
         ("trainer.devices=2", "trainer.devices=2: evaluate has trainer.accelerator and trainer.precision alone"),
     ],
 )

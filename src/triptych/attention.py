@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from triptych.decoding import BeamSearch
+from triptych.decoding import BeamSearch, Sampling
 from triptych.nn import MultiHeadAttention, PatchEmbedding
 from triptych.tasks import Task
 from triptych.tasks.base import Prediction
@@ -22,15 +22,20 @@ from triptych.tasks.generative import GenerativeTask
 class AttentionMap:
     """The weights of one kind of attention for one text.
 
+    A row is named by the token that is written from it, where the network writes: in the row of a token it looked in
+    order to write that token, which it reads one row later. Where nothing is written, a row is named by the token read.
+
     Attributes:
-        queries: the tokens that look. Where a decoder writes, the row of a token is where it looked to write the next.
+        queries: the tokens that look, as they are read.
         keys: the tokens that are looked at; in self-attention, the queries.
         weights: each row sums to 1.
+        written: the tokens that were written from the last rows, one from each; empty where nothing was written.
     """
 
     queries: tuple[str, ...]
     keys: tuple[str, ...]
     weights: Float[Tensor, "layers heads queries keys"]
+    written: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,28 +63,41 @@ def attention_maps(task: Task, inputs: Sequence[Any]) -> list[AttentionMaps]:
         task: a trained task, as ``triptych.load(run)`` gives it.
         inputs: what ``task.predict`` takes: texts, pairs of texts, or images.
     """
-    with one_beam(task):
-        return [_maps_of(task, given) for given in inputs]
+    return [_maps_of(task, given) for given in inputs]
+
+
+@dataclass(frozen=True, slots=True)
+class _NotedSampling(Sampling):
+    """A sampling that notes the tokens that it has chosen."""
+
+    chosen: list[int] = field(default_factory=list)
+
+    def choose(self, logits: Float[Tensor, "batch vocab"], generator: torch.Generator) -> Int[Tensor, " batch"]:
+        tokens = Sampling.choose(self, logits, generator)
+        self.chosen.extend(tokens.tolist())
+        return tokens
 
 
 @contextmanager
-def one_beam(task: Task) -> Iterator[None]:
-    """Sets beam search aside."""
+def _followed(task: Task) -> Iterator[list[int]]:
+    """Sets beam search aside; yields the tokens that are written meanwhile, as they come."""
     if not isinstance(task, GenerativeTask):
-        yield
+        yield []
         return
-    before = task.search, task.ranks
-    task.search, task.ranks = BeamSearch(), False
+    before = task.search, task.ranks, task.sampling
+    sampling = _NotedSampling(**asdict(task.sampling))
+    task.search, task.ranks, task.sampling = BeamSearch(), False, sampling
     try:
-        yield
+        yield sampling.chosen
     finally:
-        task.search, task.ranks = before
+        task.search, task.ranks, task.sampling = before
 
 
 def _maps_of(task: Task, given: Any) -> AttentionMaps:
     network, read = task.network, list[tuple[str, ...]]()
     embedding = network.embedding
     with (
+        _followed(task) as chosen,
         recorded(network) as weights,
         embedding.register_forward_hook(lambda module, inputs, output: read.append(_names(task, inputs[0]))),
     ):
@@ -87,14 +105,15 @@ def _maps_of(task: Task, given: Any) -> AttentionMaps:
     # The encoder of the full model reads first; the decoder then reads the prompt, and each token that it has written.
     source = read.pop(0) if task.architecture == "full" else ()
     tokens = tuple(name for names in read for name in names)
-    encoded = source or tokens
+    encoded, written = source or tokens, tuple(task.tokenizer.names(chosen))
 
     def found(stack: str, kind: str, queries: tuple[str, ...], keys: tuple[str, ...]) -> AttentionMap | None:
         layers = getattr(network, stack).layers if hasattr(network, stack) else ()
         attentions = [attention for layer in layers if (attention := getattr(layer, kind)) is not None]
         if not attentions:
             return None
-        return AttentionMap(queries, keys, torch.stack([weights[attention][0] for attention in attentions]).cpu())
+        of_layers = torch.stack([weights[attention][0] for attention in attentions]).cpu()
+        return AttentionMap(queries, keys, of_layers, written if stack == "decoder" else ())
 
     return AttentionMaps(
         prediction,

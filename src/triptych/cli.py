@@ -128,9 +128,10 @@ def answer(interruption: Interruption) -> int:
 
 def compare(arguments: list[str]) -> None:
     """``triptych compare``."""
-    parser = parser_of_runs("compare", "Compares finished runs: a table, an HTML page, comparison.json.")
+    parser = parser_of_runs("compare", "Compares finished runs: a table, an HTML page, and the same as JSON.")
     parser.add_argument("--output", type=Path, default=Path("report.html"), help="the page; the JSON goes beside it")
     parsed = parser.parse_args(arguments)
+    check_suffix(parsed.output, ".html", "an HTML page")
     check_writable("--output", parsed.output)
     from triptych.report import compare
 
@@ -144,6 +145,7 @@ def dashboard(arguments: list[str]) -> None:
     parser = parser_of_runs("dashboard", says)
     parser.add_argument("--output", type=Path, default=Path("dashboard.py"), help="the file; running it uploads")
     parsed = parser.parse_args(arguments)
+    check_suffix(parsed.output, ".py", "Python code")
     check_writable("--output", parsed.output)
     from triptych.dashboard import dashboard
 
@@ -169,6 +171,17 @@ def parser_of_runs(command: str, description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"triptych {command}", description=description)
     parser.add_argument("directories", nargs="+", type=Path, help="run directories, or folders that hold some")
     return parser
+
+
+def check_suffix(output: Path, suffix: str, what: str) -> None:
+    """Refuses a name that says that the file is something else.
+
+    Raises:
+        ConfigError: such a name.
+    """
+    if output.suffix.lower() != suffix:
+        better = output / f"report{suffix}" if output.is_dir() else output.with_suffix(suffix)
+        raise ConfigError(f"--output {output}: this writes {what}; did you mean --output {better}?")
 
 
 @contextmanager

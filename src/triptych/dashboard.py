@@ -4,6 +4,7 @@ import math
 import os
 import runpy
 import shlex
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -25,9 +26,8 @@ from triptych.report.wording import amount, duration
 CODE = Template('''\
 """A W&B workspace and a W&B report, written by `triptych dashboard`; change them as you like.
 
-    pip install wandb wandb-workspaces
-    $sync
-    python $file ENTITY              # the two views of them, new ones each time; ENTITY is a user or a team
+First `pip install wandb wandb-workspaces`, then send the runs (see SYNC); `python FILE ENTITY` sends the two views of
+them, new ones each time. FILE is this one, ENTITY a user or a team.
 """
 
 import sys
@@ -35,6 +35,7 @@ import sys
 import wandb_workspaces.reports.v2 as wr
 import wandb_workspaces.workspaces as ws
 
+SYNC = $sync
 PROJECT = $project
 TITLE = $title
 
@@ -142,11 +143,14 @@ def dashboard(directories: Sequence[Path], output: Path) -> None:
 
     Raises:
         ConfigError: wandb-workspaces is not installed, or the runs are not in one W&B project.
-        ValueError: no run was found, or one is damaged.
+        ValueError: no run was found that can be read.
     """
     if find_spec("wandb_workspaces") is None:
         raise ConfigError("triptych dashboard needs wandb-workspaces: pip install 'triptych[dashboard]'")
-    runs = find_runs(directories, output.parent).runs
+    found = find_runs(directories, output.parent)
+    runs = found.runs
+    for damage in found.damaged:
+        print(f"left out, as damaged: {damage}", file=sys.stderr)
     folders = {run.directory: Path(os.path.normpath(output.parent / run.directory)) for run in runs}
     ids = {name: wandb_id(folder) for name, folder in folders.items()}
     logged = tuple(run for run in runs if ids[run.directory])
@@ -162,9 +166,9 @@ def dashboard(directories: Sequence[Path], output: Path) -> None:
     )
     sync = " ".join(["wandb sync", *(f"{place}/wandb/offline-run-*" for place in places)])
     titles = ", ".join(comparison["title"] for comparison in comparisons)
+    # Names of directories are anybody's: what is put in is the repr of a text, or of a list, never code.
     code = CODE.substitute(
-        file=output.name,
-        sync=f"{sync}   # the runs" if waiting else "# the runs are in W&B already",
+        sync=repr(sync if waiting else "the runs are in W&B already"),
         project=repr(project_of(used)),
         title=repr(f"Triptych: {titles}"[:128]),
         comparisons=pformat(comparisons, width=118, sort_dicts=False),
@@ -177,7 +181,7 @@ def dashboard(directories: Sequence[Path], output: Path) -> None:
     left_out = f" ({len(runs) - len(logged)} others have logged nothing for W&B)" if len(logged) < len(runs) else ""
     print(
         f"{output}: a workspace of {len(sections)} sections and a report of {len(logged)} runs{left_out}. "
-        f"To upload: {f'{sync}; ' if waiting else ''}python {output} ENTITY"
+        f"To upload: {f'{sync}; ' if waiting else ''}python {shlex.quote(str(output))} ENTITY"
     )
 
 

@@ -1,18 +1,24 @@
 """``triptych playground``: a page to type a text into; what each trained model makes of it, and where it looks."""
 
 import errno
+import gzip
 import math
+import socket
+import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from html import escape
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from plotly.offline import get_plotlyjs, get_plotlyjs_version  # type: ignore[import-untyped]
 
 from triptych.assembly import load
 from triptych.attention import attention_maps
@@ -24,7 +30,7 @@ from triptych.report.attention import attention_figures
 from triptych.report.page import TASK_TITLES, render_document, render_switch
 from triptych.report.records import ARCHITECTURES, Run, find_runs
 from triptych.report.wording import amount
-from triptych.samples import looked, recordable_length
+from triptych.samples import is_recordable, looked, recordable_length
 from triptych.tasks import Task
 from triptych.tasks.base import ClassPrediction, Prediction
 from triptych.tasks.generative import GenerativeTask
@@ -37,6 +43,25 @@ MOST_CLASSES = 8
 
 HOTTEST, LAST_SEED = 100, 2**32 - 1
 """The largest temperature and seed."""
+
+PLOTLY = f"/plotly-{get_plotlyjs_version()}.js"
+"""Where the charts' library is served: megabytes that a browser asks for once, not with each answer."""
+
+FORM_SCRIPT = """
+const form = document.querySelector("form.ask");
+form?.querySelectorAll("textarea").forEach(box => box.addEventListener("keydown", event => {
+  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+  event.preventDefault();
+  form.requestSubmit();
+}));
+// Another task is asked what is in the form, sent or not.
+document.querySelectorAll("nav.switch a").forEach(link => link.addEventListener("click", event => {
+  if (!form?.elements.text.value.trim()) return;
+  event.preventDefault();
+  form.elements.group.value = link.dataset.group;
+  form.requestSubmit();
+}));
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,25 +162,28 @@ class Playground:
 <div class="brand">{LOGO}<span>Triptych</span></div>
 <h1>What does each model make of it?</h1>
 <p class="soft">{escape(self.titles[question.number])}: each model answers what you type, side by side.
-Below an answer you see where the model looked: a row is the token that looks, a column what it looks at;
-the stronger the colour, the more.</p>
+Below an answer you see where the model looked: a row is a token that it writes (or, where it writes nothing, reads),
+a column what it looks at; the stronger the colour, the more.</p>
 </header>
 <main>
 {self._groups(question)}
 {"" if task is None else _form(question, runs, task)}
 {"".join(map(_notice, mistakes))}
 <section class="charts">{cards}</section>
-</main>"""
+</main>
+<script>{FORM_SCRIPT}</script>"""
             is_refused = mistakes or (question.text is not None and not num_answers)
             status = HTTPStatus.BAD_REQUEST if is_refused else HTTPStatus.OK
-            return status, render_document("Triptych: playground", body, form_action="'self'")
+            return status, render_document("Triptych: playground", body, form_action="'self'", plotly=PLOTLY)
 
     def _groups(self, question: Question) -> str:
         """Links to the groups."""
         if len(self.groups) == 1:
             return ""
+        asked = {} if question.text is None else {"text": question.text}
         links = "".join(
-            f'<a href="?group={i}"{" aria-current=page" if i == question.number else ""}>{escape(title)}</a>'
+            f'<a href="?{escape(urlencode({"group": i, **asked}))}" data-group="{i}"'
+            f"{' aria-current=page' if i == question.number else ''}>{escape(title)}</a>"
             for i, title in enumerate(self.titles)
         )
         return f'<nav class="switch">{links}</nav>'
@@ -186,7 +214,8 @@ def _form(question: Question, runs: Sequence[Run], task: Task) -> str:
 <input type="hidden" name="group" value="{question.number}">
 <label>{first}<textarea name="text" rows="3" dir="auto" autofocus>{escape(question.text or "")}</textarea></label>
 {pair if task.reads_pairs else ""}
-<div class="row">{choices if writes else ""}<button>Answer</button></div>
+<div class="row">{choices if writes else ""}<button>Answer</button>
+<span class="soft">Enter answers; Shift and Enter begin a new line.</span></div>
 {f'<div class="switch"><span class="soft">Of the test set:</span>{examples}</div>' if examples else ""}
 </form>"""
 
@@ -208,10 +237,11 @@ def _answer(run: Run, task: Task, question: Question) -> str:
     if isinstance(task, GenerativeTask):
         task.sampling = question.sampling
     (maps,) = attention_maps(task, [asked])
-    longest = recordable_length(task, 1)
-    figures = attention_figures(looked(maps, longest), run.architecture, ARCHITECTURES[run.architecture])
-    if maps.encoder is not None and len(maps.encoder.keys) > longest:
-        part += f'<p class="soft">Attention is drawn of texts of at most {longest} tokens.</p>'
+    longest, figures = recordable_length(task, 1), {}
+    if is_recordable(maps, longest):
+        figures = attention_figures(looked(maps, longest), run.architecture, ARCHITECTURES[run.architecture])
+    else:
+        part += f'<p class="soft">Where it looked is drawn of texts of at most {longest} tokens.</p>'
     return _card(run, f"{_prediction(maps.prediction)}{part}", render_switch(figures) if figures else "")
 
 
@@ -247,6 +277,30 @@ def _bars(probabilities: Mapping[str, float]) -> str:
     return f'<table class="bars">{rows}</table>'
 
 
+def names_this_machine(host: str, names: Collection[str]) -> bool:
+    """Whether a Host header is right. A page of a stranger may have its own name point to this machine (DNS rebinding),
+    and read what is served here; but then the browser sends that name. An address in numbers cannot be redirected.
+
+    Args:
+        host: the header, with or without a port.
+        names: of this machine, in small letters.
+    """
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return False
+    try:
+        ip_address(name)
+    except ValueError:
+        return name in names
+    return True
+
+
+@cache
+def _packed_plotly() -> bytes:
+    return gzip.compress(get_plotlyjs().encode())
+
+
 def playground(directories: Sequence[Path], host: str, port: int) -> None:
     """Serves the page until Ctrl-C.
 
@@ -256,26 +310,45 @@ def playground(directories: Sequence[Path], host: str, port: int) -> None:
         port: of it; 0: any that is free.
 
     Raises:
-        ValueError: no run was found, or one is damaged.
+        ValueError: no run was found that can be read.
         ConfigError: an address or a port that cannot be listened at.
     """
     folder = Path()
     found = find_runs(directories, folder)
+    for damage in found.damaged:
+        print(f"left out, as damaged: {damage}", file=sys.stderr)
     page = Playground((*found.runs, *found.untested), folder).page
+    names = {"localhost", host.lower(), socket.gethostname().lower()}
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            if urlsplit(self.path).path != "/":
+            asked = self.headers.get("Host")
+            if asked is not None and not names_this_machine(asked, names):  # a browser always says it
+                self.send_error(HTTPStatus.MISDIRECTED_REQUEST, explain=f"Expected one of {', '.join(sorted(names))}.")
+            elif self.path == PLOTLY:
+                kind = {"Content-Type": "text/javascript", "Cache-Control": "max-age=31536000, immutable"}
+                self._send(HTTPStatus.OK, kind, _packed_plotly())
+            elif urlsplit(self.path).path == "/":
+                status, text = page(self.path)
+                kind = {"Content-Type": "text/html; charset=utf-8"}
+                self._send(status, kind, gzip.compress(text.encode(errors="replace")))
+            else:
                 self.send_error(HTTPStatus.NOT_FOUND)
-                return
-            status, text = page(self.path)
-            content = text.encode(errors="replace")
+
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
+        def _send(self, status: HTTPStatus, headers: Mapping[str, str], packed: bytes) -> None:
+            is_read_packed = "gzip" in self.headers.get("Accept-Encoding", "")
+            content = packed if is_read_packed else gzip.decompress(packed)
+            encoding = {"Content-Encoding": "gzip"} if is_read_packed else {}
             with suppress(ConnectionError):  # whoever asked has left
                 self.send_response(status)
-                self.send_header("Content-Type", "text/html; charset=utf-8")
-                self.send_header("Content-Length", str(len(content)))
+                for name, value in {**headers, **encoding, "Content-Length": str(len(content))}.items():
+                    self.send_header(name, value)
                 self.end_headers()
-                self.wfile.write(content)
+                if self.command != "HEAD":
+                    self.wfile.write(content)
 
         def log_message(self, format: str, *arguments: object) -> None:
             """What is typed stays in the browser."""

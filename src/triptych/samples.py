@@ -17,6 +17,7 @@ from triptych.durable import replacing
 from triptych.nn import MultiHeadAttention
 from triptych.tasks import Task
 from triptych.tasks.base import ClassPrediction, Tested
+from triptych.tasks.generative import GenerativeTask
 from triptych.tasks.question_answering import right_answers
 
 MOST_BYTES = 300_000
@@ -118,8 +119,10 @@ def attention(task: Task, splits: Splits, count: int = 2) -> dict[str, Any]:
         examples = [Example(next(iter(splits.test)).text[:longest])]
     else:
         examples = list(splits.test[:200])
-        encoded = task.encode(examples)
-        examples = [e for e, item in zip(examples, encoded, strict=True) if item.longest <= longest][:count]
+        # what is written counts too: so architectures that write after the text, or beside it, choose the same texts
+        is_written = isinstance(task, GenerativeTask)
+        sizes = [item.size if is_written else item.longest for item in task.encode(examples)]
+        examples = [example for example, size in zip(examples, sizes, strict=True) if size <= longest][:count]
     found = attention_maps(task, [given(task, example) for example in examples])
     return {
         "samples": [
@@ -129,7 +132,7 @@ def attention(task: Task, splits: Splits, count: int = 2) -> dict[str, Any]:
                 **looked(maps, longest),
             }
             for example, maps in zip(examples, found, strict=True)
-            if maps.encoder is None or len(maps.encoder.keys) <= longest
+            if is_recordable(maps, longest)
         ]
     }
 
@@ -146,33 +149,42 @@ def recordable_length(task: Task, count: int) -> int:
     return min(MOST_TOKENS, math.isqrt(MOST_BYTES // (count * matrices * len("999,"))))
 
 
-def looked(maps: AttentionMaps, longest: int) -> dict[str, Any]:
-    """The kinds of attention as tokens and thousandths. A decoder's first rows are what they are whatever follows, so
-    these are cut where they are too many; what is cut is no encoder's attention, nor one to its states.
+def is_recordable(maps: AttentionMaps, longest: int) -> bool:
+    """Whether what was read is short enough for all of it to be recorded.
 
     Args:
         maps: of one text.
         longest: the most tokens.
+    """
+    found = [of_stack for of_stack in (maps.encoder, maps.decoder) if of_stack is not None]
+    given = [len(of_stack.queries) - max(len(of_stack.written) - 1, 0) for of_stack in found]  # the last is not read
+    return max(given) <= longest
+
+
+def looked(maps: AttentionMaps, longest: int) -> dict[str, Any]:
+    """The kinds of attention as tokens and thousandths. A decoder's first rows are what they are whatever follows: of a
+    text that became too long while it was written these are kept, and their number is beside that of all.
+
+    Args:
+        maps: of one text, recordable.
+        longest: the most tokens.
 
     Returns:
-        ``encoder``, ``decoder`` and ``cross``; None: there is none, or it is left out.
+        ``encoder``, ``decoder`` and ``cross``; None: there is none.
     """
-    is_whole = maps.encoder is None or len(maps.encoder.keys) <= longest
-    return {
-        "encoder": _plain(maps.encoder, longest) if is_whole else None,
-        "decoder": _plain(maps.decoder, longest),
-        "cross": _plain(maps.cross, longest) if is_whole else None,
-    }
+    kinds = {"encoder": maps.encoder, "decoder": maps.decoder, "cross": maps.cross}
+    return {kind: None if found is None else _plain(found, longest) for kind, found in kinds.items()}
 
 
-def _plain(found: AttentionMap | None, longest: int) -> dict[str, Any] | None:
-    if found is None:
-        return None
-    weights = found.weights[:, :, :longest, :longest]
+def _plain(found: AttentionMap, longest: int) -> dict[str, Any]:
+    length = len(found.queries)
+    num_kept = len(found.written) - max(length - longest, 0)
     return {
         "queries": found.queries[:longest],
         "keys": found.keys[:longest],
-        "thousandths": (1000 * weights.float()).round().int().tolist(),
+        "written": found.written[:num_kept],
+        "num_tokens": length,
+        "thousandths": (1000 * found.weights[:, :, :longest, :longest].float()).round().int().tolist(),
     }
 
 

@@ -225,7 +225,7 @@ STARTED = {
         (ALONE, ["trainer=fsdp", "trainer.precision=16-mixed"], "trainer.precision=16-mixed: FSDP"),
         (ALONE, ["trainer.num_nodes=2"], "trainer.num_nodes=2: .* srun or torchrun"),
         (ALONE, ["trainer=ddp", "trainer.strategy.timeout=0"], "trainer.strategy.timeout=0"),
-        (ALONE, ["trainer=ddp", "trainer.strategy.timeout=ten"], "trainer.strategy.timeout=ten: expected float"),
+        (ALONE, ["trainer=ddp", "trainer.strategy.timeout=ten"], "trainer.strategy.timeout=ten: expected a number"),
         (SRUN, ["trainer.devices=2"], "trainer.devices=2 .* srun has started 4 processes"),
         (SRUN, ["trainer.devices=4", "run_dir=${now:%S}"], "run_dir: .* clock"),
     ],

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from browser import dom_of, needs_browser
+from browser import Browser, needs_browser
 from triptych.report import compare
 
 
@@ -52,8 +52,8 @@ def parsed(page: Path) -> Elements:
 
 
 def test_comparison_json(page: Path, seven_runs: Path) -> None:
-    record = json.loads(page.with_name("comparison.json").read_text(encoding="utf-8"))
-    assert list(record) == ["runs", "verdicts", "standings", "duels", "audit"]
+    record = json.loads(page.with_suffix(".comparison.json").read_text(encoding="utf-8"))
+    assert list(record) == ["runs", "verdicts", "standings", "duels", "audit", "unfinished", "damaged"]
     assert len(record["runs"]) == 7
     for run in record["runs"]:
         directory = run.pop("directory")
@@ -86,7 +86,7 @@ def test_comparison_json_is_strict_where_a_run_diverged(write_run, tmp_path: Pat
     def refuse(constant: str) -> None:
         raise AssertionError(constant)
 
-    record = json.loads((tmp_path / "comparison.json").read_text(), parse_constant=refuse)
+    record = json.loads((tmp_path / "page.comparison.json").read_text(), parse_constant=refuse)
     assert [run["metrics"]["test/accuracy"] for run in record["runs"]] == [None, 0.9]
     assert "not finite" in parsed(tmp_path / "page.html").text
 
@@ -104,6 +104,7 @@ def test_the_page_says_what_the_runs_show(page: Path, seven_runs: Path) -> None:
     text = parsed(page).text
     assert "full 98.1 % vs decoder-only 97.2 %, one seed each: not distinguishable without more seeds." in text
     assert "1.2 points below the ceiling" in text
+    assert "luckier" not in text
     assert "3.8 % above the entropy" in text
     assert "translation_killed" in text
     assert "triptych train experiment=dates/translation_full seed=1" in text
@@ -170,8 +171,10 @@ def test_long_curves_are_thinned(write_run, tmp_path: Path) -> None:
 
 
 @needs_browser
-def test_a_browser_draws_the_charts_without_a_complaint(page: Path, tmp_path: Path) -> None:
-    dom = dom_of(page.as_uri(), tmp_path / "profile")
+def test_a_browser_draws_the_charts_without_a_complaint(page: Path, browser: Browser) -> None:
+    browser.open(page.as_uri())
+    assert browser.complaints == []
+    dom = browser.dom
     assert dom.count('class="chart js-plotly-plot"') == 12  # results, two of curves and costs, of three tasks
     assert len(re.findall(r'<path class="point"', dom)) > 7  # a dot for each run, and those of the curves
     assert len(re.findall(r'class="js-line"[^>]* d="M[^"]*L', dom)) >= 14  # two curves for each run
@@ -181,23 +184,202 @@ def test_a_browser_draws_the_charts_without_a_complaint(page: Path, tmp_path: Pa
 
 
 @needs_browser
-def test_each_switch_shows_another_figure_and_its_numbers(page: Path, tmp_path: Path) -> None:
-    """The page itself, with a user who presses the last button of each switch and opens each table."""
-    click = (
+def test_each_switch_shows_another_figure_and_its_numbers(page: Path, browser: Browser) -> None:
+    """With a user who presses the last button of each switch and opens each table."""
+    browser.open(page.as_uri())
+    browser.ask(
         "document.querySelectorAll('.switch button:last-child').forEach(button => button.click());"
         "document.querySelectorAll('.data').forEach(data => { data.open = true; });"
     )
-    pressed = tmp_path / "pressed.html"
-    text = page.read_text(encoding="utf-8")
-    pressed.write_text(text.replace("</body>", f"<script>{click}</script></body>"), encoding="utf-8")
-    dom = dom_of(pressed.as_uri(), tmp_path / "profile")
-    assert dom.count('aria-pressed="true">') == 9  # curves and costs, of three tasks
-    assert dom.count('aria-pressed="true">time</button>') == dom.count("<th>seconds of training</th>") == 9
+    browser.ask("new Promise(done => setTimeout(done, 100))")  # the event of the tables
+    assert browser.complaints == []
+    dom = browser.dom
+    pressed = "[...document.querySelectorAll('.switch [aria-pressed=true]')].map(button => button.textContent)"
+    assert browser.ask(pressed) == ["time"] * 9  # curves and costs, of three tasks
+    assert dom.count("<th>seconds of training</th>") == 9
     assert dom.count("<th>updates</th>") == 0
     translation = page.read_text(encoding="utf-8").split("<h2>")[1]
     tables = dom.split("<h2>")[1].count('<details class="data" open')
     assert tables == translation.count('<details class="data">') == 4
     assert f"<td>full</td><td>{800 / 11:.5g}</td>" in dom
+
+
+@pytest.fixture
+def hard_page(write_run, tmp_path: Path) -> Path:
+    """What is hard to show: long names, many settings, classes, layers and columns; a model beyond the optimum; no
+    reference; a run that is damaged."""
+    classes = [f"a class with a long name, number {i}" for i in range(14)]
+    matrix = {"labels": classes, "counts": [[int(i == j) for j in range(14)] for i in range(14)]}
+    of_text = {"queries": list("<bos>"), "keys": list("<bos>"), "written": [], "num_tokens": 5}
+    heads = [[[[200] * 5] * 5] * 8] * 4
+    attention = {kind: {**of_text, "thousandths": heads} for kind in ("encoder", "decoder", "cross")}
+    for seed in (1, 2):
+        for architecture, accuracy in (("full", 0.9868), ("encoder_only", 0.987), ("decoder_only", 0.9872)):
+            for lr in (1e-3, 3e-3):
+                network = {"_target_": "x", "head": {"pool": "mean" if architecture == "encoder_only" else "last"}}
+                settings = {"optimizer": {"lr": lr}, "task": {"label_smoothing": 20 * lr}, "model": network}
+                settings |= {"data": {"train": f"a/long/name/of/a/file/{lr}.csv"}}
+                changes = {"confusion_matrix": matrix, "answer_time_s": 0.1, "peak_memory_bytes": 10**9 + seed}
+                metrics = {"test/accuracy": accuracy + seed * lr, "val/accuracy": 0.9 + lr}
+                name = f"_with_a_name_that_has_no_end_at_all_{lr}"
+                optimum = {"test/accuracy": 0.9885}
+                run = write_run(
+                    architecture, "classification", metrics, optimum=optimum, seed=seed, changes=changes,
+                    settings=settings, name=name,
+                )  # fmt: skip
+                (run / "attention.json").write_text(
+                    json.dumps({"samples": [{"input": "a", "output": "b", **attention}]})
+                )
+    for architecture in ("full", "encoder_only"):
+        denoised = {"samples": [{"input": "a text", "output": "a test", "reference": ""}]}
+        write_run(architecture, "denoising", {"test/loss": 0.5}, changes=denoised)
+    (write_run("full", "tagging", {"test/accuracy": 0.5}) / "summary.json").write_text("{")
+    compare([tmp_path / "runs"], tmp_path / "hard" / "page.html")
+    return tmp_path / "hard" / "page.html"
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("which", ["page", "hard_page"])
+def test_the_page_fits_on_a_screen(which: str, width: int, browser: Browser, request: pytest.FixtureRequest) -> None:
+    """Whatever is shown: no title, label or name is cut, and the page is as wide as the screen."""
+    browser.open(request.getfixturevalue(which).as_uri(), width=width, height=844)
+    count = browser.ask("Math.max(...[...document.querySelectorAll('.switch')].map(x => x.children.length))")
+    for i in range(count):
+        browser.ask(f"document.querySelectorAll('.switch button:nth-child({i + 1})').forEach(x => x.click())")
+        assert browser.ask("document.documentElement.scrollWidth") == width
+        assert browser.cut_texts() == []
+    assert browser.complaints == []
+
+
+@needs_browser
+def test_a_table_that_is_wider_than_the_screen_says_so(page: Path, browser: Browser) -> None:
+    """Until its last column is reached. Nothing says so where all of it is there."""
+    browser.open(page.as_uri(), width=390, height=844)
+    wider = "[...document.querySelectorAll('.scroll')].filter(box => box.scrollWidth > box.clientWidth)"
+    says = "getComputedStyle(box, '::before').content.includes('more columns')"
+    count = browser.ask(f"{wider}.length")
+    assert count >= 3  # of each task the table of runs
+    assert browser.ask(f"{wider}.filter(box => {says}).length") == count
+    browser.ask(f"{wider}.forEach(box => {{ box.scrollLeft = box.scrollWidth; }})")
+    browser.ask("new Promise(done => setTimeout(done, 100))")
+    assert browser.ask(f"{wider}.length") == 0 or browser.ask(f"{wider}.filter(box => {says}).length") == 0
+    browser.open(page.as_uri(), width=1280)
+    assert browser.ask(f"[...document.querySelectorAll('.scroll')].filter(box => {says}).length") == 0
+
+
+def figures_in(page: Path) -> list[dict[str, dict]]:
+    return [json.loads(x) for x in re.findall(r'<script type="application/json">(.*?)</script>', page.read_text())]
+
+
+def test_a_small_difference_looks_small(hard_page: Path) -> None:
+    """The accuracies are from 98.88 to 99.32 %: no axis that shows them is shorter than two points."""
+    (costs,) = [switch for switch in figures_in(hard_page) if "memory" in switch]
+    for figure in costs.values():
+        low, high = figure["layout"]["yaxis"]["range"]
+        assert high - low >= 2
+        low, high = figure["layout"]["xaxis"]["range"]  # powers of ten
+        assert 10 ** (high - low) >= 2
+
+
+def test_the_front_of_one_point_is_a_line(write_run, tmp_path: Path) -> None:
+    """From what is worse to what is dearer."""
+    for architecture, accuracy, params in (
+        ("full", 0.8, 3000),
+        ("encoder_only", 0.9, 1000),
+        ("decoder_only", 0.7, 2000),
+    ):
+        write_run(architecture, "classification", {"test/accuracy": accuracy}, changes={"params": params})
+    compare([tmp_path / "runs"], tmp_path / "page.html")
+    (costs,) = [
+        switch for switch in figures_in(tmp_path / "page.html") if "memory" not in switch and "parameters" in switch
+    ]
+    (front,) = [trace for trace in costs["parameters"]["data"] if trace["name"] == "Pareto front"]
+    assert front["y"][0] < 70
+    assert front["x"][-1] > 3000
+    assert (front["x"][:2], front["y"][1:]) == ([1000, 1000], [90, 90])
+
+
+def test_a_value_beyond_the_optimum_is_explained(hard_page: Path) -> None:
+    text = parsed(hard_page).text
+    assert "0.32 points above the ceiling" in text
+    assert "a model can be a little luckier, and stand beyond it" in text
+
+
+def test_there_is_no_empty_column(hard_page: Path) -> None:
+    denoising = hard_page.read_text(encoding="utf-8").split("<h2>")[-1].partition("How to reproduce")[0]
+    assert "a test" in denoising
+    assert "reference" not in denoising
+
+
+def test_a_person_reads_words(hard_page: Path, page: Path) -> None:
+    """No key of a file, but in the settings and commands that are meant to be typed."""
+    for path in (hard_page, page):
+        text = re.sub(
+            r"<pre>.*?</pre>|<code>.*?</code>|<script>.*?</script>|<style>.*?</style>", "", path.read_text(), flags=re.S
+        )
+        for key in (
+            "train_flops",
+            "time_s",
+            "tokens_per_update",
+            "git_commit",
+            "data_sha256",
+            "train/",
+            "val/",
+            "test/",
+        ):
+            assert key not in text, key
+
+
+def test_the_tables_show_what_was_varied(
+    hard_page: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = hard_page.read_text(encoding="utf-8")
+    assert re.search(r"<th[^>]*>lr</th><th[^>]*>label_smoothing</th>", text)
+    assert re.search(r"0.003</td><td[^>]*>0.06</td>", text)
+    capsys.readouterr()
+    for width in (160, 80):
+        monkeypatch.setenv("COLUMNS", str(width))
+        compare(
+            [tmp_path / "runs" / f"classification_full_seed{seed}{end}" for seed in (1, 2) for end in ENDS], hard_page
+        )
+        printed = capsys.readouterr().out
+        rows = [line.split() for line in printed.splitlines() if line.strip().startswith(("architecture", "full "))][:5]
+        place = rows[0].index("lr")
+        assert sorted(row[place] for row in rows[1:]) == ["0.001"] * 2 + ["0.003"] * 2
+        assert "…" not in printed
+
+
+ENDS = ("_with_a_name_that_has_no_end_at_all_0.001", "_with_a_name_that_has_no_end_at_all_0.003")
+
+
+def test_the_audit_says_what_stands_for_the_whole_text(hard_page: Path) -> None:
+    assert "full takes the last state, encoder-only takes the mean of the states" in parsed(hard_page).text
+
+
+def test_a_damaged_run_is_named_and_the_others_are_compared(
+    hard_page: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compare([tmp_path / "runs"], hard_page)
+    said = "runs/tagging_full_seed1/summary.json: damaged, expected JSON"
+    record = json.loads(hard_page.with_suffix(".comparison.json").read_text())
+    assert len(record["runs"]) == 14
+    (damage,) = record["damaged"]
+    assert said in damage
+    assert str(tmp_path) not in damage
+    assert said in parsed(hard_page).text
+    assert said in " ".join(capsys.readouterr().out.split())
+    with pytest.raises(ValueError, match="damaged, expected JSON"):
+        compare([tmp_path / "runs" / "tagging_full_seed1"], hard_page)
+
+
+def test_two_pages_in_a_folder_keep_their_content(write_run, tmp_path: Path) -> None:
+    for task in ("classification", "tagging"):
+        write_run("full", task, {"test/accuracy": 0.9})
+        compare([tmp_path / "runs" / f"{task}_full_seed1"], tmp_path / f"{task}.html")
+    for task in ("classification", "tagging"):
+        (run,) = json.loads((tmp_path / f"{task}.comparison.json").read_text())["runs"]
+        assert run["task"] == task
 
 
 def test_a_translation_that_differs_is_not_called_wrong(write_run, tmp_path: Path) -> None:

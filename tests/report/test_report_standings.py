@@ -242,5 +242,5 @@ def test_a_run_that_diverged_still_has_its_page(write_run, tmp_path: Path, left_
     metrics = {"test/accuracy": math.nan}
     write_run("encoder_only", "classification", metrics, answers=broken, changes={"metrics": {"test/accuracy": None}})
     compare([tmp_path], tmp_path / "page.html")
-    record = json.loads((tmp_path / "comparison.json").read_text(), parse_constant=pytest.fail)
+    record = json.loads((tmp_path / "page.comparison.json").read_text(), parse_constant=pytest.fail)
     assert [duel["paired"] for duel in record["duels"]] == [None]

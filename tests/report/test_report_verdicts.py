@@ -91,7 +91,7 @@ def test_a_diverged_run_gives_no_winner(judged) -> None:
     values = CLEAR | {"decoder_only": (*CLEAR["decoder_only"][:4], math.nan)}
     verdict = judged("translation", "test/exact_match", values)
     assert verdict.winner is None
-    assert "no finite test/exact_match from runs/translation_decoder_only_seed5" in verdict.text
+    assert "no finite exact match from runs/translation_decoder_only_seed5" in verdict.text
 
 
 def test_denoising_is_not_comparable(judged) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from triptych.report.metrics import BITS_PER_BYTE, EXACT_MATCH, LOSS, Metric
-from triptych.report.wording import amount, duration
+from triptych.report.wording import amount, duration, metric_name
 
 
 @pytest.mark.parametrize(
@@ -12,9 +12,10 @@ from triptych.report.wording import amount, duration
         (EXACT_MATCH, 0.989, 0.993, "0.4 points below the ceiling"),
         (EXACT_MATCH, 0.5, 0.993, "49.3 points below the ceiling"),
         (EXACT_MATCH, 0.993, 0.993, "at the ceiling"),
-        (EXACT_MATCH, 0.995, 0.993, "at the ceiling"),
+        (EXACT_MATCH, 0.995, 0.993, "0.2 points above the ceiling"),
         (BITS_PER_BYTE, 0.8198, 0.81, "1.2 % above the entropy"),
-        (BITS_PER_BYTE, 0.80595, 0.81, "at the entropy"),
+        (BITS_PER_BYTE, 0.80595, 0.81, "0.5 % below the entropy"),
+        (BITS_PER_BYTE, 0.81001, 0.81, "at the entropy"),
         (LOSS, 0.75, 0.5, "0.25 above the minimum"),
     ],
 )
@@ -38,3 +39,16 @@ def test_amount(number: float, text: str) -> None:
 @pytest.mark.parametrize(("seconds", "text"), [(42.4, "42 s"), (185, "3 min 05 s"), (7800, "2 h 10 min")])
 def test_duration(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("train/loss", "loss in training"),
+        ("val/exact_match", "exact match on the validation set"),
+        ("test/macro_f1", "macro F1 on the test set"),
+        ("lr", "lr"),
+    ],
+)
+def test_a_metric_has_a_name(key: str, text: str) -> None:
+    assert metric_name(key) == text

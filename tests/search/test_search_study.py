@@ -4,8 +4,6 @@ import json
 import math
 import multiprocessing
 import re
-import shutil
-import subprocess
 from collections.abc import Callable
 from itertools import chain
 from multiprocessing.queues import SimpleQueue
@@ -19,8 +17,11 @@ from omegaconf import OmegaConf
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution, distribution_to_json
 from optuna.trial import FrozenTrial, TrialState
 
+import triptych.models
+from browser import Browser, needs_browser
 from triptych.config import ConfigError
 from triptych.launch.sweep import PRUNING, Job
+from triptych.models import DecoderOnly, EncoderDecoder, EncoderOnly
 from triptych.search.page import report
 from triptych.search.study import Identity, Settings, Study, Trial, outcome
 from triptych.trials import locks_of, open_storage
@@ -75,9 +76,9 @@ def job_of(folder: Path, trial: Trial) -> Job:
     return job
 
 
-def search(folder: Path, own: Settings, until: int = 10**9) -> bool:
+def search(folder: Path, own: Settings, until: int = 10**9, name: str = "study") -> bool:
     """Works on a study as the sweeper does, until it is done, or is killed before it tells so many trials."""
-    study, told = study_in(folder, own), 0
+    study, told = study_in(folder, own, name), 0
     while True:
         mine, waiting = study.take()
         if not mine:
@@ -316,7 +317,8 @@ def test_a_file_that_is_no_storage_is_refused(suffix: str, tmp_path: Path) -> No
 def page_in(tmp_path: Path) -> Path:
     """The page of two studies, one of them without any value."""
     search(tmp_path, with_settings(n_trials=12))
-    studies = [study_in(tmp_path), study_in(tmp_path, name="study <two>")]
+    name = "study <two>-with-a-name-that-is-wider-than-the-screen-of-a-phone"
+    studies = [study_in(tmp_path), study_in(tmp_path, name=name)]
     report(studies, tmp_path / "search.html", {"study": "triptych train -m optimizer.lr=1"})
     return tmp_path / "search.html"
 
@@ -343,12 +345,33 @@ def test_the_table_and_the_page_say_the_same(tmp_path: Path, capsys: pytest.Capt
     assert not re.search(r"<(script|link|img)[^>]+(src|href)=", text)
 
 
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs a browser: no chromium on PATH")
-def test_a_browser_draws_it(tmp_path: Path) -> None:
-    page = page_in(tmp_path)
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000"]
-    options += [f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", page.as_uri()]
-    drawn = subprocess.run(["chromium", *options], capture_output=True, text=True, timeout=60, check=True).stdout
-    for text in ("Parallel coordinates", "Importance for val/loss", "Each trial's value", "optimizer.lr", "pruned"):
+@needs_browser
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_browser_draws_it(tmp_path: Path, browser: Browser, width: int) -> None:
+    browser.open(page_in(tmp_path).as_uri(), width=width)
+    drawn = browser.dom
+    importance, each = "Importance for loss on the validation set", "Each trial's loss on the validation set"
+    for text in ("Parallel coordinates", importance, each, "optimizer.lr", "pruned"):
         assert text in drawn
+    assert browser.complaints == browser.cut_texts() == []
+    assert browser.ask("document.documentElement.scrollWidth") == width
     assert len(re.findall(r'<div class="chart[^"]*"[^>]*><div class="plot-container', drawn)) == 4
+
+
+def test_a_study_has_the_colour_of_its_architecture(tmp_path: Path) -> None:
+    """The one that it has on the other pages."""
+    classes = {"decoder_only": DecoderOnly, "full": EncoderDecoder, "encoder_only": EncoderOnly}
+    studies = []
+    for name, network in classes.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        search(folder, with_settings(n_trials=3), name=name)
+        for run in folder.glob("run-*"):
+            target = f"{triptych.models.__name__}.{network.__name__}"
+            (run / "config.yaml").write_text(f"model:\n  _target_: {target}\n")
+        studies.append(study_in(folder, name=name))
+    report(studies, tmp_path / "search.html", {})
+    (switch, *_) = re.findall(r'<script type="application/json">(.*?)</script>', (tmp_path / "search.html").read_text())
+    (figure,) = json.loads(switch).values()
+    colours = {(trace["name"], trace["marker"]["color"]) for trace in figure["data"] if trace["name"] in classes}
+    assert colours == {(name, f"var(--{name})") for name in classes}

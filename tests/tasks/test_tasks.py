@@ -51,6 +51,7 @@ from triptych.decoding import BeamSearch
 from triptych.optim import AdamW, Linear
 from triptych.tasks import Classification, Denoising, LanguageModeling, Setup, Tagging, Task, Translation
 from triptych.tasks.base import ClassPrediction, NotFinite
+from triptych.tasks.classification import calibration_error
 from triptych.training import CheckpointFacts, Progress, Tally
 
 pytestmark = [
@@ -602,6 +603,23 @@ def plain_metrics(task: Task) -> dict[str, float]:
         values["word_perplexity"] = math.exp(sum(nats) / words)
         values["continuation_bits_per_byte"] = continuation_nats / math.log(2) / continuation_bytes
     return values
+
+
+@pytest.mark.parametrize(
+    ("confidences", "hits"),
+    [
+        ([1.0, 0.95], [0, 1]),  # one bin, the last: |accuracy 1/2 - confidence 0.975|
+        ([1.0, 1.0, 0.5], [1, 0, 1]),
+        ([0.0, 1 / 15, 2 / 15, 14 / 15, 0.9333], [0, 1, 0, 1, 0]),
+    ],
+)
+def test_calibration_error_has_fifteen_bins(confidences: list[float], hits: list[int]) -> None:
+    """Guo et al. 2017, equation 3, with numpy's histogram, whose last bin is closed on both sides."""
+    edges = np.arange(16) / 15
+    of_bin = [np.histogram(confidences, edges, weights=of)[0] for of in (None, hits, confidences)]
+    expected = sum(n / len(hits) * abs(h / n - c / n) for n, h, c in zip(*of_bin, strict=True) if n)
+    found = calibration_error(torch.tensor(confidences, dtype=torch.float64), torch.tensor(hits))
+    assert_close(float(found), expected)
 
 
 class TestMetrics:

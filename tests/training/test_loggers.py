@@ -136,7 +136,7 @@ def test_wandb_has_pictures_of_the_attention(killed: Path, records: list[dict[st
     assert set(pictures) == set(kinds)
     for kind, weights in (("encoder heads", sample["encoder"]), ("decoder heads", sample["decoder"])):
         of_heads = np.array(weights["thousandths"])[0] / 1000  # of the one layer
-        assert [trace["z"] for trace in pictures[kind]["data"]] == of_heads[:, :24, :24].tolist()
+        assert [trace["z"] for trace in pictures[kind]["data"]] == of_heads.tolist()
     assert "var(" not in json.dumps(pictures)  # W&B knows no colours by name
 
 

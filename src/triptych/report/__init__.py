@@ -1,4 +1,4 @@
-"""The comparison of runs, from their directories alone: a table on the terminal, one HTML page, ``comparison.json``."""
+"""The comparison of runs, from their directories alone: a table on the terminal, an HTML page, and the same as JSON."""
 
 import json
 import math
@@ -21,15 +21,16 @@ __all__ = ["compare"]
 def compare(directories: Sequence[Path], output: Path) -> None:
     """Compare the runs at or below some directories.
 
-    Writes the page, and ``comparison.json`` beside it, and prints the table.
+    Writes the page, and its content as JSON beside it (``report.html``, ``report.comparison.json``), and prints the
+    table. Runs that cannot be read are left out, and named.
 
     Args:
         directories: run directories, or parents of them.
         output: the page to write; its folder is made where it is missing.
 
     Raises:
-        ValueError: in one line, no run was found, none was tested, or which file is damaged, at which key, and what was
-            expected there.
+        ValueError: in one line, no run that can be read was found, or none was tested: which file is damaged, at which
+            key, and what was expected there.
     """
     found = find_runs(directories, output.parent)
     groups = group_runs(found.runs, found.untested, found.pruned)
@@ -50,13 +51,16 @@ def compare(directories: Sequence[Path], output: Path) -> None:
             for found in of_one
         ],
         "audit": [asdict(difference) for differences in audits for difference in differences],
+        "unfinished": found.unfinished,
+        "damaged": found.damaged,
     }
-    page = render_page(groups, verdicts, audits, standing, dueling, found.unfinished, found.num_untested)
+    page = render_page(groups, verdicts, audits, standing, dueling, found)
     output.parent.mkdir(parents=True, exist_ok=True)
-    output.with_name("comparison.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    content = output.with_suffix(".comparison.json")  # no name that a file of a run has
+    content.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     output.write_text(page, encoding="utf-8", errors="replace")
-    print_tables(groups, verdicts, audits, found.unfinished, found.num_untested, Console())
-    print(f"{output}\n{output.with_name('comparison.json')}")
+    print_tables(groups, verdicts, audits, found, Console())
+    print(f"{output}\n{content}")
 
 
 def finite(record: dict[str, Any]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ body {
   font: 16px/1.5 system-ui, "Noto Sans", "Noto Sans CJK SC", "Noto Sans Arabic", sans-serif;
 }
 :root[data-printing] body { max-width: 700px; }
-h1, h2, h3, p { margin: 0; }
+h1, h2, h3, p { margin: 0; overflow-wrap: anywhere; }
 h1 { font-size: clamp(1.7rem, 4.5vw, 2.5rem); line-height: 1.15; letter-spacing: -0.02em; }
 h2 { font-size: 1.5rem; letter-spacing: -0.01em; }
 h3 { font-size: 1rem; margin: 0 0 .6rem; }
@@ -55,7 +55,7 @@ svg.glyph { display: block; flex: none; }
 }
 .badge.won { color: var(--card); background: var(--own); border-color: var(--own); font-weight: 600; }
 .badge.differs, .notice { color: var(--notice); background: var(--notice-ground); border-color: transparent; }
-.notice { border-radius: 12px; padding: .75rem 1.15rem; margin-top: .75rem; }
+.notice { border-radius: 12px; padding: .75rem 1.15rem; margin-top: .75rem; overflow-wrap: anywhere; }
 section { margin-top: 3.2rem; display: grid; gap: 1rem; grid-template-columns: minmax(0, 1fr); }
 .runs, .charts { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 17rem), 1fr)); }
 .charts { grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); }
@@ -93,9 +93,21 @@ nav.switch, form.ask { margin-top: 1rem; }
 .data > summary { color: var(--soft); font-size: .82rem; font-weight: 400; }
 .data > div { max-height: 20rem; overflow: auto; }
 .scroll { overflow-x: auto; }
+.scroll[data-more] { mask-image: linear-gradient(to left, transparent, #000 3rem); }
+.scroll[data-more]::before {
+  content: "more columns to the right \\2192"; position: sticky; left: 0; display: block; padding: 0 3rem .3rem 0;
+  text-align: end; color: var(--notice); font-size: .82rem;
+}
+.legend { display: flex; flex-wrap: wrap; gap: 0 .9rem; }
+.legend button {
+  font: inherit; font-size: .82rem; text-align: start; overflow-wrap: anywhere; border: 0; padding: .1rem 0;
+  background: none; color: var(--soft); cursor: pointer;
+}
+.legend button span { margin-right: .35rem; white-space: nowrap; } .legend [aria-pressed="false"] { opacity: .45; }
+h3.title { font-weight: 500; margin: 0; } .says { font-size: .82rem; } .says:empty { display: none; }
 table { border-collapse: collapse; width: 100%; font-size: .9rem; }
 th { text-align: start; font-weight: 600; color: var(--soft); font-size: .8rem; vertical-align: bottom; }
-th, td { padding: .45rem .8rem .45rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
+th, td { padding: .45rem .6rem .45rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 tbody tr:last-child > * { border-bottom: 0; }
 td.number { text-align: end; font-variant-numeric: tabular-nums; white-space: nowrap; }
 th.number { text-align: end; }
@@ -125,7 +137,8 @@ pre {
   body { padding: 1.2rem .9rem 3rem; }
   .verdict { grid-template-columns: 1fr; }
   .panel, .verdict, .run { padding: .85rem .9rem; }
-  .scroll td:first-child, .scroll th:first-child { position: sticky; left: 0; background: var(--card); }
+  .scroll :is(td, th):first-child { position: sticky; left: 0; background: var(--card); max-width: 45vw; }
+  .scroll td:is(.own, .words):first-child { white-space: normal; overflow-wrap: anywhere; min-width: 38vw; }
   table.stack thead { display: none; }
   table.stack tr { display: block; padding: .6rem 0; border-bottom: 1px solid var(--line); }
   table.stack tr:last-child { border-bottom: 0; }
@@ -170,8 +183,11 @@ const panels = [...document.querySelectorAll(".chart")].map(chart => {
   const panel = chart.parentElement;
   const figures = Object.values(JSON.parse(chart.nextElementSibling.textContent));
   const buttons = [...panel.querySelectorAll("button")];
-  return {chart, figures, shown: 0, buttons, data: panel.querySelector("details.data")};
+  const find = selector => panel.querySelector(selector);
+  return {chart, figures, shown: 0, buttons, data: find("details.data"), title: find(".title"),
+    says: find(".says"), legend: find(".legend"), hidden: new Set()};
 });
+const plain = text => new DOMParser().parseFromString(String(text ?? ""), "text/html").body.textContent;
 
 // The figure with each "var(--name)" replaced by the value that the style gives it now.
 function themed(value) {
@@ -186,8 +202,38 @@ function themed(value) {
 
 function draw() { panels.forEach(drawOne); }
 
-function drawOne({chart, figures, shown}) {
-    const {data, layout} = themed(figures[shown]);
+// The names of what is drawn, above the chart: there they break their lines, which plotly cuts. A press hides or shows.
+const MARKS = {
+  circle: "\\u25cf", square: "\\u25a0", diamond: "\\u25c6", cross: "\\u271a", "circle-open": "\\u25cb",
+  "square-open": "\\u25a1", "diamond-open": "\\u25c7",
+};
+const LINES = {solid: "\\u2014", dash: "\\u2013 \\u2013", dot: "\\u00b7 \\u00b7 \\u00b7", dashdot: "\\u2013 \\u00b7"};
+function explain(panel, data, layout) {
+  const key = trace => trace.legendgroup ?? trace.name;
+  panel.legend.replaceChildren();
+  for (const trace of layout.showlegend ? data : []) {
+    if (panel.hidden.has(key(trace))) trace.visible = false;
+    if (trace.showlegend === false) continue;
+    const entry = panel.legend.appendChild(document.createElement("button")), mark = document.createElement("span");
+    const line = trace.mode.includes("lines") ? LINES[trace.line?.dash ?? "solid"] : "";
+    mark.textContent = line + (trace.mode.includes("markers") ? MARKS[trace.marker?.symbol ?? "circle"] : "");
+    mark.style.color = trace.mode.includes("markers") ? trace.marker.color : trace.line.color;
+    entry.type = "button";
+    entry.append(mark, plain(trace.name));
+    entry.setAttribute("aria-pressed", !panel.hidden.has(key(trace)));
+    entry.addEventListener("click", () => {
+      if (!panel.hidden.delete(key(trace))) panel.hidden.add(key(trace));
+      drawOne(panel);
+    });
+  }
+  layout.showlegend = false;
+}
+
+function drawOne(panel) {
+    const {chart, figures, shown, title, says} = panel, {data, layout} = themed(figures[shown]);
+    explain(panel, data, layout);
+    title.textContent = plain(figures[shown].title);
+    says.textContent = plain(figures[shown].says);
     layout.dragmode = matchMedia("(pointer: coarse)").matches ? false : "zoom";  // a finger scrolls the page
     layout.hoverlabel = {bgcolor: themed("var(--card)"), font: {color: themed("var(--ink)")}, align: "left"};
     if ("printing" in root.dataset) layout.width = chart.clientWidth;  // paper does not make a chart fit by itself
@@ -200,13 +246,13 @@ function tabulate({figures, shown, data}) {
   if (!data.open) return;
   const box = document.createElement("div"), table = box.appendChild(document.createElement("table"));
   box.className = "scroll";
+  watch(box);
   const row = (cells, kind) => {
     const tr = table.appendChild(document.createElement("tr"));
     cells.forEach(text => { tr.appendChild(document.createElement(kind)).textContent = text; });
   };
-  const plain = text => new DOMParser().parseFromString(String(text ?? ""), "text/html").body.textContent;
-  const {layout, data: traces} = figures[shown];
-  const heads = ["series", layout.xaxis.title?.text ?? "x", layout.yaxis.title?.text ?? layout.title.text];
+  const {title, layout, data: traces} = figures[shown];
+  const heads = ["series", layout.xaxis.title?.text ?? "x", layout.yaxis.title?.text ?? title];
   row(heads.map(plain), "th");
   for (const trace of traces.filter(trace => trace.hoverinfo !== "skip")) {
     if (trace.z) {
@@ -230,6 +276,17 @@ for (const panel of panels) {
   }));
   panel.data.addEventListener("toggle", () => tabulate(panel));
 }
+
+// A table that is wider than its box says so, until its end is reached.
+function hint(box) {
+  box.toggleAttribute("data-more", box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
+}
+const boxes = new ResizeObserver(entries => entries.forEach(entry => hint(entry.target)));
+function watch(box) {
+  boxes.observe(box);
+  box.addEventListener("scroll", () => hint(box), {passive: true});
+}
+document.querySelectorAll(".scroll").forEach(watch);
 
 draw();
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from html import escape
 from typing import Any
 
@@ -14,10 +15,10 @@ from triptych.report.assets import in_light
 from triptych.report.charts import Figure, Switch, base_layout
 from triptych.report.records import ARCHITECTURES, Run
 
-MOST_TOKENS = 24
-"""Of a text, that are drawn."""
 MOST_HEADS = 32
 """Of all layers, that are drawn one by one; of more, the mean of each layer."""
+ROOM = 6
+"""Characters of a token for which there is room between two matrices."""
 KINDS = {
     "encoder": "self-attention of the encoder",
     "decoder": "self-attention of the decoder",
@@ -48,7 +49,8 @@ def attention_charts(runs: Sequence[Run]) -> Switch:
 
 
 def attention_figures(sample: Mapping[str, Any], architecture: str, told: str) -> Switch:
-    """Where one network looks in one text: the alignment or the rollout of each kind of attention, and its heads.
+    """Where one network looks in one text: the alignment or the rollout of each kind of attention, and its heads. Of a
+    network that writes, these are the rows from which it wrote, named by what it wrote; of another, by what it read.
 
     Args:
         sample: an entry of ``attention.json``.
@@ -56,30 +58,33 @@ def attention_figures(sample: Mapping[str, Any], architecture: str, told: str) -
         told: of the network, at the beginning of each title.
 
     Returns:
-        figures by their names.
+        figures by their names; the first says most: of two texts, their alignment.
     """
     figures: Switch = {}
     for kind, words in KINDS.items():
-        if sample[kind] is None:
+        found = sample[kind]
+        if found is None:
             continue
-        weights = torch.tensor(sample[kind]["thousandths"]).double() / 1000
-        queries, keys = sample[kind]["queries"], sample[kind]["keys"]
-        if kind == "cross":
-            maps = {f"layer {i + 1}": w.mean(0) for i, w in enumerate(weights)}
-            title = f"{told}: {words}, mean of the heads"
-            figures["alignment"] = _grid(title, maps, queries, keys, architecture, columns=len(maps))
-        else:
-            maps = {"": rollout(weights / weights.sum(-1, keepdim=True))[-1]}
-            title = f"{told}: attention rollout through the {kind}"
-            figures[f"{kind} rollout"] = _grid(title, maps, queries, keys, architecture, columns=1)
+        weights = torch.tensor(found["thousandths"]).double() / 1000
         num_layers, num_heads = weights.shape[:2]
+        written = found["written"]
+        first = len(found["queries"]) - len(written) if written else 0
+        heads = weights[:, :, first:]
+        layers = {f"layer {i + 1}": w.mean(0) for i, w in enumerate(heads)}
+        draw = partial(_draw, found=found, first=first, architecture=architecture)
+        if kind != "cross":
+            last = rollout(weights / weights.sum(-1, keepdim=True))[-1, first:]
+            figures[f"{kind} rollout"] = draw(f"{told}: attention rollout through the {kind}", {"": last}, columns=1)
+        if kind == "cross" or (written and sample["cross"] is None):
+            columns = min(num_layers, 2) if num_layers <= 4 else num_layers
+            aligned = {"alignment": draw(f"{told}: {words}, mean of the heads", layers, columns=columns)}
+            figures = aligned | figures if written else figures | aligned
         if num_layers * num_heads <= MOST_HEADS:
-            maps = {f"layer {i + 1}, head {j + 1}": w for i, of in enumerate(weights) for j, w in enumerate(of)}
-            columns = num_heads
+            title = f"{told}: {words}; layers from top to bottom, heads from left to right"
+            maps = {f"layer {i + 1}, head {j + 1}": w for i, of in enumerate(heads) for j, w in enumerate(of)}
+            figures[f"{kind} heads"] = draw(title, maps, columns=num_heads)
         else:
-            maps = {f"layer {i + 1}, mean": w.mean(0) for i, w in enumerate(weights)}
-            columns = min(num_layers, 6)
-        figures[f"{kind} heads"] = _grid(f"{told}: {words}", maps, queries, keys, architecture, columns=columns)
+            figures[f"{kind} heads"] = draw(f"{told}: {words}, mean of the heads", layers, columns=min(num_layers, 6))
     return figures
 
 
@@ -97,46 +102,54 @@ def attention_pictures(architecture: str, samples: Sequence[Mapping[str, Any]]) 
     return {name: in_light(figure) for name, figure in figures.items()}
 
 
-def _grid(
+def _draw(
     title: str,
-    maps: dict[str, Float[Tensor, "queries keys"]],
-    queries: Sequence[str],
-    keys: Sequence[str],
-    architecture: str,
+    maps: dict[str, Float[Tensor, "rows keys"]],
     *,
     columns: int,
+    found: Mapping[str, Any],
+    first: int,
+    architecture: str,
 ) -> Figure:
-    """Matrices side by side, a row for each token that looks; their tokens are written out where there is room."""
-    rows = math.ceil(len(maps) / columns)
-    queries, keys = ([escape(token) for token in tokens[:MOST_TOKENS]] for tokens in (queries, keys))
+    """Matrices side by side, the rows of one kind of attention from the first that is shown; their tokens are written
+    out where there is room."""
+    doing, tokens = ("writes", found["written"]) if found["written"] else ("reads", found["queries"])
+    rows, keys, num_all = [*map(escape, tokens)], [*map(escape, found["keys"])], found["num_tokens"] - first
+    ticks_of_keys, ticks_of_rows = ([short(token) for token in side] for side in (found["keys"], tokens))
+    longest = max(map(len, [*ticks_of_keys, *ticks_of_rows]), default=0)
+    if columns == 2 and longest > ROOM:
+        columns = 1
+    part = "" if len(rows) == num_all else f" (the first {len(rows)} of {num_all})"
+    says = f"a row for each token that it {doing}{part}, a column for each token that it looks at"
+    num_rows = math.ceil(len(maps) / columns)
     is_labelled = columns <= 2
-    gap_x, gap_y = (0.16 if is_labelled else 0.02), 0.28 / max(rows, 2)
-    width, height = (1 + gap_x) / columns - gap_x, (1 + gap_y) / rows - gap_y
-    cell = max(13, 300 // max(len(queries), 1)) if is_labelled else max(3, 110 // max(len(queries), 1))
-    layout: dict[str, Any] = base_layout(escape(title)) | {
-        "height": 130 + rows * (cell * len(queries) + 46),
-        "margin": {"l": 90 if is_labelled else 14, "r": 14, "t": 66, "b": 80 if is_labelled else 14},
+    gap_x, gap_y = (0.2 if is_labelled else 0.02), (0.28 if is_labelled else 0.1) / max(num_rows, 2)
+    width, height = (1 + gap_x) / columns - gap_x, (1 + gap_y) / num_rows - gap_y
+    cell = max(13, 300 // max(len(rows), 1)) if is_labelled else max(3, 110 // max(len(rows), 1))
+    layout: dict[str, Any] = base_layout(escape(title), says) | {
+        "height": 130 + num_rows * (cell * len(rows) + 46),
+        "margin": {"l": 14, "r": 14, "t": 66, "b": 14}
+        | ({"l": 24 + 7 * longest, "b": 24 + 6 * longest} if is_labelled else {}),
         "annotations": [],
     }
     traces = []
     for i, (name, weights) in enumerate(maps.items()):
         number = str(i + 1) if i else ""
         left, top = (i % columns) * (width + gap_x), 1 - (i // columns) * (height + gap_y)
-        shown = weights[:MOST_TOKENS, :MOST_TOKENS]
         traces.append(
             {
                 "type": "heatmap",
                 "name": name,
                 "x": places(keys),
-                "y": places(queries),
-                "z": [[round(float(weight), 3) for weight in row] for row in shown],
+                "y": places(rows),
+                "z": [[round(float(weight), 3) for weight in row] for row in weights],
                 "zmin": 0,
                 "zmax": 1,
                 "colorscale": [[0, "var(--card)"], [1, f"var(--{architecture})"]],
                 "showscale": False,
                 "xaxis": f"x{number}",
                 "yaxis": f"y{number}",
-                "hovertemplate": f"{name}<br>%{{y}} looks at %{{x}}: %{{z:.3f}}<extra></extra>",
+                "hovertemplate": f"{name}<br>{doing} %{{y}}, looks at %{{x}}: %{{z:.3f}}<extra></extra>",
             }
         )
         ticks: dict[str, object] = {
@@ -146,15 +159,21 @@ def _grid(
             "fixedrange": True,
         }
         ticks |= {"linecolor": "var(--line)", "mirror": True, "showline": True, "ticks": ""}
-        for side, tokens in (("x", keys), ("y", queries)):
-            ticks_of = {"tickvals": places(tokens), "ticktext": tokens, "type": "category", "tickfont": {"size": 11}}
+        for side, names, texts in (("x", keys, ticks_of_keys), ("y", rows, ticks_of_rows)):
+            ticktext = [escape(text) for text in texts]
+            ticks_of = {"tickvals": places(names), "ticktext": ticktext, "type": "category", "tickfont": {"size": 11}}
             layout[f"{side}axis{number}"] = ticks | ticks_of | {"anchor": f"{'y' if side == 'x' else 'x'}{number}"}
         layout[f"xaxis{number}"] |= {"domain": [left, left + width], "tickangle": -60}
         layout[f"yaxis{number}"] |= {"domain": [max(top - height, 0), top], "autorange": "reversed"}
-        if name:
+        if is_labelled and name:
             at = {"x": left, "y": top, "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom"}
             layout["annotations"].append(at | {"text": name, "showarrow": False, "font": {"size": 11}})
     return {"data": traces, "layout": layout}
+
+
+def short(token: str) -> str:
+    """What there is room for beside a row; all of it is shown by the mouse, and in the table."""
+    return token if len(token) <= 2 * ROOM else token[: 2 * ROOM - 1] + "…"
 
 
 def places(tokens: Sequence[str]) -> list[str]:

@@ -1,17 +1,20 @@
 """The charts as plotly figures in plain data. A colour is a CSS variable; the page's script puts in its value."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from html import escape
 from statistics import fmean
+from textwrap import wrap
 from typing import Any
 
 from triptych.report.metrics import BITS_PER_BYTE, metric_key
 from triptych.report.records import ARCHITECTURES, Curve, Run
 from triptych.report.verdicts import Group
+from triptych.report.wording import metric_name
 
 _MAX_POINTS = 400
-_LOG_TICKS = [10.0**power for power in range(-6, 4)]
+_DECADES = [10.0**power for power in range(-6, 4)]
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _SYMBOLS = {"full": "circle", "encoder_only": "square", "decoder_only": "diamond"}
 
@@ -19,8 +22,13 @@ Figure = dict[str, Any]
 Switch = dict[str, Figure]
 """Figures of which one is shown, by the names of what chooses it."""
 
-_CLOCKS = {"updates": "updates", "tokens": "tokens", "train_flops": "operations", "time_s": "seconds of training"}
-"""What curves are drawn against: the column of ``metrics.csv``, and the title of the axis."""
+_CLOCKS = {
+    "updates": ("updates", "updates"),
+    "tokens": ("tokens", "tokens"),
+    "train_flops": ("operations", "operations"),
+    "time_s": ("time", "seconds of training"),
+}
+"""What curves are drawn against: the column of ``metrics.csv``; the name of its button, and the title of the axis."""
 
 
 def result_chart(group: Group) -> Figure:
@@ -51,7 +59,7 @@ def result_chart(group: Group) -> Figure:
                 "x": [_rounded(value) for value in values],
                 "y": [row] * len(finite),
                 "text": [escape(group.metric.show(group.value(run))) for run in finite],
-                "textposition": "top center",
+                "textposition": "bottom center",
                 "customdata": [[escape(run.directory), run.seed] for run in finite],
                 "hovertemplate": "%{customdata[0]}<br>seed %{customdata[1]}<br>%{text}<extra></extra>",
                 "marker": marker | {"opacity": 0.6 if several else 1},
@@ -62,37 +70,40 @@ def result_chart(group: Group) -> Figure:
         if several:
             mean = fmean(values)
             line = {"color": _colour(name), "width": 4}
-            shapes.append({"type": "line", "x0": mean, "x1": mean, "y0": row - 0.3, "y1": row + 0.3, "line": line})
+            shapes.append({"type": "line", "x0": mean, "x1": mean, "y0": row - 0.18, "y1": row + 0.18, "line": line})
             said = f"mean {group.metric.show(mean / scale)}"
-            at = {"x": mean, "y": row - 0.28, "yanchor": "bottom"}  # the axis points downwards
+            at = {"x": mean, "y": row + 0.16, "yanchor": "top"}  # the axis points downwards
             notes.append(at | {"text": said, "showarrow": False, "font": {"color": "var(--ink)"}})
+        # The name stands above its row, not beside it: there is room for all of it, on a phone too.
+        told = "<br>".join(escape(line) for line in wrap(contender.label, 46))
+        said = f"<b>{ARCHITECTURES[name]}</b>{f' {told}' if told else ''}"
+        at = {"x": 0, "xref": "paper", "xanchor": "left", "xshift": -24, "y": row - 0.2, "yanchor": "bottom"}
+        notes.append(at | {"text": said, "align": "left", "showarrow": False, "font": {"color": _colour(name)}})
     optima = sorted({best for run in group.runs if (best := group.optimum(run)) is not None})
     for best in optima:
         line = {"color": "var(--optimum)", "width": 2, "dash": "dash"}
         ends = {"x0": scale * best, "x1": scale * best, "y0": 0, "y1": 1}
         shapes.append({"type": "line", "yref": "paper", "line": line, "layer": "below"} | ends)
-        # The optimum is the last thing on its side of the axis, so its label goes inwards.
+        # The optimum is nearly always the last thing on its side of the axis, so its label goes inwards.
         label = f"{group.metric.optimum_name} {group.metric.show(best)}"
         inwards = "right" if group.metric.higher_is_better else "left"
         font = {"color": "var(--optimum)"}
         at = {"x": scale * best, "y": 1, "yref": "paper", "xanchor": inwards, "yanchor": "bottom"}
         notes.append(at | {"text": label, "showarrow": False, "font": font})
-    # Invisible dots stretch the axis: to the optimum, which draws nothing itself, and to at least two points or 5 %,
-    # so that a small difference does not look like a gulf.
+    # Invisible dots stretch the axis: to the optimum, which draws nothing itself, and to the least span.
     shown = [x for trace in traces for x in trace["x"]] + [scale * best for best in optima]
-    if shown:
-        missing = max((2.0 if percent else 0.05 * max(shown)) - (max(shown) - min(shown)), 0.0) / 2
-        shown = [min(shown) - missing, max(shown) + missing]
+    shown = _widened(shown, percent=percent) if shown else []
     traces.append(
         {"type": "scatter", "mode": "markers", "x": [_rounded(x) for x in shown], "y": [0] * len(shown)}
         | {"marker": {"opacity": 0}, "hoverinfo": "skip"}
     )
-    names = [f"<b>{ARCHITECTURES[c.architecture]}</b>{_second_line(c.label)}" for c in contenders]
+    lines = max((len(wrap(c.label, 46)) for c in contenders), default=1)
     layout = base_layout(f"{group.metric.title} on the test set ({group.metric.direction})") | {
-        "height": 110 + 62 * len(contenders),
-        "margin": {"l": 190 if any(c.label for c in contenders) else 105, "r": 30, "t": 62, "b": 36},
-        "xaxis": base_axis() | {"ticksuffix": " %" if percent else ""},
-        "yaxis": {"tickvals": list(range(len(contenders))), "ticktext": names, "range": [len(contenders) - 0.45, -0.65]}
+        "height": 106 + (60 + 16 * max(lines, 1)) * len(contenders),
+        "margin": {"l": 36, "r": 36, "t": 62, "b": 36},
+        "xaxis": base_axis() | {"ticksuffix": " %" if percent else "", "nticks": 6, "tickangle": 0},
+        "yaxis": {"ticktext": [escape(contender.name) for contender in contenders], "showticklabels": False}
+        | {"tickvals": list(range(len(contenders))), "range": [len(contenders) - 0.4, -0.75]}
         | {"showgrid": False, "zeroline": False, "fixedrange": True},
         "shapes": shapes,
         "annotations": notes,
@@ -100,9 +111,18 @@ def result_chart(group: Group) -> Figure:
     return {"data": traces, "layout": layout}
 
 
-def _second_line(label: str) -> str:
-    """A label below a name, cut to the margin."""
-    return f"<br>{escape(label if len(label) <= 30 else label[:29] + '…')}" if label else ""
+def _widened(shown: Sequence[float], *, percent: bool) -> list[float]:
+    """The ends of an axis that shows some values: at least two points or 5 % apart, so that a small difference does not
+    look like a gulf."""
+    low, high = min(shown), max(shown)
+    missing = max((2.0 if percent else 0.05 * max(abs(low), abs(high))) - (high - low), 0.0) / 2
+    return [low - missing, high + missing]
+
+
+def _aired(shown: Sequence[float], *, percent: bool) -> list[float]:
+    """The same with some air, as the range of an axis."""
+    low, high = _widened(shown, percent=percent)
+    return [_rounded(low - 0.1 * (high - low)), _rounded(high + 0.1 * (high - low))]
 
 
 def loss_chart(group: Group) -> Switch:
@@ -115,8 +135,12 @@ def loss_chart(group: Group) -> Switch:
         a figure for each clock that all runs have; none where no run logged the loss.
     """
     found = [(run, "train/loss") for run in group.runs if "train/loss" in run.curves]
-    positive = all(min(run.curves[key].values) > 0 for run, key in found)
-    axis = {"type": "log", "tickvals": _LOG_TICKS} if positive else {}
+    values = [value for run, key in found for value in run.curves[key].values if math.isfinite(value)]
+    axis: Figure = {}
+    if values and min(values) > 0:
+        is_wide = max(values) > 1000 * min(values)
+        ticks = _DECADES if is_wide else [_rounded(digit * decade) for decade in _DECADES for digit in (1, 2, 5)]
+        axis = {"type": "log", "tickvals": ticks}
     return _by_clock(group, "train/loss", found, 1, axis)
 
 
@@ -202,13 +226,25 @@ def _cost_figure(group: Group, points: Sequence[tuple[float, float]], title: str
     scale = 100 if group.metric.unit == "%" else 1
     x, y = [_rounded(cost) for cost, _ in points], [_rounded(scale * value) for _, value in points]
     front = pareto_front(points, higher_is_better=group.metric.higher_is_better)
+    range_y = _aired(y, percent=scale == 100)
+    # At least a factor of two, with air: 120 k and 122 k parameters are nearly the same.
+    low, high = math.log10(min(x)), math.log10(max(x))
+    air = max(math.log10(2) - (high - low), 0.0) / 2 + 0.08 * max(high - low, math.log10(2))
+    range_x = [_rounded(low - air), _rounded(high + air)]
+    # From the edge of what is worse to the edge of what is dearer, so that the front of one point is a line, too.
+    worst = range_y[0] if group.metric.higher_is_better else range_y[1]
+    front_x = [x[front[0]], *(x[i] for i in front), _rounded(10 ** range_x[1])]
+    front_y = [worst, *(y[i] for i in front), y[front[-1]]]
     line = {"shape": "hv", "color": "var(--soft)", "width": 1.5, "dash": "dot"}
     traces: list[Figure] = [
         {"type": "scatter", "mode": "lines", "name": "Pareto front", "line": line, "hoverinfo": "skip"}
-        | {"x": [x[i] for i in front], "y": [y[i] for i in front]}
+        | {"x": front_x, "y": front_y}
     ]
+    drawn = Counter[str]()
     for i, contender in enumerate(group.contenders):
         kind = contender.architecture
+        symbol = f"{_SYMBOLS[kind]}{'-open' if drawn[kind] % 2 else ''}"
+        drawn[kind] += 1
         traces.append(
             {
                 "type": "scatter",
@@ -218,16 +254,20 @@ def _cost_figure(group: Group, points: Sequence[tuple[float, float]], title: str
                 "name": escape(contender.name),
                 "text": [escape(group.metric.show(points[i][1]))],
                 "hovertemplate": f"{escape(contender.name)}<br>%{{x:.4s}}: %{{text}}<extra></extra>",
-                "marker": {"color": _colour(kind), "symbol": _SYMBOLS[kind], "size": 13},
+                "marker": {
+                    "color": _colour(kind),
+                    "symbol": symbol,
+                    "size": 13,
+                    "line": {"width": 3, "color": _colour(kind)},
+                },
             }
         )
     layout = base_layout(f"{group.metric.title} against its cost") | {
-        "height": 340,
-        "margin": {"l": 58, "r": 20, "t": 44, "b": 78},
+        "height": 310,
+        "margin": {"l": 58, "r": 20, "t": 44, "b": 48},
         "xaxis": base_axis() | {"title": {"text": title, "standoff": 8, "font": {"size": 13}}, "type": "log"}
-        | {"tickformat": ".2s", "nticks": 6, "minor": {"showgrid": False}},
-        "yaxis": base_axis() | {"ticksuffix": " %" if scale == 100 else ""},
-        "legend": {"orientation": "h", "x": 0, "y": -0.22, "yanchor": "top"},
+        | {"tickformat": ".2s", "nticks": 4, "tickangle": 0, "minor": {"showgrid": False}, "range": range_x},
+        "yaxis": base_axis() | {"ticksuffix": " %" if scale == 100 else "", "range": range_y},
         "showlegend": True,
         "hovermode": "closest",
     }  # fmt: skip
@@ -256,13 +296,14 @@ def length_chart(group: Group, values: dict[str, list[tuple[str, float, int]]]) 
         }
         for name, rows in values.items()
     ]
+    shown = [y for trace in traces for y in trace["y"]]
     layout = base_layout(f"{group.metric.title} by the length of the input") | {
-        "height": 320,
-        "margin": {"l": 58, "r": 14, "t": 44, "b": 78},
+        "height": 290,
+        "margin": {"l": 58, "r": 14, "t": 44, "b": 48},
         "xaxis": base_axis()
         | {"type": "category", "title": {"text": "words of the input", "standoff": 8, "font": {"size": 13}}},
-        "yaxis": base_axis() | {"ticksuffix": " %" if scale == 100 else ""},
-        "legend": {"orientation": "h", "x": 0, "y": -0.22, "yanchor": "top"},
+        "yaxis": base_axis()
+        | {"ticksuffix": " %" if scale == 100 else "", "range": _aired(shown, percent=scale == 100)},
         "showlegend": True,
     }
     return {"data": traces, "layout": layout}
@@ -316,7 +357,7 @@ def confusion_charts(runs: Sequence[Run]) -> Switch:
 
 def _by_clock(group: Group, title: str, found: Sequence[tuple[Run, str]], scale: float, axis: Figure) -> Switch:
     clocks = [clock for clock in _CLOCKS if found and all(clock == "updates" or clock in r.curves for r, _ in found)]
-    return {clock.removesuffix("_s"): _curves(group, title, found, scale, axis, clock) for clock in clocks}
+    return {_CLOCKS[clock][0]: _curves(group, title, found, scale, axis, clock) for clock in clocks}
 
 
 def _curves(
@@ -330,10 +371,11 @@ def _curves(
         for of_one in group.by_architecture().values()
         for i, contender in enumerate(of_one)
     }
+    axis_title = _CLOCKS[clock][1]
     for run, key in found:
         steps, values = _thinned(_against(run, key, clock))
         kind, name = run.architecture, contenders[run.directory].name
-        label = name + ("" if key == title else f" ({key})")
+        label = name + ("" if key == title else f" ({metric_name(key)})")
         traces.append(
             {
                 "type": "scatter",
@@ -345,18 +387,17 @@ def _curves(
                 "showlegend": label not in seeds,
                 "line": {"color": _colour(kind), "width": 2, "dash": dashes[name]},
                 "marker": {"color": _colour(kind), "symbol": _SYMBOLS[kind], "size": 6},
-                "hovertemplate": f"{escape(run.directory)}<br>{_CLOCKS[clock]} %{{x:.4s}}: %{{y:.4g}}<extra></extra>",
+                "hovertemplate": f"{escape(run.directory)}<br>{axis_title} %{{x:.4s}}: %{{y:.4g}}<extra></extra>",
             }
         )
         seeds.setdefault(label, []).append((run, key))
     traces += [_band(label, of_one, scale, clock) for label, of_one in seeds.items() if len(of_one) > 1]
-    layout = base_layout(escape(title)) | {
-        "height": 320,
-        "margin": {"l": 58, "r": 14, "t": 44, "b": 78},
+    layout = base_layout(metric_name(title)) | {
+        "height": 290,
+        "margin": {"l": 58, "r": 14, "t": 44, "b": 48},
         "xaxis": base_axis()
-        | {"title": {"text": _CLOCKS[clock], "standoff": 8, "font": {"size": 13}}, "rangemode": "tozero"},
+        | {"title": {"text": axis_title, "standoff": 8, "font": {"size": 13}}, "rangemode": "tozero"},
         "yaxis": base_axis() | axis,
-        "legend": {"orientation": "h", "x": 0, "y": -0.22, "yanchor": "top"},
         "showlegend": True,
         "hovermode": "closest",
     }
@@ -426,15 +467,17 @@ def base_axis() -> Figure:
     return {"gridcolor": "var(--line)", "linecolor": "var(--line)", "zeroline": False, "automargin": True}
 
 
-def base_layout(title: str) -> Figure:
+def base_layout(title: str, says: str = "") -> Figure:
     """What all charts have.
 
     Args:
         title: of the chart, HTML.
+        says: how it is to be read, HTML, below the title.
     """
     return {
         "title": {"text": title, "x": 0, "xref": "container", "y": 1, "yref": "container", "yanchor": "top"}
-        | {"pad": {"t": 6, "l": 6}, "font": {"size": 14, "color": "var(--ink)"}},
+        | {"pad": {"t": 6, "l": 6}, "font": {"size": 14, "color": "var(--ink)"}}
+        | ({"subtitle": {"text": says, "font": {"size": 12, "color": "var(--soft)"}}} if says else {}),
         "font": {"family": "system-ui, 'Noto Sans', sans-serif", "size": 13, "color": "var(--soft)"},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",

@@ -43,12 +43,16 @@ class Metric:
         scale, unit = (100, "points") if self.unit == "%" else (1, self.unit)
         return f"{' to '.join(_short(scale * x) for x in differences)} {unit}".rstrip()
 
+    def is_beyond(self, value: float, optimum: float) -> bool:
+        """Whether a value is better than the optimum, by what ``show_gap`` shows."""
+        return (value > optimum) == self.higher_is_better and not self.show_gap(value, optimum).startswith("at ")
+
     def show_gap(self, value: float, optimum: float) -> str:
-        """Where a value stands to the optimum, such as ``0.4 points below the ceiling``."""
+        """Where a value stands to the optimum, such as ``0.4 points below the ceiling``. The optimum is what the best
+        guesser scores in expectation: on one test set a model may be a little luckier."""
         relative = self.unit == "bits/byte" and optimum > 0
         gap = value / optimum - 1 if relative else value - optimum
-        # The optimum is what the best guesser scores in expectation: a model may be a little luckier.
-        if abs(gap) < 5e-5 or (gap > 0) == self.higher_is_better:
+        if abs(gap) < 5e-5:
             return f"at the {self.optimum_name}"
         size = f"{_short(100 * abs(gap))} %" if relative else self.show_difference(abs(gap))
         return f"{size} {'above' if gap > 0 else 'below'} the {self.optimum_name}"

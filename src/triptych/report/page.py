@@ -23,12 +23,16 @@ from triptych.report.charts import (
 )
 from triptych.report.examples import Shown, by_length, chosen_runs, telling_examples
 from triptych.report.metrics import BLEU, Metric
-from triptych.report.records import ARCHITECTURES, Run
+from triptych.report.records import ARCHITECTURES, Run, RunSet
 from triptych.report.standings import Duel, Standing
 from triptych.report.verdicts import Contender, Difference, Group, Verdict
-from triptych.report.wording import amount, duration
+from triptych.report.wording import amount, duration, field_name, setting
 
 _MAX_SAMPLES = 12
+CHART = '<div class="chart"'
+"""How the place of a chart begins."""
+TITLE_HEIGHT = 30
+"""Of a chart's title, which is above the chart, in pixels."""
 _HAS_ONE_ANSWER = ("translation", "classification", "question_answering", "tagging")
 TASK_TITLES = {
     "translation": "Translation",
@@ -44,8 +48,8 @@ _MEANINGS = {
     "encoder_only": "every token sees every token",
     "decoder_only": "a token sees what stands before it",
 }
-# With this policy the browser itself refuses any request to the network.
-_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+# With this policy the browser itself refuses any request to the network (but for plotly, where it is not inside).
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; script-src 'unsafe-inline'"
 
 
 def render_page(
@@ -54,8 +58,7 @@ def render_page(
     audits: Sequence[Sequence[Difference]],
     standings: Sequence[Sequence[Standing]],
     duels: Sequence[Sequence[Duel]],
-    unfinished: Sequence[str],
-    num_untested: int,
+    found: RunSet,
 ) -> str:
     """Build the page.
 
@@ -65,8 +68,7 @@ def render_page(
         audits: one list for each group.
         standings: one list for each group.
         duels: one list for each group.
-        unfinished: directories of unfinished runs.
-        num_untested: how many runs are trials of a search, which were not tested.
+        found: says what is left out.
 
     Returns:
         the page's text, with everything it needs inside.
@@ -88,28 +90,30 @@ def render_page(
 </header>
 <main>
 <div class="verdicts">{"".join(_verdict(index, *part) for index, part in enumerate(parts))}</div>
-{_unfinished(unfinished)}{_untested(num_untested)}
+{_left_out(found)}
 {"".join(map(_section, range(len(groups)), groups, audits, standings, duels))}
 </main>"""
     return render_document(f"Triptych: comparison of {counted}", body)
 
 
-def render_document(title: str, body: str, form_action: str = "'none'") -> str:
+def render_document(title: str, body: str, form_action: str = "'none'", plotly: str = "") -> str:
     """A page with the style, and the script that draws the charts in it.
 
     Args:
         title: of the window.
         body: HTML, with charts of ``render_chart``.
         form_action: where its forms may go, as a source of the content security policy.
+        plotly: where plotly is served beside the page; empty: it is inside the page.
 
     Returns:
         the page's text, with everything it needs inside.
     """
+    library = f'<script src="{plotly}"></script>' if plotly else f"<script>{get_plotlyjs()}</script>"
     return f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{_POLICY}; form-action {form_action}">
+<meta http-equiv="Content-Security-Policy" content="{_POLICY}{" 'self'" if plotly else ""}; form-action {form_action}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(title)}</title>
 <style>{STYLE}</style>
@@ -117,7 +121,7 @@ def render_document(title: str, body: str, form_action: str = "'none'") -> str:
 <body>
 {body}
 <noscript><p class="notice">The charts need JavaScript; the numbers are in the tables.</p></noscript>
-<script>{get_plotlyjs()}</script>
+{library if CHART in body else ""}
 <script>{SCRIPT}</script>
 </body>
 </html>
@@ -137,15 +141,15 @@ def _verdict(index: int, group: Group, verdict: Verdict, audit: Sequence[Differe
     )
 
 
-def _unfinished(directories: Sequence[str]) -> str:
-    if not directories:
-        return ""
-    names = ", ".join(f"<code>{escape(name)}</code>" for name in directories)
-    return f'<p class="notice">Left out, as not finished (no summary.json): {names}</p>'
-
-
-def _untested(count: int) -> str:
-    return f'<p class="notice">Left out, as trials of a search, which do not test: {count}</p>' if count else ""
+def _left_out(found: RunSet) -> str:
+    kinds = {"not finished (no summary.json)": found.unfinished, "damaged": found.damaged}
+    count = found.num_untested
+    untested = f'<p class="notice">Left out, as trials of a search, which do not test: {count}</p>' if count else ""
+    return untested + "".join(
+        f'<p class="notice">Left out, as {why}: {", ".join(f"<code>{escape(name)}</code>" for name in names)}</p>'
+        for why, names in kinds.items()
+        if names
+    )
 
 
 def _section(
@@ -165,6 +169,7 @@ def _section(
 <h2>{_title(group)}</h2>
 <div class="runs">{cards}</div>
 {render_chart(result_chart(group))}
+{_luck(group)}
 {_standing_table(group.metric, standings)}
 {_duel_table(group.metric, duels)}
 <div class="charts">{"".join(render_switch(switch) for switch in switches if switch)}</div>
@@ -175,6 +180,18 @@ def _section(
 {_reproduction(group.runs)}
 </section>
 """
+
+
+def _luck(group: Group) -> str:
+    """What a value beyond the optimum means, where there is one."""
+    metric = group.metric
+    pairs = [(group.value(run), group.optimum(run)) for run in group.runs]
+    if not any(best is not None and math.isfinite(x) and metric.is_beyond(x, best) for x, best in pairs):
+        return ""
+    return (
+        f'<p class="soft">The {metric.optimum_name} is what the best possible guesser scores in expectation; on one '
+        "test set a model can be a little luckier, and stand beyond it.</p>"
+    )
 
 
 def _card(group: Group, contender: Contender) -> str:
@@ -216,17 +233,31 @@ def render_switch(figures: Switch) -> str:
     Args:
         figures: of plotly, as plain data, by the names of their buttons; the first is shown.
     """
-    data = json.dumps(figures, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-    height = max(figure["layout"]["height"] for figure in figures.values())
+    drawn = {name: _with_title_apart(figure) for name, figure in figures.items()}
+    data = json.dumps(drawn, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    height = max(figure["layout"]["height"] for figure in drawn.values())
+    first = next(iter(drawn.values()))
     buttons = "".join(
         f'<button type="button" aria-pressed="{str(i == 0).lower()}">{escape(name)}</button>'
         for i, name in enumerate(figures)
     )
     switch = f'<div class="switch" role="group" aria-label="what is shown">{buttons}</div>' if len(figures) > 1 else ""
     return (
-        f'<div class="panel">{switch}<div class="chart" style="height:{height}px"></div>'
-        f'<script type="application/json">{data}</script><details class="data"><summary>Data</summary></details></div>'
+        f'<div class="panel">{switch}<h3 class="title">{first["title"]}</h3><p class="says soft">{first["says"]}</p>'
+        '<div class="legend" role="group" aria-label="what is drawn"></div>'
+        f'{CHART} style="height:{height}px"></div><script type="application/json">{data}</script>'
+        '<details class="data"><summary>Data</summary></details></div>'
     )
+
+
+def _with_title_apart(figure: Figure) -> Figure:
+    """A figure whose title is none of plotly's, which would not break its lines where the page is narrow."""
+    layout = dict(figure["layout"])
+    title = layout.pop("title")
+    layout["height"] -= TITLE_HEIGHT
+    layout["margin"] = {**layout["margin"], "t": layout["margin"]["t"] - TITLE_HEIGHT}
+    says = title.get("subtitle", {}).get("text", "")
+    return {"title": title["text"], "says": says, "data": figure["data"], "layout": layout}
 
 
 def _standing_table(metric: Metric, standings: Sequence[Standing]) -> str:
@@ -284,7 +315,8 @@ def _table(rows: Sequence[Sequence[tuple[str, str, str]]]) -> str:
 
 
 def _run_table(group: Group) -> str:
-    """A table whose columns have a class each: own (the architecture's colour), number, words or path."""
+    """A table whose columns have a class each: own (the architecture's colour), number, words or path. What was varied
+    has a column each."""
     best = group.metric.optimum_name
     has_best = any(group.optimum(run) is not None for run in group.runs)
     rows = []
@@ -295,17 +327,17 @@ def _run_table(group: Group) -> str:
         rows.append(
             [
                 ("Architecture", f"own {run.architecture}", ARCHITECTURES[run.architecture]),
+                *((name, "number", setting(run.settings.get(key))) for name, key in group.varied.items()),
                 ("Seed", "number", str(run.seed)),
                 (group.metric.title, "number", group.metric.show(value) if finite else "not finite"),
                 *([(f"To the {best}", "words", gap.removesuffix(f" the {best}"))] if has_best else []),
-                ("Params", "number", amount(run.params)),
+                ("Parameters", "number", amount(run.params)),
                 ("Non-embedding", "number", amount(run.non_embedding_params)),
                 ("Updates", "number", f"{run.updates:,}"),
                 ("Tokens", "number", amount(run.train_tokens)),
-                ("Train FLOPs", "number", amount(run.train_flops)),
+                ("Operations", "number", amount(run.train_flops)),
                 ("Time", "number", duration(run.wall_time_s)),
                 ("Tokens/s", "number", amount(run.tokens_per_s)),
-                ("Weights", "words", run.tested_weights),
                 ("Run", "path", run.directory),
             ]
         )
@@ -338,20 +370,23 @@ def _sorted_by(title: str, group: Group) -> str:
 
 def _outputs(examples: Sequence[Shown], runs: Mapping[str, Run], group: Group) -> str:
     """Examples with the answers of all architectures side by side."""
-    heads = "".join(f'<th class="own {name}">{ARCHITECTURES[name]}</th>' for name in runs)
+    has_reference = any(shown.reference for shown in examples)
+    heads = "<th>reference</th>" if has_reference else ""
+    heads += "".join(f'<th class="own {name}">{ARCHITECTURES[name]}</th>' for name in runs)
     rows = []
     for shown in examples:
         answers = {name: _answer(shown.outputs.get(name), shown.reference, group) for name in runs}
         cells = "".join(
             f'<td class="sample" data-label="{ARCHITECTURES[name]}">{answer}</td>' for name, answer in answers.items()
         )
+        if has_reference:
+            right = f'<span dir="auto">{escape(shown.reference)}</span>'
+            cells = f'<td class="sample" data-label="reference">{right}</td>{cells}'
         rows.append(
-            f'<tr><td class="sample" data-label="input"><span dir="auto">{escape(shown.given)}</span></td>'
-            f'<td class="sample" data-label="reference"><span dir="auto">{escape(shown.reference)}</span></td>'
-            f"{cells}</tr>"
+            f'<tr><td class="sample" data-label="input"><span dir="auto">{escape(shown.given)}</span></td>{cells}</tr>'
         )
     return (
-        f'<table class="samples stack"><thead><tr><th>input</th><th>reference</th>{heads}</tr></thead>'
+        f'<table class="samples stack"><thead><tr><th>input</th>{heads}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table>"
     )
 
@@ -384,7 +419,7 @@ def _audit(audit: Sequence[Difference]) -> str:
             f"<li><code>{escape(value)}</code>{escape(', '.join(runs)) if len(runs) <= 3 else f'{len(runs)} runs'}</li>"
             for value, runs in runs_by_value.items()
         )
-        entries.append(f"<dt>{difference.field}</dt><dd>{escape(difference.text)}<ul>{values}</ul></dd>")
+        entries.append(f"<dt>{field_name(difference.field)}</dt><dd>{escape(difference.text)}<ul>{values}</ul></dd>")
     return f"<dl>{''.join(entries)}</dl>"
 
 
@@ -409,7 +444,7 @@ def _reproduction(runs: Sequence[Run]) -> str:
             f"data {run.data_sha256[:12]}, tokenizer {run.tokenizer_sha256[:12]}, weights {run.weights_sha256[:12]}"
         )
         too_long = f"; too long: {_short('too_long', run.too_long)}" if any(_counts(run.too_long)) else ""
-        facts = f"{versions}; {run.hardware}; {run.precision}; {hashes}{too_long}"
+        facts = f"{run.tested_weights} weights tested; {versions}; {run.hardware}; {run.precision}; {hashes}{too_long}"
         settings = "\n".join(f"{key}={'null' if value is None else value}" for key, value in run.settings.items())
         configuration = f"<details class=data><summary>Configuration</summary><pre>{escape(settings)}</pre></details>"
         entries.append(

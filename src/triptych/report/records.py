@@ -120,12 +120,14 @@ class RunSet:
         runs: the finished runs, by task, data, architecture, experiment and seed.
         unfinished: run directories in which something has begun, or was to begin, and that have no ``summary.json``,
             relative to the report.
+        damaged: of each run that could not be read, which file is damaged, and how.
         untested: runs that have finished without a test, in the same order: trials of a search.
         pruned: those of its trials that were stopped.
     """
 
     runs: tuple[Run, ...]
     unfinished: tuple[str, ...]
+    damaged: tuple[str, ...]
     untested: tuple[Run, ...]
     pruned: tuple[PrunedRun, ...]
 
@@ -344,6 +346,8 @@ def _check_attention(sample: dict[str, Any]) -> None:
             weights = np.array(found["thousandths"])
             if weights.shape[2:] != (len(found["queries"]), len(found["keys"])):
                 raise ValueError(f"{kind} has weights of shape {weights.shape}")
+            if not 0 <= len(found["written"]) <= len(found["queries"]) <= found["num_tokens"]:
+                raise ValueError(f"{kind} has more rows than tokens")
     if not _is_text(sample["input"]):
         raise ValueError("input is no text")
 
@@ -406,10 +410,10 @@ def find_runs(directories: Sequence[Path], relative_to: Path) -> RunSet:
         relative_to: the folder that the directories in the answer are relative to.
 
     Returns:
-        the finished, the unfinished and the untested runs.
+        the finished runs, and those that are left out.
 
     Raises:
-        ValueError: no run at or below one of the directories, no finished run at all, or a damaged file.
+        ValueError: no run at or below one of the directories, or no finished run at all that can be read.
     """
     finished: set[Path] = set()
     started: set[Path] = set()
@@ -430,8 +434,17 @@ def find_runs(directories: Sequence[Path], relative_to: Path) -> RunSet:
         names = ", ".join(map(str, directories))
         raise ValueError(f"{names}: no finished run found, expected summary.json ({len(unfinished)} unfinished)")
     order = list(ARCHITECTURES)
+    readable: list[Run] = []
+    damaged: list[str] = []
+    for path in sorted(finished):
+        try:
+            readable.append(read_run(path, relative_to))
+        except ValueError as error:  # the others can be compared
+            damaged.append(str(error).replace(str(path), _relative(path, relative_to)))
+    if not readable:
+        raise ValueError(damaged[0])
     runs = sorted(
-        (read_run(path, relative_to) for path in finished),
+        readable,
         key=lambda run: (
             TASKS.index(run.task), run.data, order.index(run.architecture), run.experiment, run.seed, run.directory,
         ),
@@ -439,6 +452,7 @@ def find_runs(directories: Sequence[Path], relative_to: Path) -> RunSet:
     return RunSet(
         tuple(run for run in runs if is_tested(run.metrics)),
         tuple(sorted(_relative(path, relative_to) for path in unfinished)),
+        tuple(damaged),
         tuple(run for run in runs if not is_tested(run.metrics)),
         tuple(read_pruned(path) for path in sorted(pruned)),
     )

@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from triptych.report.records import ARCHITECTURES
+from triptych.report.records import ARCHITECTURES, RunSet
 from triptych.report.verdicts import Difference, Group, Verdict
-from triptych.report.wording import amount, duration
+from triptych.report.wording import amount, duration, field_name, setting
 
 _COLOURS = {"full": "blue", "encoder_only": "yellow", "decoder_only": "green"}
 _WIDE = 120
@@ -21,8 +21,7 @@ def print_tables(
     groups: Sequence[Group],
     verdicts: Sequence[Verdict],
     audits: Sequence[Sequence[Difference]],
-    unfinished: Sequence[str],
-    num_untested: int,
+    found: RunSet,
     console: Console,
 ) -> None:
     """Print one table for each task, with its verdict and its audit.
@@ -31,40 +30,68 @@ def print_tables(
         groups: the runs of each task.
         verdicts: one for each group.
         audits: one list for each group.
-        unfinished: directories of unfinished runs.
-        num_untested: how many runs are trials of a search, which were not tested.
+        found: says what is left out.
         console: where to print.
     """
     for group, verdict, audit in zip(groups, verdicts, audits, strict=True):
-        title = Text(f"{group.task} on {group.data}: {group.metric.title}, {group.metric.direction}")
-        table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        best = group.metric.optimum_name
-        table.add_column("architecture", no_wrap=True)
-        has_best = any(group.optimum(run) is not None for run in group.runs)
-        for name in ("seed", "value", *([f"to the {best}"] if has_best else []), "params", "FLOPs", "time"):
-            table.add_column(name, justify="right", no_wrap=True)
-        if console.width >= _WIDE:
-            table.add_column("run", overflow="fold")
-        for run in group.runs:
-            value, optimum = group.value(run), group.optimum(run)
-            finite = math.isfinite(value)
-            distance = group.metric.show_gap(value, optimum) if finite and optimum is not None else ""
-            table.add_row(
-                Text(ARCHITECTURES[run.architecture], style=_COLOURS[run.architecture]),
-                str(run.seed),
-                group.metric.show(value).removesuffix(" bits/byte") if finite else "not finite",
-                *([distance.removesuffix(f" the {best}")] if has_best else []),
-                amount(run.params),
-                amount(run.train_flops),
-                duration(run.wall_time_s),
-                *([Text(run.directory)] if console.width >= _WIDE else []),
-            )
-        console.print(table)
+        columns = _columns(group)
+        while _width(columns, group) > console.width and next(reversed(columns)) != "value":
+            columns.popitem()  # the costs come last; what was varied, and the value, stay
+        console.print(_table(group, columns, console))
         console.print(Text(verdict.text, style="bold"))
         for difference in audit:
-            console.print(Text(f"differs: {difference.field}. {difference.text}", style="yellow"))
+            console.print(Text(f"differs: {field_name(difference.field)}. {difference.text}", style="yellow"))
         console.print()
-    if unfinished:
-        console.print(Text(f"Left out, as not finished (no summary.json): {', '.join(unfinished)}", style="yellow"))
-    if num_untested:
-        console.print(Text(f"Left out, as trials of a search, which do not test: {num_untested}", style="yellow"))
+    if found.unfinished:
+        names = ", ".join(found.unfinished)
+        console.print(Text(f"Left out, as not finished (no summary.json): {names}", style="yellow"))
+    if found.num_untested:
+        console.print(Text(f"Left out, as trials of a search, which do not test: {found.num_untested}", style="yellow"))
+    for damage in found.damaged:
+        console.print(Text(f"Left out, as damaged: {damage}", style="yellow"))
+
+
+def _columns(group: Group) -> dict[str, list[str]]:
+    """The cells of each column but the first, by its head."""
+    best = group.metric.optimum_name
+    values = [(group.value(run), group.optimum(run)) for run in group.runs]
+    shown = [group.metric.show(x).removesuffix(" bits/byte") if math.isfinite(x) else "not finite" for x, _ in values]
+    gaps = [group.metric.show_gap(x, y) if y is not None and math.isfinite(x) else "" for x, y in values]
+    return {
+        **{name: [setting(run.settings.get(key)) for run in group.runs] for name, key in group.varied.items()},
+        "seed": [str(run.seed) for run in group.runs],
+        "value": shown,
+        **({f"to the {best}": [gap.removesuffix(f" the {best}") for gap in gaps]} if any(gaps) else {}),
+        "params": [amount(run.params) for run in group.runs],
+        "FLOPs": [amount(run.train_flops) for run in group.runs],
+        "time": [duration(run.wall_time_s) for run in group.runs],
+    }
+
+
+def _width(columns: dict[str, list[str]], group: Group) -> int:
+    """Of the table, at least."""
+    return 1 + sum(2 + _least(name, cells, group) for name, cells in columns.items()) + len("architecture  ")
+
+
+def _least(name: str, cells: list[str], group: Group) -> int:
+    """The width of a column, at least: values of settings may be long, and alone may break their lines."""
+    longest = max(map(len, (name, *cells)))
+    return min(longest, 14) if name in group.varied else longest
+
+
+def _table(group: Group, columns: dict[str, list[str]], console: Console) -> Table:
+    title = Text(f"{group.task.replace('_', ' ')} on {group.data}: {group.metric.title}, {group.metric.direction}")
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("architecture", no_wrap=True)
+    for name, cells in columns.items():
+        least = _least(name, cells, group)
+        table.add_column(name, justify="right", no_wrap=name not in group.varied, overflow="fold", min_width=least)
+    if console.width >= _WIDE:
+        table.add_column("run", overflow="fold")
+    for i, run in enumerate(group.runs):
+        table.add_row(
+            Text(ARCHITECTURES[run.architecture], style=_COLOURS[run.architecture]),
+            *(cells[i] for cells in columns.values()),
+            *([Text(run.directory)] if console.width >= _WIDE else []),
+        )
+    return table

@@ -84,6 +84,12 @@ class Group:
         """All of them."""
         return [contender for found in self.by_architecture().values() for contender in found]
 
+    @property
+    def varied(self) -> dict[str, str]:
+        """What was varied within an architecture, as a sweep does: short names, and the keys of the settings."""
+        first = [[c.runs[0] for c in contenders] for contenders in self.by_architecture().values()]
+        return {name: key for runs in first for name, key in _differing(runs).items()}
+
     def best(self, contenders: Sequence[Contender]) -> Contender:
         """The one that is best on the validation set, by the metric, or by the loss where it was not validated."""
         key = metric_key(self.metric, contenders[0].runs[0]).replace("test/", "val/", 1)
@@ -187,10 +193,7 @@ def judge(group: Group) -> Verdict:
     """
     winner, text = _judge(group)
     if group.metric is CONTINUATION:
-        text += (
-            " Scored on the same bytes, those of the continuation: test/bits_per_byte of full,"
-            " test/continuation_bits_per_byte of the others."
-        )
+        text += " Scored on the same bytes, those of the continuation."
     return Verdict(group.task, group.data, group.metric.key, winner, text)
 
 
@@ -224,7 +227,7 @@ def _duel(metric: Metric, results: dict[str, list[tuple[Run, float]]]) -> tuple[
     """The verdict on one configuration of each architecture, by the value of each of its runs."""
     values = {name: [value for _, value in found] for name, found in results.items()}
     if diverged := [run.directory for found in results.values() for run, value in found if not math.isfinite(value)]:
-        return None, f"No verdict: no finite {metric.key} from {', '.join(diverged)}."
+        return None, f"No verdict: no finite {metric.title} from {', '.join(diverged)}."
     for found in results.values():
         if len({run.seed for run, _ in found}) < len(found):
             return None, f"No verdict: of the {len(found)} {_name(found[0][0])} runs some have the same seed."
@@ -271,16 +274,22 @@ def _labels(runs: Sequence[Run]) -> list[str]:
     """What tells runs of different configurations apart: the settings that are not the same in all of them."""
     if len(runs) == 1:
         return [""]
-    keys = dict.fromkeys(key for run in runs for key in run.settings)
-    differing: dict[str, str] = {}  # what is said twice, such as block.dropout and model.encoder.dropout, is one
-    for key in keys:
-        if len({str(run.settings.get(key)) for run in runs}) > 1:
-            differing.setdefault(key.rpartition(".")[2], key)
-    labels = [", ".join(f"{x}={run.settings.get(key)}" for x, key in list(differing.items())[:3]) for run in runs]
+    differing = list(_differing(runs).items())[:3]
+    labels = [", ".join(f"{x}={run.settings.get(key)}" for x, key in differing) for run in runs]
     if len(set(labels)) == len(runs):
         return labels
     facts = [f"{run.experiment}, {run.params:,} parameters, {run.updates:,} updates" for run in runs]
     return [f"{label}, {fact}" if label else fact for label, fact in zip(labels, facts, strict=True)]
+
+
+def _differing(runs: Sequence[Run]) -> dict[str, str]:
+    """The settings that are not the same in all runs, by their short names. What is said twice, such as block.dropout
+    and model.encoder.dropout, is one."""
+    differing: dict[str, str] = {}
+    for key in dict.fromkeys(key for run in runs for key in run.settings):
+        if len({str(run.settings.get(key)) for run in runs}) > 1:
+            differing.setdefault(key.rpartition(".")[2], key)
+    return differing
 
 
 def _name(run: Run) -> str:
@@ -305,6 +314,7 @@ _AUDITED = {
     "versions": "The versions of libraries differ.",
     "tested_weights": "Some runs tested their last weights and some their best ones.",
 }
+_POOLS = {"first": "the first state", "last": "the last state", "mean": "the mean of the states"}
 _TOLERANT = ("tokens_per_update", "params", "train_flops")
 _SETTINGS = ("shape.", "block.", "batch.", "task.", "optimizer.", "scheduler.", "callbacks.", "init_from")
 
@@ -351,6 +361,14 @@ def _audit_choice(group: Group) -> list[Difference]:
             run.directory: ", ".join(f"{key}={run.settings.get(key, 'absent')}" for key in differing) for run in known
         }
         found.append(Difference(group.task, "settings", values, f"The settings differ: {', '.join(differing)}."))
+    pools = {run.directory: str(run.settings["model.head.pool"]) for run in known if "model.head.pool" in run.settings}
+    if len(set(pools.values())) > 1:
+        said = ", ".join(
+            f"{_name(run)} takes {_POOLS.get(pools[run.directory], pools[run.directory])}"
+            for run in known
+            if run.directory in pools
+        )
+        found.append(Difference(group.task, "pooling", pools, f"What stands for the whole text differs: {said}."))
     trials = {run.directory: count for run, count in zip(first, group.num_tried().values(), strict=True)}
     if len(set(trials.values())) > 1:
         found.append(Difference(group.task, "trials", trials, "The numbers of configurations that were tried differ."))

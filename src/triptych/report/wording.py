@@ -19,3 +19,40 @@ def duration(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes:02} min"
     return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
+
+
+def setting(value: object) -> str:
+    """The value of a setting, as it is written on the command line."""
+    return "null" if value is None else str(value)
+
+
+_STAGES = {"train": "in training", "val": "on the validation set", "test": "on the test set"}
+_SPELLED = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "f1": "F1"}
+_FIELDS = {
+    "data_sha256": "data",
+    "tokenizer_sha256": "tokenizer",
+    "too_long": "texts that are too long",
+    "params": "parameters",
+    "train_flops": "operations",
+    "git_commit": "commit",
+}
+
+
+def metric_name(key: str) -> str:
+    """A logged metric in words: ``val/exact_match`` is ``exact match on the validation set``.
+
+    Args:
+        key: its name in ``metrics.csv`` and ``summary.json``.
+    """
+    stage, _, name = key.partition("/")
+    words = " ".join(_SPELLED.get(word, word) for word in name.split("_"))
+    return f"{words} {_STAGES[stage]}" if stage in _STAGES and name else key.replace("_", " ")
+
+
+def field_name(field: str) -> str:
+    """What the audit has compared, in words.
+
+    Args:
+        field: of a ``Difference``.
+    """
+    return _FIELDS.get(field, field.replace("_", " "))

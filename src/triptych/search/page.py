@@ -6,7 +6,6 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from html import escape
-from itertools import cycle
 from os.path import relpath
 from pathlib import Path
 from urllib.parse import quote
@@ -28,9 +27,13 @@ from triptych.durable import write_text
 from triptych.report.assets import LOGO
 from triptych.report.charts import Figure, base_axis, base_layout
 from triptych.report.page import render_chart, render_document
+from triptych.report.records import read_settings
+from triptych.report.wording import metric_name
 from triptych.search.study import Study
 
-COLOURS = tuple(f"var(--{name})" for name in ("full", "encoder_only", "decoder_only", "optimum", "wrong"))
+ARCHITECTURES = {"EncoderDecoder": "full", "EncoderOnly": "encoder_only", "DecoderOnly": "decoder_only"}
+"""By the classes of ``triptych.models``."""
+DASHES, SYMBOLS = ("solid", "dash", "dot", "dashdot"), ("circle", "square", "diamond", "cross")
 HEADINGS = ("study", "trials", "best", "with")
 MIN_TRIALS = 5
 """So many complete trials it takes to say what was decisive."""
@@ -62,7 +65,7 @@ def report(studies: Sequence[Study], path: Path, tests: Mapping[str, str]) -> No
     body = f"""<header>
 <div class="brand">{LOGO}<span>Triptych</span></div>
 <h1>What the search has found</h1>
-<p class="soft">{escape(settings.metric)}, {settings.direction}d, on validation; sampler {settings.sampler}, pruner
+<p class="soft">{escape(metric_name(settings.metric))}, {settings.direction}d; sampler {settings.sampler}, pruner
 {settings.pruner}{f", mean of {len(settings.seeds)} seeds" if settings.seeds else ""}.</p>
 </header>
 <main>
@@ -100,6 +103,15 @@ def runs_of(trial: FrozenTrial) -> list[str]:
     return runs
 
 
+def colour_of(study: Study) -> str:
+    """The colour of the architecture that a study trains, the same as on every page; another where it is not known."""
+    for run in (run for trial in study.trials for run in runs_of(trial)):
+        if (config := Path(run) / "config.yaml").is_file():
+            network = str(read_settings(config).get("model._target_")).rpartition(".")[2]
+            return f"var(--{ARCHITECTURES[network]})" if network in ARCHITECTURES else "var(--optimum)"
+    return "var(--optimum)"
+
+
 def escaped(rows: Sequence[Sequence[str]]) -> list[list[str]]:
     """Texts as HTML."""
     return [[escape(cell) for cell in row] for row in rows]
@@ -133,23 +145,29 @@ def trial_table(study: Study, folder: Path) -> str:
         (cells,) = escaped([[str(trial.number), state, value, *(shown(trial.params[key]) for key in study.searched)]])
         links = (f'<a href="{quote(relpath(run, folder))}/">{escape(run)}</a>' for run in runs_of(trial))
         rows.append([*cells, "<br>".join(links)])
-    table = html_table(["trial", "state", study.settings.metric, *study.searched, "run"], rows)
+    table = html_table(["trial", "state", metric_name(study.settings.metric), *study.searched, "run"], rows)
     return f'<div class="panel"><h3>Trials</h3>{table}</div>'
 
 
 def history(studies: Sequence[Study]) -> str:
     """Each trial's value, and the best so far, of all studies side by side."""
-    found = [study.optuna for study in studies if study.best is not None]
+    found = [study for study in studies if study.best is not None]
     if not found:
         return ""
-    figure = plain(plot_optimization_history(found, target_name=studies[0].settings.metric))
-    for study, colour in zip(found, cycle(COLOURS)):
+    metric = metric_name(studies[0].settings.metric)
+    figure = plain(plot_optimization_history([study.optuna for study in found], target_name=metric))
+    drawn = Counter[str]()
+    for study in found:
+        colour = colour_of(study)
+        marker = {"color": colour, "symbol": SYMBOLS[drawn[colour] % len(SYMBOLS)], "size": 8}
+        line = {"color": colour, "dash": DASHES[drawn[colour] % len(DASHES)]}
+        drawn[colour] += 1
         for trace in figure["data"]:
-            if len(found) == 1 or trace["name"].endswith(f" of {study.study_name}"):
-                trace |= {"marker": {"color": colour}, "line": {"color": colour}, "name": escape(study.study_name)}
+            if len(found) == 1 or trace["name"].endswith(f" of {study.name}"):
+                trace |= {"marker": marker, "line": line, "name": escape(study.name)}
                 trace["showlegend"] = trace["mode"] == "markers"
     figure["layout"]["xaxis"] |= {"tick0": 0, "dtick": max(1, max(len(study.trials) for study in found) // 10)}
-    return styled(figure, "Each trial's value, and the best so far", "trial", has_legend=len(found) > 1)
+    return styled(figure, f"Each trial's {escape(metric)}, and the best so far", "trial", has_legend=len(found) > 1)
 
 
 def section(study: Study, folder: Path) -> str:
@@ -162,21 +180,21 @@ def section(study: Study, folder: Path) -> str:
     title, table = f"<h2>{escape(study.name)}</h2>", trial_table(study, folder)
     if study.best is None:
         return f"<section>{title}{table}</section>"
-    metric, charts = study.settings.metric, []
+    metric, charts, colour = metric_name(study.settings.metric), list[str](), colour_of(study)
     complete = study.optuna.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     if len(complete) >= MIN_TRIALS and len(study.searched) > 1 and len({trial.value for trial in complete}) > 1:
         with warnings.catch_warnings(action="ignore", category=optuna.exceptions.ExperimentalWarning):
             evaluator = PedAnovaImportanceEvaluator()
         figure = plain(plot_param_importances(study.optuna, evaluator=evaluator))
         for trace in figure["data"]:
-            trace["marker"] = {"color": COLOURS[0]}
+            trace["marker"] = {"color": colour}
         charts.append(styled(figure, f"Importance for {escape(metric)}", "share"))
     figure = plain(plot_intermediate_values(study.optuna))
     values = [value for trial in study.trials for value in trial.intermediate_values.values()]
     if values and min(values) > 0 and max(values) > 10 * min(values):
         figure["layout"]["yaxis"] |= {"type": "log", "dtick": "D2"}
     charts.append(styled(figure, f"{escape(metric)} of each trial, until its end or until it was pruned", "updates"))
-    figure = plain(plot_parallel_coordinate(study.optuna, target_name=metric))
+    figure = plain(plot_parallel_coordinate(study.optuna, target_name=metric.partition(" on ")[0]))
     figure["layout"]["xaxis"]["showgrid"] = False  # the axis has the names of the parameters
     parallel = styled(figure, "Parallel coordinates", "")
     return f'<section>{title}{table}<div class="charts">{"".join(charts)}</div>{parallel}</section>'
@@ -205,6 +223,5 @@ def styled(figure: Figure, title: str, x: str, *, has_legend: bool = False) -> s
         "height": 340,
         "margin": {"l": 60, "r": 30, "t": 60, "b": 60},
         "showlegend": has_legend,
-        "legend": {"orientation": "h", "x": 0, "y": -0.22, "yanchor": "top"},
     }
     return render_chart(figure)

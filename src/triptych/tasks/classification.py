@@ -8,7 +8,6 @@ from jaxtyping import Float
 from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.classification import MulticlassConfusionMatrix, MulticlassF1Score
-from torchmetrics.functional.classification import binary_calibration_error
 
 from triptych.data.batch import Batch
 from triptych.data.corpus import CorpusFacts
@@ -25,7 +24,7 @@ class Classification(WholeTask):
 
     Metrics: accuracy; macro_f1, the mean of the classes' F1; calibration_error, the expected calibration error of the
     likeliest class, sum_b n_b/n |accuracy_b - confidence_b| over 15 bins b of equal width (Guo et al. 2017, equation
-    3); confusion_matrix, how often each class was taken for each.
+    3; the last bin has confidence 1, too); confusion_matrix, how often each class was taken for each.
     """
 
     name = "classification"
@@ -91,10 +90,12 @@ class Classification(WholeTask):
 
 
 def calibration_error(confidences: Float[Tensor, " guesses"], hits: Float[Tensor, " guesses"]) -> Float[Tensor, ""]:
-    """The expected calibration error of guesses.
+    """The expected calibration error of guesses; bin b of B has the confidences in [b/B, (b+1)/B), the last one 1, too.
 
     Args:
         confidences: the probability of each guess.
         hits: 1 where it was right, else 0.
     """
-    return binary_calibration_error(confidences.float(), hits.long(), n_bins=CALIBRATION_BINS)
+    bins = (CALIBRATION_BINS * confidences).long().clamp(max=CALIBRATION_BINS - 1)
+    gaps = confidences.new_zeros(CALIBRATION_BINS).index_add(0, bins, hits - confidences)
+    return gaps.abs().sum() / len(confidences)

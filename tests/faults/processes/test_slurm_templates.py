@@ -150,7 +150,7 @@ def test_the_first_ten_lines_of_the_page(cluster: Any, tmp_path: Path, wait_unti
             if line == "squeue --me":
                 lists.append(answer)
         assert all(f"{job}_" in answer for answer in lists)
-        content = json.loads((checkout / "comparison.json").read_text())
+        content = json.loads((checkout / "report.comparison.json").read_text())
         assert content
     finally:
         terminal.stdin.close()
