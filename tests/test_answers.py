@@ -271,3 +271,13 @@ def test_a_class_of_ones_own(tmp_path: Path) -> None:
     )
     assert finished.returncode == 1
     assert "data._target_=mine.Corpus: a corpus has tasks, has_images" in finished.stderr.splitlines()[-1]
+
+
+def test_help_may_be_cut(tmp_path: Path) -> None:
+    """As by ``triptych --help | head``: its reader has left before it is written."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "triptych", "--help"]
+    finished = subprocess.run(command, cwd=tmp_path, stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert (finished.returncode, finished.stderr) == (0, "")

@@ -67,11 +67,7 @@ NEEDED = ("model", "task", "data", "tokenizer", "optimizer", "scheduler", "train
 
 def main() -> int:
     """Runs a sub-command and returns the exit status: 0, or 1 after a mistake of the user."""
-    arguments = sys.argv[1:]
-    if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(USAGE)
-        return 0
-    command, rest = arguments[0], arguments[1:]
+    command, *rest = sys.argv[1:] or ["help"]
     functions = {
         "compare": compare,
         "playground": playground,
@@ -84,7 +80,9 @@ def main() -> int:
     if command == "train":
         catch(signal.SIGUSR1)  # a scheduler's warning may come before the training begins
     try:
-        if command in functions:
+        if command in ("-h", "--help", "help"):
+            print(USAGE, flush=True)
+        elif command in functions:
             functions[command](rest)
         elif command in commands:
             run_hydra(command, rest)
