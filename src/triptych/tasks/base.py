@@ -425,7 +425,7 @@ class Task(L.LightningModule):
         Raises:
             NotFinite: the loss or the gradient is not.
         """
-        limit = gradient_clip_val or float("inf")  # 0: no limit, as in Lightning
+        limit = gradient_clip_val or float("inf")
         norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), limit)
         if isinstance(norm, DTensor):  # each process has a share of the gradient
             norm = norm.full_tensor()
