@@ -167,7 +167,7 @@ def test_the_best_weights_are_read_into_main_memory(chosen: Chosen, tmp_path: Pa
         (tmp_path / "checkpoints").mkdir()
         write_checkpoint(state, tmp_path / "checkpoints" / "best.ckpt")
         torch.nn.init.zeros_(task.to(HERE).network.head.output.weight)
-        measure_tested_weights(config, trainer, task, data, tmp_path)
+        measure_tested_weights(config, trainer, task, data, tmp_path, tests=True)
         assert trainer.strategy.devices == {"cpu"}
         for name, weight in task.state_dict().items():
             assert torch.equal(weight.cpu(), state["state_dict"][name])

@@ -508,6 +508,7 @@ def test_nothing_stays_frozen_until_python_ends(tmp_path: Path) -> None:
         "main()\n"
         "print('frozen after the command:', gc.get_freeze_count() > 1000)"
     )
-    command = [sys.executable, "-c", script, "predict", "checkpoint=none"]
+    (tmp_path / "empty.ckpt").touch()
+    command = [sys.executable, "-c", script, "predict", "checkpoint=empty.ckpt"]
     finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert finished.stdout.splitlines() == ["frozen after the command: True", "frozen at the end: 0"], finished.stderr

@@ -59,7 +59,7 @@ def test_goes_on_to_the_same_weights(folder: Path) -> None:
 @pytest.mark.parametrize("program", ["train", "doctor"])
 def test_batches_of_many_shapes_are_refused(tmp_path: Path, program: str) -> None:
     small = [*tiny.TINY, "trainer.max_steps=2", "trainer.val_check_interval=2", "run_dir=run"]
-    finished = run(program, *small, "compile=true", cwd=tmp_path)
+    finished = run(program, "task=translation", *small, "compile=true", cwd=tmp_path)
     assert finished.returncode == 1
     said = " ".join((finished.stderr if program == "train" else finished.stdout).split())
     assert (
@@ -70,7 +70,9 @@ def test_batches_of_many_shapes_are_refused(tmp_path: Path, program: str) -> Non
 
 def test_without_a_compiler_it_says_so(tmp_path: Path) -> None:
     small = [*tiny.TINY, "trainer.max_steps=2", "trainer.val_check_interval=2", "run_dir=run"]
-    finished = run("train", *small, "compile=true", cwd=tmp_path, variables={"CXX": "no-such-compiler"})
+    finished = run(
+        "train", "task=translation", *small, "compile=true", cwd=tmp_path, variables={"CXX": "no-such-compiler"}
+    )
     assert (finished.returncode, finished.stderr.splitlines()[-1]) == (
         1,
         "error: compile=true: no C++ compiler no-such-compiler; install one, or set CXX",

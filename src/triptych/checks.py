@@ -105,7 +105,9 @@ def check_parts(config: DictConfig) -> None:
     if any(issubclass(target_of(config, f"logger.{name}"), TensorBoardLogger) for name in config.logger):
         check_tensorboard()
     if "checkpoints" not in config.callbacks:
-        raise ConfigError("callbacks.checkpoints is missing; use callbacks=[default,...]")
+        raise ConfigError(
+            "callbacks.checkpoints is missing; use callbacks=[default,...], such as callbacks=[default,ema]"
+        )
 
 
 def check_windows(config: DictConfig) -> None:

@@ -114,7 +114,7 @@ def answer(interruption: Interruption) -> int:
         return interruption.status if job is None else 0
     try:
         if job is None or not goes_back(job, interruption.signum):
-            print(f"{interruption}; the same command goes on from there", file=sys.stderr)
+            print(f"{interruption}; {interruption.again} goes on from there", file=sys.stderr)
             return interruption.status
         print(f"{interruption}; job {job} goes back into the queue", file=sys.stderr)
         requeue(job)
@@ -402,6 +402,8 @@ def task_function(command: str, failures: list[Exception], sweep: list[list[str]
         except Exception as error:
             if is_called_by_launcher:  # which brings the error home; it cannot bring this list
                 raise RunError(str(error)) if isinstance(error, Interruption) else error from None
+            if isinstance(error, Interruption) and not any(argument.startswith("run_dir=") for argument in sys.argv):
+                error.again = f"the same command with run_dir={config.run_dir}"  # the default has the time in its name
             failures.append(error)
 
     def work(config: "DictConfig") -> None:

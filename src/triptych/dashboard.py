@@ -180,7 +180,7 @@ def dashboard(directories: Sequence[Path], output: Path) -> None:
     views["report"]("")._to_model()  # without an entity: it would ask the server for the project
     left_out = f" ({len(runs) - len(logged)} others have logged nothing for W&B)" if len(logged) < len(runs) else ""
     print(
-        f"{output}: a workspace of {len(sections)} sections and a report of {len(logged)} runs{left_out}. "
+        f"{output}: a workspace of {len(sections)} sections and a report of {len(logged)} run(s){left_out}. "
         f"To upload: {f'{sync}; ' if waiting else ''}python {shlex.quote(str(output))} ENTITY"
     )
 

@@ -163,7 +163,7 @@ def check_validation(config: DictConfig) -> None:
     if config.test_weights == "best" and every > batches:
         raise ConfigError(
             f"test_weights=best: trainer.val_check_interval={every} is beyond the {batches} batches of the training, "
-            "so nothing is validated"
+            f"so no weights are the best; expected at most {batches}, or test_weights=last"
         )
     if isinstance(every, int) and every % max(parts, 1):
         raise ConfigError(

@@ -324,7 +324,7 @@ def playground(directories: Sequence[Path], host: str, port: int) -> None:
         def do_GET(self) -> None:
             asked = self.headers.get("Host")
             if asked is not None and not names_this_machine(asked, names):  # a browser always says it
-                self.send_error(HTTPStatus.MISDIRECTED_REQUEST, explain=f"Expected one of {', '.join(sorted(names))}.")
+                self.send_error(HTTPStatus.MISDIRECTED_REQUEST, explain=f"Expected one of {', '.join(sorted(names))}")
             elif self.path == PLOTLY:
                 kind = {"Content-Type": "text/javascript", "Cache-Control": "max-age=31536000, immutable"}
                 self._send(HTTPStatus.OK, kind, _packed_plotly())

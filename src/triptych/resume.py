@@ -82,6 +82,8 @@ def state_to_resume(config: DictConfig, plain: dict[str, Any]) -> "Earlier | Non
             f"test_weights=best: the best checkpoint of the run that resume={config.resume} goes on from, of update "
             f"{earlier.best_step}, is not beside {path}; expected test_weights=last, or that file as best.ckpt"
         )
+    if not is_own and earlier.step == config.trainer.max_steps:
+        log.warning("resume=%s has done all %s updates already: nothing is trained", config.resume, earlier.step)
     if earlier.step > config.trainer.max_steps:
         raise ConfigError(
             f"trainer.max_steps={config.trainer.max_steps}: {path} has done {earlier.step} updates already"

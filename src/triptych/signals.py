@@ -20,11 +20,14 @@ class Interruption(Exception):
     Args:
         signum: the signal.
         update: the updates that were done.
+
+    Attributes:
+        again: the command that goes on from there.
     """
 
     def __init__(self, signum: int, update: int) -> None:
         super().__init__(f"stopped by {signal.Signals(signum).name} at update {update}")
-        self.signum = signum
+        self.signum, self.again = signum, "the same command"
 
     @property
     def status(self) -> int:

@@ -91,7 +91,7 @@ def is_done(run_dir: Path, *, is_trial: bool) -> bool:
         return record.exists() or (run_dir / "pruned.json").exists()
     try:
         return is_tested(json.loads(record.read_text(encoding="utf-8"))["metrics"])
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
     except (ValueError, LookupError, TypeError):  # damaged, as who reads it will say
         return True

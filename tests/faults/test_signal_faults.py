@@ -44,6 +44,18 @@ def test_fault_3_asked_to_end(
 
 
 @pytest.mark.fault(3)
+def test_a_run_whose_directory_has_the_time_in_its_name_says_which_it_was(
+    tmp_path: Path, job: Callable[..., Any], run_of: Callable[[Path], Any]
+) -> None:
+    started = job(tmp_path, CLASSIFICATION, "trainer.max_steps=100000")
+    assert started.until(lambda: [*tmp_path.rglob("step-*.ckpt")]), started.text
+    started.kill(signal.SIGTERM)
+    assert started.wait(60) == 143, started.text
+    (folder,) = {path.parents[1].relative_to(tmp_path) for path in tmp_path.rglob("step-*.ckpt")}
+    assert f"; the same command with run_dir={folder} goes on from there" in started.text
+
+
+@pytest.mark.fault(3)
 def test_the_end_is_the_same(
     tmp_path: Path, job: Callable[..., Any], run_of: Callable[[Path], Any], chance: random.Random
 ) -> None:

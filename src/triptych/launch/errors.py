@@ -72,7 +72,7 @@ def explain(error: BaseException, command: str, arguments: Sequence[str]) -> str
     if "requires --multirun" in message:
         return f"{message.splitlines()[0].replace('--multirun', '-m')}"
     if "Ambiguous value for argument" in message:
-        return f"{message.splitlines()[0]} Several values make a sweep, which needs -m; a list is 'key=[a,b]'."
+        return f"{message.splitlines()[0]}. Several values make a sweep, which needs -m; a list is 'key=[a,b]'."
     if message.startswith("LexerNoViableAlt"):
         return f"{message.splitlines()[0].partition(': ')[2]}: put what has such characters in quotes: 'key=\"...\"'"
     if message.startswith(("no viable alternative", "mismatched input", "extraneous input", "token recognition")):
