@@ -622,6 +622,11 @@ def test_calibration_error_has_fifteen_bins(confidences: list[float], hits: list
     assert_close(float(found), expected)
 
 
+def test_calibration_error_of_weights_that_have_diverged_is_no_number() -> None:
+    found = calibration_error(torch.tensor([0.5, math.nan]).double(), torch.tensor([1, 0]))
+    assert math.isnan(found)
+
+
 class TestMetrics:
     @cells()
     def test_of_a_validation(self, trained: Callable[..., Task], name: str, architecture: str) -> None:

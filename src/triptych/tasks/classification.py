@@ -95,7 +95,10 @@ def calibration_error(confidences: Float[Tensor, " guesses"], hits: Float[Tensor
     Args:
         confidences: the probability of each guess.
         hits: 1 where it was right, else 0.
+
+    Returns:
+        The error; NaN if a confidence is, as those of weights that have diverged are.
     """
-    bins = (CALIBRATION_BINS * confidences).long().clamp(max=CALIBRATION_BINS - 1)
+    bins = (CALIBRATION_BINS * confidences.nan_to_num()).long().clamp(max=CALIBRATION_BINS - 1)
     gaps = confidences.new_zeros(CALIBRATION_BINS).index_add(0, bins, hits - confidences)
     return gaps.abs().sum() / len(confidences)
