@@ -803,7 +803,7 @@ class TestTooLong:
             assert item.tokens.tolist() == kept
         long, cut = task.predict(["abcdabcdabcd", "abcdab"])
         assert long.label == cut.label
-        assert long.probabilities == pytest.approx(cut.probabilities, rel=1e-5)  # two rows of a product round apart
+        assert long.probabilities == pytest.approx(cut.probabilities, rel=1e-6)  # two rows of a product round apart
 
     @pytest.mark.parametrize("architecture", ["full", "decoder_only"])
     def test_translation_of_a_source_that_is_cut(self, build: Build, architecture: str) -> None:
