@@ -32,7 +32,7 @@ release:
 	$(PYTHON) -m venv --clear outputs/release
 	outputs/release/bin/python -m pip install --quiet --disable-pip-version-check '.[dev]'
 	outputs/release/bin/python -m pip list | grep -E '^(torch|triton|lightning|hydra-core|transformers) '
-	outputs/release/bin/python -m pytest tests/nn tests/models tests/decoding tests/tasks tests/interop
+	outputs/release/bin/python -m pytest tests/nn tests/models tests/tasks tests/interop
 	outputs/release/bin/python -m pytest -m release tests/test_release.py
 
 families: .venv/installed

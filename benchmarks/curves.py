@@ -15,12 +15,12 @@ import torch
 from page import check_output
 from rich.progress import Progress
 
-from triptych.accounting import TrainingCost, count_parameters
-from triptych.devices import hardware, keep_freed_memory
-from triptych.durable import write_text
 from triptych.models import DecoderOnly
 from triptych.nn import Embedding, Head, Stack, Targets
-from triptych.optim import AdamW
+from triptych.planning.flops import TrainingCost, count_parameters
+from triptych.storage.atomic import write_text
+from triptych.training.hardware import hardware, keep_freed_memory
+from triptych.training.optimizers import AdamW
 
 VOCAB, HEAD_DIM, WINDOW = 8192, 64, 256
 MEMORY, SECONDS = 12.0, 60.0

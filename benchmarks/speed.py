@@ -25,8 +25,8 @@ from rich.table import Table
 from speed_rows import Row
 from torch.profiler import ProfilerActivity, profile
 
-from triptych.devices import hardware, keep_freed_memory
-from triptych.durable import write_text
+from triptych.storage.atomic import write_text
+from triptych.training.hardware import hardware, keep_freed_memory
 
 LIBRARIES = ("triptych", "torch", "lightning", "transformers", "x-transformers")
 

@@ -21,12 +21,14 @@ from omegaconf import OmegaConf
 from speed_rows import CLIP, Asked, Round, Row
 from torch import Tensor
 
-from triptych.assembly import check_network, complete, make_data_module, make_task, train_tokenizer
+from triptych.assembly.datasets import make_data_module, train_tokenizer
+from triptych.assembly.network import check_network, complete, make_task
 from triptych.config import TrainConfig, build
 from triptych.data import Batch
 from triptych.nn import Targets
+from triptych.planning.cost_log import Tally
 from triptych.tasks import Task
-from triptych.training import CheckpointFacts, Checkpoints, Tally, WandbLogger
+from triptych.training import CheckpointFacts, Checkpoints, WandbLogger
 
 UPDATES, WARM_UP = 220, 20
 

@@ -24,14 +24,14 @@ import transformers
 from torch import Tensor, nn
 
 from triptych.data import Batch
-from triptych.data.batch import IGNORE, Encoded, collate, pad
-from triptych.data.sampler import TrainingSampler
-from triptych.decoding import BeamSearch, Sampling, beam_search, generate
+from triptych.data.batches.batch import IGNORE, Encoded, collate, pad
+from triptych.data.batches.sampler import TrainingSampler
 from triptych.interop import read_network
+from triptych.models.generation import BeamSearch, Sampling, beam_search, generate
 from triptych.nn import Network, Targets
-from triptych.nn.linear import HAS_BOTH
-from triptych.nn.loss import rows_at_once
-from triptych.optim import AdamW
+from triptych.nn.kernels.cross_entropy import rows_at_once
+from triptych.nn.kernels.linear import HAS_BOTH
+from triptych.training.optimizers import AdamW
 
 transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
 transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]

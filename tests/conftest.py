@@ -16,7 +16,7 @@ from omegaconf import DictConfig, open_dict
 from torch import Tensor, nn
 
 # Before anything of the package is imported: every call then checks its annotations, tensor shapes included.
-install_import_hook(["triptych.nn", "triptych.models", "triptych.decoding"], "beartype.beartype")
+install_import_hook(["triptych.nn", "triptych.models", "triptych.models.generation"], "beartype.beartype")
 
 from browser import Browser  # noqa: E402
 from triptych.config import TrainConfig  # noqa: E402

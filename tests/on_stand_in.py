@@ -15,17 +15,20 @@ from torch.utils._pytree import tree_leaves
 
 import tiny
 from stand_in import HERE, NAME, Missing, Mixed, StandIn, StandInAccelerator, on_stand_in, strategy, twins
-from triptych.assembly import complete, make_data_module, make_task, measure, train_tokenizer
+from triptych.assembly.datasets import make_data_module, train_tokenizer
+from triptych.assembly.network import complete, make_task
 from triptych.config import build
 from triptych.data import DataModule, Splits
-from triptych.decoding import BeamSearch, Sampling, beam_search, generate
+from triptych.evaluate import measure
+from triptych.models.generation import BeamSearch, Sampling, beam_search, generate
 from triptych.nn import Visibility, attend
-from triptych.samples import answer_time, attention, samples
-from triptych.tasks import Task, exact
-from triptych.tasks.exact import Mean, OfPairs, Sum
-from triptych.train import is_loss_of_a_peer
+from triptych.report.samples import answer_time, attention, samples
+from triptych.tasks import Task
+from triptych.tasks import metrics as exact
+from triptych.tasks.metrics import Mean, OfPairs, Sum
 from triptych.train import test as measure_tested_weights
 from triptych.training.checkpoint_file import copied, write_checkpoint
+from triptych.training.failures import is_loss_of_a_peer
 
 CELLS = {
     "dates/translation_full": ["task.num_beams=2", "model.decoder.position=relative"],

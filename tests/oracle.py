@@ -17,8 +17,8 @@ import torch.nn.functional as F
 import transformers
 from torch import Tensor, nn
 
-from triptych.decoding import BeamSearch, Sampling, beam_search, generate
 from triptych.interop import read_network, write_network
+from triptych.models.generation import BeamSearch, Sampling, beam_search, generate
 from triptych.nn import PatchEmbedding
 
 transformers.logging.set_verbosity_error()

@@ -11,8 +11,8 @@ import pytest
 from hydra.core.config_store import ConfigStore
 
 from one_process import Answer, answers_to
-from triptych.launch.errors import SCHEMAS, keys_of
-from triptych.terms import REMARKS, THEIR_KEYS
+from triptych.config.explain import SCHEMAS, keys_of
+from triptych.config.terms import REMARKS, THEIR_KEYS
 
 # A command, and after -> what its answer must say, the pieces with | between them.
 # E is experiment=dates/translation_full, P is task=translation model=full data=parallel_text data.dir=. ,

@@ -16,15 +16,16 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 import tiny
-from triptych.assembly import complete, make_task, train_tokenizer
+from triptych.assembly.datasets import train_tokenizer
+from triptych.assembly.network import complete, make_task
 from triptych.attention import attention_maps, recorded, rollout
 from triptych.config import build as build_node
 from triptych.data import Example, Image, Splits
-from triptych.decoding import BeamSearch
+from triptych.models.generation import BeamSearch
 from triptych.nn import MultiHeadAttention, Visibility, masks
-from triptych.report.attention import attention_figures
-from triptych.samples import attention, is_recordable, looked
-from triptych.samples import given as given_of
+from triptych.report.page.attention import attention_figures
+from triptych.report.samples import attention, is_recordable, looked
+from triptych.report.samples import given as given_of
 from triptych.tasks import Task
 from triptych.tasks.generative import GenerativeTask
 

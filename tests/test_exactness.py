@@ -16,10 +16,10 @@ from omegaconf import OmegaConf
 from safetensors.torch import load_model
 
 import tiny
-from triptych.accounting import weights_sha256
-from triptych.assembly import load, restore
+from triptych.assembly.restore import load, restore
 from triptych.config import ConfigError, PredictConfig
 from triptych.evaluate import evaluation
+from triptych.planning.flops import weights_sha256
 from triptych.predict import predict
 from triptych.training import read_checkpoint
 

@@ -17,11 +17,12 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig
 
 from families_page import TEMPLATE
-from triptych.accounting import count_parameters
-from triptych.assembly import check_grid, check_network
-from triptych.checks import check_before_data
+from triptych.assembly.checks import check_before_data
+from triptych.assembly.compatibility import check_grid
+from triptych.assembly.network import check_network
 from triptych.config import ConfigError, TrainConfig, check_keys
 from triptych.nn import Network
+from triptych.planning.flops import count_parameters
 
 CONF = Path(__file__).parents[1] / "conf" / "model"
 FILES = sorted(file.stem for file in CONF.glob("*.yaml"))

@@ -12,10 +12,11 @@ import pytest
 from omegaconf import DictConfig
 
 import tiny
-from triptych.assembly import complete, encode_training, make_task, train_tokenizer
+from triptych.assembly.datasets import encode_training, train_tokenizer
+from triptych.assembly.network import complete, make_task
 from triptych.config import build
 from triptych.data import IGNORE, Corpus, Encoded, EncodedList, Splits, sha256
-from triptych.data.files import make_splits
+from triptych.data.splits import make_splits
 from triptych.tasks import Task
 
 

@@ -1,6 +1,6 @@
 """Hydra takes plugins from the package ``hydra_plugins`` alone; this is the launcher's place there."""
 
-from triptych.launch import LocalLauncher as _LocalLauncher
+from triptych.launch.local import LocalLauncher as _LocalLauncher
 
 
 class LocalLauncher(_LocalLauncher):

@@ -1,6 +1,6 @@
 """Hydra takes plugins from the package ``hydra_plugins`` alone; this is the launcher's place there."""
 
-from triptych.launch import SlurmLauncher as _SlurmLauncher
+from triptych.launch.slurm import SlurmLauncher as _SlurmLauncher
 
 
 class SlurmLauncher(_SlurmLauncher):

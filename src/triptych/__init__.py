@@ -6,13 +6,13 @@ __version__ = "0.1.0"
 __all__ = ["load"]
 
 if TYPE_CHECKING:
-    from triptych.assembly import load
+    from triptych.assembly.restore import load
 
 
 def __getattr__(name: str) -> Any:
     # torch and Lightning take seconds to import; `triptych --help` and `from triptych.nn import ...` do without
     if name == "load":
-        from triptych.assembly import load
+        from triptych.assembly.restore import load
 
         return load
     raise AttributeError(f"module 'triptych' has no attribute {name!r}")

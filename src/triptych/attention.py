@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from triptych.decoding import BeamSearch, Sampling
+from triptych.models.generation import BeamSearch, Sampling
 from triptych.nn import MultiHeadAttention, PatchEmbedding
 from triptych.tasks import Task
 from triptych.tasks.base import Prediction

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from triptych.assembly.early_checks import check_evaluation, check_prediction, check_training
 from triptych.config import (
     TRAINER,
     ConfigError,
@@ -25,16 +26,11 @@ from triptych.config import (
     nearest,
     suggestion,
 )
-from triptych.devices import gpu_named
-from triptych.early_checks import (
-    check_evaluation,
-    check_prediction,
-    check_training,
-    check_writable,
-    find_checkpoint,
-)
-from triptych.redaction import Redactor
-from triptych.signals import Interruption, catch, goes_back, is_rank_0, job_of_slurm, requeue
+from triptych.config.paths import check_writable, find_checkpoint
+from triptych.launch.scheduler import goes_back, is_rank_0, job_of_slurm, requeue
+from triptych.launch.signals import Interruption, catch
+from triptych.planning.gpus import gpu_named
+from triptych.storage.redaction import Redactor
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -131,7 +127,7 @@ def compare(arguments: list[str]) -> None:
     parsed = parser.parse_args(arguments)
     check_suffix(parsed.output, ".html", "an HTML page")
     check_writable("--output", parsed.output)
-    from triptych.report import compare
+    from triptych.report.compare import compare
 
     with value_errors_of_runs():
         compare(parsed.directories, parsed.output)
@@ -145,7 +141,7 @@ def dashboard(arguments: list[str]) -> None:
     parsed = parser.parse_args(arguments)
     check_suffix(parsed.output, ".py", "Python code")
     check_writable("--output", parsed.output)
-    from triptych.dashboard import dashboard
+    from triptych.report.dashboard import dashboard
 
     with value_errors_of_runs():
         dashboard(parsed.directories, parsed.output)
@@ -158,7 +154,7 @@ def playground(arguments: list[str]) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="where to listen; by default, this machine alone can ask")
     parser.add_argument("--port", type=int, default=7860, help="of the page; 0: any that is free")
     parsed = parser.parse_args(arguments)
-    from triptych.playground import playground
+    from triptych.report.playground import playground
 
     with value_errors_of_runs():
         playground(parsed.directories, parsed.host, parsed.port)
@@ -206,8 +202,8 @@ def import_folder(arguments: list[str]) -> None:
     if not parsed.folder.is_dir():
         raise ConfigError(f"{parsed.folder}: no such folder; expected one with config.json and safetensors files")
     check_writable("--output", parsed.output)
-    from triptych.accounting import count_parameters
     from triptych.interop import import_folder
+    from triptych.planning.flops import count_parameters
 
     task = import_folder(parsed.folder, parsed.output, parsed.task, new_head=parsed.new_head)
     parameters, _ = count_parameters(task.network)
@@ -236,7 +232,7 @@ def export(arguments: list[str]) -> None:
 
 def get(arguments: list[str]) -> None:
     """``triptych get``."""
-    from triptych.published import FOLDER, SETS, get, print_sets
+    from triptych.storage.downloads import FOLDER, SETS, get, print_sets
 
     parser = argparse.ArgumentParser(
         prog="triptych get",
@@ -266,7 +262,8 @@ def run_hydra(command: str, arguments: list[str]) -> None:
     import hydra._internal.hydra as internals
     from hydra.core.config_store import ConfigStore
 
-    from triptych.launch import GuardedLoader, explain
+    from triptych.config.explain import explain
+    from triptych.config.hydra_guard import GuardedLoader
 
     store = ConfigStore.instance()
     store.store(name="train_schema", node=DoctorConfig if command == "doctor" else TrainConfig)
@@ -308,7 +305,7 @@ def first_job(arguments: list[str]) -> tuple[list[str], list[list[str]]]:
     """
     from hydra.errors import HydraException
 
-    from triptych.launch import explain
+    from triptych.config.explain import explain
     from triptych.launch.sweep import split_sweep
 
     swept = [a for a in arguments if ("=" in a or a.startswith("~")) and not a.startswith(("-", "hydra"))]
@@ -325,7 +322,7 @@ def check_arguments(arguments: list[str], command: str) -> None:
     Raises:
         ConfigError: such an argument.
     """
-    from triptych.launch.errors import not_an_option, own_folders, without_choice, without_key
+    from triptych.config.explain import not_an_option, own_folders, without_choice, without_key
 
     takes_value = {"--package", "-p", "--config-dir", "-cd", "--cfg", "-c", "--info", "-i"}
     known = {"--help", "-h", "--hydra-help", "--version", "--resolve", "--run", "-r", "--multirun", "-m", *takes_value}
@@ -388,7 +385,8 @@ def task_function(command: str, failures: list[Exception], sweep: list[list[str]
         from hydra.core.hydra_config import HydraConfig
         from omegaconf import OmegaConf
 
-        from triptych.launch import locked, run_directory
+        from triptych.launch.lock import locked
+        from triptych.launch.sweep import run_directory
 
         # A launcher that is not ours (submitit's, Hydra's) calls this function itself, perhaps in another process.
         is_called_by_launcher = command == "train" and not OmegaConf.is_missing(HydraConfig.get().job, "num")
@@ -408,8 +406,8 @@ def task_function(command: str, failures: list[Exception], sweep: list[list[str]
 
     def work(config: "DictConfig") -> None:
         gc.disable()  # a tenth of the imports' time: garbage is looked for where there is none, now and later
-        import triptych.doctor
         import triptych.evaluate
+        import triptych.planning.doctor
         import triptych.predict
         import triptych.train
 
@@ -425,7 +423,7 @@ def task_function(command: str, failures: list[Exception], sweep: list[list[str]
             logging.getLogger(name).setLevel(logging.WARNING)
         functions: dict[str, Callable[[DictConfig], None]] = {
             "train": triptych.train.train,
-            "doctor": partial(triptych.doctor.doctor, sweep=sweep),
+            "doctor": partial(triptych.planning.doctor.doctor, sweep=sweep),
             "evaluate": triptych.evaluate.evaluate,
             "predict": triptych.predict.predict,
         }

@@ -9,12 +9,15 @@ import lightning as L
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from omegaconf import DictConfig, OmegaConf
 
-from triptych.assembly import check_corpus, checkpoint_file, make_data_module, measure, restore, set_search
+from triptych.assembly.compatibility import check_corpus
+from triptych.assembly.datasets import make_data_module
+from triptych.assembly.restore import checkpoint_file, restore, set_search
 from triptych.config import ConfigError, build
-from triptych.data import Corpus, sha256
-from triptych.devices import arithmetic, device_for, hardware
-from triptych.results import show_metrics
+from triptych.data import Corpus, DataModule, sha256
+from triptych.report.console import show_metrics
 from triptych.tasks import Task
+from triptych.tasks.devices import arithmetic, device_for
+from triptych.training.hardware import hardware
 
 log = logging.getLogger("triptych")
 
@@ -97,3 +100,11 @@ def evaluation(config: DictConfig, task: Task, *, is_same_data: bool, accelerato
             default_root_dir=directory,
         )
         return measure(trainer, task, data)
+
+
+def measure(trainer: L.Trainer, task: Task, data: DataModule, *, tests: bool = True) -> dict[str, float]:
+    """The metrics of a task on the validation split, if there is one, and, where it ``tests``, on the test split."""
+    values = {} if data.validation is None else dict(trainer.validate(task, data, verbose=False)[0])
+    if tests:
+        values |= trainer.test(task, data, verbose=False)[0]
+    return {name: float(value) for name, value in values.items() if name.startswith(("val/", "test/"))}

@@ -13,15 +13,15 @@ import numpy as np
 from omegaconf import DictConfig
 from rich.progress import track
 
-from triptych.assembly import restore, set_search
+from triptych.assembly.early_checks import check_prediction
+from triptych.assembly.restore import restore, set_search
 from triptych.config import ConfigError
 from triptych.data import as_image
-from triptych.data.files import decoded, lines_of, read_lines
-from triptych.decoding import Sampling
-from triptych.devices import device_for
-from triptych.early_checks import check_prediction
+from triptych.data.readers.files import decoded, lines_of, read_lines
+from triptych.models.generation import Sampling
 from triptych.tasks import Task
 from triptych.tasks.base import Prediction
+from triptych.tasks.devices import device_for
 from triptych.tasks.generative import GenerativeTask
 
 log = logging.getLogger("triptych")

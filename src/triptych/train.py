@@ -2,87 +2,55 @@
 
 import json
 import logging
-import re
-import shlex
 import shutil
-import subprocess
 import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
 
 import lightning as L
-import torch
-import torch.distributed as dist
 from hydra.core.hydra_config import HydraConfig
 from lightning.pytorch.callbacks import EarlyStopping, WeightAveraging
 from lightning.pytorch.loggers import Logger
-from lightning.pytorch.trainer.states import TrainerFn
 from omegaconf import DictConfig, OmegaConf
 from safetensors.torch import save_model
 
-from triptych import signals
-from triptych.accounting import (
-    active_parameters,
-    count_parameters,
-    decoding_flops,
-    parameters_by_part,
-    weights_sha256,
-)
-from triptych.assembly import (
-    check_compiled,
-    check_network,
-    complete,
-    make_data_module,
-    make_task,
-    measure,
-    train_tokenizer,
-)
-from triptych.calibration import measure_paces
-from triptych.checks import check_before_data, check_optimizer
-from triptych.choices import adopt
+from triptych.assembly.checks import check_before_data, check_optimizer
+from triptych.assembly.compatibility import check_compiled
+from triptych.assembly.datasets import make_data_module, train_tokenizer
+from triptych.assembly.early_checks import check_validation
+from triptych.assembly.init_from import Pretrained, settings_to_adopt
+from triptych.assembly.network import check_network, complete, make_task
 from triptych.config import ConfigError, RunError, build
-from triptych.data import Corpus, DataModule, LongText, Windows, sha256
-from triptych.devices import hardware, keep_freed_memory, peak_memory
-from triptych.durable import replacing, write_text
-from triptych.early_checks import check_validation
-from triptych.launch import experiment_of
-from triptych.launch.processes import check_place, depends_on_clock, find_place, hush, run_processes
-from triptych.matching import (
-    FILE,
-    RECORDED,
-    check_countable,
-    check_same,
-    find_match,
-    recorded,
-    reference_of,
+from triptych.config.overrides import adopt
+from triptych.data import Corpus, DataModule, LongText, sha256
+from triptych.evaluate import measure
+from triptych.launch import signals
+from triptych.launch.processes import depends_on_clock, find_place, hush, run_processes
+from triptych.planning.batch_shapes import ReadData
+from triptych.planning.cost_log import Tally
+from triptych.planning.flops import (
+    count_parameters,
 )
-from triptych.models import DecoderOnly, EncoderDecoder
-from triptych.nn import Network
-from triptych.pretrained import Pretrained, settings_to_adopt
-from triptych.redaction import Redactor
-from triptych.results import show_confusion, signature
-from triptych.resume import is_finished, prepare_directory, state_to_resume
-from triptych.samples import answer_time, attention, gather_tested, samples, write_answers
-from triptych.survey import ReadData
+from triptych.planning.matching import FILE, RECORDED, check_countable, check_same, find_match, recorded, reference_of
+from triptych.planning.pace import measure_paces
+from triptych.report.console import show_confusion, signature
+from triptych.report.samples import answer_time, attention, gather_tested, samples, write_answers
+from triptych.report.summary import labels, summary
+from triptych.search.pruning import Pruned
+from triptych.storage.atomic import replacing, write_text
+from triptych.storage.redaction import Redactor
 from triptych.tasks import Task
-from triptych.tasks.base import NotFinite
-from triptych.training import (
-    FSDP,
-    CheckpointFacts,
-    Checkpoints,
-    CSVLogger,
-    Pruned,
-    Tally,
-    WandbLogger,
-    read_checkpoint,
-)
-from triptych.training.checkpoints import check_metric, validation_metrics
+from triptych.training import FSDP, CheckpointFacts, Checkpoints, CSVLogger, WandbLogger, read_checkpoint
+from triptych.training.callbacks.checkpoints import check_metric, validation_metrics
+from triptych.training.failures import explained
+from triptych.training.hardware import keep_freed_memory
+from triptych.training.resume import is_finished, prepare_directory, state_to_resume
+from triptych.training.strategies import check_place
 
 log = logging.getLogger("triptych")
 
@@ -282,7 +250,7 @@ def train(config: DictConfig) -> None:
         for logger in loggers:
             if isinstance(logger, WandbLogger):
                 with not_fatal("the record in W&B"):
-                    from triptych.report.attention import attention_pictures  # which others need not wait for
+                    from triptych.report.page.attention import attention_pictures  # which others need not wait for
 
                     pictures = attention_pictures(task.architecture, looks["samples"])
                     logger.log_record(record, run_dir / "checkpoints", pictures)
@@ -326,63 +294,6 @@ def not_fatal(what: str) -> Iterator[None]:
         )  # fmt: skip
 
 
-@contextmanager
-def explained(config: DictConfig, trainer: L.Trainer, task: Task, data: DataModule) -> Iterator[None]:
-    """Says what to do about a run that cannot go on.
-
-    Raises:
-        RunError: with the update, its examples, and the setting to change.
-        Interruption: it was asked to end, and so were the others, which this process has waited for in vain.
-    """
-    try:
-        yield
-    except NotFinite as error:
-        raise RunError(
-            f"{error}; it read {data.describe_update(error.update)}. The same command with not_finite=skip leaves such "
-            f"updates out; with optimizer.lr below {config.optimizer.lr}, go on in another run_dir with "
-            f"resume={config.run_dir}"
-        ) from error
-    except (MemoryError, RuntimeError) as error:
-        if is_loss_of_a_peer(error):
-            # After the last update a process that is asked to end does not wait for the others.
-            if (signum := signals.received()) is not None and trainer.state.fn != TrainerFn.FITTING:
-                raise signals.Interruption(signum, trainer.global_step) from error
-            said = str(error).splitlines()[0]  # gloo: [place in its source] what happened. Advice
-            reason = (said.rpartition(".cc:")[2].partition("] ")[2] or said).partition(". ")[0]
-            raise RunError(
-                f"after {trainer.global_step} updates another process was gone or hung ({reason}); the same command "
-                "goes on from the newest checkpoint"
-            ) from error
-        if isinstance(error, RunError) or not is_out_of_memory(error):
-            raise
-        if not task.training:  # it was in the middle of an evaluation
-            advice = f"lower batch.eval_size={config.batch.eval_size}"
-        else:
-            parts = config.trainer.accumulate_grad_batches
-            size = f"size={config.batch.size}" if config.batch.tokens is None else f"tokens={config.batch.tokens}"
-            advice = (
-                f"raise trainer.accumulate_grad_batches={parts} (the same update in more parts), or lower "
-                f"batch.{size} or shape.max_length={config.shape.max_length}"
-            )
-        raise RunError(f"out of memory after {trainer.global_step} updates: {advice}") from error
-
-
-def is_loss_of_a_peer(error: BaseException) -> bool:
-    """NCCL has a class of its own for it. Gloo has not: it fails in a call of torch.distributed, or says its name. (A
-    tensor on a device that the processes do not share fails there, too: that is a mistake of ours.)"""
-    if "No backend type associated" in str(error):
-        return False
-    if isinstance(error, dist.DistError) or "gloo" in str(error):
-        return True
-    return any("torch/distributed/" in frame.filename for frame in traceback.extract_tb(error.__traceback__)[-1:])
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """torch's allocators say it in different ways."""
-    said = ("not enough memory", "can't allocate memory")
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(words in str(error) for words in said)
-
-
 def test(
     config: DictConfig, trainer: L.Trainer, task: Task, data: DataModule, run_dir: Path, *, tests: bool
 ) -> dict[str, float]:
@@ -393,107 +304,3 @@ def test(
         best = read_checkpoint(run_dir / "checkpoints" / "best.ckpt")
         trainer.strategy.load_model_state_dict(best)
     return measure(trainer, task, data, tests=tests)
-
-
-def summary(
-    config: DictConfig, task: Task, data: DataModule, trainer: L.Trainer, tally: Tally, metrics: dict[str, float]
-) -> dict[str, Any]:
-    """The record of a run, but for what the network makes of the test examples; the keys are documented in
-    docs/run_directory.md."""
-    choices = HydraConfig.get().runtime.choices
-    parameters, non_embedding = count_parameters(task.network)
-    flops = tally.cost.by_part(tally.shapes, unanswered=tally.unanswered)
-    stacks = {
-        name: len(getattr(task.network, name).layers) for name in ("encoder", "decoder") if hasattr(task.network, name)
-    }
-    return {
-        "experiment": experiment_of(HydraConfig.get()),
-        "architecture": task.architecture,
-        "task": task.name,
-        "data": choices["data"],
-        "seed": config.seed,
-        "params": parameters,
-        "non_embedding_params": non_embedding,
-        "active_params": active_parameters(task.network),
-        "params_by_part": parameters_by_part(task.network),
-        "num_layers": stacks,
-        "init_from": config.init_from,
-        "train_flops": sum(flops.values()),
-        "train_flops_by_part": flops,
-        "decoding": decoding_cost(tally.cost.network, tally),
-        "train_tokens": tally.tokens,
-        "real_tokens": tally.real_tokens,
-        "tokens_per_update": tally.tokens / max(trainer.global_step, 1),
-        "updates": trainer.global_step,
-        "skipped_updates": task.skipped_updates,
-        "wall_time_s": tally.wall_time,
-        "tokens_per_s": tally.tokens / tally.seconds if tally.seconds else 0.0,
-        "peak_memory_bytes": peak_memory(task.device),
-        "metrics": metrics,
-        "optimum": {},
-        "signatures": task.signatures,
-        "confusion_matrix": confusion_matrix(task),
-        "too_long": {"policy": config.batch.too_long, **data.too_long},
-        "eval_windows": eval_windows(data),
-        "tested_weights": config.test_weights,
-        "samples": [],
-        "answer_time_s": None,
-        "weights_sha256": weights_sha256(task.network),
-        "data_sha256": task.corpus.sha256,
-        "tokenizer_sha256": task.tokenizer.sha256,
-        "git_commit": git_commit(),
-        "versions": {name: version(name) for name in ("triptych", "torch", "lightning", "hydra-core", "tokenizers")},
-        "hardware": hardware(task.device),
-        "precision": trainer.precision,
-        "command": "triptych train " + shlex.join(HydraConfig.get().overrides.task),
-    }
-
-
-def labels(config: DictConfig, task: Task) -> dict[str, str]:
-    """What a run is, for dashboards. A job of a sweep is known by the name of its directory."""
-    choices, run_dir = HydraConfig.get().runtime.choices, Path(config.run_dir)
-    found = {
-        "experiment": experiment_of(HydraConfig.get()),
-        "architecture": task.architecture,
-        "task": task.name,
-        "data": choices["data"],
-    }
-    if config.match is not None:
-        found["match"] = config.match
-    if re.search("-[0-9a-f]{8}$", run_dir.name):
-        found["sweep"] = run_dir.absolute().parent.name
-    return found
-
-
-def decoding_cost(network: Network, tally: Tally) -> dict[str, int] | None:
-    """The operations of one more token of a model that writes text, where as many tokens stand before it as in the mean
-    of the training batches; None: it writes none."""
-    if not isinstance(network, DecoderOnly | EncoderDecoder) or network.head.pool != "none" or not tally.shapes:
-        return None
-    length, source = tally.mean_lengths
-    return {"flops": decoding_flops(network, length, source), "length": length, "source": source}
-
-
-def eval_windows(data: DataModule) -> dict[str, int] | None:
-    """How long texts are evaluated: tokens of a window, tokens from one to the next, and how many there are."""
-    if not (isinstance(data.validation, Windows) and isinstance(data.test, Windows)):
-        return None
-    counts = {"validation": len(data.validation.sizes), "test": len(data.test.sizes)}
-    return {"length": data.test.length, "stride": data.test.stride, **counts}
-
-
-def confusion_matrix(task: Task) -> dict[str, Any] | None:
-    """Of the test split: a row for each true class, a column for each predicted one."""
-    counts = task.matrices.get("test/confusion_matrix")
-    return None if counts is None else {"labels": list(task.corpus.labels), "counts": counts}
-
-
-def git_commit() -> str | None:
-    """The commit of the checkout that this package runs from; None outside of one."""
-    git = ["git", "-C", str(Path(__file__).parent)]
-    try:
-        # an installed copy may stand inside of another project's checkout
-        subprocess.run([*git, "ls-files", "--error-unmatch", Path(__file__).name], capture_output=True, check=True)
-        return subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return None

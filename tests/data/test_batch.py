@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triptych.data import IGNORE, Encoded, EncodedList, Example, collate, pad
-from triptych.data.batch import nothing
-from triptych.data.tokenizers import PAD
+from triptych.data.batches.batch import nothing
+from triptych.data.tokenizers.tokenizer import PAD
 
 rows = st.lists(st.lists(st.integers(6, 99), max_size=7), min_size=1, max_size=5)
 

@@ -20,8 +20,8 @@ from babel.localedata import locale_identifiers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triptych.data.corpus import CorpusFacts
-from triptych.data.dates import FIELDS, LANGUAGES, STYLES, Dates
+from triptych.data.corpora.corpus import CorpusFacts
+from triptych.data.corpora.dates import FIELDS, LANGUAGES, STYLES, Dates
 from triptych.data.example import Example
 from triptych.data.prefix import prefix_length
 
@@ -235,7 +235,7 @@ def test_seed_decides() -> None:
 
 def test_same_in_every_process() -> None:
     program = (
-        "import hashlib; from triptych.data.dates import Dates\n"
+        "import hashlib; from triptych.data.corpora.dates import Dates\n"
         f"dates = Dates(**{BASE!r}); splits = dates.splits()\n"
         "figures = [dates.optimum(task, 'full', splits.test) for task in dates.tasks]\n"
         "print(hashlib.sha256(repr((splits, figures)).encode()).hexdigest())"

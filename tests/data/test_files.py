@@ -10,8 +10,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from triptych.data import Example, Splits, files
-from triptych.data.files import check_shares, decoded, find, lines_of, make_splits, read_lines, read_text
+from triptych.data import Example, Splits
+from triptych.data.readers import files
+from triptych.data.readers.files import check_shares, decoded, find, lines_of, read_lines, read_text
+from triptych.data.splits import make_splits
 
 SEPARATORS = "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"  # of str.splitlines, but for the line feed
 HARD = [

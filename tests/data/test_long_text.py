@@ -18,21 +18,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from triptych.config import RunError
-from triptych.data import (
-    BytePairs,
-    Bytes,
-    Characters,
-    LongText,
-    PlainText,
-    Tokenizer,
-    Unigram,
-    WordPiece,
-    Words,
-    long_text,
-    shards,
-)
-from triptych.data.long_text import Source, pieces_of
-from triptych.data.shards import shard_of
+from triptych.data import BytePairs, Bytes, Characters, LongText, PlainText, Tokenizer, Unigram, WordPiece, Words
+from triptych.data.batches import shards
+from triptych.data.batches.shards import shard_of
+from triptych.data.readers import long_text
+from triptych.data.readers.long_text import Source, pieces_of
 
 WORDS = [
     "a",

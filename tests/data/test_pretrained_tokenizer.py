@@ -45,7 +45,7 @@ from triptych.data import (
     WordPiece,
     Words,
 )
-from triptych.data.pretrained_tokenizer import read_tokenizer, write_tokenizer
+from triptych.data.tokenizers.pretrained import read_tokenizer, write_tokenizer
 
 TEXTS = [
     "the cat sat on the mat",

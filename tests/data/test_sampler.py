@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triptych.data.sampler import MicroBatch, TrainingSampler, cuts_of, evaluation_batches
+from triptych.data.batches.sampler import MicroBatch, TrainingSampler, cuts_of, evaluation_batches
 
 
 @st.composite

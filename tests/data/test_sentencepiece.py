@@ -16,8 +16,8 @@ from transformers import AutoTokenizer, LlamaConfig, MarianConfig, MarianMTModel
 
 from oracle import randomized
 from triptych.data import Example, SpecialTokens, Tokenizer
-from triptych.data.pretrained_tokenizer import read_tokenizer, write_tokenizer
-from triptych.data.sentencepiece import SentencePieceModel
+from triptych.data.tokenizers.pretrained import read_tokenizer, write_tokenizer
+from triptych.data.tokenizers.sentencepiece import SentencePieceModel
 from triptych.interop import load_pretrained
 
 TEXTS = [

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from triptych.data import CorpusFacts, TaggedText
-from triptych.data.tagged_text import CONLLU
+from triptych.data.corpora.tagged_text import CONLLU
 
 SEPARATORS = "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029\u00a0\u3000"  # of str.split and str.splitlines, but not here
 

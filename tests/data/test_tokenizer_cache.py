@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from omegaconf import DictConfig
 
-from triptych.assembly import train_tokenizer
+from triptych.assembly.datasets import train_tokenizer
 from triptych.data import BytePairs, Example, Learned, Splits, Tokenizer, Unigram, WordPiece, Words
-from triptych.data import tokenizer_cache as kept
+from triptych.data.tokenizers import cache as kept
 
 TEXTS, TARGETS = ["the cat sat on the mat\n", "<unk> été 日本"] * 3, ["die Katze"] * 3
 KINDS: dict[str, Learned] = {

@@ -27,8 +27,8 @@ from triptych.data import (
     WordPiece,
     Words,
 )
-from triptych.data.sentencepiece import SentencePieceModel
-from triptych.data.tokenizers import AT_ONCE, BOS, EOS, MASK, PAD, SEP, SPECIAL_TOKENS, UNK
+from triptych.data.tokenizers.sentencepiece import SentencePieceModel
+from triptych.data.tokenizers.tokenizer import AT_ONCE, BOS, EOS, MASK, PAD, SEP, SPECIAL_TOKENS, UNK
 
 CORPUS = [
     "the cat sat on the mat\n",

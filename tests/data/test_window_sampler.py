@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triptych.data import DataModule, EncodedList, TrainingWindows, window_sampler
-from triptych.data.batch import Encoded
-from triptych.data.window_sampler import WindowSampler, shuffled
+from triptych.data import DataModule, EncodedList, TrainingWindows
+from triptych.data.batches import window_sampler
+from triptych.data.batches.batch import Encoded
+from triptych.data.batches.window_sampler import WindowSampler, shuffled
 
 
 def encode(window: Any) -> Encoded:

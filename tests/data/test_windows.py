@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triptych.data import IGNORE, Encoded, Example, Windows
-from triptych.data.tokenizers import SpecialTokens
-from triptych.data.windows import windows_of as windows_of_line
+from triptych.data.batches.windows import windows_of as windows_of_line
+from triptych.data.tokenizers.tokenizer import SpecialTokens
 from triptych.tasks import LanguageModeling
 
 START = 3

@@ -16,10 +16,11 @@ from tokenizers import models
 from torch import Tensor
 
 from one_process import Answer, answers_to
-from triptych.assembly import check_ids
+from triptych.assembly.datasets import check_ids
 from triptych.data import IGNORE, Batch, Characters, CorpusFacts, Encoded, Example, Tokenizer, collate
-from triptych.optim import AdamW, Constant
 from triptych.tasks import Classification, Denoising, LanguageModeling, Setup, Tagging, Task, Translation
+from triptych.training.optimizers import AdamW
+from triptych.training.schedules import Constant
 
 pytestmark = pytest.mark.faults
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tiny
-from triptych.redaction import REDACTED, Redactor
+from triptych.storage.redaction import REDACTED, Redactor
 
 pytestmark = [pytest.mark.faults, pytest.mark.fault(23)]
 

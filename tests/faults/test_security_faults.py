@@ -45,7 +45,7 @@ from triptych.cli import main
 commands, guarded = json.load(sys.stdin)
 if not guarded:
     from hydra._internal.config_loader_impl import ConfigLoaderImpl
-    triptych.launch.GuardedLoader = ConfigLoaderImpl
+    triptych.config.hydra_guard.GuardedLoader = ConfigLoaderImpl
 marker = Path("executed")
 answers = []
 for arguments in commands:
@@ -262,7 +262,13 @@ def payload(tmp_path: Path, marker: Path) -> Path:
 
 
 LOAD = {"_target_": "torch.load", "f": P, "weights_only": False}
-ADAMW = {"_target_": "triptych.optim.AdamW", "beta1": 0.9, "beta2": 0.98, "eps": 1e-9, "weight_decay": 0.0}
+ADAMW = {
+    "_target_": "triptych.training.optimizers.AdamW",
+    "beta1": 0.9,
+    "beta2": 0.98,
+    "eps": 1e-9,
+    "weight_decay": 0.0,
+}
 PLACES: dict[str, dict[str, Any]] = {
     "within a node": {**ADAMW, "lr": LOAD},
     "deep within": {**ADAMW, "lr": {"_target_": "triptych.nn.FeedForward", "d_model": LOAD, "d_ff": 1}},

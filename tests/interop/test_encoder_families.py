@@ -9,10 +9,10 @@ import transformers as hf
 from oracle import Case, check, distance, inputs, ours, randomized, theirs
 from triptych.config import build
 from triptych.interop import write_network
-from triptych.interop.bert import Bert
-from triptych.interop.family import TheirConfig
+from triptych.interop.families.bert import Bert
+from triptych.interop.families.family import TheirConfig
+from triptych.interop.families.roberta import Roberta
 from triptych.interop.networks import configuration
-from triptych.interop.roberta import Roberta
 
 SMALL = {
     "vocab_size": 101,

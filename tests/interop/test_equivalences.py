@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from triptych.config import build, flat
-from triptych.interop.equivalences import absorb, canonical
+from triptych.interop.families.equivalences import absorb, canonical
 from triptych.interop.networks import configuration
 
 LENGTH = 7

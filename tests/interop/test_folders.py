@@ -19,7 +19,8 @@ from transformers import AutoTokenizer
 
 import oracle
 import triptych
-from triptych.assembly import complete, make_task, train_tokenizer
+from triptych.assembly.datasets import train_tokenizer
+from triptych.assembly.network import complete, make_task
 from triptych.config import ConfigError, TrainConfig, build
 from triptych.interop import import_folder, load_pretrained, save_pretrained
 from triptych.training import checkpoint_facts, write_checkpoint

@@ -28,7 +28,7 @@ from oracle import (
 )
 from triptych.config import ConfigError, build
 from triptych.interop import read_network, write_network
-from triptych.interop.marian import Marian
+from triptych.interop.families.marian import Marian
 from triptych.interop.networks import configuration
 from triptych.nn import sinusoids
 

@@ -8,10 +8,10 @@ from hydra import compose, initialize_config_module
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
-from triptych.assembly import choose_head
+from triptych.assembly.network import choose_head
 from triptych.config import TrainConfig, flat
-from triptych.interop.equivalences import canonical, differences
-from triptych.interop.family import TheirConfig
+from triptych.interop.families.equivalences import canonical, differences
+from triptych.interop.families.family import TheirConfig
 from triptych.interop.networks import FAMILIES, configuration
 
 ROBERTA = {"vocab_size": 50265, "max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5}

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 import triptych
 from oracle import Case, check, randomized
-from triptych.assembly import complete, make_task
+from triptych.assembly.network import complete, make_task
 from triptych.config import ConfigError, TrainConfig, build
 from triptych.data import Characters, Digits
 from triptych.interop import import_folder, read_network, save_pretrained, write_network

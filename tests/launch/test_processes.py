@@ -13,7 +13,8 @@ from hydra import compose, initialize_config_module
 from hydra.core.config_store import ConfigStore
 
 from triptych.config import ConfigError, TrainConfig
-from triptych.launch.processes import FORWARDED, Place, check_place, find_place, run_processes, tasks_per_node
+from triptych.launch.processes import FORWARDED, Place, find_place, run_processes, tasks_per_node
+from triptych.training.strategies import check_place
 
 PRELUDE = """
 import os, signal, sys, time

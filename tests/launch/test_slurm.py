@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from triptych.config import ConfigError
-from triptych.launch import SlurmLauncher
-from triptych.launch.guard import check_shell
+from triptych.config.hydra_guard import check_shell
+from triptych.launch.slurm import SlurmLauncher
 from triptych.launch.sweep import Job
 
 DEFAULTS: Any = OmegaConf.to_container(OmegaConf.load(Path(__file__).parents[2] / "conf/hydra/launcher/slurm.yaml"))

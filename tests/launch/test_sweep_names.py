@@ -8,8 +8,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from triptych.config import target_of
-from triptych.launch import experiment_of
-from triptych.launch.sweep import job_directory
+from triptych.launch.sweep import experiment_of, job_directory
 
 TRANSLATION = "experiment=dates/translation_full"
 

@@ -17,7 +17,7 @@ from torch.testing import assert_close
 
 from triptych.nn import Documents, MultiHeadAttention, Rotary, Visibility, attend, attention
 from triptych.nn.attention import attend_explicitly, reads_packed_rows
-from triptych.nn.cache import LayerCache
+from triptych.nn.kv_cache import LayerCache
 from triptych.nn.masks import causal_mask
 
 

@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from triptych.nn import Targets
-from triptych.nn.linear import HAS_BOTH, ROWS, SMALLEST, Linear, is_quicker, linear
+from triptych.nn.kernels.linear import HAS_BOTH, ROWS, SMALLEST, Linear, is_quicker, linear
 
 SIDE = 1024
 """A weight of SIDE x SIDE makes products of ROWS rows large enough."""
@@ -214,7 +214,7 @@ def test_a_network_learns_the_same(
     with Seen() as seen:
         loss, gradients = learn()
     assert seen.num_one_dnn > 10 or not HAS_BOTH
-    monkeypatch.setattr("triptych.nn.linear.is_quicker", lambda x, weight: False)
+    monkeypatch.setattr("triptych.nn.kernels.linear.is_quicker", lambda x, weight: False)
     with Seen() as seen:
         their_loss, their_gradients = learn()
     assert seen.num_one_dnn == 0

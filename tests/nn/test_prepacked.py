@@ -10,7 +10,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from triptych.nn import prepacked
-from triptych.nn.prepacked import PrepackedLinear
+from triptych.nn.kernels.prepacked import PrepackedLinear
 
 
 def prepacked_layers(network: nn.Module) -> int:

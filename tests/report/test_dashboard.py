@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from triptych.dashboard import dashboard
+from triptych.report.dashboard import dashboard
 
 NAMES = [
     '"""; open("executed", "w"); """',

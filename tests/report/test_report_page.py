@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from browser import Browser, needs_browser
-from triptych.report import compare
+from triptych.report.compare import compare
 
 
 class Elements(HTMLParser):

@@ -14,13 +14,13 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.significance import PairedTest
 from scipy import stats
 
-from triptych.report import compare
-from triptych.report.bootstrap import paired_bootstrap, terms_of
-from triptych.report.charts import pareto_front
-from triptych.report.examples import by_length, telling_examples
+from triptych.report.compare import compare
+from triptych.report.page.charts import pareto_front
+from triptych.report.page.examples import by_length, telling_examples
 from triptych.report.records import find_runs
-from triptych.report.standings import duels, standings, student_interval
-from triptych.report.verdicts import Group, group_runs
+from triptych.report.statistics.bootstrap import paired_bootstrap, terms_of
+from triptych.report.statistics.standings import duels, standings, student_interval
+from triptych.report.statistics.verdicts import Group, group_runs
 
 WORDS = [
     "a",

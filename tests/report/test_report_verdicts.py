@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from triptych.report.records import find_runs
-from triptych.report.verdicts import Group, Verdict, audit, group_runs, judge, welch_interval
+from triptych.report.statistics.verdicts import Group, Verdict, audit, group_runs, judge, welch_interval
 
 CLEAR = {"full": (0.98, 0.982, 0.979, 0.983, 0.981), "decoder_only": (0.95, 0.948, 0.953, 0.951, 0.949)}
 TIE = {"full": (0.98, 0.96, 0.97, 0.99, 0.95), "decoder_only": (0.981, 0.958, 0.972, 0.988, 0.949)}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from triptych.report.metrics import BITS_PER_BYTE, EXACT_MATCH, LOSS, Metric
+from triptych.report.statistics.metrics import BITS_PER_BYTE, EXACT_MATCH, LOSS, Metric
 from triptych.report.wording import amount, duration, metric_name
 
 

@@ -11,7 +11,7 @@ from optuna.trial import TrialState, create_trial
 import tiny
 from commands import Finished, run
 from triptych.report.records import find_runs
-from triptych.trials import open_storage
+from triptych.search.trials import open_storage
 
 TINY = [
     *tiny.TINY,
@@ -36,7 +36,7 @@ def study_with(folder: Path, *curves: dict[int, float]) -> optuna.Study:
 
 def train(folder: Path, trial: int, *overrides: str, **changes: object) -> Finished:
     own: dict[str, object] = {
-        "_target_": "triptych.training.Pruning", "storage": folder / "x.journal", "study": "s", "trial": trial,
+        "_target_": "triptych.search.pruning.Pruning", "storage": folder / "x.journal", "study": "s", "trial": trial,
         "metric": "val/loss", "pruner": "median", "startup_trials": 1, "warmup_steps": 0, "seed_index": 0, **changes,
     }  # fmt: skip
     callback = ",".join(f"{key}:{value}" for key, value in own.items())

@@ -24,7 +24,7 @@ from triptych.launch.sweep import PRUNING, Job
 from triptych.models import DecoderOnly, EncoderDecoder, EncoderOnly
 from triptych.search.page import report
 from triptych.search.study import Identity, Settings, Study, Trial, outcome
-from triptych.trials import locks_of, open_storage
+from triptych.search.trials import locks_of, open_storage
 
 SPACE = {
     "block.norm": CategoricalDistribution(["layer", "rms"]),

@@ -15,7 +15,7 @@ import pytest
 import tiny
 from commands import Finished, run
 from triptych.report.records import read_curves
-from triptych.trials import open_storage
+from triptych.search.trials import open_storage
 
 TINY = [
     *tiny.TINY,

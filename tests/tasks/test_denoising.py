@@ -16,7 +16,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers
 from torch import nn
 
-from triptych.assembly import check_grid
+from triptych.assembly.compatibility import check_grid
 from triptych.config import ConfigError
 from triptych.data import (
     IGNORE,
@@ -30,10 +30,11 @@ from triptych.data import (
     Tokenizer,
     collate,
 )
-from triptych.decoding import BeamSearch
-from triptych.optim import AdamW, Linear
+from triptych.models.generation import BeamSearch
 from triptych.tasks import Denoising, Setup
 from triptych.tasks.denoising import OBJECTIVES, corrupted, infilled, masked, placed, restored
+from triptych.training.optimizers import AdamW
+from triptych.training.schedules import Linear
 
 Build = Callable[..., Any]
 

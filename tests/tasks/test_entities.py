@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from triptych.data import Characters, CorpusFacts, Example, collate
-from triptych.optim import AdamW, Linear
 from triptych.tasks import Setup, Tagging
 from triptych.tasks.tagging import entities, mark_entities
+from triptych.training.optimizers import AdamW
+from triptych.training.schedules import Linear
 
 TAGS = ("O", *(f"{prefix}-{kind}" for kind in ("X", "YZ") for prefix in "BIES"))
 

@@ -31,11 +31,12 @@ from triptych.data import (
     Words,
     collate,
 )
+from triptych.data.batches.windows import Windows
 from triptych.data.prefix import prefix_length
-from triptych.data.windows import Windows
-from triptych.optim import AdamW, Linear
 from triptych.tasks import LanguageModeling, Setup
-from triptych.tasks.exact import Mean
+from triptych.tasks.metrics import Mean
+from triptych.training.optimizers import AdamW
+from triptych.training.schedules import Linear
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*treespec, LeafSpec"),  # of torch, about Lightning

@@ -37,14 +37,15 @@ from triptych.data import (
     Tokenizer,
     collate,
 )
-from triptych.data.batch import nothing
+from triptych.data.batches.batch import nothing
 from triptych.nn import Embedding
-from triptych.optim import AdamW, Linear
 from triptych.tasks import Classification, QuestionAnswering, Setup, Similarity, Task
 from triptych.tasks.base import ClassPrediction
-from triptych.tasks.exact import OfPairs
-from triptych.tasks.pairs import cut_pair
+from triptych.tasks.metrics import OfPairs
 from triptych.tasks.question_answering import best_spans, exact_match, f1
+from triptych.tasks.sequence import cut_pair
+from triptych.training.optimizers import AdamW
+from triptych.training.schedules import Linear
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*treespec, LeafSpec"),

@@ -30,7 +30,6 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 from torch.utils.data import DataLoader
 
-from triptych.accounting import forward_flops
 from triptych.data import (
     IGNORE,
     Batch,
@@ -46,13 +45,16 @@ from triptych.data import (
     collate,
 )
 from triptych.data.prefix import prefix_length
-from triptych.data.tokenizers import BOS, EOS, MASK, SEP, SPECIAL_TOKENS
-from triptych.decoding import BeamSearch
-from triptych.optim import AdamW, Linear
+from triptych.data.tokenizers.tokenizer import BOS, EOS, MASK, SEP, SPECIAL_TOKENS
+from triptych.models.generation import BeamSearch
+from triptych.planning.cost_log import Tally
+from triptych.planning.flops import forward_flops
 from triptych.tasks import Classification, Denoising, LanguageModeling, Setup, Tagging, Task, Translation
 from triptych.tasks.base import ClassPrediction, NotFinite
 from triptych.tasks.classification import calibration_error
-from triptych.training import CheckpointFacts, Progress, Tally
+from triptych.training import CheckpointFacts, Progress
+from triptych.training.optimizers import AdamW
+from triptych.training.schedules import Linear
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*treespec, LeafSpec"),  # of torch, about Lightning

@@ -11,7 +11,7 @@ from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import DataLoader
 
 from triptych.training import MovingAverage
-from triptych.training.moving_average import average_with
+from triptych.training.callbacks.moving_average import average_with
 
 
 @given(st.lists(st.floats(-3, 3), min_size=1, max_size=60), st.sampled_from([0.0, 0.5, 0.9, 0.999]))

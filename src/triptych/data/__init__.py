@@ -1,25 +1,27 @@
 """Corpora, tokenizers, samplers and batches."""
 
-from triptych.data.batch import IGNORE, Batch, Encoded, EncodedList, EncodedSet, collate, pad
-from triptych.data.corpus import Corpus, CorpusFacts, sha256
-from triptych.data.date_pairs import DatePairs, DateQuestions
-from triptych.data.dates import Dates
-from triptych.data.digits import Digits
-from triptych.data.example import Answer, Example, Splits
-from triptych.data.hub import Hub
+from triptych.data.batches.batch import IGNORE, Batch, Encoded, EncodedList, EncodedSet, collate, pad
+from triptych.data.batches.datamodule import DataModule
+from triptych.data.batches.shards import Shard, shard_of
+from triptych.data.batches.windows import TrainingWindows, Windows
+from triptych.data.corpora.corpus import Corpus, CorpusFacts, sha256
+from triptych.data.corpora.date_pairs import DatePairs, DateQuestions
+from triptych.data.corpora.dates import Dates
+from triptych.data.corpora.digits import Digits
+from triptych.data.corpora.hub import Hub
+from triptych.data.corpora.labelled_text import LabelledText
+from triptych.data.corpora.parallel_text import ParallelText
+from triptych.data.corpora.plain_text import PlainText
+from triptych.data.corpora.question_answering import QuestionAnswering
+from triptych.data.corpora.tagged_text import TaggedText
+from triptych.data.example import Answer, Example
 from triptych.data.images import Image, as_image
-from triptych.data.labelled_text import LabelledText
-from triptych.data.loading import DataModule
-from triptych.data.long_text import LongText
-from triptych.data.parallel_text import ParallelText
-from triptych.data.plain_text import PlainText
-from triptych.data.pretrained_tokenizer import Pretrained
-from triptych.data.question_answering import QuestionAnswering
-from triptych.data.shards import Shard, shard_of
-from triptych.data.tagged_text import TaggedText
-from triptych.data.tokenizer_cache import learned
-from triptych.data.tokenizers import SpecialTokens, Tokenizer
-from triptych.data.trainable import (
+from triptych.data.readers.long_text import LongText
+from triptych.data.splits import Splits
+from triptych.data.tokenizers.cache import learned
+from triptych.data.tokenizers.pretrained import Pretrained
+from triptych.data.tokenizers.tokenizer import SpecialTokens, Tokenizer
+from triptych.data.tokenizers.trainable import (
     BytePairs,
     Bytes,
     Characters,
@@ -29,7 +31,6 @@ from triptych.data.trainable import (
     WordPiece,
     Words,
 )
-from triptych.data.windows import TrainingWindows, Windows
 
 __all__ = [
     "IGNORE",

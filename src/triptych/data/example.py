@@ -1,7 +1,7 @@
 """What a corpus hands over: examples in three splits."""
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from triptych.data.images import Image
 
 if TYPE_CHECKING:  # which has examples, too
-    from triptych.data.long_text import LongText
+    pass
 
 Place = tuple[Path, int | str]
 """A file or a data set, and the number of a line in it, or what else one goes by (row 7)."""
@@ -78,13 +78,3 @@ class Example:
     def where(self) -> str:
         """The beginning of a message about it."""
         return repr(self.text[:60]) if self.place is None else at(self.place)
-
-
-@dataclass(frozen=True, slots=True)
-class Splits:
-    """The three parts of a corpus, in memory or, if they are long texts, read as streams. Selection looks at
-    ``validation`` only; ``test`` is read once, at the end. The others are empty where only the test is read."""
-
-    train: "Sequence[Example] | LongText"
-    validation: "Sequence[Example] | LongText"
-    test: "Sequence[Example] | LongText"

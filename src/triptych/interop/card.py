@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from triptych.accounting import count_parameters, weights_sha256
+from triptych.planning.flops import count_parameters, weights_sha256
 from triptych.tasks import Task
 
 AUTO_CLASSES = {

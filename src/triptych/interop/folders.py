@@ -6,17 +6,18 @@ from typing import Literal, cast
 
 from omegaconf import DictConfig, OmegaConf
 
-from triptych.assembly import checkpoint_file, make_task, restore
+from triptych.assembly.network import make_task
+from triptych.assembly.restore import checkpoint_file, restore
 from triptych.config import ConfigError, target_of
 from triptych.data import Characters, CorpusFacts, Tokenizer
-from triptych.data.pretrained_tokenizer import read_tokenizer, write_tokenizer
-from triptych.durable import write_text
+from triptych.data.tokenizers.pretrained import read_tokenizer, write_tokenizer
 from triptych.interop.card import model_card
-from triptych.interop.family import CLASSIFYING
+from triptych.interop.families.family import CLASSIFYING
 from triptych.interop.generation import FILE, generation_settings, read_generation
 from triptych.interop.networks import read_network, write_network
 from triptych.interop.tensors import read_json, write_json
 from triptych.nn import PatchEmbedding
+from triptych.storage.atomic import write_text
 from triptych.tasks import Task
 from triptych.tasks.generative import GenerativeTask
 from triptych.training import checkpoint_facts, write_checkpoint

@@ -9,8 +9,8 @@ from omegaconf import DictConfig
 
 from triptych.config import ConfigError
 from triptych.data import SpecialTokens
-from triptych.decoding import Constraints
 from triptych.interop.tensors import read_json
+from triptych.models.generation import Constraints
 from triptych.tasks.generative import GenerativeTask
 
 log = logging.getLogger("triptych")
@@ -109,7 +109,7 @@ def read_generation(folder: Path, task: DictConfig, special: SpecialTokens, *, r
         said = ", ".join(f"{name}={values[name]}" for name in sorted(left_out))
         log.warning("%s: left out, so that texts may be others than those of transformers: %s", path, said)
     if any(value != rule for value, rule in zip(rules.values(), map(FREE.get, rules), strict=True)):
-        task.constraints = {"_target_": "triptych.decoding.Constraints", **rules}
+        task.constraints = {"_target_": "triptych.models.generation.Constraints", **rules}
 
 
 def _count(path: Path, name: str, value: object) -> int:

@@ -15,23 +15,23 @@ from omegaconf import DictConfig, OmegaConf, ValidationError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from triptych.assembly import choose_head
+from triptych.assembly.network import choose_head
 from triptych.config import ConfigError, TrainConfig, build, flat, listed, nearest
-from triptych.durable import replacing
-from triptych.interop.bart import Bart
-from triptych.interop.bert import Bert
-from triptych.interop.equivalences import absorb, canonical, differences
-from triptych.interop.family import CLASSIFYING, Family, Settings, TheirConfig
-from triptych.interop.gpt2 import Gpt2
-from triptych.interop.gpt_neo import GptNeo
-from triptych.interop.llama import Llama
-from triptych.interop.marian import Marian
-from triptych.interop.pegasus import Pegasus
-from triptych.interop.roberta import Roberta
-from triptych.interop.t5 import T5
+from triptych.interop.families.bart import Bart
+from triptych.interop.families.bert import Bert
+from triptych.interop.families.equivalences import absorb, canonical, differences
+from triptych.interop.families.family import CLASSIFYING, Family, Settings, TheirConfig
+from triptych.interop.families.gpt2 import Gpt2
+from triptych.interop.families.gpt_neo import GptNeo
+from triptych.interop.families.llama import Llama
+from triptych.interop.families.marian import Marian
+from triptych.interop.families.pegasus import Pegasus
+from triptych.interop.families.roberta import Roberta
+from triptych.interop.families.t5 import T5
+from triptych.interop.families.vit import Vit
 from triptych.interop.tensors import FILE, Renamed, Tensors, read_json, to_ours, to_theirs, write_json
-from triptych.interop.vit import Vit
 from triptych.nn import Network
+from triptych.storage.atomic import replacing
 
 log = logging.getLogger("triptych")
 

@@ -12,8 +12,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from triptych.config import ConfigError, listed
-from triptych.durable import write_text
-from triptych.interop.family import Family, TheirConfig
+from triptych.interop.families.family import Family, TheirConfig
+from triptych.storage.atomic import write_text
 
 FILE, INDEX = "model.safetensors", "model.safetensors.index.json"
 

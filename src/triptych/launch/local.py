@@ -15,8 +15,9 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
 from triptych.config import ConfigError
+from triptych.launch.scheduler import cpus
 from triptych.launch.sweep import Failure, Job, collect, jobs_of, redact_notes, train_command
-from triptych.redaction import Redactor
+from triptych.storage.redaction import Redactor
 
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 """Signals that ask a sweep to end."""
@@ -177,8 +178,3 @@ def start(command: Sequence[str], directory: Path, n_jobs: int) -> JobProcess:
     assert tee.stdin is not None
     with tee.stdin as errors:
         return JobProcess(log, subprocess.Popen(command, stderr=errors), tee)
-
-
-def cpus() -> int:
-    """How many CPUs this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

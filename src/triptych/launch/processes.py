@@ -14,18 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-import lightning as L
 from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
-from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch.callbacks import WeightAveraging
 from omegaconf import DictConfig, OmegaConf
 
-from triptych.config import ConfigError, build, precision_of, target_of
-from triptych.launch.local import cpus
-from triptych.training import DDP, FSDP
+from triptych.config import ConfigError
+from triptych.launch.scheduler import cpus
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 AGREED = tuple(128 + number for number in FORWARDED)
@@ -76,81 +72,6 @@ def find_place() -> Place:
         starter = "torchrun" if TorchElasticEnvironment.detect() else "parent"
         return Place(starter, int(env["RANK"]), int(env["WORLD_SIZE"]))
     return Place(None, 0, 1)
-
-
-def check_place(config: DictConfig, place: Place) -> int:
-    """How many processes the configuration wants to train together.
-
-    Args:
-        config: the whole configuration.
-        place: of this process.
-
-    Raises:
-        ConfigError: not as many as were started, devices that are not there, or a run directory that is not the same
-            for all.
-    """
-    check_strategy(config)
-    try:
-        trainer: L.Trainer = build(config, "trainer", {"logger": False, "plugins": [place.environment()]})
-    except (MisconfigurationException, TypeError) as error:
-        raise ConfigError(f"trainer.devices={config.trainer.devices}: {' '.join(str(error).split())}") from None
-    world_size = trainer.num_devices * trainer.num_nodes
-    if place.starter is None and trainer.num_nodes > 1:
-        raise ConfigError(f"trainer.num_nodes={trainer.num_nodes}: on several machines, start with srun or torchrun")
-    if place.starter is not None and world_size != place.world_size:
-        raise ConfigError(
-            f"trainer.devices={config.trainer.devices} on trainer.num_nodes={trainer.num_nodes}, "
-            f"but {place.starter} has started {place.world_size} processes"
-        )
-    if (tasks := tasks_per_node(place)) and tasks != {trainer.num_devices}:
-        raise ConfigError(
-            f"trainer.devices={config.trainer.devices} on trainer.num_nodes={trainer.num_nodes}, "
-            f"but {place.starter} has started {' or '.join(map(str, sorted(tasks)))} on each machine"
-        )
-    if place.starter is not None and depends_on_clock(config):
-        raise ConfigError(f"run_dir: each process that {place.starter} starts reads its own clock; give run_dir=...")
-    check_split(config, world_size)
-    return world_size
-
-
-def check_split(config: DictConfig, world_size: int) -> None:
-    """Refuses an update that cannot be dealt out evenly. (One of batch.tokens can: a process may get nothing.)
-
-    Args:
-        config: the whole configuration.
-        world_size: processes that train together.
-
-    Raises:
-        ConfigError: such an update.
-    """
-    parts = config.trainer.accumulate_grad_batches * world_size
-    if config.batch.size is not None and config.batch.size % parts:
-        raise ConfigError(
-            f"batch.size={config.batch.size} cannot be split evenly over trainer.accumulate_grad_batches="
-            f"{config.trainer.accumulate_grad_batches} and {world_size} processes; expected a multiple of {parts}"
-        )
-
-
-def check_strategy(config: DictConfig) -> None:
-    """Refuses what trains in another way than is tested here, or in fewer processes than it says.
-
-    Raises:
-        ConfigError: another strategy than auto, ddp and fsdp, or what FSDP cannot carry.
-    """
-    strategy = config.trainer.strategy
-    target = None if isinstance(strategy, str) else target_of(config, "trainer.strategy")
-    if strategy not in ("auto", "ddp") if target is None else not issubclass(target, DDP | FSDP):
-        name = strategy if target is None else target.__name__
-        raise ConfigError(f"trainer.strategy={name}: expected auto, ddp, or the groups trainer=ddp or trainer=fsdp")
-    if target is None or not issubclass(target, FSDP):
-        return
-    for name in config.callbacks:
-        if issubclass(target_of(config, f"callbacks.{name}"), WeightAveraging):
-            raise ConfigError(
-                f"callbacks.{name}: FSDP keeps no moving average of the weights; leave it out, or use ddp"
-            )
-    if precision_of(config) in ("16-mixed", "64-true"):
-        raise ConfigError(f"trainer.precision={config.trainer.precision}: FSDP has 32-true, bf16-mixed and bf16-true")
 
 
 def tasks_per_node(place: Place) -> set[int]:

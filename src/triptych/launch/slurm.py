@@ -23,8 +23,8 @@ from omegaconf import DictConfig, ListConfig
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from triptych.config import ConfigError, RunError, check_type
-from triptych.durable import write_text
 from triptych.launch.sweep import Failure, Job, collect, jobs_of, redact_notes, train_command
+from triptych.storage.atomic import write_text
 
 ENDED = (
     "BOOT_FAIL",

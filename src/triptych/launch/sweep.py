@@ -21,9 +21,9 @@ from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from triptych.config import ConfigError
-from triptych.redaction import Redactor
-from triptych.signals import is_one_of_several
-from triptych.trials import is_done
+from triptych.launch.scheduler import is_one_of_several
+from triptych.storage.redaction import Redactor
+from triptych.storage.runs import is_done
 
 UNCOUNTED = ("hydra", "run_dir", "logger")
 """Parts of the configuration that do not make a job another job; ``callbacks.pruning`` is another."""

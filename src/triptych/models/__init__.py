@@ -1,8 +1,8 @@
 """The three architectures, short compositions over the shared blocks; usable from plain PyTorch."""
 
-from triptych.models.continuation import Continuation
 from triptych.models.decoder_only import DecoderOnly
 from triptych.models.encoder_decoder import EncoderDecoder
 from triptych.models.encoder_only import EncoderOnly
+from triptych.models.generation.continuation import Continuation
 
 __all__ = ["Continuation", "DecoderOnly", "EncoderDecoder", "EncoderOnly"]

@@ -6,7 +6,7 @@ from typing import ClassVar
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from triptych.models.continuation import Continuation
+from triptych.models.generation.continuation import Continuation
 from triptych.nn import Documents, Embedding, Head, KeyValueCache, Network, PatchEmbedding, Stack, Targets, prepacked
 
 

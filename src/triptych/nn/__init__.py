@@ -2,16 +2,16 @@
 
 from triptych.nn.attention import MultiHeadAttention, attend
 from triptych.nn.block import Block
-from triptych.nn.cache import KeyValueCache
-from triptych.nn.documents import Documents
 from triptych.nn.embedding import Embedding, PatchEmbedding
 from triptych.nn.feed_forward import FeedForward
 from triptych.nn.head import Head
-from triptych.nn.loss import Targets
+from triptych.nn.kernels.cross_entropy import Targets
+from triptych.nn.kernels.prepacked import prepacked
+from triptych.nn.kv_cache import KeyValueCache
 from triptych.nn.masks import Visibility
 from triptych.nn.network import Network
-from triptych.nn.position import RelativeBias, RopeScaling, Rotary, sinusoids
-from triptych.nn.prepacked import prepacked
+from triptych.nn.packing import Documents
+from triptych.nn.positions import RelativeBias, RopeScaling, Rotary, sinusoids
 from triptych.nn.stack import Stack
 
 __all__ = [

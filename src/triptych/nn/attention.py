@@ -10,10 +10,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.attention.varlen import varlen_attn
 
-from triptych.nn.cache import LayerCache
-from triptych.nn.linear import Linear
+from triptych.nn.kernels.linear import Linear
+from triptych.nn.kv_cache import LayerCache
 from triptych.nn.masks import Local, Packing, Visibility, causal_mask
-from triptych.nn.position import Angles, Rotary
+from triptych.nn.positions import Angles, Rotary
 
 TELLS_GROUPS = "enable_gqa" in inspect.signature(varlen_attn).parameters
 """Whether the kernel for packed rows wants to be told of fewer key heads than query heads. From torch 2.12 on it does;

@@ -7,10 +7,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from triptych.nn.attention import MultiHeadAttention
-from triptych.nn.cache import LayerCache
 from triptych.nn.feed_forward import ActivationName, FeedForward
+from triptych.nn.kv_cache import LayerCache
 from triptych.nn.masks import Visibility
-from triptych.nn.position import Angles
+from triptych.nn.positions import Angles
 
 NormName = Literal["layer", "rms"]
 NormPosition = Literal["pre", "post"]

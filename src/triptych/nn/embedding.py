@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from triptych.nn.initialization import initialize_linear
-from triptych.nn.linear import Linear
+from triptych.nn.kernels.linear import Linear
 
 
 class Embedding(nn.Module):

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from triptych.nn.linear import Linear
+from triptych.nn.kernels.linear import Linear
 
 ActivationName = Literal["relu", "gelu", "gelu_tanh", "silu"]
 

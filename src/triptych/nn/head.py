@@ -7,11 +7,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from triptych.nn.block import NormName, make_norm
-from triptych.nn.documents import Documents
 from triptych.nn.feed_forward import ACTIVATIONS, ActivationName
 from triptych.nn.initialization import initialize_linear
-from triptych.nn.linear import Linear
-from triptych.nn.loss import Targets, linear_cross_entropy, scores
+from triptych.nn.kernels.cross_entropy import Targets, linear_cross_entropy, scores
+from triptych.nn.kernels.linear import Linear
+from triptych.nn.packing import Documents
 
 PoolName = Literal["none", "first", "mean", "last"]
 TransformName = Literal["none", "tanh"] | ActivationName
@@ -82,7 +82,7 @@ class Head(nn.Module):
 
     def loss(self, states: Float[Tensor, "batch length d_model"], targets: Targets) -> Float[Tensor, "*rows"]:
         """The sum over the targets of the cross-entropy of their label, or that of each target with its likeliest
-        output; see ``triptych.nn.loss``.
+        output; see ``triptych.nn.kernels.cross_entropy``.
 
         Args:
             states: of the last layer.

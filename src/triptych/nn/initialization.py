@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 if TYPE_CHECKING:
-    from triptych.nn.stack import Stack
+    pass
 
 
 def initialize_linear(linear: nn.Linear, scale: float = 1.0) -> None:
@@ -21,21 +21,3 @@ def initialize_linear(linear: nn.Linear, scale: float = 1.0) -> None:
     nn.init.normal_(linear.weight, std=scale * linear.in_features**-0.5)
     if linear.bias is not None:
         nn.init.zeros_(linear.bias)
-
-
-def initialize_stack(stack: "Stack") -> None:
-    """Initialises the linear layers and position tables of a stack; norms are ones by construction."""
-    for module in stack.modules():
-        if isinstance(module, nn.Linear):
-            initialize_linear(module)
-    if isinstance(stack.positions, nn.Parameter):
-        nn.init.normal_(stack.positions, std=stack.d_model**-0.5)
-    if stack.relative_bias is not None:
-        nn.init.zeros_(stack.relative_bias.table.weight)
-    outputs = [
-        module
-        for name, module in stack.named_modules()
-        if isinstance(module, nn.Linear) and name.endswith(("attention.o", "feed_forward.down"))
-    ]
-    for output in outputs:
-        initialize_linear(output, scale=len(outputs) ** -0.5)

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool
 from torch import Tensor
 
-from triptych.nn.documents import Documents
+from triptych.nn.packing import Documents
 
 LEAST_BLOCK = 32
 """Queries of a block of ``Local`` at least: kernels are slow where they have less to do at a time."""

@@ -6,10 +6,10 @@ from typing import ClassVar
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from triptych.nn.documents import Documents
 from triptych.nn.embedding import Embedding, PatchEmbedding
 from triptych.nn.head import Head
-from triptych.nn.loss import Targets
+from triptych.nn.kernels.cross_entropy import Targets
+from triptych.nn.packing import Documents
 from triptych.nn.stack import Stack
 
 

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from triptych.nn.block import Block, NormName, NormPosition, make_norm
-from triptych.nn.cache import KeyValueCache
-from triptych.nn.documents import Documents
 from triptych.nn.feed_forward import ActivationName
-from triptych.nn.initialization import initialize_stack
+from triptych.nn.initialization import initialize_linear
+from triptych.nn.kv_cache import KeyValueCache
 from triptych.nn.masks import Local, Visibility
-from triptych.nn.position import RelativeBias, RopeScaling, Rotary, sinusoids
+from triptych.nn.packing import Documents
+from triptych.nn.positions import RelativeBias, RopeScaling, Rotary, sinusoids
 
 PositionName = Literal["none", "learned", "sinusoidal", "rotary", "relative"]
 
@@ -268,3 +268,21 @@ class Stack(nn.Module):
         if positions is None:
             return x + self.positions[first + past : first + end]
         return x + F.embedding(first + positions, self.positions)
+
+
+def initialize_stack(stack: "Stack") -> None:
+    """Initialises the linear layers and position tables of a stack; norms are ones by construction."""
+    for module in stack.modules():
+        if isinstance(module, nn.Linear):
+            initialize_linear(module)
+    if isinstance(stack.positions, nn.Parameter):
+        nn.init.normal_(stack.positions, std=stack.d_model**-0.5)
+    if stack.relative_bias is not None:
+        nn.init.zeros_(stack.relative_bias.table.weight)
+    outputs = [
+        module
+        for name, module in stack.named_modules()
+        if isinstance(module, nn.Linear) and name.endswith(("attention.o", "feed_forward.down"))
+    ]
+    for output in outputs:
+        initialize_linear(output, scale=len(outputs) ** -0.5)

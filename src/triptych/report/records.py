@@ -15,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError  # type: ignore[import-untyped]
 
 from triptych.config import FREE, flat, nearest
-from triptych.trials import is_tested
+from triptych.storage.runs import is_tested
 
 ARCHITECTURES = {"full": "full", "encoder_only": "encoder-only", "decoder_only": "decoder-only"}
 """The name of each architecture in a summary, and in a sentence; the order is the order of every table and chart."""

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from triptych.report.records import ARCHITECTURES, RunSet
-from triptych.report.verdicts import Difference, Group, Verdict
+from triptych.report.statistics.verdicts import Difference, Group, Verdict
 from triptych.report.wording import amount, duration, field_name, setting
 
 _COLOURS = {"full": "blue", "encoder_only": "yellow", "decoder_only": "green"}

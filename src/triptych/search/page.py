@@ -23,13 +23,13 @@ from optuna.visualization import (
 from rich.console import Console
 from rich.table import Table
 
-from triptych.durable import write_text
-from triptych.report.assets import LOGO
-from triptych.report.charts import Figure, base_axis, base_layout
-from triptych.report.page import render_chart, render_document
+from triptych.report.page.assets import LOGO
+from triptych.report.page.charts import Figure, base_axis, base_layout
+from triptych.report.page.render import render_chart, render_document
 from triptych.report.records import read_settings
 from triptych.report.wording import metric_name
 from triptych.search.study import Study
+from triptych.storage.atomic import write_text
 
 ARCHITECTURES = {"EncoderDecoder": "full", "EncoderOnly": "encoder_only", "DecoderOnly": "decoder_only"}
 """By the classes of ``triptych.models``."""

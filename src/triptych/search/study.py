@@ -17,7 +17,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from triptych.config import ConfigError, suggestion
 from triptych.launch.sweep import Job
-from triptych.trials import PrunerName
+from triptych.search.trials import PrunerName
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution

@@ -18,8 +18,8 @@ from omegaconf import DictConfig, OmegaConf
 from triptych.config import ConfigError, check_type
 from triptych.launch.lock import wait_until_free
 from triptych.launch.sweep import PRUNING, Job, SweepFailed, digest_of, experiment_of, jobs_of, parent_of, train_command
-from triptych.redaction import Redactor
-from triptych.trials import check_optuna, locks_of, open_storage
+from triptych.search.trials import check_optuna, locks_of, open_storage
+from triptych.storage.redaction import Redactor
 
 if TYPE_CHECKING:
     from triptych.search.space import Space
@@ -151,7 +151,7 @@ class OptunaSweeper(Sweeper):
         jobs = []
         for index, seed in enumerate(settings.seeds or [None]):
             pruning = {
-                "_target_": "triptych.training.Pruning",
+                "_target_": "triptych.search.pruning.Pruning",
                 "storage": quoted(str(self._storage)),
                 "study": quoted(study.name),
                 "trial": number,

@@ -2,7 +2,7 @@
 
 import random
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -18,15 +18,14 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torchmetrics import Metric
 
-from triptych.data.batch import IGNORE, Batch, Encoded
-from triptych.data.corpus import CorpusFacts
+from triptych.data.batches.batch import IGNORE, Batch, Encoded
+from triptych.data.corpora.corpus import CorpusFacts
 from triptych.data.example import Example
-from triptych.data.tokenizers import Tokenizer
-from triptych.devices import arithmetic
+from triptych.data.tokenizers.tokenizer import Tokenizer
 from triptych.nn import Network, PatchEmbedding, Targets
 from triptych.nn.head import PoolName
-from triptych.optim import AdamW, Schedule
-from triptych.tasks.exact import Mean
+from triptych.tasks.devices import arithmetic
+from triptych.tasks.metrics import Mean
 
 STAGES = ("val", "test")
 
@@ -55,7 +54,8 @@ class ClassPrediction:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One of several answers, and the score by which they are ranked (see ``triptych.decoding.BeamSearch``)."""
+    """One of several answers, and the score by which they are ranked (see
+    ``triptych.models.generation.BeamSearch``)."""
 
     text: str
     score: float
@@ -99,8 +99,8 @@ class Setup:
     network: Network
     tokenizer: Tokenizer
     corpus: CorpusFacts
-    optimizer: AdamW
-    schedule: Schedule
+    optimizer: Callable[[nn.Module], torch.optim.Optimizer]
+    schedule: Callable[[int], float]
     seed: int
     max_length: int
     truncates: bool = False

@@ -9,12 +9,12 @@ from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.classification import MulticlassConfusionMatrix, MulticlassF1Score
 
-from triptych.data.batch import Batch
-from triptych.data.corpus import CorpusFacts
+from triptych.data.batches.batch import Batch
+from triptych.data.corpora.corpus import CorpusFacts
 from triptych.data.example import Example
 from triptych.tasks.base import ClassPrediction
-from triptych.tasks.exact import Mean, OfPairs, widest
-from triptych.tasks.whole import WholeTask
+from triptych.tasks.metrics import Mean, OfPairs, widest
+from triptych.tasks.sequence import WholeTask
 
 CALIBRATION_BINS = 15
 

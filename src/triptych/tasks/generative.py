@@ -8,9 +8,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torchmetrics import Metric
 
-from triptych.data.batch import Batch, pad
-from triptych.decoding import BeamSearch, Constraints, Sampling, beam_search, generate
-from triptych.decoding.generate import NextToken
+from triptych.data.batches.batch import Batch, pad
+from triptych.models.generation import BeamSearch, Constraints, Sampling, beam_search, generate
+from triptych.models.generation.sampling import NextToken
 from triptych.nn import Targets
 from triptych.tasks.base import Candidate, Prediction, Setup, Task
 

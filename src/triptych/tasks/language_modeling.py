@@ -10,12 +10,12 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torchmetrics import Metric
 
-from triptych.data.batch import IGNORE, Batch, Encoded
+from triptych.data.batches.batch import IGNORE, Batch, Encoded
 from triptych.data.example import Example
 from triptych.data.prefix import prefix_length
 from triptych.tasks.base import Prediction
-from triptych.tasks.exact import Mean, Sum, widest
 from triptych.tasks.generative import GenerativeTask
+from triptych.tasks.metrics import Mean, Sum, widest
 
 LARGEST_EXPONENT = 700  # exp of more is no float
 

@@ -15,12 +15,12 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torchmetrics import Metric
 
-from triptych.data.batch import IGNORE, Batch, Encoded, collate
-from triptych.data.corpus import CorpusFacts
+from triptych.data.batches.batch import IGNORE, Batch, Encoded, collate
+from triptych.data.corpora.corpus import CorpusFacts
 from triptych.data.example import Example
 from triptych.tasks.base import Setup, Task
-from triptych.tasks.exact import Mean
-from triptych.tasks.pairs import cut_pair
+from triptych.tasks.metrics import Mean
+from triptych.tasks.sequence import cut_pair
 
 
 class QuestionAnswering(Task):

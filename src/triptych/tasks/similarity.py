@@ -9,12 +9,12 @@ from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.functional import pearson_corrcoef, spearman_corrcoef
 
-from triptych.data.batch import IGNORE, Batch
-from triptych.data.corpus import CorpusFacts
+from triptych.data.batches.batch import IGNORE, Batch
+from triptych.data.corpora.corpus import CorpusFacts
 from triptych.data.example import Example
 from triptych.tasks.base import Setup
-from triptych.tasks.exact import OfPairs, widest
-from triptych.tasks.whole import WholeTask
+from triptych.tasks.metrics import OfPairs, widest
+from triptych.tasks.sequence import WholeTask
 
 
 class Similarity(WholeTask):

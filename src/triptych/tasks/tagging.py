@@ -10,11 +10,11 @@ from jaxtyping import Float
 from torch import Tensor
 from torchmetrics import Metric
 
-from triptych.data.batch import IGNORE, Batch, Encoded, collate
-from triptych.data.corpus import CorpusFacts
+from triptych.data.batches.batch import IGNORE, Batch, Encoded, collate
+from triptych.data.corpora.corpus import CorpusFacts
 from triptych.data.example import Example
 from triptych.tasks.base import Task
-from triptych.tasks.exact import Mean
+from triptych.tasks.metrics import Mean
 
 
 class Tagging(Task):

@@ -13,12 +13,12 @@ from sacrebleu.metrics.ter import TER
 from torch import Tensor
 from torchmetrics import Metric
 
-from triptych.data.batch import IGNORE, Batch, Encoded
+from triptych.data.batches.batch import IGNORE, Batch, Encoded
 from triptych.data.example import Example
-from triptych.decoding import BeamSearch, Constraints
+from triptych.models.generation import BeamSearch, Constraints
 from triptych.tasks.base import Prediction, Setup
-from triptych.tasks.exact import Mean
 from triptych.tasks.generative import GenerativeTask
+from triptych.tasks.metrics import Mean
 
 Score: TypeAlias = BLEU | CHRF | TER
 
@@ -38,8 +38,8 @@ class Translation(GenerativeTask):
         label_smoothing: share of each label that is spread over the vocabulary.
         max_new_tokens: the most tokens that are decoded.
         num_beams: of the beam search at the test; 1 decodes greedily.
-        length_penalty: see ``triptych.decoding.BeamSearch``.
-        early_stopping: see ``triptych.decoding.BeamSearch``.
+        length_penalty: see ``triptych.models.generation.BeamSearch``.
+        early_stopping: see ``triptych.models.generation.BeamSearch``.
         bleu_tokenizer: sacrebleu's tokenizer for BLEU: 13a for natural text, none for text that is already tokenised,
             and sacrebleu's others.
         constraints: what a text may be; None: anything.

@@ -1,17 +1,15 @@
-"""What runs beside the training loop."""
+"""The training: optimizers, schedules, strategies, callbacks, loggers, and how a run goes on."""
 
+from triptych.training.callbacks.checkpoint_facts import CheckpointFacts, checkpoint_facts
+from triptych.training.callbacks.checkpoints import Checkpoints, newest_good
+from triptych.training.callbacks.moving_average import MovingAverage
+from triptych.training.callbacks.progress import Progress
+from triptych.training.callbacks.spikes import SpikeReport
 from triptych.training.checkpoint_file import damage_of, read_checkpoint, write_checkpoint
-from triptych.training.checkpoints import Checkpoints, newest_good
-from triptych.training.csv_logger import CSVLogger
-from triptych.training.ddp import DDP
-from triptych.training.fsdp import FSDP
-from triptych.training.health import SpikeReport
-from triptych.training.moving_average import MovingAverage
-from triptych.training.progress import Progress
-from triptych.training.pruning import Pruned, Pruning
-from triptych.training.tally import CheckpointFacts, Tally, checkpoint_facts
-from triptych.training.tensorboard_logger import TensorBoardLogger, check_tensorboard
-from triptych.training.wandb_logger import WandbLogger
+from triptych.training.loggers.csv import CSVLogger
+from triptych.training.loggers.tensorboard import TensorBoardLogger, check_tensorboard
+from triptych.training.loggers.wandb import WandbLogger
+from triptych.training.strategies import DDP, FSDP
 
 __all__ = [
     "DDP",
@@ -21,10 +19,7 @@ __all__ = [
     "Checkpoints",
     "MovingAverage",
     "Progress",
-    "Pruned",
-    "Pruning",
     "SpikeReport",
-    "Tally",
     "TensorBoardLogger",
     "WandbLogger",
     "check_tensorboard",

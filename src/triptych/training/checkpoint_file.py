@@ -12,7 +12,7 @@ from lightning.pytorch.plugins.io import CheckpointIO
 from torch import Tensor
 
 from triptych.config import RunError
-from triptych.durable import replacing
+from triptych.storage.atomic import replacing
 
 CHECKSUM = b"sha256:"
 COMMENT = len(CHECKSUM) + 64

@@ -13,7 +13,7 @@ import pytest
 
 import tiny
 from commands import Command
-from triptych.trials import open_storage
+from triptych.search.trials import open_storage
 
 pytestmark = pytest.mark.faults
 

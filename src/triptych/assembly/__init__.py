@@ -1,0 +1,1 @@
+"""From settings or a checkpoint to network, data and task."""

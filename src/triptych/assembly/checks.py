@@ -1,0 +1,171 @@
+"""What is wrong with a training run, as far as it can be seen before the data is read: for those that train and for
+those that only look. What can be seen without torch is in ``early_checks``."""
+
+import logging
+import os
+import shutil
+from collections.abc import Callable
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from triptych.assembly.compatibility import check_grid
+from triptych.assembly.early_checks import check_batch, check_root, check_targets, check_updates, check_validation
+from triptych.assembly.network import check_network
+from triptych.config import ConfigError, build, check, precision_of, target_of
+from triptych.config.overrides import check_model_choice
+from triptych.tasks import LanguageModeling
+from triptych.training import TensorBoardLogger, check_tensorboard
+from triptych.training.strategies import check_strategy
+
+log = logging.getLogger("triptych")
+
+
+def check_before_data(config: DictConfig) -> None:
+    """Everything that the configuration alone can show to be wrong.
+
+    Raises:
+        ConfigError: the first that is wrong.
+    """
+    for look in CHECKS.values():
+        look(config)
+
+
+def check_data(config: DictConfig) -> None:
+    """The settings of the corpus; its files are another matter.
+
+    Raises:
+        ConfigError: settings that do not exist, or that leave nothing to train on or to validate with.
+    """
+    check(config, "data")
+    for key in ("train", "validation"):  # evaluate does without
+        if key in config.data and config.data[key] is None:
+            raise ConfigError(f"data.{key}=null: training needs it")
+
+
+def check_tokenizer(config: DictConfig) -> None:
+    """The tokenizer, and its files if it is one that exists already."""
+    check(config, "tokenizer")
+    if config.init_from is None:  # else it is inside, and its files need not be there
+        build(config, "tokenizer")
+
+
+def check_task(config: DictConfig) -> None:
+    """The settings of the task."""
+    check(config, "task", given=("setup",))
+
+
+def check_optimizer(config: DictConfig) -> None:
+    """Optimizer and schedule, together with what the trainer does with them.
+
+    Raises:
+        ConfigError: settings that do not go together.
+    """
+    for key in ("optimizer", "scheduler"):
+        build(config, key)
+    if precision_of(config) == "16-mixed" and config.optimizer.fused:
+        raise ConfigError(
+            f"trainer.precision={config.trainer.precision} scales gradients: expected optimizer.fused=false, "
+            "or bf16-mixed"
+        )
+    if config.scheduler.warmup_steps >= config.trainer.max_steps:
+        log.warning(
+            "scheduler.warmup_steps=%s, but trainer.max_steps=%s: the learning rate never reaches its peak",
+            config.scheduler.warmup_steps,
+            config.trainer.max_steps,
+        )
+
+
+def check_trainer(config: DictConfig) -> None:
+    """The settings of Lightning's trainer.
+
+    Raises:
+        ConfigError: settings that do not exist, or do not go together.
+    """
+    check(config, "trainer")
+    if precision_of(config).startswith("transformer-engine"):
+        raise ConfigError(
+            f"trainer.precision={config.trainer.precision}: not tried here; expected 32-true or bf16-mixed"
+        )
+    check_strategy(config)  # before the optimizer, whose advice would lead to a precision that FSDP refuses
+    if config.trainer.gradient_clip_algorithm not in (None, "norm"):
+        raise ConfigError("trainer.gradient_clip_algorithm: gradients are clipped by their norm; expected norm")
+
+
+def check_parts(config: DictConfig) -> None:
+    """Loggers and callbacks.
+
+    Raises:
+        ConfigError: settings that do not exist, or no checkpoints.
+    """
+    for group in ("logger", "callbacks"):
+        for name in config[group]:
+            check(config, f"{group}.{name}")
+    for name in config.callbacks:  # a logger may begin to write where it is built
+        build(config, f"callbacks.{name}")
+    if any(issubclass(target_of(config, f"logger.{name}"), TensorBoardLogger) for name in config.logger):
+        check_tensorboard()
+    if "checkpoints" not in config.callbacks:
+        raise ConfigError(
+            "callbacks.checkpoints is missing; use callbacks=[default,...], such as callbacks=[default,ema]"
+        )
+
+
+def check_windows(config: DictConfig) -> None:
+    """Windows of long texts.
+
+    Raises:
+        ConfigError: the task reads none.
+    """
+    stride = config.batch.eval_stride
+    if stride is not None and not issubclass(target_of(config, "task"), LanguageModeling):
+        raise ConfigError(f"batch.eval_stride={stride}: only task=language_modeling reads in windows; expected null")
+
+
+def check_accelerator(config: DictConfig) -> None:
+    """Whether there is a GPU here, where one is asked for.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if config.trainer.accelerator in ("gpu", "cuda") and not torch.cuda.is_available():
+        raise ConfigError(
+            f"trainer.accelerator={config.trainer.accelerator}: no GPU is seen here; expected cpu or auto"
+        )
+
+
+def check_compiler(config: DictConfig) -> None:
+    """Whether there is what compile=true needs.
+
+    Raises:
+        ConfigError: no C++ compiler, or a strategy that it was not tried with.
+    """
+    if not config.compile:
+        return
+    compiler = os.environ.get("CXX", "g++")
+    if shutil.which(compiler) is None:
+        raise ConfigError(f"compile=true: no C++ compiler {compiler}; install one, or set CXX")
+    if "FSDP" in str(OmegaConf.select(config, "trainer.strategy._target_")):
+        raise ConfigError("compile=true: not with trainer=fsdp; expected one process or trainer=ddp")
+
+
+CHECKS: dict[str, Callable[[DictConfig], object]] = {
+    "configuration": check_root,
+    "classes": check_targets,
+    "updates": check_updates,
+    "model": check_model_choice,
+    "task and model": check_grid,
+    "network": check_network,
+    "corpus": check_data,
+    "trainer": check_trainer,
+    "task": check_task,
+    "tokenizer": check_tokenizer,
+    "optimizer": check_optimizer,
+    "loggers, callbacks": check_parts,
+    "accelerator": check_accelerator,
+    "batch": check_batch,
+    "windows": check_windows,
+    "compiler": check_compiler,
+    "validation": check_validation,
+}
+"""What is looked at, in this order; the name of each is for those who read of it."""

@@ -1,0 +1,89 @@
+"""What fits together: task, architecture, corpus, compiler."""
+
+import re
+from collections.abc import Mapping
+
+from omegaconf import DictConfig, OmegaConf
+
+from triptych.config import ConfigError, target_of
+from triptych.data import LongText
+from triptych.nn import PatchEmbedding
+from triptych.tasks import Denoising, Task
+from triptych.tasks.denoising import objective_for
+
+CORPUS = ("tasks", "has_images", "facts", "splits", "optimum")
+"""What a class of corpora has; see ``triptych.data.Corpus``."""
+
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "translation": ("target",),
+    "classification": ("label",),
+    "similarity": ("pair", "score"),
+    "tagging": ("words", "tags"),
+    "question_answering": ("pair", "answers"),
+}
+"""What a task needs beside a text. A corpus of tables that can have it has a setting for it: the column."""
+
+
+def check_grid(config: DictConfig) -> None:
+    """Refuses what the configuration alone shows to be impossible, before any data is read.
+
+    Raises:
+        ConfigError: an architecture that cannot do the task, or a corpus that cannot serve it.
+    """
+    task, architecture = target_of(config, "task"), target_of(config, "model").architecture
+    if architecture in task.refusals:
+        raise ConfigError(f"task={task.name} on model={architecture}: {task.refusals[architecture]}")
+    if issubclass(task, Denoising):
+        try:
+            objective_for(architecture, OmegaConf.select(config, "task.objective"))
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+    check_corpus(config)
+
+
+def check_corpus(config: DictConfig) -> None:
+    """Refuses a corpus that cannot serve the task, or whose inputs the network does not read.
+
+    Raises:
+        ConfigError: such a corpus.
+    """
+    task, corpus = target_of(config, "task").name, target_of(config, "data")
+    if lacking := [name for name in CORPUS if not hasattr(corpus, name)]:
+        raise ConfigError(
+            f"data._target_={config.data._target_}: a corpus has {', '.join(CORPUS)}; this one lacks "
+            f"{', '.join(lacking)}"
+        )
+    name = re.sub("(?<!^)(?=[A-Z])", "_", corpus.__name__).lower()  # data=tagged_text is TaggedText
+    architecture, embedding = target_of(config, "model").architecture, target_of(config, "model.embedding")
+    if task not in corpus.tasks:
+        raise ConfigError(
+            f"task={task}: data={name} serves {', '.join(corpus.tasks)}; choose another task, or other data"
+        )
+    for key in COLUMNS.get(task, ()):
+        if key in config.data and config.data[key] is None:
+            raise ConfigError(f"task={task}: data.{key}=null; expected the column of the data that has it")
+    if corpus.has_images and not issubclass(embedding, PatchEmbedding):
+        raise ConfigError(
+            f"data={name} has images, and model={architecture} reads texts; choose model=vit-style, or "
+            "model=decoder_only model/embedding=patches"
+        )
+    if issubclass(embedding, PatchEmbedding) and not corpus.has_images:
+        raise ConfigError(f"data={name} has texts, and model={architecture} reads images; use data=digits")
+
+
+def check_compiled(config: DictConfig, task: Task, train: object) -> None:
+    """Whether the batches have the few shapes that compile=true is for.
+
+    Args:
+        config: of the training.
+        task: of its network.
+        train: its training split.
+
+    Raises:
+        ConfigError: they have many.
+    """
+    if config.compile and task.image_shape is None and not isinstance(train, LongText):
+        raise ConfigError(
+            "compile=true: these batches have many shapes, each of which would be compiled; expected false, or "
+            "windows of a long text, or images"
+        )

@@ -1,0 +1,211 @@
+"""From splits and a tokenizer to the data of a training."""
+
+import logging
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+from omegaconf import DictConfig
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from triptych.config import build
+from triptych.data import (
+    DataModule,
+    Encoded,
+    EncodedList,
+    EncodedSet,
+    Example,
+    Learned,
+    LongText,
+    Shard,
+    Splits,
+    Tokenizer,
+    TrainableTokenizer,
+    TrainingWindows,
+    Windows,
+    learned,
+    shard_of,
+)
+from triptych.data.batches.datamodule import Training
+from triptych.data.batches.windows import Layout, windows_of
+from triptych.data.example import without_collection
+from triptych.data.tokenizers.cache import sha256_of
+from triptych.tasks import LanguageModeling, Task
+
+log = logging.getLogger("triptych")
+
+
+def train_tokenizer(config: DictConfig, splits: Splits) -> Tokenizer:
+    """The configured tokenizer, trained on the texts, pairs and targets of the training split. (Of images there are
+    none: it has its special tokens, and nobody uses it.)"""
+    kind: TrainableTokenizer = build(config, "tokenizer")
+    if isinstance(train := splits.train, LongText):
+        texts = (example.text for example in train)
+        return learned(kind, texts, (), train.sha256) if isinstance(kind, Learned) else kind.train(texts)
+    examples = [example for example in train if example.image is None]
+    sources = [text for example in examples for text in (example.text, example.pair) if text is not None]
+    targets = [example.target for example in examples if example.target is not None]
+    if isinstance(kind, Learned):
+        return learned(kind, sources, targets, sha256_of(sources, targets))
+    return kind.train(sources, targets)
+
+
+def encode_training(config: DictConfig, task: Task, examples: Sequence[Example] | LongText) -> Training:
+    """The training split as the network will see it: line by line, or windows of a long text.
+
+    Raises:
+        ValueError: a text that is too long or too short, an id beyond the vocabulary, or fewer examples than an update.
+        RunError: the tokens of a long text cannot be written.
+    """
+    if isinstance(examples, LongText):
+        texts = [shard.ids for shard in shards_of(task, examples, "train")]
+        weights = [source.weight for source in examples.sources]
+        return TrainingWindows(texts, weights, length=task.max_length, encode=stream_layout(task))
+    lines = encode_lines(config, task, examples, "train")
+    check_update(config, lines)
+    return lines
+
+
+def encode_evaluation(config: DictConfig, task: Task, examples: Sequence[Example] | LongText, name: str) -> EncodedSet:
+    """A split as the network will be evaluated on it: line by line, or in windows of a long text.
+
+    Raises:
+        ValueError: a text that is too long or too short; an id beyond the vocabulary.
+        RunError: the tokens of a long text cannot be written.
+    """
+    if not isinstance(examples, LongText):
+        return encode_lines(config, task, examples, name)
+    shards = shards_of(task, examples, name)
+    stride = config.batch.eval_stride or task.max_length
+    windows = Windows(
+        [shard.ids for shard in shards],
+        ends=[shard.ends for shard in shards],
+        length=task.max_length,
+        stride=stride,
+        encode=stream_layout(task),
+    )
+    log.info("%s: %s windows of %s tokens, stride %s", name, f"{len(windows.sizes):,}", task.max_length, stride)
+    return windows
+
+
+def shards_of(task: Task, text: LongText, name: str) -> list[Shard]:
+    """The tokens of the sources of a long text."""
+    shards = [shard_of(source, task.tokenizer, name) for source in text.sources]
+    warn_of_unknown(sum(shard.num_unknown for shard in shards), sum(len(shard.ids) for shard in shards), name)
+    return shards
+
+
+def stream_layout(task: Task) -> Layout:
+    """How the task lays out a window of a long text."""
+    assert isinstance(task, LanguageModeling)  # no other reads them
+    return task.encode_window
+
+
+@without_collection()
+def encode_lines(config: DictConfig, task: Task, examples: Sequence[Example], name: str) -> EncodedList:
+    """A split line by line. Lines that are too long are refused, truncated or dropped; but in the evaluation of a
+    decoder-only language model, if they are not refused, each is scored as a whole, in overlapping windows.
+
+    Raises:
+        ValueError: an example that is too long, where batch.too_long=error; an id beyond the vocabulary.
+    """
+    if task.image_shape is not None:
+        return EncodedList(task.encode(examples))
+    columns, console = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()), Console(stderr=True)
+    with Progress(*columns, console=console, disable=not sys.stderr.isatty(), transient=True) as progress:
+        progress.add_task(f"laying out {name}: {len(examples):,} examples", total=None)
+        lines = task.encode(examples)
+    check_ids(lines, task.tokenizer.vocab_size)
+    stride = config.batch.eval_stride or task.max_length
+    if config.batch.too_long != "error" and name != "train" and task.scores_in_windows:
+        kept = [window for item in lines for window in windows_of(item, task.max_length, stride)]
+        done = f"scored in windows of that many, stride {stride}"
+    elif config.batch.too_long == "drop" and name == "train":
+        kept = [item for item in lines if item.longest <= task.max_length]
+        done = "dropped"
+        if lines and not kept:
+            raise ValueError(
+                f"batch.too_long=drop: each of the {len(lines):,} training examples has more than "
+                f"shape.max_length={task.max_length} tokens"
+            )
+    else:
+        kept, done = task.fit(lines), "truncated"
+    if (unk := task.tokenizer.special.unk) is not None:
+        tokens = np.concatenate([np.empty(0, np.int64), *(item.tokens for item in lines)])
+        warn_of_unknown(int((tokens == unk).sum()), len(tokens), name)
+    too_long = sum(item.longest > task.max_length for item in lines)
+    if too_long:
+        log.warning(
+            "%s of %s %s examples have more than shape.max_length=%s tokens and are %s",
+            f"{too_long:,}",
+            f"{len(lines):,}",
+            name,
+            task.max_length,
+            done,
+        )
+    return EncodedList(kept, too_long=too_long)
+
+
+def check_ids(items: Sequence[Encoded], vocab_size: int) -> None:
+    """Refuses ids that the network has no vector for. (A GPU would only say that an assertion failed.)
+
+    Raises:
+        ValueError: such an id.
+    """
+    sides = [(item, ids) for item in items for ids in (item.tokens, item.source) if ids is not None]
+    if not sides or np.concatenate([ids for _, ids in sides]).max(initial=0) < vocab_size:
+        return
+    item, ids = next((item, ids) for item, ids in sides if ids.max(initial=0) >= vocab_size)
+    where = "" if item.example is None else f"{item.example.where}: "
+    raise ValueError(f"{where}token id {ids.max()}, but the vocabulary has {vocab_size} tokens")
+
+
+def warn_of_unknown(unknown: int, count: int, name: str) -> None:
+    """Says how many tokens of a split stand for what the tokenizer does not know."""
+    if unknown:
+        log.warning("%s of %s %s tokens are <unk>", f"{unknown:,}", f"{count:,}", name)
+
+
+def make_data_module(config: DictConfig, task: Task, splits: Splits, *, training: bool = True) -> DataModule:
+    """The loaders of the splits.
+
+    Args:
+        config: the complete configuration.
+        task: lays the examples out.
+        splits: the examples.
+        training: whether the training split is needed, and the validation split must be there.
+
+    Raises:
+        ValueError: an empty split, or a training split that no update can be made of.
+    """
+    has_validation = training or isinstance(splits.validation, LongText) or len(splits.validation) > 0
+    return DataModule(
+        train=encode_training(config, task, splits.train) if training else None,
+        validation=encode_evaluation(config, task, splits.validation, "validation") if has_validation else None,
+        test=encode_evaluation(config, task, splits.test, "test"),
+        batch_size=config.batch.size,
+        batch_tokens=config.batch.tokens,
+        accumulate=config.trainer.accumulate_grad_batches,
+        eval_batch_size=config.batch.eval_size,
+        num_workers=config.batch.num_workers,
+        seed=config.seed,
+        packed=config.batch.packed,
+    )
+
+
+def check_update(config: DictConfig, train: EncodedSet) -> None:
+    """Refuses a training split that no update can be made of.
+
+    Raises:
+        ValueError: one that is smaller than an update, or an example that is larger.
+    """
+    size, tokens = config.batch.size, config.batch.tokens
+    if size is not None and 0 < len(train.sizes) < size:
+        raise ValueError(
+            f"batch.size={size}: the training split has {len(train.sizes)} examples; expected at most that"
+        )
+    if tokens is not None and (longest := train.sizes.max(initial=0)) > tokens:
+        example = train[int(train.sizes.argmax())].example
+        where = "a window" if example is None else example.where
+        raise ValueError(f"{where}: {longest} tokens, but batch.tokens={tokens}; expected at least {longest}")

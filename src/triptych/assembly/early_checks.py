@@ -1,0 +1,189 @@
+"""What is wrong with a command as far as its configuration alone shows it. None of this needs torch, whose import takes
+longer than an answer should."""
+
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from triptych.config import ALLOWED, ConfigError, check_allowed, check_keys, check_type, one_of
+from triptych.config.paths import check_resume, check_writable, find_checkpoint
+from triptych.config.schema import ACCELERATORS
+from triptych.storage.downloads import check_folder
+
+OURS = {
+    "max_epochs": "trainer.max_steps=N: updates are the clock, not epochs",
+    "min_epochs": "trainer.max_steps=N: updates are the clock, not epochs",
+    "min_steps": "trainer.max_steps=N: every run has as many updates",
+    "fast_dev_run": "debug=fast, five steps of anything",
+    "overfit_batches": "data.num_train=N, or a smaller file",
+    "barebones": "a trainer with what a record needs",
+    "enable_checkpointing": "callbacks.checkpoints.*",
+}
+"""Settings of Lightning's trainer that would go against ours, and what to use instead."""
+
+
+def check_training(config: DictConfig) -> None:
+    """All of it, for a training.
+
+    Raises:
+        ConfigError: the first that is wrong.
+    """
+    for check in (check_root, check_targets, check_updates, check_batch, check_validation, check_folders):
+        check(config)
+
+
+def check_evaluation(config: DictConfig) -> None:
+    """All of it, for an evaluation.
+
+    Raises:
+        ConfigError: no checkpoint, or no such one.
+    """
+    if OmegaConf.is_missing(config, "checkpoint") or not config.checkpoint:
+        raise ConfigError("checkpoint is missing: give checkpoint=RUN, a run directory or a file")
+    find_checkpoint(config.checkpoint)
+
+
+def check_prediction(config: DictConfig) -> None:
+    """All of it, for predictions.
+
+    Raises:
+        ConfigError: the first that is wrong.
+    """
+    for key in ("batch_size", "max_new_tokens"):
+        if config[key] is not None and config[key] < 1:
+            raise ConfigError(f"{key}={config[key]}: expected at least 1")
+    source, target = Path(config.input), Path(config.output)
+    if config.input != "-" and (not source.exists() or source.is_dir()):  # a pipe is fine: input=<(command)
+        raise ConfigError(f"input={config.input}: no such file")
+    if config.output != "-":
+        if config.input != "-" and source.resolve() == target.resolve():
+            raise ConfigError(f"output={config.output} is the input, which would be lost; choose another file")
+        check_writable("output", target)
+    check_evaluation(config)
+
+
+def check_root(config: DictConfig) -> None:
+    """Keys and values of the typed nodes.
+
+    Raises:
+        ConfigError: an unknown key, or a value out of bounds.
+    """
+    schema = OmegaConf.get_type(config)
+    assert schema is not None  # Hydra has typed it
+    check_keys(config, schema)
+    if config.seed < 0:
+        raise ConfigError(f"seed={config.seed}: expected 0 or more")
+
+
+def check_targets(config: DictConfig) -> None:
+    """Whether every class that is to be built is allowed; that it exists is another matter.
+
+    Raises:
+        ConfigError: a class that is not.
+    """
+
+    def look(key: str, node: Any) -> None:
+        for name, value in node.items() if isinstance(node, dict) else ():
+            if name == "_target_":
+                check_allowed(f"{key}.{name}", str(value), ALLOWED)
+            look(f"{key}.{name}".lstrip("."), value)
+
+    look("", OmegaConf.to_container(config, resolve=False))
+
+
+def check_updates(config: DictConfig) -> None:
+    """How long the training is, how its gradients are clipped, and what it runs on.
+
+    Raises:
+        ConfigError: it is said in epochs, is less than one update, or values that cannot be.
+    """
+    for name in OURS:
+        if name in config.trainer:
+            raise ConfigError(f"trainer.{name}={config.trainer[name]}: not used here; expected {OURS[name]}")
+    for name in ("max_steps", "accumulate_grad_batches", "log_every_n_steps"):
+        value = OmegaConf.select(config, f"trainer.{name}")
+        check_type(f"trainer.{name}", value, int)
+        if value < 1:
+            raise ConfigError(f"trainer.{name}={value}: expected at least 1")
+    limit = config.trainer.gradient_clip_val
+    check_type("trainer.gradient_clip_val", limit, float | None)
+    if limit is not None and limit <= 0:
+        raise ConfigError(f"trainer.gradient_clip_val={limit}: expected more than 0, or null for no limit")
+    for name in ("limit_val_batches", "limit_test_batches"):
+        value = OmegaConf.select(config, f"trainer.{name}")
+        check_type(f"trainer.{name}", value, float)
+        if value < 0 or (isinstance(value, float) and value > 1):
+            raise ConfigError(f"trainer.{name}={value}: expected a number of batches, or a share up to 1.0")
+    if (accelerator := config.trainer.accelerator) not in ACCELERATORS:
+        raise ConfigError(f"trainer.accelerator={accelerator}: {one_of(str(accelerator), ACCELERATORS)}")
+
+
+def check_batch(config: DictConfig) -> None:
+    """Sizes of batches.
+
+    Raises:
+        ConfigError: a size that cannot be, or that cannot be split.
+    """
+    for key in ("size", "tokens", "eval_size"):
+        if config.batch[key] is not None and config.batch[key] < 1:
+            raise ConfigError(f"batch.{key}={config.batch[key]}: expected at least 1")
+    if config.batch.num_workers < 0:
+        raise ConfigError(f"batch.num_workers={config.batch.num_workers}: expected 0 or more")
+    stride = config.batch.eval_stride
+    if stride is not None and not 1 <= stride <= config.shape.max_length:
+        raise ConfigError(
+            f"batch.eval_stride={stride}: windows must meet; expected 1 to shape.max_length={config.shape.max_length}"
+        )
+    if (config.batch.size is None) == (config.batch.tokens is None):
+        both, advice = ("null", "batch.tokens=N") if config.batch.size is None else ("given", "batch.size=null")
+        raise ConfigError(
+            f"batch.size and batch.tokens are {both}: one of them says how large an update is; set {advice}"
+        )
+    parts = config.trainer.accumulate_grad_batches
+    if config.batch.size is not None and config.batch.size % max(parts, 1):
+        raise ConfigError(
+            f"batch.size={config.batch.size} cannot be split into trainer.accumulate_grad_batches={parts} equal parts"
+        )
+
+
+def check_validation(config: DictConfig) -> None:
+    """When the network is validated.
+
+    Raises:
+        ConfigError: never, though its best weights are wanted, or within an update.
+    """
+    parts, every = config.trainer.accumulate_grad_batches, config.trainer.val_check_interval
+    check_type("trainer.val_check_interval", every, float)
+    if every <= 0 or (isinstance(every, float) and every > 1):
+        raise ConfigError(
+            f"trainer.val_check_interval={every}: expected a number of batches, or a share of an epoch (0.5)"
+        )
+    batches = config.trainer.max_steps * parts
+    if config.test_weights == "best" and every > batches:
+        raise ConfigError(
+            f"test_weights=best: trainer.val_check_interval={every} is beyond the {batches} batches of the training, "
+            f"so no weights are the best; expected at most {batches}, or test_weights=last"
+        )
+    if isinstance(every, int) and every % max(parts, 1):
+        raise ConfigError(
+            f"trainer.val_check_interval={every} batches end within an update: expected a multiple of "
+            f"trainer.accumulate_grad_batches={parts}"
+        )
+
+
+def check_folders(config: DictConfig) -> None:
+    """Whether there is what a new run begins with: the folder of its data, and the run of init_from.
+
+    Raises:
+        ConfigError: it is not there.
+    """
+    run_dir = Path(config.run_dir)
+    if (run_dir / "summary.json").exists() or (run_dir / "checkpoints").exists():  # another run's may be gone by now
+        return
+    if config.init_from is not None:
+        find_checkpoint(config.init_from, "init_from")
+    if config.resume not in ("auto", "never"):
+        check_resume(config.resume)
+    if isinstance(folder := OmegaConf.select(config, "data.dir"), str):
+        check_folder(folder)

@@ -1,0 +1,140 @@
+"""From a checkpoint to its task."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
+
+from triptych.assembly.network import make_task
+from triptych.config import ConfigError, RunError, suggestion
+from triptych.config.paths import find_checkpoint
+from triptych.data import CorpusFacts, SpecialTokens, Tokenizer
+from triptych.tasks import Task
+from triptych.tasks.devices import PRECISIONS, arithmetic
+from triptych.tasks.generative import GenerativeTask
+from triptych.training import damage_of, newest_good, read_checkpoint
+
+log = logging.getLogger("triptych")
+
+
+def set_search(task: Task, config: DictConfig, keys: Sequence[str]) -> None:
+    """Changes the beam search of a task to what the configuration gives.
+
+    Args:
+        task: with its weights.
+        config: of ``evaluate`` or ``predict``.
+        keys: settings of ``BeamSearch``; those that are None stay as they are.
+
+    Raises:
+        ConfigError: a setting that cannot be, or a task that writes no text.
+    """
+    given = {key: config[key] for key in keys if config[key] is not None}
+    if not given:
+        return
+    if not isinstance(task, GenerativeTask):
+        key, value = next(iter(given.items()))
+        raise ConfigError(f"{key}={value}: {task.name} writes no text")
+    try:
+        task.search = replace(task.search, **given)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def checkpoint_file(path: str | Path, key: str = "checkpoint") -> Path:
+    """The checkpoint itself, or the newest one of a run directory.
+
+    Args:
+        path: of the file or the directory.
+        key: where it stands.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    file = find_checkpoint(path, key)
+    if Path(path).is_dir() and (damage := damage_of(file)):
+        log.warning("%s is damaged and skipped: %s", file, damage)
+        return newest_good(file.parent) or file
+    return file
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What a checkpoint holds of a trained task.
+
+    Attributes:
+        path: of the file.
+        config: the complete configuration.
+        tokenizer: of the texts.
+        corpus: what is known of the corpus.
+        weights: the state of the task; with a moving average, that.
+    """
+
+    path: Path
+    config: DictConfig
+    tokenizer: Tokenizer
+    corpus: CorpusFacts
+    weights: dict[str, Tensor]
+
+
+def read_trained(path: str | Path, key: str = "checkpoint") -> Trained:
+    """Reads a checkpoint.
+
+    Args:
+        path: of the file, or of a run directory (its newest checkpoint).
+        key: where it stands.
+
+    Raises:
+        ConfigError: a file that is not a checkpoint of Triptych.
+    """
+    path = checkpoint_file(path, key)
+    try:
+        checkpoint = read_checkpoint(path)
+    except RunError as error:
+        raise ConfigError(f"{key}={error}") from None
+    if "triptych" not in checkpoint:
+        raise ConfigError(f"{key}={path}: not a checkpoint of Triptych")
+    facts = checkpoint["triptych"]
+    return Trained(
+        path=path,
+        config=OmegaConf.create(facts["config"]),
+        tokenizer=Tokenizer.from_json(facts["tokenizer"], SpecialTokens.from_plain(facts["special_tokens"])),
+        corpus=CorpusFacts.from_plain(facts["corpus"]),
+        weights=checkpoint["state_dict"],
+    )
+
+
+def restore(path: str | Path, precision: str | None = None) -> tuple[DictConfig, Task]:
+    """The configuration, and the task with its weights.
+
+    Args:
+        path: of the file, or of a run directory (its newest checkpoint).
+        precision: to compute in, in place of the training's (``trainer.precision``).
+
+    Raises:
+        ConfigError: a file that is not a checkpoint of Triptych, or no such precision.
+    """
+    trained = read_trained(path)
+    if precision is not None:
+        if precision not in PRECISIONS:
+            raise ConfigError(f"trainer.precision={precision}{suggestion(precision, list(PRECISIONS))}")
+        trained.config.trainer.precision = precision
+    task = make_task(trained.config, trained.tokenizer, trained.corpus)
+    task.load_state_dict(trained.weights)
+    arithmetic(task.precision, task.device).convert_module(task)
+    return trained.config, task.eval()
+
+
+def load(checkpoint: str | Path, precision: str | None = None) -> Task:
+    """The trained task of a checkpoint, which is enough by itself; ``load(path).predict(texts)`` uses it.
+
+    Args:
+        checkpoint: a file, or a run directory (its newest checkpoint).
+        precision: to compute in, such as "32-true"; None: that of the training, in which it was tested.
+
+    Raises:
+        ConfigError: no such file, a file that is not a checkpoint of Triptych, or no such precision.
+    """
+    return restore(checkpoint, precision)[1]

@@ -1,0 +1,251 @@
+"""``build`` makes objects from the configuration.
+
+It takes the place of ``hydra.utils.instantiate``: it builds only what is on an allow list, and answers a
+wrong name or type with the key, the value and the nearest valid choice.
+"""
+
+import dataclasses
+import importlib
+import inspect
+import math
+import os
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Union
+
+from omegaconf import DictConfig, ListConfig, OmegaConf
+
+from triptych.config.errors import ConfigError, one_of, suggestion
+from triptych.config.schema import Shape
+
+ALLOWED = (
+    "triptych",
+    "lightning.pytorch.Trainer",
+    "lightning.pytorch.trainer",
+    "lightning.pytorch.callbacks",
+    "lightning.pytorch.loggers",
+    "lightning.pytorch.plugins",
+    "lightning.pytorch.profilers",
+    "lightning.pytorch.strategies",
+)
+"""The classes, and packages with classes, that a configuration may build; TRIPTYCH_ALLOW in the environment adds more,
+separated by commas."""
+
+
+def target_of(config: DictConfig, key: str) -> Any:
+    """The class that ``key._target_`` names.
+
+    Raises:
+        ConfigError: no such class, or not on the allow list.
+    """
+    path = OmegaConf.select(config, f"{key}._target_")
+    if not isinstance(path, str):
+        raise ConfigError(f"{key}: expected a group choice with a _target_, got {OmegaConf.select(config, key)}")
+    return class_at(f"{key}._target_", path, ALLOWED)
+
+
+def class_at(key: str, path: str, allowed: Sequence[str]) -> Any:
+    """The class at a path, if both the path and the place where the class is defined are allowed: an alias may lead
+    elsewhere (``triptych.train.Path``), and a function does what it likes.
+
+    Args:
+        key: where the path stands.
+        path: modules and class, with dots between them.
+        allowed: classes, and packages with classes; TRIPTYCH_ALLOW in the environment adds others.
+
+    Raises:
+        ConfigError: no such class, or not allowed.
+    """
+    roots = check_allowed(key, path, allowed)
+    module, _, name = path.rpartition(".")
+    try:
+        target = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        is_own = not f"{path}.".startswith(tuple(f"{root}." for root in allowed))
+        hint = f" ({error}); expected PYTHONPATH=FOLDER, where the package is" if is_own else ""
+        raise ConfigError(f"{key}={path}: there is no such class{hint}") from None
+    if not isinstance(target, type):
+        raise ConfigError(f"{key}={path}: not allowed; expected a class")
+    if not f"{target.__module__}.{target.__qualname__}.".startswith(roots):
+        raise ConfigError(f"{key}={path} is {target.__module__}.{target.__qualname__}: not allowed")
+    return target
+
+
+def check_allowed(key: str, path: str, allowed: Sequence[str]) -> tuple[str, ...]:
+    """Refuses the path of a class that is not allowed, without importing it.
+
+    Args:
+        key: where the path stands.
+        path: modules and class, with dots between them.
+        allowed: classes, and packages with classes; TRIPTYCH_ALLOW in the environment adds others.
+
+    Returns:
+        The beginnings of allowed paths.
+
+    Raises:
+        ConfigError: not allowed.
+    """
+    own = [entry.strip(" .") for entry in os.environ.get("TRIPTYCH_ALLOW", "").split(",")]
+    roots = tuple(f"{root}." for root in (*allowed, *filter(None, own)))
+    if not f"{path}.".startswith(roots):
+        packages = ", ".join(dict.fromkeys(root.partition(".")[0] for root in allowed))
+        raise ConfigError(
+            f"{key}={path}: not allowed; expected a class of {packages}. For classes of your own, set "
+            "TRIPTYCH_ALLOW=PACKAGE in the environment, and PYTHONPATH=FOLDER where the package is"
+        )
+    return roots
+
+
+def build(config: DictConfig, key: str, given: Mapping[str, object] | None = None) -> Any:
+    """Calls what ``key._target_`` names with the other values of the node; nodes within are built first.
+
+    Args:
+        config: the whole configuration.
+        key: of the node, for instance "model.encoder".
+        given: arguments that do not stand in the configuration.
+
+    Raises:
+        ConfigError: an unknown setting, a missing one, or a value that does not fit.
+    """
+    arguments = {**check(config, key, tuple(given or ())), **(given or {})}
+    for name, value in arguments.items():
+        if isinstance(value, DictConfig):
+            arguments[name] = build(config, f"{key}.{name}")
+    try:
+        return target_of(config, key)(**arguments)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def check(config: DictConfig, key: str, given: Sequence[str] = ()) -> dict[str, object]:
+    """Compares a node with the signature of what ``key._target_`` names, without calling it.
+
+    Args:
+        config: the whole configuration.
+        key: of the node.
+        given: names of arguments that do not stand in the configuration.
+
+    Returns:
+        The arguments in the node; those that are to be built are still nodes.
+
+    Raises:
+        ConfigError: an unknown setting, a missing one, or a value that does not fit.
+    """
+    target = target_of(config, key)
+    node = OmegaConf.select(config, key)
+    parameters = inspect.signature(target).parameters
+    try:
+        hints = typing.get_type_hints(target if dataclasses.is_dataclass(target) else target.__init__)
+    except NameError:  # a library's annotations may name what it imports for type checkers only
+        hints = {}
+    takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+    settings = [n for n, p in parameters.items() if n not in given and p.kind is not inspect.Parameter.VAR_KEYWORD]
+    arguments: dict[str, object] = {}
+    for name in node:
+        if name == "_target_":
+            continue
+        if name not in settings and (not takes_any or name.startswith("_")):
+            raise ConfigError(f"{key}.{name}: {target.__name__} has no such setting{suggestion(name, settings)}")
+        if OmegaConf.is_missing(node, name):
+            raise ConfigError(f"{key}.{name} is missing: give {key}.{name}=...")
+        value = node[name]
+        if isinstance(value, DictConfig) and "_target_" in value:
+            check(config, f"{key}.{name}")
+        else:
+            if isinstance(value, DictConfig | ListConfig):
+                value = OmegaConf.to_container(value, resolve=True)
+            check_type(f"{key}.{name}", value, hints.get(name, Any))
+        arguments[name] = value
+    for name in settings:
+        if name not in arguments and parameters[name].default is inspect.Parameter.empty:
+            raise ConfigError(f"{key}.{name} is missing: {target.__name__} needs it")
+    return arguments
+
+
+def check_keys(config: DictConfig, schema: type) -> None:
+    """Refuses what ``+key=value`` adds to a typed node, and sizes and probabilities that cannot be.
+
+    Args:
+        config: a node.
+        schema: the dataclass that types it.
+
+    Raises:
+        ConfigError: a key that the dataclass does not have, or a value out of bounds.
+    """
+    prefix = config._get_full_key("")
+    fields = {field.name: field for field in dataclasses.fields(schema)}
+    names = list(fields)
+    for name in map(str, config):
+        key = f"{prefix}.{name}".lstrip(".")
+        if name not in names:
+            raise ConfigError(f"{key}: there is no such key{suggestion(name, names)}")
+        value: Any = None if OmegaConf.is_missing(config, name) else config[name]
+        if isinstance(value, DictConfig) and (typed := OmegaConf.get_type(value)) is not dict and typed is not None:
+            check_keys(value, typed)
+        elif (choices := fields[name].metadata.get("choices")) and value not in (None, *choices):
+            raise ConfigError(f"{key}={value}: {one_of(str(value), choices)}")
+        elif schema is Shape and value is not None and value < 1:
+            raise ConfigError(f"{key}={value}: expected at least 1")
+        elif "dropout" in name and not 0 <= value < 1:
+            raise ConfigError(f"{key}={value}: expected at least 0 and less than 1")
+
+
+def check_type(key: str, value: object, hint: Any) -> None:
+    """Compares a value with a type annotation, as far as configurations can hold such values.
+
+    Raises:
+        ConfigError: the value does not fit, or is not a finite number.
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{key}={value}: expected a finite number")
+    if not _fits(value, hint):
+        raise ConfigError(f"{key}={'null' if value is None else value}: {expected(value, hint)}")
+
+
+def expected(value: object, hint: Any) -> str:
+    """What stands after the colon of an error message about a value that does not fit a type annotation."""
+    if choices := [*dict.fromkeys(str(choice) for choice in _choices(hint))]:
+        return one_of(str(value), choices)
+    example = f", such as [{value}]" if value is not None and _fits([value], hint) else ""
+    return f"expected {' or '.join(_kinds(hint))}{example}"
+
+
+def _fits(value: object, hint: Any) -> bool:
+    origin = typing.get_origin(hint)
+    if origin in (Union, types.UnionType):
+        return any(_fits(value, part) for part in typing.get_args(hint))
+    if origin is Literal:
+        return value in typing.get_args(hint)
+    if hint is None or hint is type(None):
+        return value is None
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if hint in (str, bool):
+        return isinstance(value, hint)
+    if origin in (list, Sequence):
+        part = typing.get_args(hint)[0]
+        return isinstance(value, list) and all(_fits(item, part) for item in value)
+    return True
+
+
+def _kinds(hint: Any) -> list[str]:
+    """The kinds of values that fit a type annotation, in plain words; of those that a configuration can hold."""
+    if typing.get_origin(hint) in (Union, types.UnionType):
+        kinds = [kind for part in typing.get_args(hint) for kind in _kinds(part)]
+        kinds = [kind for kind in dict.fromkeys(kinds) if kind != "a whole number" or "a number" not in kinds]
+        return sorted(kinds, key=lambda kind: kind == "null")  # null is the last
+    if typing.get_origin(hint) in (list, Sequence):
+        return ["a list"]
+    words = {int: "a whole number", float: "a number", str: "a text", type(None): "null"}
+    return [words.get(hint, str(getattr(hint, "__name__", hint)))]
+
+
+def _choices(hint: Any) -> list[object]:
+    if hint is bool:
+        return ["true", "false"]
+    if typing.get_origin(hint) is Literal:
+        return list(typing.get_args(hint))
+    return [choice for part in typing.get_args(hint) for choice in _choices(part)]

@@ -1,0 +1,53 @@
+"""Errors that are for the user, and the parts of their messages."""
+
+import difflib
+from collections.abc import Sequence
+
+from triptych.config.terms import alike
+
+
+class ConfigError(ValueError):
+    """A mistake in the configuration; the message is for the user."""
+
+
+class RunError(RuntimeError):
+    """A run that cannot go on, through no mistake of ours: a full disk, a loss that is not finite, a damaged file. The
+    message is for the user."""
+
+
+FEW = 8
+"""So many choices are listed even where the nearest one is known."""
+
+
+MOST = 16
+"""So many names are listed where none is like the one that was given."""
+
+
+def nearest(name: str, valid: Sequence[str]) -> str:
+    """The valid names most like this one, as the end of an error message; empty if none is like it."""
+    matches = alike(name, valid) or difflib.get_close_matches(name, valid, n=1)
+    matches = matches or [choice for choice in valid if len(choice) > 3 and choice in name][:1]
+    return f"; did you mean {listed(matches, 'or')}?" if matches else ""
+
+
+def suggestion(name: str, valid: Sequence[str]) -> str:
+    """The valid names most like this one, or else all of them, as the end of an error message."""
+    return nearest(name, valid) or f"; expected one of {', '.join(valid[:MOST])}{more(valid, MOST)}"
+
+
+def one_of(name: str, valid: Sequence[str]) -> str:
+    """The valid names and the nearest of them, or the nearest alone of many, after a colon of an error message."""
+    near = nearest(name, valid)
+    if near and len(valid) > FEW:
+        return near.removeprefix("; ")
+    return f"expected one of {', '.join(valid)}{near}"
+
+
+def more(names: Sequence[str], shown: int, word: str = "and") -> str:
+    """How many names there are besides those that are shown."""
+    return f" {word} {len(names) - shown} more" if len(names) > shown else ""
+
+
+def listed(names: Sequence[str], word: str = "and") -> str:
+    """The first few of some names, and how many more there are."""
+    return ", ".join(names[:4]) + more(names, 4, word)

@@ -1,0 +1,289 @@
+"""Mistakes in overrides, answered with the key, the value, what was expected and the nearest valid choice."""
+
+import difflib
+import re
+import typing
+from collections.abc import Iterator, Sequence
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from hydra import compose, initialize_config_module
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from triptych.config import (
+    MOST,
+    ConfigError,
+    DoctorConfig,
+    EvaluateConfig,
+    PredictConfig,
+    RunError,
+    TrainConfig,
+    expected,
+    more,
+    nearest,
+)
+from triptych.config.paths import check_writable
+from triptych.config.terms import REMARKS, our_key
+
+SCHEMAS = {"train": TrainConfig, "doctor": DoctorConfig, "evaluate": EvaluateConfig, "predict": PredictConfig}
+LONG = 160
+"""Characters; choices that take more are counted by their families."""
+
+
+def explain(error: BaseException, command: str, arguments: Sequence[str]) -> str | None:
+    """What the user should read, in one or two lines; None if the mistake is ours.
+
+    Args:
+        error: what was raised.
+        command: the sub-command; its configuration gives the valid names.
+        arguments: of the command line; the groups that they choose have keys of their own.
+    """
+    if isinstance(error, ConfigError | RunError):
+        return str(error)
+    if isinstance(error.__cause__, ConfigError):  # of what Hydra builds
+        return str(error.__cause__)
+    if isinstance(error, OSError) and not isinstance(error, HydraException):
+        return place_of(error, arguments)
+    message = str(error)
+    if isinstance(error, ValueError) and message.startswith("Config group override must be a string or a list"):
+        return not_a_choice(arguments)
+    if not isinstance(error, HydraException | OmegaConfBaseException):
+        return None
+    cause = error.__cause__
+    details = str(cause) if isinstance(cause, OmegaConfBaseException) else message
+    if match := re.search(r"Could not (?:find|load) '([^']+)'", message):
+        return missing_choice(match[1], arguments)
+    if match := re.search(r"Could not override '([^']+)'", message) or re.search(r"full_key: (\S+)", details):
+        key = match[1]
+        if "is not in struct" in details or "not in '" in details:
+            return f"{key}: there is no such key{nearest_key(key, command, arguments)}"
+        return wrong_value(key, command, arguments) or f"{key}: {details.splitlines()[0]}"
+    if "does not support sweep type" in message:
+        if command == "doctor":
+            return (
+                "an interval is searched, and doctor looks at one training: give one value of it, or a list (key=a,b,c)"
+            )
+        return "an interval is searched: add hydra/sweeper=optuna, or list values (key=a,b,c)"
+    if "requires --multirun" in message:
+        return f"{message.splitlines()[0].replace('--multirun', '-m')}"
+    if "Ambiguous value for argument" in message:
+        return f"{message.splitlines()[0]}. Several values make a sweep, which needs -m; a list is 'key=[a,b]'."
+    if message.startswith("LexerNoViableAlt"):
+        return f"{message.splitlines()[0].partition(': ')[2]}: put what has such characters in quotes: 'key=\"...\"'"
+    if message.startswith(("no viable alternative", "mismatched input", "extraneous input", "token recognition")):
+        return f"{message.splitlines()[0]} (an override is key=value without blanks; lists in quotes: 'key=[a,b]')"
+    return message.splitlines()[0] if "\n" not in message.strip() else " ".join(message.split("\n")[:2])
+
+
+def not_an_option(argument: str, command: str, arguments: Sequence[str]) -> str:
+    """What to say of an argument that is an option of other programs: which setting it would be here.
+
+    Args:
+        argument: with its value, if that follows an equals sign.
+        command: the sub-command.
+        arguments: of the command line.
+    """
+    name, _, value = argument.partition("=")
+    key, following = name.lstrip("-"), [*arguments, ""][list(arguments).index(argument) + 1]
+    value = value or (following if following and not re.search("[-=]", following) else "...")
+    if key in keys_of(command, choices_in(arguments)):
+        return f"{name}: settings are written key=value; did you mean {key}={value}?"
+    return f"{name}: settings are written key=value{nearest_key(key, command, arguments)}"
+
+
+def without_key(number: int, arguments: Sequence[str], command: str) -> str:
+    """What to say of an argument that is not key=value.
+
+    Args:
+        number: its place.
+        arguments: of the command line.
+        command: the sub-command.
+    """
+    argument, following = arguments[number], [*arguments, ""][number + 1]
+    previous = arguments[number - 1] if number else ""
+    if argument.startswith("=") or previous.endswith("="):
+        return f"{previous} {argument}: write it without blanks, {previous}{argument}"
+    if following.startswith("="):
+        whole = f"{argument}{following}{[*arguments, ''][number + 2] if following == '=' else ''}"
+        return f"{argument} {following}: write it without blanks, {whole}"
+    key, colon, value = argument.partition(":")
+    if colon and "/" not in key:
+        return f"{argument}: expected key=value; did you mean {key}={value}?"
+    if "/" not in argument and re.fullmatch("[^-=][^=]*", following):
+        return f"{argument} {following}: expected key=value; did you mean {argument}={following}?"
+    if command in ("evaluate", "predict"):
+        return f"{argument}: expected key=value; did you mean checkpoint={argument}?"
+    if argument in keys_of(command, choices_in(arguments)) or choices_of(argument, arguments):
+        choices = choices_of(argument, arguments)
+        return f"{argument}: expected key=value, such as {argument}={choices[0] if choices else '...'}"
+    name = (argument.partition("experiment/")[2] or argument).removesuffix(".yaml")
+    if name in choices_of("experiment", arguments):
+        return f"{argument}: expected key=value; did you mean experiment={name}?"
+    return (
+        f"{argument}: expected key=value, such as experiment=NAME{nearest(name, choices_of('experiment', arguments))}"
+    )
+
+
+def without_choice(group: str, arguments: Sequence[str]) -> str:
+    """What to say of a group that is taken away (~logger), though every training has a choice of it."""
+    return f"~{group}: a training needs one; {said('', choices_of(group, arguments))}"
+
+
+def place_of(error: OSError, arguments: Sequence[str]) -> str | None:
+    """A file or folder that cannot be used; None if the mistake is ours."""
+    for argument in arguments:
+        if argument.startswith("run_dir="):
+            try:
+                check_writable("run_dir", Path(argument.partition("=")[2]))
+            except ConfigError as found:
+                return str(found)
+    if isinstance(error, FileExistsError | NotADirectoryError | PermissionError):
+        return f"{error.filename}: {error.strerror}"
+    return None
+
+
+def wrong_value(key: str, command: str, arguments: Sequence[str]) -> str | None:
+    """What was expected in place of a value, by the type of the key; None: it has none."""
+    hint: typing.Any = SCHEMAS[command]
+    for name in key.split("."):
+        hints = typing.get_type_hints(hint) if isinstance(hint, type) else {}
+        if name not in hints:
+            return None
+        hint = hints[name]
+    values = [a.partition("=")[2] for a in arguments if a.partition("=")[0].lstrip("+") == key]
+    return f"{key}={values[-1]}: {expected(values[-1], hint)}" if values else None
+
+
+def not_a_choice(arguments: Sequence[str]) -> str:
+    """An argument that gives null, a number or true where a group has choices."""
+    for override in parsed(arguments):
+        group = override.key_or_group
+        if override.is_delete() or override.is_sweep_override() or not choices_of(group, arguments):
+            continue
+        if not isinstance(override.value(), str | list):
+            return missing_choice(f"{group}/{str(override.input_line).partition('=')[2]}", arguments)
+    return "expected group=NAME, or group=[NAME,NAME]"
+
+
+def missing_choice(path: str, arguments: Sequence[str]) -> str:
+    """A group has no such choice: names the nearest, and those that there are.
+
+    Args:
+        path: group and choice, for instance "model/ful"; a choice may have parts of its own, as experiments do.
+        arguments: of the command line.
+    """
+    parts = path.split("/")
+    given = [override.key_or_group for override in parsed(arguments) if path.startswith(f"{override.key_or_group}/")]
+    for group in (*given, parts[0], "/".join(parts[:2])):
+        if choices := choices_of(group, arguments):
+            choice = path.removeprefix(f"{group}/")
+            return f"{group}={choice}: there is no such choice; {said(choice, choices)}"
+    return f"{parts[0]}: there is no such group"
+
+
+def said(choice: str, choices: Sequence[str]) -> str:
+    """Which choices there are; of many the nearest, or those that begin a family, such as the sizes of a model."""
+    near, every = nearest(choice, choices), ", ".join(choices)
+    if len(every) <= LONG:
+        return f"expected one of {every}{near}"
+    if near:
+        return near.removeprefix("; ")
+    families: dict[str, list[str]] = {}
+    for name in choices:
+        families.setdefault(re.split("[-/]", name)[0], []).append(name)
+    some = [names[0] + (f" ({len(names) - 1} more)" if len(names) > 1 else "") for names in families.values()]
+    return f"there are {', '.join(some)}"
+
+
+def choices_of(group: str, arguments: Sequence[str]) -> list[str]:
+    """The choices of a group, those in the user's own folder included; empty: there is no such group."""
+    pattern = "**/*.yaml" if group == "experiment" else "*.yaml"
+    found = {
+        file.relative_to(folder / group).with_suffix("").as_posix()
+        for folder in (Path(str(files("triptych.conf"))), *own_folders(arguments))
+        for file in (folder / group).glob(pattern)
+    }
+    return sorted(found)
+
+
+def own_folders(arguments: Sequence[str]) -> list[Path]:
+    """What --config-dir names."""
+    folders = []
+    for previous, argument in zip(["", *arguments], arguments, strict=False):
+        name, _, value = argument.partition("=")
+        if (value and name in ("--config-dir", "-cd")) or previous in ("--config-dir", "-cd"):
+            folders.append(Path(value or argument).absolute())
+    return folders
+
+
+def parsed(arguments: Sequence[str]) -> list[Override]:
+    """The overrides among the arguments."""
+    return OverridesParser.create().parse_overrides([a for a in arguments if "=" in a and not a.startswith("-")])
+
+
+def nearest_key(key: str, command: str, arguments: Sequence[str]) -> str:
+    """What the user may have meant: our name of what others call so, the key of that name in another place, a similar
+    name, or the keys beside it."""
+    every = keys_of(command, choices_in(arguments), with_hydra=key.startswith("hydra."))
+    keys = [other for other in every if other != key]
+    leaf, parent = leaf_of(key), key.rpartition(".")[0]
+    if ours := our_key(key, keys):
+        if (beside_it := f"{parent}.{leaf_of(ours)}") in keys:  # of one stack, model.decoder.layers
+            ours = beside_it
+        return f"; did you mean {ours}{f' ({REMARKS[ours]})' if ours in REMARKS else ''}?"
+    beside = [other for other in keys if other.rpartition(".")[0] == parent]
+    for candidates, likeness in ((keys, 1), (beside, 0.6), (keys, 0.8)):
+        names = difflib.get_close_matches(leaf, {leaf_of(other) for other in candidates}, cutoff=likeness)
+        like = [other for other in candidates if leaf_of(other) in names]
+        if key.count(".") < 2:  # the settings of all stacks before those of one
+            like = [other for other in like if other.count(".") < 2] or like
+        if like:
+            return f"; did you mean {max(like, key=lambda o: difflib.SequenceMatcher(None, key, o).ratio())}?"
+    while parent and not beside:
+        parent = parent.rpartition(".")[0]
+        beside = [other for other in keys if other.rpartition(".")[0] == parent]
+    return f"; expected one of {', '.join(beside[:MOST])}{more(beside, MOST)}"
+
+
+@cache
+def keys_of(command: str, choices: tuple[str, ...], *, with_hydra: bool = False) -> tuple[str, ...]:
+    """Every key that the command has with the choices of groups."""
+    with initialize_config_module("triptych.conf", version_base="1.3"):
+        try:
+            config = compose(command, overrides=list(choices), return_hydra_config=with_hydra)
+        except (HydraException, OmegaConfBaseException):  # the mistake is in a file that they choose
+            config = compose(command)
+    return (*all_keys(config), *(("experiment", "debug") if command in ("train", "doctor") else ()))
+
+
+def leaf_of(key: str) -> str:
+    """The last name of a key."""
+    return key.rpartition(".")[2]
+
+
+def choices_in(arguments: Sequence[str]) -> tuple[str, ...]:
+    """The overrides that choose groups, and the user's folder of configurations; of a sweep, its first values."""
+    chosen = [override for override in parsed(arguments) if choices_of(override.key_or_group, arguments)]
+    lines = [
+        f"{override.key_or_group}={next(iter(override.sweep_string_iterator()))}"
+        if override.is_sweep_override()
+        else str(override.input_line)
+        for override in chosen
+    ]
+    return (*lines, *(f"hydra.searchpath=['file://{folder}']" for folder in own_folders(arguments)))
+
+
+def all_keys(config: DictConfig, prefix: str = "") -> Iterator[str]:
+    """Every key of a configuration that a user may set, the nodes within before their own."""
+    for name in map(str, config):
+        if name == "_target_":
+            continue
+        yield prefix + name
+        value = config._get_node(name)
+        if isinstance(value, DictConfig) and not value._is_none() and not value._is_missing():
+            yield from all_keys(value, f"{prefix}{name}.")

@@ -1,0 +1,287 @@
+"""The typed root of the configuration, and ``build``, which makes objects of it. Imports nothing of ours but names.
+
+``build`` takes the place of ``hydra.utils.instantiate``: it builds only what is on an allow list, and answers a wrong
+name or type with the key, the value and the nearest valid choice.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from omegaconf import MISSING, DictConfig
+
+
+@dataclass
+class Shape:
+    """The size of a network; the same node feeds every architecture.
+
+    Attributes:
+        d_model: width.
+        num_layers: blocks of each stack (the full model has two stacks).
+        num_heads: heads of each attention.
+        d_ff: width of the feed-forward sub-layers.
+        vocab_size: tokens; None: as many as the tokenizer has.
+        max_length: the most tokens that a stack reads at once: positions of the learned or sinusoidal table, length of
+            the windows of a long text.
+    """
+
+    d_model: int = 128
+    num_layers: int = 2
+    num_heads: int = 4
+    d_ff: int = 512
+    vocab_size: int | None = None
+    max_length: int = 128
+
+
+@dataclass
+class Block:
+    """The options of the shared blocks; the same node feeds every stack.
+
+    Attributes:
+        norm: layer or rms.
+        norm_eps: added to the variance.
+        norm_position: pre or post.
+        embed_norm: whether embedded tokens are normalised before the first block.
+        activation: relu, gelu, gelu_tanh or silu.
+        gated: whether the feed-forward sub-layers are gated.
+        bias: whether the projections have a bias.
+        qkv_bias: whether those of queries, keys and values have one; None: as bias.
+        num_kv_heads: key and value heads; None: as many as query heads.
+        head_dim: width of each head; None: d_model / num_heads.
+        qk_scale: of the attention's scores; None: 1 / sqrt(head_dim).
+        windows: how far positions see in the first, second, ... block, and so on in turns; None: without limit.
+        position: none, learned, sinusoidal, rotary or relative.
+        first_position: row of the first token in a table of positions.
+        rope_theta: base of the frequencies of rotary positions.
+        rope_scaling: a triptych.nn.RopeScaling; None: the frequencies as they are.
+        relative_buckets: rows of the table of relative positions.
+        relative_max_distance: from this distance on, all share a row.
+        scale_embedding: whether tokens' vectors are multiplied by sqrt(d_model).
+        num_token_types: types of tokens that have a vector each, such as the two texts of a pair.
+        tie_output: whether the output layer is the token table, where the outputs are tokens.
+        dropout: of embeddings and of each sub-layer's output.
+        attention_dropout: of the attention weights.
+        feed_forward_dropout: of the hidden units of the feed-forward sub-layers.
+        token_dropout: probability that training does not see a token (its place it does).
+        activation_checkpointing: whether the backward pass computes each block anew, which saves memory and costs time.
+    """
+
+    norm: str = field(default="layer", metadata={"choices": ("layer", "rms")})
+    norm_eps: float = 1e-5
+    norm_position: str = field(default="pre", metadata={"choices": ("pre", "post")})
+    embed_norm: bool = False
+    activation: str = field(default="gelu", metadata={"choices": ("relu", "gelu", "gelu_tanh", "silu")})
+    gated: bool = False
+    bias: bool = True
+    qkv_bias: bool | None = None
+    num_kv_heads: int | None = None
+    head_dim: int | None = None
+    qk_scale: float | None = None
+    windows: list[int | None] | None = None
+    position: str = field(
+        default="sinusoidal", metadata={"choices": ("none", "learned", "sinusoidal", "rotary", "relative")}
+    )
+    first_position: int = 0
+    rope_theta: float = 10000.0
+    rope_scaling: dict[str, Any] | None = None
+    relative_buckets: int = 32
+    relative_max_distance: int = 128
+    scale_embedding: bool = True
+    num_token_types: int = 0
+    tie_output: bool = True
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    feed_forward_dropout: float = 0.0
+    token_dropout: float = 0.0
+    activation_checkpointing: bool = False
+
+
+@dataclass
+class HeadOptions:
+    """What stands between the last states and the outputs; see ``triptych.nn.Head``.
+
+    Attributes:
+        transform: none, or the activation of a dense layer before the output layer: tanh, relu, gelu, gelu_tanh, silu.
+        norm: of that layer: none, layer or rms.
+        bias: of the output layer: none, trained or fixed.
+        scale_states: whether states are divided by sqrt(d_model) before the output layer.
+    """
+
+    transform: str = field(default="none", metadata={"choices": ("none", "tanh", "relu", "gelu", "gelu_tanh", "silu")})
+    norm: str = field(default="none", metadata={"choices": ("none", "layer", "rms")})
+    bias: str = field(default="none", metadata={"choices": ("none", "trained", "fixed")})
+    scale_states: bool = False
+
+
+@dataclass
+class Heads:
+    """The options of the head, by what the task predicts; ``model.head`` is one of them.
+
+    Attributes:
+        tokens: of the vocabulary.
+        classes: of the whole text.
+        tags: of each word.
+    """
+
+    tokens: HeadOptions = field(default_factory=HeadOptions)
+    classes: HeadOptions = field(default_factory=HeadOptions)
+    tags: HeadOptions = field(default_factory=HeadOptions)
+
+
+@dataclass
+class BatchConfig:
+    """How examples become batches.
+
+    Attributes:
+        size: examples of an update, over all ranks and accumulated batches; None: tokens says how many.
+        tokens: the most tokens of an update, those of both sides together and without padding; None: size says how
+            many examples.
+        packed: whether the texts of a training batch stand in one row, without padding; each is read as if it stood
+            alone, and validation and test are padded. Not the default: updates are sorted by length, little of them is
+            padding, and on CPUs padded ones were as fast (0.97 to 1.03 times; of the full model 1.03 to 1.08).
+        eval_size: examples of a batch in validation and test; changes no metric.
+        eval_stride: tokens from one window of a long text to the next in validation and test: what a window shares with
+            the one before is its context and is not scored again; None: shape.max_length, no overlap.
+        num_workers: processes that collate ahead of time; 0: none.
+        too_long: what happens to an example of more than shape.max_length tokens: error (it is refused), truncate, or
+            drop (from the training split; validation and test keep every example, and truncate).
+    """
+
+    size: int | None = 128
+    tokens: int | None = None
+    packed: bool = False
+    eval_size: int = 256
+    eval_stride: int | None = None
+    num_workers: int = 0
+    too_long: str = field(default="error", metadata={"choices": ("error", "truncate", "drop")})
+
+
+MATCHES = ("params", "active_params", "train_flops", "tokens", "wall_time")
+"""What ``match`` may be; see ``triptych.planning.matching``."""
+
+
+@dataclass
+class TrainConfig:
+    """The root of a training run. The nodes that are not typed here are typed by what they build.
+
+    Attributes:
+        resume: auto (go on from the newest good checkpoint in run_dir, if there is one), never (start over), or the run
+            directory or checkpoint to go on from, if there is none in run_dir yet.
+        init_from: run directory or checkpoint whose embedding and stacks the run begins with, perhaps of another task;
+            the network's settings and the tokenizer are its own. None: new weights.
+        match: what this run shall have in common with the reference: params or active_params (depth, width and d_ff are
+            solved), train_flops, tokens or wall_time (the number of updates is). None: nothing is solved.
+        reference: an architecture (this very configuration with it), or the directory of a finished run.
+        test_weights: whether the last or the best weights by validation are tested.
+        compile: whether training runs the blocks as torch.compile translates them, for batches of one shape.
+        not_finite: what a loss or gradient that is not finite does: stop the run, or skip that update (and count it).
+    """
+
+    shape: Shape = field(default_factory=Shape)
+    block: Block = field(default_factory=Block)
+    heads: Heads = field(default_factory=Heads)
+    batch: BatchConfig = field(default_factory=BatchConfig)
+    model: dict[str, Any] = MISSING
+    task: dict[str, Any] = MISSING
+    data: dict[str, Any] = MISSING
+    tokenizer: dict[str, Any] = MISSING
+    optimizer: dict[str, Any] = MISSING
+    scheduler: dict[str, Any] = MISSING
+    trainer: dict[str, Any] = MISSING
+    logger: dict[str, Any] = MISSING
+    callbacks: dict[str, Any] = MISSING
+    seed: int = 1
+    run_dir: str = MISSING
+    resume: str = "auto"
+    init_from: str | None = None
+    match: str | None = field(default=None, metadata={"choices": MATCHES})
+    reference: str | None = None
+    compile: bool = False
+    not_finite: str = field(default="stop", metadata={"choices": ("stop", "skip")})
+    test_weights: str = field(default="last", metadata={"choices": ("last", "best")})
+
+
+@dataclass
+class DoctorConfig(TrainConfig):
+    """The root of ``triptych doctor``: that of a training, and
+
+    Attributes:
+        device: name of the GPU to plan for, such as h100 (see ``triptych.planning.gpus.GPUS``); None: this machine.
+    """
+
+    device: str | None = None
+
+
+TRAINER = {"accelerator": "auto", "precision": None}
+"""Of ``trainer``, what ``evaluate`` and ``predict`` have, by default: the GPU if there is one, else the CPU; and the
+precision of the training."""
+
+
+@dataclass
+class EvaluateConfig:
+    """The root of ``triptych evaluate``.
+
+    Attributes:
+        checkpoint: file, or run directory (its newest checkpoint).
+        data: another corpus than the one of the training, or other settings of that one; none: the same.
+        eval_size: examples of a batch; None: as in training (in bf16 another size changes the last digits).
+        num_beams: of the beam search; None: as in the training's configuration, also for the next two.
+        length_penalty: see ``triptych.models.generation.BeamSearch``.
+        early_stopping: see ``triptych.models.generation.BeamSearch``.
+        trainer: where it is computed, and how; see ``TRAINER``.
+    """
+
+    checkpoint: str = MISSING
+    data: dict[str, Any] = field(default_factory=dict)
+    eval_size: int | None = None
+    num_beams: int | None = None
+    length_penalty: float | None = None
+    early_stopping: Any = None
+    trainer: dict[str, Any] = field(default_factory=TRAINER.copy)
+
+
+@dataclass
+class PredictConfig:
+    """The root of ``triptych predict``.
+
+    Attributes:
+        checkpoint: file, or run directory (its newest checkpoint).
+        input: text file, an input a line; - is standard input.
+        output: file to write; - is standard output.
+        batch_size: inputs at a time.
+        max_new_tokens: the most tokens to write for an input; None: as in the training's configuration.
+        num_beams: of the beam search; None: as in the training's configuration, also for the next two.
+        length_penalty: see ``triptych.models.generation.BeamSearch``.
+        early_stopping: see ``triptych.models.generation.BeamSearch``.
+        num_return_sequences: how many of the best answers to write for an input, with their scores; None: the best
+            alone, without.
+        temperature: 0: the likeliest token each time; above: sampling.
+        top_k: sample from the k likeliest tokens; 0: from all.
+        top_p: sample from the likeliest tokens that together have this probability.
+        seed: of the sampling.
+        trainer: where it is computed, and how; see ``TRAINER``.
+    """
+
+    checkpoint: str = MISSING
+    input: str = "-"
+    output: str = "-"
+    batch_size: int = 64
+    max_new_tokens: int | None = None
+    num_beams: int | None = None
+    length_penalty: float | None = None
+    early_stopping: Any = None
+    num_return_sequences: int | None = None
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 1
+    trainer: dict[str, Any] = field(default_factory=TRAINER.copy)
+
+
+def precision_of(config: DictConfig) -> str:
+    """``trainer.precision`` in full: Lightning takes short forms too, as text or as numbers."""
+    given = str(config.trainer.precision)
+    in_full = {"16": "16-mixed", "bf16": "bf16-mixed", "32": "32-true", "64": "64-true", "None": "32-true"}
+    return in_full.get(given, given)
+
+
+ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")

@@ -1,0 +1,1 @@
+"""From examples to batches: samplers, padding and packing, windows of long texts."""

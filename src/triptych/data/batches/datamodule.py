@@ -1,0 +1,220 @@
+"""Batches for the Trainer."""
+
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import lightning as L
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from triptych.data.batches.batch import Batch, EncodedSet, collate, nothing
+from triptych.data.batches.sampler import MicroBatch, TrainingSampler, Updates, evaluation_batches
+from triptych.data.batches.window_sampler import WindowSampler
+from triptych.data.batches.windows import TrainingWindows
+from triptych.launch.signals import STOPS
+
+Training = EncodedSet | TrainingWindows
+
+
+class Collated(Dataset[Batch]):
+    """A split whose items are whole batches.
+
+    Args:
+        examples: of the split.
+        packed: whether texts stand in one row, without padding.
+    """
+
+    def __init__(self, examples: Training, *, packed: bool = False) -> None:
+        self._examples, self._packed = examples, packed
+
+    def __getitem__(self, key: MicroBatch) -> Batch:
+        """The batch of what a sampler yields."""
+        items = [self._examples[i] for i in key.indices]
+        if items:
+            return collate(items, key.normalizer, packed=self._packed, indices=key.indices)
+        assert not isinstance(self._examples, TrainingWindows)  # of these each part of an update has some
+        return nothing(self._examples[0], key.normalizer)
+
+
+class _EvaluationSampler(Sampler[MicroBatch]):
+    def __init__(self, examples: EncodedSet, batch_size: int, rank: int, world_size: int) -> None:
+        self._batches = [
+            MicroBatch(indices, int(examples.num_scored[indices].sum()))
+            for indices in evaluation_batches(examples.sizes, batch_size, rank, world_size)
+        ]
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[MicroBatch]:
+        return iter(self._batches)
+
+
+def training_sampler(
+    train: Training,
+    *,
+    batch_size: int | None,
+    batch_tokens: int | None,
+    accumulate: int,
+    seed: int,
+    rank: int = 0,
+    world_size: int = 1,
+    start: int = 0,
+) -> Updates:
+    """The updates of a training split: of windows of long texts, or of examples.
+
+    Args:
+        train: the split.
+        batch_size: examples of an update, over all ranks and accumulated batches; None: as ``batch_tokens`` says.
+        batch_tokens: the most tokens of an update; None: as ``batch_size`` says.
+        accumulate: batches that an update is split into.
+        seed: of all draws.
+        rank: of this process.
+        world_size: number of processes.
+        start: number of micro-batches that this rank has already seen.
+
+    Raises:
+        ValueError: an update that cannot be split evenly, or that has no room for an example.
+    """
+    if isinstance(train, TrainingWindows):
+        return WindowSampler(
+            train,
+            batch_size=batch_size,
+            batch_tokens=batch_tokens,
+            accumulate=accumulate,
+            seed=seed,
+            rank=rank,
+            world_size=world_size,
+            start=start,
+        )
+    return TrainingSampler(
+        sizes=train.sizes,
+        num_scored=train.num_scored,
+        batch_size=batch_size,
+        batch_tokens=batch_tokens,
+        accumulate=accumulate,
+        seed=seed,
+        rank=rank,
+        world_size=world_size,
+        start=start,
+    )
+
+
+def _whole(batch: Any) -> Any:
+    return batch
+
+
+class DataModule(L.LightningDataModule):
+    """The three encoded splits as loaders.
+
+    Args:
+        train: encoded training split; None: there will be no training.
+        validation: encoded validation split; None: there will be no validation.
+        test: encoded test split.
+        batch_size: examples of an update, over all ranks and accumulated batches; None: as ``batch_tokens`` says.
+        batch_tokens: the most tokens of an update; None: as ``batch_size`` says.
+        accumulate: batches that an update is split into.
+        eval_batch_size: examples of a batch in validation and test; it changes no metric.
+        num_workers: processes that collate batches ahead of time; 0: none.
+        seed: of the order of the examples.
+        packed: whether the texts of a training batch stand in one row, without padding.
+
+    Attributes:
+        start: updates that were done when this run goes on.
+
+    Raises:
+        ValueError: an empty split.
+    """
+
+    def __init__(
+        self,
+        *,
+        train: Training | None,
+        validation: EncodedSet | None,
+        test: EncodedSet,
+        batch_size: int | None,
+        batch_tokens: int | None = None,
+        accumulate: int,
+        eval_batch_size: int,
+        num_workers: int,
+        seed: int,
+        packed: bool = False,
+    ) -> None:
+        super().__init__()
+        for name, split in (("train", train), ("validation", validation), ("test", test)):
+            if split is not None and not isinstance(split, TrainingWindows) and len(split.sizes) == 0:
+                raise ValueError(f"the {name} split is empty")
+        self.train, self.validation, self.test = train, validation, test
+        self.batch_size, self.batch_tokens = batch_size, batch_tokens
+        self.accumulate, self.eval_batch_size = accumulate, eval_batch_size
+        self.num_workers, self.seed, self.packed = num_workers, seed, packed
+        self.start = 0
+
+    @property
+    def too_long(self) -> dict[str, int]:
+        """By split: how many examples had more tokens than fit, and were truncated or dropped."""
+        splits = {"train": self.train, "validation": self.validation, "test": self.test}
+        return {name: split.too_long for name, split in splits.items() if split is not None}
+
+    def train_dataloader(self) -> DataLoader[Batch]:
+        """Endless: steps are the clock, not epochs."""
+        assert self.train is not None
+        return self._loader(Collated(self.train, packed=self.packed), self._training_sampler())
+
+    def describe_update(self, update: int, count: int = 3) -> str:
+        """Which examples an update reads, for a message.
+
+        Args:
+            update: its number, from 1.
+            count: how many of them to name.
+        """
+        assert self.train is not None
+        indices = self._training_sampler().update(update - 1)
+        examples = [self.train[i].example for i in indices[:count]]
+        names = [f"window {i.tolist()}" if e is None else e.where for i, e in zip(indices, examples, strict=False)]
+        return "; ".join(names) + (f"; and {len(indices) - count} more" if len(indices) > count else "")
+
+    def val_dataloader(self) -> DataLoader[Batch]:
+        """Each validation example once."""
+        assert self.validation is not None
+        return self._evaluation_loader(self.validation)
+
+    def test_dataloader(self) -> DataLoader[Batch]:
+        """Each test example once."""
+        return self._evaluation_loader(self.test)
+
+    def _training_sampler(self) -> Updates:
+        assert self.train is not None
+        rank, world_size = self._place()
+        return training_sampler(
+            self.train,
+            batch_size=self.batch_size,
+            batch_tokens=self.batch_tokens,
+            accumulate=self.accumulate,
+            seed=self.seed,
+            rank=rank,
+            world_size=world_size,
+            start=self.start * self.accumulate,
+        )
+
+    def _evaluation_loader(self, split: EncodedSet) -> DataLoader[Batch]:
+        return self._loader(Collated(split), _EvaluationSampler(split, self.eval_batch_size, *self._place()))
+
+    def _loader(self, batches: Collated, sampler: Updates | _EvaluationSampler) -> DataLoader[Batch]:
+        return DataLoader(
+            batches,
+            sampler=sampler,
+            batch_size=None,
+            collate_fn=_whole,
+            num_workers=self.num_workers,
+            worker_init_fn=ignore_in_worker,
+        )
+
+    def _place(self) -> tuple[int, int]:
+        return (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
+
+
+def ignore_in_worker(_: int) -> None:
+    """For the processes that load data: a signal to the whole group must not take them away from under the run."""
+    for signum in STOPS:
+        signal.signal(signum, signal.SIG_IGN)

@@ -1,0 +1,144 @@
+"""Which windows of long texts make up which update."""
+
+from functools import lru_cache
+
+import numpy as np
+from jaxtyping import Int
+
+from triptych.data.batches.sampler import Updates
+from triptych.data.batches.windows import TrainingWindows
+
+BLOCK = 2**16
+"""Windows whose texts are drawn together."""
+
+
+class WindowSampler(Updates):
+    """Updates of windows of long texts (see ``Updates``). Nothing that it keeps grows with the texts.
+
+    An epoch of a text is cut into windows side by side, so that each token but the first is a label exactly once. The
+    first window of an epoch has 1 to ``length`` labels, by a draw for the epoch: so the cuts are elsewhere in each. The
+    order of the windows is drawn for each epoch, too.
+
+    Of several texts, each window is drawn from one of them with a probability in proportion to its weight, and is the
+    next one of that text: each text has epochs of its own, and "once an epoch" is meant of these.
+
+    Args:
+        windows: the texts, and how windows are laid out.
+        batch_size: windows of an update, over all ranks and accumulated batches; None: ``batch_tokens`` says how many.
+        batch_tokens: the most tokens of an update; None: ``batch_size`` says how many windows.
+        accumulate: batches that an update is split into.
+        seed: of all draws.
+        rank: of this process.
+        world_size: number of processes.
+        start: number of micro-batches that this rank has already seen.
+
+    Raises:
+        ValueError: an update that cannot be split evenly, or that has no room for a window in each part.
+    """
+
+    def __init__(
+        self,
+        windows: TrainingWindows,
+        *,
+        batch_size: int | None,
+        batch_tokens: int | None = None,
+        accumulate: int,
+        seed: int,
+        rank: int = 0,
+        world_size: int = 1,
+        start: int = 0,
+    ) -> None:
+        if batch_size is None:
+            assert batch_tokens is not None
+            least = accumulate * world_size * windows.size
+            batch_size = batch_tokens // least * accumulate * world_size
+            if not batch_size:
+                raise ValueError(
+                    f"batch.tokens={batch_tokens}: a window has {windows.size} tokens; expected at least {least}"
+                )
+        super().__init__(
+            batch_size=batch_size, accumulate=accumulate, seed=seed, rank=rank, world_size=world_size, start=start
+        )
+        self.windows, self.batch_size = windows, batch_size
+        self.shares = np.array(windows.weights) / np.sum(windows.weights)
+        self._drawn = [np.zeros(len(self.shares), dtype=np.int64)]  # windows of each text before each block
+        self._begins = [[0] for _ in windows.texts]  # windows of a text before each of its epochs
+        self._block = lru_cache(maxsize=2)(self._block_of)
+
+    def update(self, k: int) -> Int[np.ndarray, "batch_size 3"]:
+        """The windows of update k: text, start, stop; see ``TrainingWindows``."""
+        places = np.arange(k * self.batch_size, (k + 1) * self.batch_size)
+        rows = np.empty((self.batch_size, 3), dtype=np.int64)
+        for block in np.unique(places // BLOCK).tolist():
+            here = np.flatnonzero(places // BLOCK == block)
+            texts, before = self._block(block)
+            first, last = places[here[0]] % BLOCK, places[here[-1]] % BLOCK
+            for text in np.unique(texts[first : last + 1]).tolist():
+                mine = here[texts[first : last + 1] == text]
+                number = before[text] + np.count_nonzero(texts[:first] == text)
+                rows[mine] = self._windows_of(text, np.arange(number, number + len(mine)))
+        return rows
+
+    def num_labels(self, update: Int[np.ndarray, "batch_size 3"]) -> int:
+        """Scored labels of an update."""
+        return sum(self.windows.num_scored(n) for n in (update[:, 2] - update[:, 1]).tolist())
+
+    def _block_of(self, block: int) -> tuple[Int[np.ndarray, " block"], Int[np.ndarray, " texts"]]:
+        """The text of each window of a block, and how many windows of each text there were before."""
+        while len(self._drawn) <= block + 1:
+            generator = np.random.default_rng((self.seed, 2, len(self._drawn) - 1))
+            self._drawn.append(self._drawn[-1] + generator.multinomial(BLOCK, self.shares))
+        texts = np.repeat(np.arange(len(self.shares)), self._drawn[block + 1] - self._drawn[block])
+        # independent draws are how many there are of each, in any order
+        return np.random.default_rng((self.seed, 3, block)).permutation(texts), self._drawn[block]
+
+    def _windows_of(self, text: int, numbers: Int[np.ndarray, " windows"]) -> Int[np.ndarray, "windows 3"]:
+        """The windows of these numbers, which count through all epochs of a text."""
+        begins, length, num_labels = self._begins[text], self.windows.length, len(self.windows.texts[text]) - 1
+        while begins[-1] <= numbers[-1]:
+            begins.append(begins[-1] + self._num_windows(text, len(begins) - 1))
+        rows = np.full((len(numbers), 3), text)
+        epochs = np.searchsorted(begins, numbers, side="right") - 1
+        for epoch in np.unique(epochs).tolist():
+            mine = epochs == epoch
+            places = numbers[mine] - begins[epoch]
+            order = shuffled(places, begins[epoch + 1] - begins[epoch], (self.seed, 1, text, epoch))
+            stops = self._first_stop(text, epoch) + order * length
+            rows[mine, 1] = np.maximum(stops - length, 0)
+            rows[mine, 2] = np.minimum(stops, num_labels)
+        return rows
+
+    def _first_stop(self, text: int, epoch: int) -> int:
+        return int(np.random.default_rng((self.seed, 0, text, epoch)).integers(1, self.windows.length, endpoint=True))
+
+    def _num_windows(self, text: int, epoch: int) -> int:
+        rest = len(self.windows.texts[text]) - 1 - self._first_stop(text, epoch)
+        return 1 - (-max(rest, 0) // self.windows.length)
+
+
+def shuffled(places: Int[np.ndarray, " places"], count: int, seed: tuple[int, ...]) -> Int[np.ndarray, " places"]:
+    """What stands in these places of a permutation of 0, ..., count - 1, without making all of it: a Feistel network of
+    eight rounds, walked on from where it leaves the numbers (Black and Rogaway 2002, "Ciphers with arbitrary finite
+    domains").
+
+    Args:
+        places: in the permutation.
+        count: of all places.
+        seed: of the permutation.
+    """
+    half = np.uint64(max((count - 1).bit_length() + 1, 2) // 2)
+    mask = (np.uint64(1) << half) - np.uint64(1)
+    keys = np.random.default_rng(seed).integers(2**64, size=8, dtype=np.uint64)
+
+    def permute(values: np.ndarray) -> np.ndarray:
+        left, right = values >> half, values & mask
+        for key in keys:
+            mixed = (right + key) * np.uint64(0x9E3779B97F4A7C15)  # modulo 2**64
+            mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
+            left, right = right, left ^ (mixed >> np.uint64(32)) & mask
+        return left << half | right
+
+    values = permute(places.astype(np.uint64))
+    while (outside := values >= count).any():
+        values[outside] = permute(values[outside])
+    return values.astype(np.int64)

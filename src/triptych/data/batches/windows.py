@@ -1,0 +1,151 @@
+"""Long texts as windows of tokens: those of an evaluation, and those of a training."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int, Integer
+
+from triptych.data.batches.batch import IGNORE, Encoded
+
+Layout = Callable[[Int[np.ndarray, " window"]], Encoded]
+"""Makes the example of a window, which has one token more than is read, since each token's label is the next one."""
+
+
+class Windows:
+    """The windows of an evaluation: each token but the first of a text is scored exactly once.
+
+    The labels of a text begin with its second token; its windows begin at 0, stride, 2 stride, ..., and the last may be
+    shorter. What a window shares with the one before is context, so that every token has at least length - stride
+    tokens before it, but for the beginning of its text. No window crosses the end of a document.
+
+    Args:
+        texts: the tokens of each.
+        ends: where the documents of each text lie (see ``Shard.ends``); None: each text is one.
+        length: tokens that are read at once.
+        stride: distance of two windows, at most ``length``.
+        encode: lays a window out.
+
+    Raises:
+        ValueError: a text of fewer than two tokens.
+    """
+
+    def __init__(
+        self,
+        texts: Sequence[Integer[np.ndarray, " tokens"]],
+        *,
+        length: int,
+        stride: int,
+        encode: Layout,
+        ends: Sequence[Int[np.ndarray, " documents_and_one"]] | None = None,
+    ) -> None:
+        check_lengths(texts)
+        self.texts, self.length, self.stride, self._encode = texts, length, stride, encode
+        self.too_long = 0
+        ends = [np.array([0, len(ids) - 1]) for ids in texts] if ends is None else ends
+        self._text = np.repeat(np.arange(len(texts)), [len(places) - 1 for places in ends])
+        self._start = np.concatenate([places[:-1] for places in ends])
+        self._stop = np.concatenate([places[1:] for places in ends])
+        counts = 1 - (-np.maximum(self._stop - self._start - length, 0) // stride)
+        self._first = np.cumsum(counts) - counts  # window of each document
+        of = np.repeat(np.arange(len(counts)), counts)
+        starts, stops, num_new = self._places(of, np.arange(len(of)))
+        layouts = {n: encode(np.zeros(n + 1, dtype=np.int64)) for n in np.unique(stops - starts).tolist()}
+        table = np.zeros((length + 1, 2), dtype=np.int64)
+        for n, item in layouts.items():
+            table[n] = item.size, len(item.labels)
+        self.sizes: Int[np.ndarray, " windows"] = table[stops - starts, 0]
+        self.num_scored: Int[np.ndarray, " windows"] = np.minimum(table[stops - starts, 1], num_new)
+
+    def __getitem__(self, index: int) -> Encoded:
+        """One window."""
+        document = int(np.searchsorted(self._first, index, side="right")) - 1
+        start, stop, num_new = map(int, self._places(document, index))
+        window = self._encode(self.texts[self._text[document]][start : stop + 1].astype(np.int64))
+        if num_new < len(window.labels):
+            is_new = np.arange(len(window.labels)) >= len(window.labels) - num_new
+            return replace(window, labels=np.where(is_new, window.labels, IGNORE))
+        return window
+
+    def _places(self, document: Any, index: Any) -> tuple[Any, Any, Any]:
+        """Of windows: the first and the last token, and the labels that the window before did not have."""
+        number = index - self._first[document]
+        begin, end = self._start[document], self._stop[document]
+        start = begin + number * self.stride
+        stop = np.minimum(start + self.length, end)
+        return (
+            start,
+            stop,
+            np.where(number == 0, stop - start, stop - np.minimum(start - self.stride + self.length, end)),
+        )
+
+
+def windows_of(line: Encoded, length: int, stride: int) -> list[Encoded]:
+    """A line as the windows in which each of its labels is scored once; one window if it is short.
+
+    Args:
+        line: each of its tokens has a label, the next one.
+        length: tokens that are read at once.
+        stride: distance of two windows.
+    """
+    if len(line.tokens) <= length:
+        return [line]
+    windows = Windows(
+        [np.append(line.tokens, line.labels[-1])],
+        length=length,
+        stride=stride,
+        encode=lambda ids: Encoded(ids[:-1], ids[1:], example=line.example),
+    )
+    return [replace(windows[i], prefix=max(line.prefix - i * stride, 0)) for i in range(len(windows.sizes))]
+
+
+class TrainingWindows:
+    """The windows of a training, of one or several texts; which they are is told by ``WindowSampler``.
+
+    Args:
+        texts: the tokens of each.
+        weights: the share of each in the windows, in any unit.
+        length: tokens that are read at once.
+        encode: lays a window out.
+
+    Attributes:
+        size: tokens of a window as the network reads it.
+
+    Raises:
+        ValueError: a text of fewer than two tokens.
+    """
+
+    def __init__(
+        self, texts: Sequence[Integer[np.ndarray, " tokens"]], weights: Sequence[float], *, length: int, encode: Layout
+    ) -> None:
+        check_lengths(texts)
+        self.texts, self.weights, self.length, self._encode = texts, weights, length, encode
+        self.too_long = 0
+        self.size = encode(np.zeros(length + 1, dtype=np.int64)).size
+        self.num_scored = lru_cache(self._num_scored)
+
+    def __getitem__(self, window: Int[np.ndarray, "3"]) -> Encoded:
+        """The window whose labels are the tokens after start, ..., stop - 1 of a text.
+
+        Args:
+            window: text, start, stop.
+        """
+        text, start, stop = window.tolist()
+        return self._encode(self.texts[text][start : stop + 1].astype(np.int64))
+
+    def _num_scored(self, num_labels: int) -> int:
+        """Scored labels of a window that has so many."""
+        return self._encode(np.zeros(num_labels + 1, dtype=np.int64)).num_scored
+
+
+def check_lengths(texts: Sequence[Integer[np.ndarray, " tokens"]]) -> None:
+    """Refuses a text that has no next token.
+
+    Raises:
+        ValueError: such a text.
+    """
+    for ids in texts:
+        if len(ids) < 2:
+            raise ValueError(f"a split of {len(ids)} tokens: a language model needs at least two")

@@ -1,0 +1,1 @@
+"""What gives examples: embedded corpora, files of one kind each, data sets of the Hub."""

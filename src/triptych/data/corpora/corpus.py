@@ -1,0 +1,64 @@
+"""What every source of data offers."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from triptych.data.example import Example
+from triptych.data.plain import Plain
+from triptych.data.readers.long_text import LongText
+from triptych.data.splits import Splits
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusFacts(Plain):
+    """What a trained model must remember of its corpus.
+
+    Attributes:
+        labels: the classes of classification.
+        tag_labels: the classes of tagging.
+        is_stream: whether the texts are long and are read in windows, not line by line.
+        words_are_characters: whether the words that are tagged are single characters.
+        has_pairs: whether the inputs are pairs of texts; seen at the first example of the training.
+        sha256: of the examples of the training; empty before they are read.
+    """
+
+    labels: tuple[str, ...] = ()
+    tag_labels: tuple[str, ...] = ()
+    is_stream: bool = False
+    words_are_characters: bool = False
+    has_pairs: bool = False
+    sha256: str = ""
+
+
+class Corpus(Protocol):
+    """A source of examples.
+
+    Attributes:
+        tasks: the tasks that it can serve.
+        has_images: whether its inputs are images; else they are texts.
+        facts: what a model must remember of it.
+    """
+
+    tasks: tuple[str, ...]
+    has_images: bool
+    facts: CorpusFacts
+
+    def splits(self) -> Splits:
+        """The examples."""
+        ...
+
+    def optimum(self, task: str, architecture: str, examples: Sequence[Example] | LongText) -> dict[str, float]:
+        """The best values of the metrics that any model can reach on these examples, as far as they are known."""
+        ...
+
+
+def sha256(splits: Splits) -> str:
+    """Equal for equal examples in equal order."""
+    digest = hashlib.sha256()
+    for split in (splits.train, splits.validation, splits.test):
+        digest.update(b"\x00split")
+        for example in [split.sha256] if isinstance(split, LongText) else split:
+            digest.update(repr(example).encode())
+    return digest.hexdigest()

@@ -1,0 +1,369 @@
+"""Dates written in many languages: a corpus that needs no download and whose best reachable scores are known."""
+
+import datetime
+import difflib
+import random
+import sys
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from datetime import MAXYEAR, MINYEAR
+from itertools import product
+from math import log2
+from statistics import fmean
+from typing import TypeAlias
+
+from babel import Locale
+from babel.dates import DateTimeFormat, tokenize_pattern
+from babel.localedata import locale_identifiers
+
+from triptych.data.corpora.corpus import CorpusFacts
+from triptych.data.example import Example, without_collection
+from triptych.data.prefix import prefix_length
+from triptych.data.splits import Splits
+
+# Languages whose CLDR default is the Gregorian calendar with the digits 0-9. Others are left out because Babel writes
+# them differently from CLDR: Thai and Persian have another calendar; Bengali, Burmese and Nepali other digits.
+# fmt: off
+LANGUAGES = (
+    "am", "ar", "bg", "cs", "da", "de", "el", "en", "es", "et", "fi", "fr", "he", "hi", "hu", "hy", "id", "it", "ja",
+    "ka", "ko", "nl", "pl", "pt", "ro", "ru", "sv", "sw", "ta", "tr", "uk", "vi", "zh",
+)
+# fmt: on
+STYLES = ("short", "medium", "long", "full")
+FIELDS = ("day", "month", "year", "weekday", "other")
+
+_DAY, _MONTH, _YEAR, _WEEKDAY, _OTHER = range(len(FIELDS))
+# CLDR's pattern letters: these are all that the date formats of Babel's locales use. The era (G) is the same for every
+# year after 0, hence no field of its own.
+_FIELD_OF_LETTER = {"d": _DAY, "M": _MONTH, "y": _YEAR, "E": _WEEKDAY, "c": _WEEKDAY, "G": _OTHER}
+
+# A pattern is a sequence of pieces: a field, and how each of its values is written. A date is the tuple of its values,
+# (day, month, year, weekday, 0), so that date[field] is the key; literal text is the field "other", whose value is 0.
+_Pattern: TypeAlias = list[tuple[int, dict[int, str]]]
+_Date: TypeAlias = tuple[int, int, int, int, int]
+
+
+class Dates:
+    """Dates of the Gregorian calendar as Babel's CLDR data write them.
+
+    An example is a language, a style and a date, drawn independently and uniformly: ``text`` is
+    ``babel.dates.format_date(date, style, language)``, ``label`` the language, ``words`` the characters of the text
+    (code points), ``tags`` the field that each belongs to, ``target`` the date in one fixed form. The dates of the
+    range are dealt to the splits (80 %, 10 % and 10 % of them), which hence share no date, and the examples of a split
+    are drawn with replacement from its dates.
+
+    Attributes:
+        tasks: the tasks that this corpus can serve.
+        labels: the classes of classification: the languages, in the order given.
+        tag_labels: the classes of tagging.
+    """
+
+    tasks: tuple[str, ...] = ("translation", "classification", "language_modeling", "tagging", "denoising")
+    has_images = False
+
+    def __init__(
+        self,
+        *,
+        languages: Sequence[str],
+        styles: Sequence[str],
+        first_year: int,
+        last_year: int,
+        num_train: int,
+        num_validation: int,
+        num_test: int,
+        target: str,
+        seed: int,
+    ) -> None:
+        """Check the arguments and tabulate how each language writes each field.
+
+        Args:
+            languages: distinct codes, of ``LANGUAGES``.
+            styles: distinct styles, of ``STYLES``.
+            first_year: the range begins on January 1 of this year.
+            last_year: the range ends on December 31 of this year; at most 100 years in all, so that a year written
+                with two digits is unique.
+            num_train: training examples.
+            num_validation: validation examples.
+            num_test: test examples.
+            target: "iso" (1998-03-05), or a Babel locale, whose long style is then the target.
+            seed: deals the dates and draws the examples.
+
+        Raises:
+            ValueError: an argument is out of bounds; names the key, the value, what is expected and the nearest.
+        """
+        _check_names("languages", languages, LANGUAGES)
+        _check_names("styles", styles, STYLES)
+        _check_range("first_year", first_year, MINYEAR, MAXYEAR, f"{MINYEAR} to {MAXYEAR}")
+        latest = min(first_year + 99, MAXYEAR)
+        allowed = f"{first_year} (data.first_year) to {latest} (100 years, as a two-digit year must be unique)"
+        _check_range("last_year", last_year, first_year, latest, allowed)
+        sizes = {"train": num_train, "validation": num_validation, "test": num_test}
+        for split, size in sizes.items():
+            _check_range(f"num_{split}", size, 1, sys.maxsize, "at least 1")
+        if target not in (targets := ["iso", *locale_identifiers()]):
+            _refuse("target", target, "'iso' or a locale of Babel", _nearest(target, targets))
+
+        self.labels = list(languages)
+        self.tag_labels = list(FIELDS)
+        self._sizes = sizes
+        self._seed = seed
+        first, last = datetime.date(first_year, 1, 1), datetime.date(last_year, 12, 31)
+        days = [datetime.date.fromordinal(day) for day in range(first.toordinal(), last.toordinal() + 1)]
+        self._dates: list[_Date] = [(day.day, day.month, day.year, day.weekday(), 0) for day in days]
+        years = range(first_year, last_year + 1)
+        self._patterns = {(name, style): _pattern(name, style, years) for name, style in product(languages, styles)}
+        self._targets = (
+            [day.isoformat() for day in days]
+            if target == "iso"
+            else list(_render(_pattern(target, "long", years), self._dates))
+        )
+
+    @property
+    def facts(self) -> CorpusFacts:
+        """The classes, of texts and of characters."""
+        return CorpusFacts(labels=tuple(self.labels), tag_labels=FIELDS, words_are_characters=True)
+
+    @without_collection()
+    def splits(self) -> Splits:
+        """Deal the dates and draw the examples.
+
+        Returns:
+            the three splits; the same in every process, each independent of the size of the others.
+        """
+        numbers = list(range(len(self._dates)))
+        random.Random(f"{self._seed} deal").shuffle(numbers)
+        tenth = len(numbers) // 10
+        return Splits(
+            validation=self._draw("validation", numbers[:tenth]),
+            test=self._draw("test", numbers[tenth : 2 * tenth]),
+            train=self._draw("train", numbers[2 * tenth :]),
+        )
+
+    def optimum(self, task: str, architecture: str, examples: Sequence[Example]) -> dict[str, float]:
+        """The best values reachable on these examples, for a model that knows the corpus's distribution and no more.
+
+        The distribution is that of the corpus: language, style and date independent and uniform, the date over the
+        whole range. All sums are over every combination of these that is written as the text, by enumeration.
+
+        - classification: ``accuracy``, the mean of max_language p(language | text).
+        - translation: ``exact_match``, the mean of max_target p(target | text).
+        - tagging: ``accuracy``, the mean over all characters of max_tag p(tag of the character | text).
+        - language_modeling: ``bits_per_byte``, - sum log2 p'(text) / sum of UTF-8 bytes, where p'(text) is the
+          probability of the line, its end included, if the weekday were uniform and independent of the date (a small
+          model does not learn the calendar); ``bits_per_byte_with_calendar`` is the same with the true p. For the
+          architecture "full", whose encoder reads the prefix of ``prefix_length(text)`` characters, p'(text) becomes
+          p'(text) / p'(line begins with the prefix), and the bytes are those of the continuation; what the place of the
+          cut tells of the line's length is not used (some 0.2 %). "decoder_only" has this figure besides, as
+          ``continuation_bits_per_byte``. Other architectures give no probability of a line.
+
+        Args:
+            task: the task; one that the corpus does not know has no figures.
+            architecture: matters for language modeling only.
+            examples: at least one example of this corpus.
+
+        Returns:
+            the name of each metric with its value; empty where nothing is known.
+
+        Raises:
+            ValueError: there is no example, or a text that the corpus cannot contain.
+        """
+        texts = [example.text for example in examples]
+        if task == "language_modeling":
+            return self._language_modeling_optimum(architecture, texts)
+        if task not in ("classification", "translation", "tagging"):
+            return {}
+        sources = self._sources(texts)
+        if task == "classification":
+            return {"accuracy": fmean(certainty(name for name, _, _ in sources[text]) for text in texts)}
+        if task == "translation":
+            return {"exact_match": fmean(certainty(self._targets[n] for _, _, n in sources[text]) for text in texts)}
+        certainties = {
+            text: [certainty(tags) for tags in zip(*(self._write(*source)[1] for source in found), strict=True)]
+            for text, found in sources.items()
+        }
+        return {"accuracy": fmean(certainty for text in texts for certainty in certainties[text])}
+
+    def population_optimum(self, task: str) -> dict[str, float]:
+        """The optimum in expectation over the whole distribution instead of on given examples.
+
+        Args:
+            task: "classification" or "translation", with the metric of ``optimum``, or "language_modeling":
+                ``bits_per_line``, the mean of -log2 p'(text), and ``bits_per_line_with_calendar``, the entropy of p.
+
+        Returns:
+            the name of each metric with its value; empty for other tasks.
+        """
+        lines = {cell: list(_render(pattern, self._dates)) for cell, pattern in self._patterns.items()}
+        count = len(lines) * len(self._dates)
+        if task == "language_modeling":
+            texts = [text for column in lines.values() for text in column]
+            entropy = {}
+            for name, calendar in (("bits_per_line", False), ("bits_per_line_with_calendar", True)):
+                probability = self._line_probabilities(texts, calendar=calendar)
+                entropy[name] = -fmean(log2(probability[text]) for text in texts)
+            return entropy
+        # The mean of max_answer p(answer | text) is sum_text max_answer p(answer, text): count by answer, keep the max.
+        groups: Iterable[Iterable[str]]
+        if task == "classification":
+            metric = "accuracy"
+            groups = (
+                [text for (name, _), column in lines.items() if name == label for text in column]
+                for label in self.labels
+            )
+        elif task == "translation":
+            metric = "exact_match"
+            groups = zip(*lines.values(), strict=True)  # one group a date, hence a target
+        else:
+            return {}
+        best: dict[str, int] = {}
+        for group in groups:
+            for text, times in Counter(group).items():
+                best[text] = max(times, best.get(text, 0))
+        return {metric: sum(best.values()) / count}
+
+    def _draw(self, split: str, numbers: Sequence[int]) -> list[Example]:
+        """The examples of a split, from the dates with these numbers."""
+        # A string seeds through SHA-512, whatever PYTHONHASHSEED; a generator a split keeps the splits independent.
+        generator = random.Random(f"{self._seed} {split}")
+        cells = generator.choices(list(self._patterns), k=self._sizes[split])
+        drawn = generator.choices(numbers, k=self._sizes[split])
+        examples = []
+        for (language, style), number in zip(cells, drawn, strict=True):
+            text, tags = self._write(language, style, number)
+            words = tuple(map(sys.intern, text))  # shared: a character outside Latin-1 is a new object each time
+            examples.append(Example(text=text, target=self._targets[number], label=language, words=words, tags=tags))
+        return examples
+
+    def _write(self, language: str, style: str, number: int) -> tuple[str, tuple[str, ...]]:
+        """The text of one date and the tags of its characters."""
+        date = self._dates[number]
+        text = ""
+        tags: list[str] = []
+        for field, table in self._patterns[language, style]:
+            part = table[date[field]]
+            text += part
+            tags += [FIELDS[field]] * len(part)
+        return text, tuple(tags)
+
+    def _sources(self, texts: Iterable[str]) -> dict[str, list[tuple[str, str, int]]]:
+        """Every (language, style, number of the date) that is written as the text; all are equally probable."""
+        sources: dict[str, list[tuple[str, str, int]]] = {text: [] for text in texts}
+        for (language, style), pattern in self._patterns.items():
+            for number, line in enumerate(_render(pattern, self._dates)):
+                if line in sources:
+                    sources[line].append((language, style, number))
+        return sources
+
+    def _language_modeling_optimum(self, architecture: str, texts: Sequence[str]) -> dict[str, float]:
+        if architecture not in ("full", "decoder_only"):
+            return {}
+        prefixes = {text: text[: prefix_length(text)] for text in texts}
+        line_bytes = sum(len(text.encode()) for text in texts)
+        continuation_bytes = line_bytes - sum(len(prefixes[text].encode()) for text in texts)
+
+        def bits(calendar: bool) -> tuple[float, float]:
+            """Bits per byte of the lines, and of their continuations."""
+            line = self._line_probabilities(texts, calendar=calendar)
+            prefix = self._prefix_probabilities(prefixes.values(), calendar=calendar)
+            line_bits = -sum(log2(line[text]) for text in texts)
+            prefix_bits = -sum(log2(prefix[prefixes[text]]) for text in texts)
+            return line_bits / line_bytes, (line_bits - prefix_bits) / continuation_bytes
+
+        line, continuation = bits(calendar=False)
+        line_with_calendar, continuation_with_calendar = bits(calendar=True)
+        if architecture == "full":
+            return {"bits_per_byte": continuation, "bits_per_byte_with_calendar": continuation_with_calendar}
+        return {
+            "bits_per_byte": line,
+            "bits_per_byte_with_calendar": line_with_calendar,
+            "continuation_bits_per_byte": continuation,
+        }
+
+    def _line_probabilities(self, texts: Iterable[str], *, calendar: bool) -> dict[str, float]:
+        """p(text) of each text, or p'(text) without the calendar."""
+        probabilities = dict.fromkeys(texts, 0.0)
+        for lines in self._cells(calendar):
+            share = 1 / len(self._patterns) / len(lines)
+            for line in lines:
+                if line in probabilities:
+                    probabilities[line] += share
+        return probabilities
+
+    def _prefix_probabilities(self, prefixes: Iterable[str], *, calendar: bool) -> dict[str, float]:
+        """The probability, under p or p', that a line begins with each prefix."""
+        probabilities = dict.fromkeys(prefixes, 0.0)
+        for lines in self._cells(calendar):
+            lines.sort()
+            share = 1 / len(self._patterns) / len(lines)
+            for prefix in probabilities:
+                # The last code point is no character, so that every line with the prefix is before it.
+                begin, end = bisect_left(lines, prefix), bisect_left(lines, prefix + "\U0010ffff")
+                probabilities[prefix] += share * (end - begin)
+        return probabilities
+
+    def _cells(self, calendar: bool) -> Iterator[list[str]]:
+        """The lines of each language and style, equally probable; without the calendar, each date on all weekdays."""
+        for pattern in self._patterns.values():
+            if calendar or all(field != _WEEKDAY for field, _ in pattern):
+                yield list(_render(pattern, self._dates))
+            else:
+                dates = [(d, m, y, weekday, 0) for d, m, y, _, _ in self._dates for weekday in range(7)]
+                yield list(_render(pattern, dates))
+
+
+def _pattern(locale: str, style: str, years: Iterable[int]) -> _Pattern:
+    """The pieces of a locale's date format, each value as Babel writes it."""
+    # For each field, a date that has the value: Babel formats dates, not fields.
+    dates = {
+        _DAY: {day: datetime.date(2000, 1, day) for day in range(1, 32)},
+        _MONTH: {month: datetime.date(2000, month, 1) for month in range(1, 13)},
+        _YEAR: {year: datetime.date(year, 1, 1) for year in years},
+        _WEEKDAY: {day: datetime.date(2001, 1, 1 + day) for day in range(7)},  # 2001 began on a Monday
+        _OTHER: {0: datetime.date(2000, 1, 1)},
+    }
+    pattern = []
+    for _, token in tokenize_pattern(Locale.parse(locale).date_formats[style].pattern):
+        if isinstance(token, str):
+            pattern.append((_OTHER, {0: token}))
+        else:
+            letter, width = token
+            field = _FIELD_OF_LETTER[letter]
+            table = {value: DateTimeFormat(date, locale)[letter * width] for value, date in dates[field].items()}
+            pattern.append((field, table))
+    return pattern
+
+
+def _render(pattern: _Pattern, dates: Sequence[_Date]) -> Iterator[str]:
+    """The dates as text, a column for each piece at a time for speed."""
+    values = list(zip(*dates, strict=True))
+    return map("".join, zip(*(map(table.__getitem__, values[field]) for field, table in pattern), strict=True))
+
+
+def certainty(answers: Iterable[Hashable]) -> float:
+    """The share of the most frequent answer: the accuracy of the best guess among equally probable cases."""
+    counts = Counter(answers)
+    return max(counts.values()) / counts.total()
+
+
+def _check_names(key: str, names: Sequence[str], valid: Sequence[str]) -> None:
+    if not names:
+        _refuse(key, list(names), f"at least one of {', '.join(valid)}", [valid[0]])
+    for name in names:
+        if name not in valid:
+            _refuse(key, name, f"one of {', '.join(valid)}", _nearest(name, valid))
+    if len(set(names)) < len(names):
+        _refuse(key, list(names), "each name once", list(dict.fromkeys(names)))
+
+
+def _check_range(key: str, value: int, low: int, high: int, expected: str) -> None:
+    if not low <= value <= high:
+        _refuse(key, value, expected, min(max(value, low), high))
+
+
+def _nearest(name: str, valid: Sequence[str]) -> str:
+    return difflib.get_close_matches(name, valid, n=1, cutoff=0)[0]
+
+
+def _refuse(key: str, value: object, expected: str, nearest: object) -> None:
+    raise ValueError(f"data.{key}: got {value!r}, expected {expected}; nearest is {nearest!r}")

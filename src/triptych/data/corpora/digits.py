@@ -1,0 +1,66 @@
+"""The images of handwritten digits that come with scikit-learn: a corpus of images that needs no download."""
+
+import random
+from collections.abc import Sequence
+from functools import cached_property
+from importlib.util import find_spec
+
+from triptych.data.corpora.corpus import CorpusFacts
+from triptych.data.example import Example
+from triptych.data.readers.files import check_shares
+from triptych.data.splits import Splits
+
+
+class Digits:
+    """1,797 digits of 8x8 pixels, each 0, 1/16, ..., 1: the test set of Alpaydin and Kaynak 1998 (UCI repository).
+
+    Each class is dealt to the splits by itself, so that all splits have all classes in like shares.
+
+    Args:
+        validation: share of the images.
+        test: share of the images.
+        split_seed: of the deal.
+
+    Raises:
+        ValueError: scikit-learn is not installed, or shares that leave nothing to train on.
+    """
+
+    tasks = ("classification",)
+    has_images = True
+    facts = CorpusFacts(labels=tuple("0123456789"))
+
+    def __init__(self, *, validation: float, test: float, split_seed: int) -> None:
+        check_shares(validation=validation, test=test)
+        if find_spec("sklearn") is None:
+            raise ValueError(
+                "data=digits: scikit-learn is not installed; pip install scikit-learn, or Triptych with its extra: "
+                "pip install '.[images]'"
+            )
+        self.validation, self.test, self.split_seed = validation, test, split_seed
+
+    def splits(self) -> Splits:
+        """The images with their classes, in the order of scikit-learn."""
+        return self._splits
+
+    def optimum(self, task: str, architecture: str, examples: Sequence[Example]) -> dict[str, float]:
+        """The best reachable values: not known."""
+        return {}
+
+    @cached_property
+    def _splits(self) -> Splits:
+        from sklearn.datasets import load_digits  # type: ignore[import-untyped]  # takes a second to import
+
+        digits = load_digits()
+        examples = [
+            Example(f"digit {i}", label=str(label), image=(tuple(tuple(row) for row in (pixels / 16).tolist()),))
+            for i, (pixels, label) in enumerate(zip(digits.images, digits.target, strict=True))
+        ]
+        parts: dict[str, list[int]] = {"train": [], "validation": [], "test": []}
+        for label in self.facts.labels:
+            numbers = [i for i, example in enumerate(examples) if example.label == label]
+            random.Random(f"{self.split_seed} {label}").shuffle(numbers)
+            num_test, num_validation = round(self.test * len(numbers)), round(self.validation * len(numbers))
+            parts["test"] += numbers[:num_test]
+            parts["validation"] += numbers[num_test : num_test + num_validation]
+            parts["train"] += numbers[num_test + num_validation :]
+        return Splits(**{name: [examples[i] for i in sorted(numbers)] for name, numbers in parts.items()})

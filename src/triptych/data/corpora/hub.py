@@ -1,0 +1,178 @@
+"""Data sets of the Hugging Face hub."""
+
+import os
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from triptych.config import suggestion
+from triptych.data.corpora.table import RowCorpus
+from triptych.data.example import Place, at
+from triptych.data.readers.columns import Columns, outermost
+from triptych.data.readers.tables import Row
+
+PATIENCE = 10.0
+"""Seconds to wait for the hub's first answer."""
+
+
+class Hub(RowCorpus):
+    """A data set of the Hugging Face hub, or a local folder in its form: of .parquet, .jsonl, .csv or .txt files, or
+    written by ``save_to_disk``. No code of the data set is run.
+
+    The columns have the names of the fields of ``Example``: which are given says which tasks there are. Classes go by
+    their names. What was read from the hub stays in the cache of ``datasets``; HF_HUB_OFFLINE=1 in the environment
+    reads it from there, without a network.
+
+    Args:
+        name: on the hub, or of a local folder.
+        config: of several that the data set may have; None: the only one.
+        split_names: of the training, the validation and the test split; a number is a share of the training split.
+        streaming: whether the rows are read while they are downloaded, so that no more than the limit is.
+        limit: the most rows to read of each split; None: all.
+        text: column of the texts, or of the questions.
+        target: column of their translations.
+        label: column of the labels.
+        pair: column of the second texts, or of the texts that answer the questions.
+        score: column of the scores.
+        words: column of lists of words; the text is then these.
+        tags: column of lists with a tag for each word.
+        answers: column of the answers.
+        split_seed: of the draws of the shares.
+
+    Raises:
+        ValueError: not three splits, shares that leave nothing to train on, or no such folder.
+    """
+
+    tasks = (
+        "translation",
+        "classification",
+        "similarity",
+        "tagging",
+        "question_answering",
+        "language_modeling",
+        "denoising",
+    )
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        config: str | None,
+        split_names: list[str | float],
+        streaming: bool,
+        limit: int | None,
+        text: str | None,
+        target: str | None,
+        label: str | None,
+        pair: str | None,
+        score: str | None,
+        words: str | None,
+        tags: str | None,
+        answers: str | None,
+        split_seed: int,
+    ) -> None:
+        shares = [share for share in split_names[1:] if not isinstance(share, str)]
+        if len(split_names) != 3 or not isinstance(split_names[0], str):
+            raise ValueError(f"data.split_names={split_names}: expected [TRAIN,VALIDATION,TEST], or shares of TRAIN")
+        if any(not 0 < share < 1 for share in shares) or sum(shares) >= 1:
+            raise ValueError(f"data.split_names={split_names}: expected shares above 0 that leave some to train")
+        if limit is not None and limit < 1:
+            raise ValueError(f"data.limit={limit}: expected at least 1")
+        if name.startswith((".", "/")) and not Path(name).is_dir():
+            raise ValueError(f"data.name={name}: no such folder ({Path(name).resolve()})")
+        columns = Columns(
+            text=text if words is None else None,
+            target=target, label=label, pair=pair, score=score, words=words, tags=tags, answers=answers,
+        )  # fmt: skip
+        super().__init__(name, columns, split_names[0], split_names[1], split_names[2], split_seed)
+        self.config, self.streaming, self.limit = config, streaming, limit
+
+    def rows(self, source: str) -> Iterator[tuple[Place, Row]]:
+        """See ``RowCorpus``; a row goes by its number in the split, from 1."""
+        if source not in self._sets:
+            raise ValueError(
+                f"data.split_names: {source} is no split of data.name={self.dir}{suggestion(source, list(self._sets))}"
+            )
+        rows, place = self._sets[source], Path(self.dir, source)
+        features: Mapping[str, Any] = rows.features or {}
+        if features:
+            self.columns.check(features, str(place))
+            rows = rows.select_columns(list({outermost(column, features) for _, column in self.columns.items()}))
+        read = iter(islice(rows, self.limit))
+        number = 0
+        while True:
+            number += 1
+            try:
+                row = next(read)
+            except StopIteration:
+                return
+            except Exception as error:  # whatever the reader of the format raises
+                raise ValueError(f"{place}, row {number}: {_said(error)}") from None
+            here = (place, f"row {number}")
+            try:
+                yield here, {name: _named(value, features.get(name)) for name, value in row.items()}
+            except IndexError as error:
+                raise ValueError(f"{at(here)}: {error}") from None
+
+    @cached_property
+    def _sets(self) -> Mapping[str, Any]:
+        """The splits by their names."""
+        import datasets  # type: ignore[import-untyped]  # takes three seconds
+
+        folder = Path(self.dir)
+        name = str(folder.resolve()) if folder.is_dir() else _on_the_hub(self.dir)
+        try:
+            if any((folder / file).is_file() for file in ("dataset_dict.json", "state.json")):
+                saved = datasets.load_from_disk(name)
+                return saved if isinstance(saved, dict) else {"train": saved}
+            return dict(datasets.load_dataset(name, self.config, streaming=self.streaming))
+        except Exception as error:  # datasets' own, pyarrow's, those of the network, ...
+            config = "" if self.config is None else f" data.config={self.config}"
+            raise ValueError(f"data.name={self.dir}{config}: {_said(error.__cause__ or error)}") from None
+
+
+def _on_the_hub(name: str) -> str:
+    """The whole name of a data set, if the hub has it. (Without a network ``datasets`` would try for half a minute.)"""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
+
+    if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0"):
+        return name
+    try:
+        return HfApi().dataset_info(name, timeout=PATIENCE).id
+    except (RepositoryNotFoundError, HFValidationError):
+        raise ValueError(
+            f"data.name={name}: no such folder, and no such data set on the hub, or not without HF_TOKEN"
+        ) from None
+    except Exception as error:  # of the HTTP library, which changes
+        raise ValueError(
+            f"data.name={name}: no such folder, and the hub cannot be reached ({_said(error)}); expected a network, a "
+            "local folder, or HF_HUB_OFFLINE=1 in the environment, to read what was downloaded before"
+        ) from None
+
+
+def _said(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]
+
+
+def _named(value: Any, feature: Any) -> Any:
+    """A value of the hub with the names of classes in place of their numbers.
+
+    Raises:
+        IndexError: a class without a name; -1 stands for one that is not public.
+    """
+    from datasets import ClassLabel, LargeList, List
+
+    if value is None or feature is None:
+        return value
+    if isinstance(feature, ClassLabel):
+        if not 0 <= value < len(feature.names):
+            raise IndexError(f"class {value}; expected 0 to {len(feature.names) - 1}, {', '.join(feature.names)}")
+        return feature.names[value]
+    if isinstance(feature, List | LargeList):
+        return [_named(item, feature.feature) for item in value]
+    if isinstance(feature, dict):
+        return {name: _named(item, feature[name]) for name, item in value.items()}
+    return value

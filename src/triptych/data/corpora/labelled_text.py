@@ -1,0 +1,70 @@
+"""Texts, or pairs of texts, with a class or a score each, in tables."""
+
+from collections.abc import Iterator
+
+from triptych.data.corpora.table import RowCorpus
+from triptych.data.example import Place
+from triptych.data.readers.columns import Columns
+from triptych.data.readers.files import check_files, find, unpacked
+from triptych.data.readers.tables import FORMATS, NAMES_ITS_COLUMNS, Row, check_names, table_rows
+
+
+class LabelledText(RowCorpus):
+    """A table whose rows have a text, perhaps a second one, and a label or a score. The name of the file says what it
+    is:
+
+    - .tsv: fields between tabs, as they stand: no quotes, no escapes, a row a line;
+    - .csv: fields between commas; a field in double quotes may hold commas and line breaks (RFC 4180);
+    - .jsonl: an object a line; a label may be a string, a number or a boolean;
+    - .parquet: likewise.
+
+    Each may be packed (.gz, .zst).
+
+    Args:
+        dir: folder of the files.
+        train: name of the file of the training examples; None: only the test is read.
+        validation: name of a file, or a share of the training examples; None: there are none.
+        test: name of a file, or a share of the training examples.
+        text: column of the texts.
+        label: column of the labels; None: there are none.
+        columns: names of the columns of a TSV or CSV file without a header line; None: the first line names them.
+        split_seed: of the draws of the shares.
+        pair: column of the second texts; None: there are none.
+        score: column of the scores, in place of labels; None: there are none.
+
+    Raises:
+        ValueError: no such file, a name of no known format, columns of the same name, labels beside scores, or shares
+            that leave nothing to train on.
+    """
+
+    tasks = ("classification", "similarity", "language_modeling", "denoising")
+
+    def __init__(
+        self,
+        *,
+        dir: str,
+        train: str | None,
+        validation: str | float | None,
+        test: str | float,
+        text: str,
+        label: str | None,
+        columns: list[str] | None,
+        split_seed: int,
+        pair: str | None = None,
+        score: str | None = None,
+    ) -> None:
+        check_files(dir, FORMATS, train=train, validation=validation, test=test)
+        if columns is not None:
+            check_names(columns, "data.columns")
+            for name, file in (("train", train), ("validation", validation), ("test", test)):
+                if isinstance(file, str) and unpacked(file).endswith(NAMES_ITS_COLUMNS):
+                    raise ValueError(f"data.columns={columns}: the rows of data.{name}={file} name their columns")
+        if label is not None and score is not None:
+            raise ValueError(f"data.score={score} stands in place of data.label={label}: give data.label=null")
+        used = Columns(text=text, pair=pair, label=label, score=score)
+        super().__init__(dir, used, train, validation, test, split_seed)
+        self.names = columns
+
+    def rows(self, source: str) -> Iterator[tuple[Place, Row]]:
+        """See ``RowCorpus``."""
+        return table_rows(find(self.dir, "data", source), self.columns, self.names)

@@ -1,0 +1,83 @@
+"""Sentence pairs in two files, as translation data come."""
+
+from collections.abc import Sequence
+
+from triptych.data.corpora.corpus import CorpusFacts
+from triptych.data.example import Example
+from triptych.data.readers.files import check_shares, find, read_lines
+from triptych.data.splits import Splits, make_splits
+
+
+class ParallelText:
+    """Pairs of files in which line i of the one translates line i of the other. An empty line is an empty text.
+    Language models and denoising read the source sentences.
+
+    Args:
+        dir: folder of the files.
+        train: names of the source file and of the target file, plain, .gz or .zst; None: only the test is read.
+        validation: names of two files, or a share of the training pairs; None: there are none.
+        test: names of two files, or a share of the training pairs.
+        split_seed: of the draws of the shares.
+
+    Raises:
+        ValueError: no such file, not two names, or shares that leave nothing to train on.
+    """
+
+    tasks = ("translation", "language_modeling", "denoising")
+    has_images = False
+    facts = CorpusFacts()
+
+    def __init__(
+        self,
+        *,
+        dir: str,
+        train: list[str] | str | None,
+        validation: list[str] | str | float | None,
+        test: list[str] | str | float,
+        split_seed: int,
+    ) -> None:
+        check_shares(train=train, validation=validation, test=test)
+        self.dir, self.split_seed = dir, split_seed
+        self.train = None if train is None else self._two("train", train)
+        self.validation = (
+            validation if validation is None or isinstance(validation, float) else self._two("validation", validation)
+        )
+        self.test = test if isinstance(test, float) else self._two("test", test)
+
+    def splits(self) -> Splits:
+        """The pairs.
+
+        Raises:
+            ValueError: files of unequal length, or that are empty or not UTF-8.
+        """
+        return make_splits(self._read, self.train, self.validation, self.test, self.split_seed)
+
+    def optimum(self, task: str, architecture: str, examples: object) -> dict[str, float]:
+        """The best reachable values: not known of real text."""
+        return {}
+
+    def _two(self, name: str, files: Sequence[str] | str) -> list[str]:
+        if isinstance(files, str) or len(files) != 2:
+            given = files if isinstance(files, str) else f"[{','.join(files)}]"
+            source = next(iter([files] if isinstance(files, str) else files), "SOURCE")
+            raise ValueError(f"data.{name}={given}: expected two files, such as 'data.{name}=[{source},TARGET]'")
+        for file in files:
+            find(self.dir, f"data.{name}", file)
+        return list(files)
+
+    def _read(self, files: Sequence[str]) -> list[Example]:
+        paths = [find(self.dir, "data", file) for file in files]
+        sources, targets = (read_lines(path) for path in paths)
+        if len(sources) != len(targets):
+            longer, shorter = paths if len(sources) > len(targets) else paths[::-1]
+            fewer, more = sorted((len(sources), len(targets)))
+            raise ValueError(
+                f"{longer}, line {fewer + 1}: no such line in {shorter} ({more:,} and {fewer:,} lines); "
+                "expected files whose lines belong together"
+            )
+        if not sources:
+            raise ValueError(f"{paths[0]}: no lines")
+        return [
+            Example(source, target=target, place=(paths[0], line))
+            for line, (source, target) in enumerate(zip(sources, targets, strict=True), 1)
+        ]

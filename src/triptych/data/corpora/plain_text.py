@@ -1,0 +1,113 @@
+"""Running text, and tables of documents, as a corpus for language models."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+from triptych.data.corpora.corpus import CorpusFacts
+from triptych.data.readers.files import check_shares, find_all, unpacked
+from triptych.data.readers.long_text import LongText, Source, contents_of
+from triptych.data.readers.tables import FORMATS
+from triptych.data.splits import Splits
+
+Files = str | list[str]
+
+
+class PlainText:
+    """Files for a language model, however large: they are read as streams, and tokenised once for all runs.
+
+    The end of a file's name says what it is: .jsonl, .parquet, .csv and .tsv are tables of documents, a row each, in
+    the column ``text``; any other file is running text. Each may be packed (.gz, .zst). Several files are read one
+    after the other: running text goes on from one into the next, as if ``cat`` had joined them. A document ends with
+    eos, and is read after the eos of the one before.
+
+    Shares are cut from the end of the training data, in characters of running text or in documents: first what trains,
+    then what validates, then what tests; from each corpus of a mixture.
+
+    Of a mixture, each training window is drawn from one corpus with a probability in proportion to its weight. Each
+    corpus has epochs of its own: it is read through before any of it comes again, and a corpus of small weight may not
+    be read through at all. The tokenizer is trained on all of them alike.
+
+    Args:
+        dir: folder of the files.
+        train: name of the file that is trained on; or several names, in which * stands for anything; or a mixture, from
+            names to weights; None: only the test is read.
+        validation: names of files, or a share of the training data; None: there are none.
+        test: names of files, or a share of the training data.
+        text: column of the documents in tables.
+
+    Raises:
+        ValueError: no such file, tables beside running text in one corpus, a weight that is not above 0, or shares that
+            leave nothing to train on.
+    """
+
+    tasks = ("language_modeling",)
+    has_images = False
+    facts = CorpusFacts(is_stream=True)
+
+    def __init__(
+        self,
+        *,
+        dir: str,
+        train: Files | dict[str, float] | None,
+        validation: Files | float | None,
+        test: Files | float,
+        text: str = "text",
+    ) -> None:
+        check_shares(train=train, validation=validation, test=test)
+        self.dir, self.text = dir, text
+        self._files: dict[str, list[tuple[tuple[Path, ...], float]]] = {}
+        self._shares = {}
+        for key, given in (("train", train), ("validation", validation), ("test", test)):
+            if given is None:
+                continue
+            if isinstance(given, int | float):
+                self._shares[key] = given
+                continue
+            corpora = given if isinstance(given, dict) else {"": 1.0}
+            self._files[key] = []
+            for name, weight in corpora.items():
+                if not (isinstance(weight, int | float) and math.isfinite(weight) and weight > 0):
+                    raise ValueError(f"data.{key}.{name}={weight}: expected a weight above 0")
+                names = [name] if name else [given] if isinstance(given, str) else list(given)
+                self._files[key].append((self._found(f"data.{key}", names), weight))
+            if not given:
+                raise ValueError(f"data.{key}={given}: expected the name of a file")
+
+    def splits(self) -> Splits:
+        """The three parts.
+
+        Raises:
+            ValueError: text that is not UTF-8, a row that cannot be read, or a part of fewer than two characters.
+        """
+        sources = {key: [self._source(*corpus) for corpus in corpora] for key, corpora in self._files.items()}
+        sizes = [len(source) for source in sources.get("train", ())]
+        for key in ("test", "validation"):
+            if key in self._shares:
+                sources[key] = []
+                for i, (source, size) in enumerate(zip(sources["train"], sizes, strict=True)):
+                    cut = source.stop - round(size * self._shares[key])
+                    sources["train"][i] = replace(source, stop=cut)
+                    sources[key].append(replace(source, start=cut))
+        for key, parts in sources.items():
+            for source in parts:
+                if len(source) < (2 if source.column is None else 1):
+                    raise ValueError(f"{source.files[0]}: {len(source)} {source.unit} are too few for the {key} split")
+        return Splits(*(LongText(*sources[key]) if key in sources else () for key in ("train", "validation", "test")))
+
+    def optimum(self, task: str, architecture: str, examples: object) -> dict[str, float]:
+        """The best reachable values: not known of real text."""
+        return {}
+
+    def _found(self, key: str, names: list[str]) -> tuple[Path, ...]:
+        paths = tuple(path for name in names for path in find_all(self.dir, key, name))
+        kinds = {unpacked(path.name).endswith(FORMATS): path.name for path in paths}
+        if len(kinds) > 1:
+            raise ValueError(f"{key}: {kinds[True]} is a table and {kinds[False]} running text; expected one kind")
+        if len(set(paths)) < len(paths):
+            raise ValueError(f"{key}={names}: expected each file once")
+        return paths
+
+    def _source(self, files: tuple[Path, ...], weight: float) -> Source:
+        column = self.text if unpacked(files[0].name).endswith(FORMATS) else None
+        return Source(files, column, 0, sum(contents_of(path, column)["size"] for path in files), weight)

@@ -1,0 +1,96 @@
+"""Questions that a part of a text answers."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from triptych.data.corpora.table import RowCorpus
+from triptych.data.example import Place
+from triptych.data.readers.columns import Columns
+from triptych.data.readers.files import check_files, find, read_text, unpacked
+from triptych.data.readers.tables import NAMES_ITS_COLUMNS, Row, table_rows
+
+
+class QuestionAnswering(RowCorpus):
+    """Questions, with a text each, and the parts of that text that answer them. The name of the file says what it is:
+
+    - .json: SQuAD's files, 1.1 and 2.0 (Rajpurkar et al. 2016, 2018);
+    - .jsonl: an object a line with a question, a context and its answers, ``{"text": [...], "answer_start": [...]}`` as
+      on the Hugging Face hub, or a list of objects with these two, as in SQuAD's files;
+    - .parquet: likewise.
+
+    Each may be packed (.gz, .zst). No answers: the text does not answer the question. Shares are drawn of the
+    questions, so that questions about the same text may come to different splits.
+
+    Args:
+        dir: folder of the files.
+        train: name of the file of the training questions; None: only the test is read.
+        validation: name of a file, or a share of the training questions; None: there are none.
+        test: name of a file, or a share of the training questions.
+        text: column of the questions, in .jsonl and .parquet.
+        pair: column of the texts that answer them.
+        answers: column of the answers.
+        split_seed: of the draws of the shares.
+
+    Raises:
+        ValueError: no such file, a name of no known format, or shares that leave nothing to train on.
+    """
+
+    tasks = ("question_answering",)
+
+    def __init__(
+        self,
+        *,
+        dir: str,
+        train: str | None,
+        validation: str | float | None,
+        test: str | float,
+        text: str,
+        pair: str,
+        answers: str,
+        split_seed: int,
+    ) -> None:
+        check_files(dir, (".json", *NAMES_ITS_COLUMNS), train=train, validation=validation, test=test)
+        super().__init__(dir, Columns(text=text, pair=pair, answers=answers), train, validation, test, split_seed)
+
+    def rows(self, source: str) -> Iterator[tuple[Place, Row]]:
+        """See ``RowCorpus``; a question of SQuAD's files goes by its id."""
+        path = find(self.dir, "data", source)
+        if not unpacked(source).endswith(".json"):
+            yield from table_rows(path, self.columns)
+            return
+        columns = dict(self.columns.items())
+        for name, question, context, answers in _squad(path):
+            yield (path, name), {columns["text"]: question, columns["pair"]: context, columns["answers"]: answers}
+
+
+def _squad(path: Path) -> Iterator[tuple[str, object, object, object]]:
+    """Name, question, context and answers of each question of a file of SQuAD."""
+    try:
+        content = json.loads(read_text(path))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"{path}: not JSON ({error})") from None
+    for i, article in enumerate(_part(content, "data", list, str(path))):
+        of_article = f"{path}, data {i}"
+        for j, paragraph in enumerate(_part(article, "paragraphs", list, of_article)):
+            of_paragraph = f"{of_article}, paragraph {j}"
+            context = _part(paragraph, "context", str, of_paragraph)
+            for k, asked in enumerate(_part(paragraph, "qas", list, of_paragraph)):
+                where = f"{of_paragraph}, question {k}"
+                question = _part(asked, "question", str, where)
+                name = f"question {asked['id']}" if "id" in asked else where.removeprefix(f"{path}, ")
+                answers = _part(asked, "answers", list, f"{path}, {name}")
+                if "is_impossible" in asked and asked["is_impossible"] != (not answers):
+                    raise ValueError(
+                        f"{path}, {name}: is_impossible is {json.dumps(asked['is_impossible'])}, but there are "
+                        f"{len(answers)} answers"
+                    )
+                yield name, question, context, answers
+
+
+def _part(value: object, key: str, kind: type[list[Any]] | type[str], where: str) -> Any:
+    if not isinstance(value, dict) or not isinstance(value.get(key), kind):
+        name = "a text" if kind is str else "a list"
+        raise ValueError(f"{where}: expected an object in which {key} is {name} (SQuAD's form)")
+    return value[key]

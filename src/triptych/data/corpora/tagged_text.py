@@ -1,0 +1,121 @@
+"""Words with a tag each: CoNLL-U, or a word a line."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from triptych.data.corpora.table import RowCorpus
+from triptych.data.example import Place
+from triptych.data.readers.columns import Columns
+from triptych.data.readers.files import check_files, find, read_lines, unpacked
+from triptych.data.readers.tables import Row
+
+CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+NO_WORD = re.compile(r"\d+-\d+|\d+\.\d+")  # the line of several words that are written as one, or an empty node
+DOCUMENT = "-DOCSTART-"
+
+
+class TaggedText(RowCorpus):
+    """Sentences, a word a line, with an empty line between them. The text of an example is its words, joined by blanks.
+    The name of the file says what it is:
+
+    - .conllu: CoNLL-U, ten columns between tabs; comments, lines of several words (1-2) and empty nodes (8.1) are left
+      out. https://universaldependencies.org/format.html
+    - any other: as many columns in each line, between tabs, or if there are none in the line, between blanks; lines
+      that begin with -DOCSTART- are left out (CoNLL-2003).
+
+    Each may be packed (.gz, .zst). The tags are those of the training examples.
+
+    Args:
+        dir: folder of the files.
+        train: name of the file of the training sentences; None: only the test is read.
+        validation: name of a file, or a share of the training sentences; None: there are none.
+        test: name of a file, or a share of the training sentences.
+        column: of the tags in CoNLL-U.
+        word: number of the words' column in other files, from 0; from -1 downwards: from the end.
+        tag: number of the tags' column in other files.
+        split_seed: of the draws of the shares.
+
+    Raises:
+        ValueError: no such file, or shares that leave nothing to train on.
+    """
+
+    tasks = ("tagging", "language_modeling", "denoising")
+
+    def __init__(
+        self,
+        *,
+        dir: str,
+        train: str | None,
+        validation: str | float | None,
+        test: str | float,
+        column: Literal["lemma", "upos", "xpos", "feats", "deprel"],
+        word: int,
+        tag: int,
+        split_seed: int,
+    ) -> None:
+        check_files(dir, (), train=train, validation=validation, test=test)
+        super().__init__(dir, Columns(words="words", tags="tags"), train, validation, test, split_seed)
+        self.column, self.word, self.tag = column, word, tag
+
+    def rows(self, source: str) -> Iterator[tuple[Place, Row]]:
+        """The sentences, each with its first line that has a word.
+
+        Raises:
+            ValueError: a line that is none of these, or that has no word or no tag.
+        """
+        path = find(self.dir, "data", source)
+        words = self._conllu_words(path) if unpacked(source).endswith(".conllu") else self._table_words(path)
+        begin, sentence = 0, list[tuple[str, str]]()
+        for line, word in words:
+            if word is not None:
+                if not all(word):
+                    raise ValueError(f"{path}, line {line}: the {'tag' if word[0] else 'word'} is empty")
+                begin = begin if sentence else line
+                sentence.append(word)
+            elif sentence:
+                yield (path, begin), {"words": [word for word, _ in sentence], "tags": [tag for _, tag in sentence]}
+                sentence = []
+
+    def _conllu_words(self, path: Path) -> Iterator[tuple[int, tuple[str, str] | None]]:
+        """Line, and word and tag, or None at the end of a sentence."""
+        tag, number = CONLLU.index(self.column), 0
+        for line, text in enumerate([*read_lines(path), ""], 1):
+            fields = text.split("\t")
+            if not text:
+                number = 0
+                yield line, None
+            elif text.startswith("#"):
+                continue
+            elif len(fields) != len(CONLLU):
+                raise ValueError(f"{path}, line {line}: {len(fields)} fields between tabs; expected {len(CONLLU)}")
+            elif not NO_WORD.fullmatch(fields[0]):
+                number += 1
+                if fields[0] != str(number):
+                    raise ValueError(f"{path}, line {line}: the number of the word is {fields[0]}; expected {number}")
+                yield line, (fields[1], fields[tag])
+
+    def _table_words(self, path: Path) -> Iterator[tuple[int, tuple[str, str] | None]]:
+        """Line, and word and tag, or None at the end of a sentence."""
+        first, width = 0, 0  # the number of the first line, and of its fields
+        for line, text in enumerate([*read_lines(path), ""], 1):
+            if not text.strip(" \t") or text.startswith(DOCUMENT):
+                yield line, None
+                continue
+            fields = text.split("\t") if "\t" in text else re.split(" +", text.strip(" "))
+            if not first:
+                first, width = line, len(fields)
+                for key in ("word", "tag"):
+                    if not -width <= getattr(self, key) < width:
+                        raise ValueError(
+                            f"{path}, line {line}: {width} fields; there is no data.{key}={getattr(self, key)}"
+                        )
+                if self.word % width == self.tag % width:
+                    raise ValueError(
+                        f"{path}, line {line}: {width} fields; data.word={self.word} and data.tag={self.tag} "
+                        "are the same one"
+                    )
+            if len(fields) != width:
+                raise ValueError(f"{path}, line {line}: {len(fields)} fields; expected {width}, as in line {first}")
+            yield line, (fields[self.word], fields[self.tag])

@@ -1,0 +1,1 @@
+"""Files to lines, rows, fields and long texts."""

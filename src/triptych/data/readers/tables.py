@@ -1,0 +1,125 @@
+"""The rows of tables in files."""
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from triptych.data.example import Place
+from triptych.data.readers.columns import Columns, outermost
+from triptych.data.readers.files import opened, stream_lines, unpacked
+
+Row = dict[str, object]
+FORMATS = (".tsv", ".csv", ".jsonl", ".parquet")
+NAMES_ITS_COLUMNS = (".jsonl", ".parquet")
+"""The formats that hold more than lines of texts, and name the columns of each value."""
+
+csv.field_size_limit(2**31 - 1)  # a document is longer than the 131,072 characters of the default
+
+
+def table_rows(path: Path, columns: Columns, names: list[str] | None = None) -> Iterator[tuple[Place, Row]]:
+    """The rows of a file, each with the line in which it begins, or the number of the row in Parquet.
+
+    Args:
+        path: of a file in one of the formats, perhaps packed.
+        columns: that are needed; others may be left out.
+        names: of the columns of a TSV or CSV file; None: the first line names them.
+
+    Raises:
+        ValueError: a row that cannot be read, or columns that are not there.
+    """
+    kind = Path(unpacked(path.name)).suffix
+    if kind == ".parquet":
+        return _parquet_rows(path, columns)
+    if kind == ".jsonl":
+        return _json_rows(path)
+    return _named_rows(path, _csv_fields(path) if kind == ".csv" else _tsv_fields(path), columns, names)
+
+
+def check_names(names: list[str], where: str) -> None:
+    """Refuses a table in which two columns have the same name."""
+    if len(set(names)) < len(names):
+        raise ValueError(f"{where}: the columns {', '.join(names)}; expected different names")
+
+
+def _named_rows(
+    path: Path, fields: Iterator[tuple[int, list[str]]], columns: Columns, given: list[str] | None
+) -> Iterator[tuple[Place, Row]]:
+    names = given
+    for line, row in fields:
+        if names is None:
+            names = row
+            check_names(names, f"{path}, line {line}")
+            columns.check(names, f"{path}, line {line}", " (no header line? labelled_text has data.columns)")
+        elif row == given:
+            raise ValueError(f"{path}, line {line}: these are the names of the columns; leave data.columns=null")
+        elif len(row) != len(names):
+            raise ValueError(
+                f"{path}, line {line}: {len(row)} fields; expected {len(names)}, {', '.join(names)} "
+                f"({'data.columns' if given else 'line 1'})"
+            )
+        else:
+            yield (path, line), dict(zip(names, row, strict=True))
+
+
+def _tsv_fields(path: Path) -> Iterator[tuple[int, list[str]]]:
+    for line, text in enumerate(stream_lines(path), 1):
+        yield line, text.split("\t")
+
+
+def _csv_fields(path: Path) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.reader((f"{line}\n" for line in stream_lines(path)), strict=True)
+    line = 1
+    while True:
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise ValueError(f"{path}, line {line}: not CSV ({error})") from None
+        yield line, row
+        line = reader.line_num + 1
+
+
+def _object(pairs: list[tuple[str, object]]) -> Row:
+    row: Row = {}
+    for name, value in pairs:
+        if name in row:
+            raise ValueError(f"{name} twice in an object")
+        row[name] = value
+    return row
+
+
+def _json_rows(path: Path) -> Iterator[tuple[Place, Row]]:
+    decoder = json.JSONDecoder(object_pairs_hook=_object)
+    for line, text in enumerate(stream_lines(path), 1):
+        try:
+            row = decoder.decode(text)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{path}, line {line}: not JSON ({error})") from None
+        if not isinstance(row, dict):
+            raise ValueError(f"{path}, line {line}: expected a JSON object")
+        yield (path, line), row
+
+
+def _parquet_rows(path: Path, columns: Columns) -> Iterator[tuple[Place, Row]]:
+    import pyarrow as pa  # type: ignore[import-untyped]  # takes a quarter of a second
+    import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+    with opened(path) as packed:  # a plain file is read as it is needed
+        source = path if unpacked(path.name) == path.name else pa.BufferReader(packed.read())
+    number = 0
+    try:
+        file = pq.ParquetFile(source, page_checksum_verification=True)
+        names = list(file.schema_arrow.names)
+        check_names(names, str(path))
+        columns.check(names, str(path))
+        needed = list({outermost(column, names) for _, column in columns.items()})
+        for batch in file.iter_batches(columns=needed, batch_size=1024):
+            for values in zip(*batch.columns, strict=True):
+                number += 1
+                yield (path, f"row {number}"), {n: v.as_py() for n, v in zip(batch.schema.names, values, strict=True)}
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}, row {number}: not UTF-8 (byte {error.start}: {error.reason})") from None
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{path}: not a whole Parquet file ({str(error).splitlines()[0]})") from None

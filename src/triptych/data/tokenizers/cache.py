@@ -1,0 +1,86 @@
+"""Learned tokenizers are kept, so that the runs of a sweep, and the processes of a run, learn each but once."""
+
+import hashlib
+import inspect
+import json
+import logging
+import sys
+from collections.abc import Iterable, Sequence
+from importlib.metadata import version
+
+from triptych.config import RunError
+from triptych.data.tokenizers.tokenizer import SpecialTokens, Tokenizer
+from triptych.data.tokenizers.trainable import Learned
+from triptych.storage.atomic import write_text
+from triptych.storage.cache import cache_folder, cached, read_json
+
+log = logging.getLogger("triptych")
+
+
+def learned(kind: Learned, texts: Iterable[str], targets: Iterable[str], sha256: str) -> Tokenizer:
+    """The tokenizer of these texts: the one that was kept, or else a new one, which is learned by one process while
+    others that want the same wait for it, and kept.
+
+    It is kept as JSON text, under the hash of the texts, the settings, the versions of the libraries and the code that
+    learns. An entry carries its own hash; a damaged one is replaced. A cache that cannot be written to costs a warning
+    and nothing else.
+
+    Args:
+        kind: of tokenizer, with its settings.
+        texts: of the training split, targets excepted.
+        targets: of the training split.
+        sha256: equal for equal texts and targets.
+
+    Raises:
+        ValueError: texts that no such tokenizer can be learned from.
+    """
+    facts = {
+        "texts": sha256,
+        "kind": type(kind).__qualname__,
+        "settings": vars(kind),
+        "versions": [version(name) for name in ("tokenizers", "sentencepiece")],
+        "code": inspect.getsource(sys.modules[type(kind).__module__]),
+    }
+    key = _sha256(json.dumps(facts, sort_keys=True))
+    path = cache_folder() / "tokenizers" / f"{key}.json"
+
+    def read() -> Tokenizer | None:
+        entry = read_json(path)
+        if entry is None or entry.get("sha256") != _sha256(f"{key} {entry.get('content')}"):
+            return None
+        content = json.loads(entry["content"])
+        log.info("tokenizer taken from %s", path)
+        return Tokenizer.from_json(content["tokenizer"], SpecialTokens.from_plain(content["special_tokens"]))
+
+    def make() -> Tokenizer:
+        if path.exists():
+            log.warning("%s is damaged: the tokenizer is learned anew", path)
+        tokenizer = kind.train(texts, targets)
+        content = json.dumps({"tokenizer": tokenizer.to_json(), "special_tokens": tokenizer.special.as_plain()})
+        try:
+            write_text(path, json.dumps({"sha256": _sha256(f"{key} {content}"), "content": content}))
+            log.info("tokenizer learned, and kept as %s", path)
+        except RunError as error:
+            log.warning("the tokenizer is not kept: %s", error)
+        return tokenizer
+
+    try:
+        return cached(path, read, make)
+    except RunError as error:  # nothing was made
+        log.warning("the tokenizer is not kept: %s", error)
+        return kind.train(texts, targets)
+
+
+def sha256_of(texts: Sequence[str], targets: Sequence[str]) -> str:
+    """Equal for equal texts and targets in equal order."""
+    digest = hashlib.sha256()
+    for side in (texts, targets):
+        digest.update(len(side).to_bytes(8, "big"))
+        for text in side:
+            content = text.encode()
+            digest.update(len(content).to_bytes(8, "big") + content)
+    return digest.hexdigest()
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

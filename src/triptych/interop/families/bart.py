@@ -1,0 +1,118 @@
+"""BART (Lewis et al. 2020)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from triptych.interop.families.family import THEIR_ACTIVATIONS, Family, Settings, TheirConfig
+
+GENERATIVE = ("translation", "denoising", "language_modeling")
+"""The tasks for which a full model writes tokens: one class of ``transformers`` serves them all."""
+
+SUBLAYERS = {
+    "self_attention.q": "self_attn.q_proj",
+    "self_attention.k": "self_attn.k_proj",
+    "self_attention.v": "self_attn.v_proj",
+    "self_attention.o": "self_attn.out_proj",
+    "self_residual.norm": "self_attn_layer_norm",
+    "cross_attention.q": "encoder_attn.q_proj",
+    "cross_attention.k": "encoder_attn.k_proj",
+    "cross_attention.v": "encoder_attn.v_proj",
+    "cross_attention.o": "encoder_attn.out_proj",
+    "cross_residual.norm": "encoder_attn_layer_norm",
+    "feed_forward.up": "fc1",
+    "feed_forward.down": "fc2",
+    "feed_forward_residual.norm": "final_layer_norm",
+}
+OUTSIDE = {"positions": "embed_positions.weight", "embed_norm": "layernorm_embedding", "final_norm": "layer_norm"}
+
+
+class Bart(Family):
+    """Post-norm, learned positions after two rows that are not used, a fixed bias of the tied output."""
+
+    model_type = "bart"
+    architecture = "full"
+    prefix = "model."
+    classes = {
+        **dict.fromkeys(GENERATIVE, "BartForConditionalGeneration"),
+        "classification": "BartForSequenceClassification",
+    }
+    names = {
+        "embedding.tokens": "model.shared",
+        **{
+            f"{stack}.{ours}": f"model.{stack}.{theirs}"
+            for stack in ("encoder", "decoder")
+            for ours, theirs in OUTSIDE.items()
+        },
+        **{
+            f"{stack}.layers.{{}}.{ours}": f"model.{stack}.layers.{{}}.{theirs}"
+            for stack in ("encoder", "decoder")
+            for ours, theirs in SUBLAYERS.items()
+        },
+    }
+    heads = {
+        **{
+            key: {"head.output.weight": "lm_head.weight", "head.output.bias": "final_logits_bias"} for key in GENERATIVE
+        },
+        "classification": {"head.dense": "classification_head.dense", "head.output": "classification_head.out_proj"},
+    }
+    copies = {
+        "model.encoder.embed_tokens.weight": "model.shared.weight",
+        "model.decoder.embed_tokens.weight": "model.shared.weight",
+    }
+    tied_copies = {"lm_head.weight": "model.shared.weight"}
+    own_if_untied = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
+    buffers = (r"model\.(en|de)coder\.version",)
+    other_heads = (r"lm_head\.weight", r"final_logits_bias", r"classification_head\..*", r"qa_outputs\..*")
+
+    def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
+        """See ``Family``."""
+        return {
+            "shape.d_model": config.size("d_model"),
+            "shape.num_layers": config.size("encoder_layers"),
+            "shape.num_heads": config.size("encoder_attention_heads"),
+            "shape.d_ff": config.size("encoder_ffn_dim"),
+            "shape.vocab_size": config.size("vocab_size"),
+            "shape.max_length": config.size("max_position_embeddings"),
+            "model.decoder.num_layers": config.size("decoder_layers"),
+            "model.decoder.num_heads": config.size("decoder_attention_heads"),
+            "model.decoder.d_ff": config.size("decoder_ffn_dim"),
+            "block.norm_eps": 1e-5,
+            "block.norm_position": "post",
+            "block.embed_norm": True,
+            "block.activation": config.activation("activation_function", "gelu"),
+            "block.position": "learned",
+            "block.first_position": 2,
+            "block.scale_embedding": config.get("scale_embedding", False),
+            "block.tie_output": config.get("tie_word_embeddings", True),
+            "block.dropout": config.get("dropout", 0.1),
+            "block.attention_dropout": config.get("attention_dropout", 0.0),
+            "block.feed_forward_dropout": config.get("activation_dropout", 0.0),
+            "heads.tokens.bias": "fixed",
+            "heads.classes.transform": "tanh",
+            "heads.classes.bias": "trained",
+        }
+
+    def config(self, model: Settings) -> dict[str, Any]:
+        """See ``Family``."""
+        return {
+            "d_model": model["encoder.d_model"],
+            **{
+                f"{stack}_{theirs}": model[f"{stack}.{ours}"]
+                for stack in ("encoder", "decoder")
+                for ours, theirs in (("num_layers", "layers"), ("num_heads", "attention_heads"), ("d_ff", "ffn_dim"))
+            },
+            "vocab_size": model["embedding.vocab_size"],
+            "max_position_embeddings": max(model["encoder.max_length"], model["decoder.max_length"]),
+            "activation_function": THEIR_ACTIVATIONS[model["encoder.activation"]],
+            "scale_embedding": model["embedding.scale_embedding"],
+            "tie_word_embeddings": model["tie_output"] or model["head.pool"] != "none",
+            "dropout": model["encoder.dropout"],
+            "attention_dropout": model["encoder.attention_dropout"],
+            "activation_dropout": model["encoder.feed_forward_dropout"],
+        }
+
+    def shapes(self, config: TheirConfig) -> Mapping[str, tuple[int, ...]]:
+        """See ``Family``."""
+        return {"final_logits_bias": (1, -1)}

@@ -1,0 +1,101 @@
+"""BERT (Devlin et al. 2019)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from triptych.interop.families.family import THEIR_ACTIVATIONS, Family, Settings, TheirConfig
+
+LAYER = "bert.encoder.layer.{}."
+
+
+class Bert(Family):
+    """Post-norm, learned positions, token types; the head of masked tokens transforms before the tied output."""
+
+    model_type = "bert"
+    architecture = "encoder_only"
+    prefix = "bert."
+    classes = {
+        "denoising": "BertForMaskedLM",
+        "classification": "BertForSequenceClassification",
+        "tagging": "BertForTokenClassification",
+        "question_answering": "BertForQuestionAnswering",
+    }
+    names = {
+        "embedding.tokens": "bert.embeddings.word_embeddings",
+        "embedding.token_types": "bert.embeddings.token_type_embeddings",
+        "encoder.positions": "bert.embeddings.position_embeddings.weight",
+        "encoder.embed_norm": "bert.embeddings.LayerNorm",
+        "encoder.layers.{}.self_attention.q": LAYER + "attention.self.query",
+        "encoder.layers.{}.self_attention.k": LAYER + "attention.self.key",
+        "encoder.layers.{}.self_attention.v": LAYER + "attention.self.value",
+        "encoder.layers.{}.self_attention.o": LAYER + "attention.output.dense",
+        "encoder.layers.{}.self_residual.norm": LAYER + "attention.output.LayerNorm",
+        "encoder.layers.{}.feed_forward.up": LAYER + "intermediate.dense",
+        "encoder.layers.{}.feed_forward.down": LAYER + "output.dense",
+        "encoder.layers.{}.feed_forward_residual.norm": LAYER + "output.LayerNorm",
+    }
+    heads = {
+        "denoising": {
+            "head.dense": "cls.predictions.transform.dense",
+            "head.norm": "cls.predictions.transform.LayerNorm",
+            "head.output.weight": "cls.predictions.decoder.weight",
+            "head.output.bias": "cls.predictions.bias",
+        },
+        "classification": {"head.dense": "bert.pooler.dense", "head.output": "classifier"},
+        "tagging": {"head.output": "classifier"},
+        "question_answering": {"head.output": "qa_outputs"},
+    }
+    copies = {"cls.predictions.decoder.bias": "cls.predictions.bias"}
+    tied_copies = {"cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight"}
+    own_if_untied = ("cls.predictions.decoder.bias",)
+    buffers = (r"bert\.embeddings\.position_ids",)
+    other_heads = (r"bert\.pooler\..*", r"cls\..*", r"classifier\..*", r"qa_outputs\..*")
+
+    def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
+        """See ``Family``."""
+        config.expect("position_embedding_type", "absolute", ["absolute"])
+        config.expect("is_decoder", False, [False])
+        activation = config.activation("hidden_act", "gelu")
+        return {
+            "shape.d_model": config.size("hidden_size"),
+            "shape.num_layers": config.size("num_hidden_layers"),
+            "shape.num_heads": config.size("num_attention_heads"),
+            "shape.d_ff": config.size("intermediate_size"),
+            "shape.vocab_size": config.size("vocab_size"),
+            "shape.max_length": config.size("max_position_embeddings"),
+            "block.norm_eps": config.get("layer_norm_eps", 1e-12),
+            "block.norm_position": "post",
+            "block.embed_norm": True,
+            "block.activation": activation,
+            "block.position": "learned",
+            "block.scale_embedding": False,
+            "block.num_token_types": config.get("type_vocab_size", 2),
+            "block.tie_output": config.get("tie_word_embeddings", True),
+            "block.dropout": config.get("hidden_dropout_prob", 0.1),
+            "block.attention_dropout": config.get("attention_probs_dropout_prob", 0.1),
+            "heads.tokens.transform": activation,
+            "heads.tokens.norm": "layer",
+            "heads.tokens.bias": "trained",
+            "heads.classes.transform": "tanh",
+            "heads.classes.bias": "trained",
+            "heads.tags.bias": "trained",
+        }
+
+    def config(self, model: Settings) -> dict[str, Any]:
+        """See ``Family``."""
+        return {
+            "hidden_size": model["encoder.d_model"],
+            "num_hidden_layers": model["encoder.num_layers"],
+            "num_attention_heads": model["encoder.num_heads"],
+            "intermediate_size": model["encoder.d_ff"],
+            "vocab_size": model["embedding.vocab_size"],
+            "max_position_embeddings": model["encoder.max_length"],
+            "layer_norm_eps": model["encoder.norm_eps"],
+            "hidden_act": THEIR_ACTIVATIONS[model["encoder.activation"]],
+            "type_vocab_size": max(model["embedding.num_token_types"], 1),
+            "tie_word_embeddings": model["tie_output"] or model["head.pool"] != "none",
+            "hidden_dropout_prob": model["encoder.dropout"],
+            "attention_probs_dropout_prob": model["encoder.attention_dropout"],
+        }

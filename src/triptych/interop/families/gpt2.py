@@ -1,0 +1,97 @@
+"""GPT-2 (Radford et al. 2019), and with more positions GPT-3's sizes (Brown et al. 2020)."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from triptych.interop.families.family import THEIR_ACTIVATIONS, TOKEN_TASKS, Family, Settings, TheirConfig
+
+LAYER = "transformer.h.{}."
+
+
+class Gpt2(Family):
+    """Pre-norm, learned positions; queries, keys and values in one matrix, all matrices of blocks [in, out]."""
+
+    model_type = "gpt2"
+    architecture = "decoder_only"
+    prefix = "transformer."
+    classes = {
+        **dict.fromkeys(TOKEN_TASKS, "GPT2LMHeadModel"),
+        "classification": "GPT2ForSequenceClassification",
+        "tagging": "GPT2ForTokenClassification",
+    }
+    names = {
+        "embedding.tokens": "transformer.wte",
+        "decoder.positions": "transformer.wpe.weight",
+        "decoder.layers.{}.self_attention.q": LAYER + "attn.c_attn[0]",
+        "decoder.layers.{}.self_attention.k": LAYER + "attn.c_attn[1]",
+        "decoder.layers.{}.self_attention.v": LAYER + "attn.c_attn[2]",
+        "decoder.layers.{}.self_attention.o": LAYER + "attn.c_proj",
+        "decoder.layers.{}.self_residual.norm": LAYER + "ln_1",
+        "decoder.layers.{}.feed_forward.up": LAYER + "mlp.c_fc",
+        "decoder.layers.{}.feed_forward.down": LAYER + "mlp.c_proj",
+        "decoder.layers.{}.feed_forward_residual.norm": LAYER + "ln_2",
+        "decoder.final_norm": "transformer.ln_f",
+    }
+    heads = {
+        **{task: {"head.output": "lm_head"} for task in TOKEN_TASKS},
+        "classification": {"head.output": "score"},
+        "tagging": {"head.output": "classifier"},
+    }
+    transposed: ClassVar[tuple[str, ...]] = ("c_attn", "c_proj", "c_fc")
+    tied_copies = {"lm_head.weight": "transformer.wte.weight"}
+    buffers = (r"transformer\.h\.\d+\.attn\.(bias|masked_bias)",)
+    other_heads = (r"lm_head\..*", r"score\..*", r"classifier\..*", r"qa_outputs\..*", r"multiple_choice_head\..*")
+
+    def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
+        """See ``Family``."""
+        config.expect("scale_attn_weights", True, [True])
+        config.expect("scale_attn_by_inverse_layer_idx", False, [False])
+        config.expect("add_cross_attention", False, [False])
+        return learned_positions(config) | {
+            "shape.d_model": config.size("n_embd"),
+            "shape.num_layers": config.size("n_layer"),
+            "shape.num_heads": config.size("n_head"),
+            "shape.d_ff": config.get("n_inner", None) or 4 * config.size("n_embd"),
+            "shape.max_length": config.size("n_positions"),
+            "block.dropout": config.get("resid_pdrop", 0.1),
+            "block.attention_dropout": config.get("attn_pdrop", 0.1),
+        }
+
+    def config(self, model: Settings) -> dict[str, Any]:
+        """See ``Family``."""
+        return their_learned_positions(model) | {
+            "n_embd": model["decoder.d_model"],
+            "n_layer": model["decoder.num_layers"],
+            "n_head": model["decoder.num_heads"],
+            "n_inner": model["decoder.d_ff"],
+            "n_positions": model["decoder.max_length"],
+            "resid_pdrop": model["decoder.dropout"],
+            "embd_pdrop": model["decoder.dropout"],
+            "attn_pdrop": model["decoder.attention_dropout"],
+        }
+
+
+def learned_positions(config: TheirConfig) -> Settings:
+    """Our settings, as far as GPT-2 and GPT-Neo have them by the same names."""
+    return {
+        "shape.vocab_size": config.size("vocab_size"),
+        "block.norm_eps": config.get("layer_norm_epsilon", 1e-5),
+        "block.activation": config.activation("activation_function", "gelu_new"),
+        "block.position": "learned",
+        "block.scale_embedding": False,
+        "block.tie_output": config.get("tie_word_embeddings", True),
+        "heads.tags.bias": "trained",
+    }
+
+
+def their_learned_positions(model: Settings) -> dict[str, Any]:
+    """The configuration, as far as GPT-2 and GPT-Neo have it by the same names."""
+    return {
+        "vocab_size": model["embedding.vocab_size"],
+        "layer_norm_epsilon": model["decoder.norm_eps"],
+        "activation_function": THEIR_ACTIVATIONS[model["decoder.activation"]],
+        # a table that is scaled on the way in alone becomes two tables
+        "tie_word_embeddings": model["tie_output"] and not model["embedding.scale_embedding"],
+    }

@@ -1,0 +1,70 @@
+"""GPT-Neo (Black et al. 2021): GPT-3's alternation of dense and banded attention (Brown et al. 2020), published."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from triptych.config import ConfigError
+from triptych.interop.families.family import TOKEN_TASKS, Settings, TheirConfig
+from triptych.interop.families.gpt2 import LAYER, Gpt2, learned_positions, their_learned_positions
+
+
+class GptNeo(Gpt2):
+    """GPT-2 with windows, scores that are not scaled, and no bias of queries, keys and values."""
+
+    model_type = "gpt_neo"
+    classes = {
+        **dict.fromkeys(TOKEN_TASKS, "GPTNeoForCausalLM"),
+        "classification": "GPTNeoForSequenceClassification",
+        "tagging": "GPTNeoForTokenClassification",
+    }
+    names = {
+        **Gpt2.names,
+        "decoder.layers.{}.self_attention.q": LAYER + "attn.attention.q_proj",
+        "decoder.layers.{}.self_attention.k": LAYER + "attn.attention.k_proj",
+        "decoder.layers.{}.self_attention.v": LAYER + "attn.attention.v_proj",
+        "decoder.layers.{}.self_attention.o": LAYER + "attn.attention.out_proj",
+    }
+    transposed = ()
+    buffers = (r"transformer\.h\.\d+\.attn\.attention\.(bias|masked_bias)",)
+
+    def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
+        """See ``Family``."""
+        types = config.get("attention_types", None) or [[["global", "local"], 12]]
+        kinds = [kind for pattern, times in types for _ in range(times) for kind in pattern]
+        if len(kinds) != config.size("num_layers") or not {"global", "local"}.issuperset(kinds):
+            raise ConfigError(
+                f"{config.place}: attention_types={types}; expected global or local for each of "
+                f"num_layers={config['num_layers']}"
+            )
+        widths = {"global": None, "local": config.get("window_size", 256)}
+        return learned_positions(config) | {
+            "shape.d_model": config.size("hidden_size"),
+            "shape.num_layers": config.size("num_layers"),
+            "shape.num_heads": config.size("num_heads"),
+            "shape.d_ff": config.get("intermediate_size", None) or 4 * config.size("hidden_size"),
+            "shape.max_length": config.size("max_position_embeddings"),
+            "block.qk_scale": 1.0,
+            "block.qkv_bias": False,
+            "block.windows": [widths[kind] for kind in kinds] if "local" in kinds else None,
+            "block.dropout": config.get("resid_dropout", 0.0),
+            "block.attention_dropout": config.get("attention_dropout", 0.0),
+        }
+
+    def config(self, model: Settings) -> dict[str, Any]:
+        """See ``Family``; of several widths of windows, the first."""
+        num_layers, windows = model["decoder.num_layers"], model["decoder.windows"] or [None]
+        kinds = ["global" if windows[i % len(windows)] is None else "local" for i in range(num_layers)]
+        return their_learned_positions(model) | {
+            "hidden_size": model["decoder.d_model"],
+            "num_layers": num_layers,
+            "num_heads": model["decoder.num_heads"],
+            "intermediate_size": model["decoder.d_ff"],
+            "max_position_embeddings": model["decoder.max_length"],
+            "attention_types": [[kinds, 1]],
+            "window_size": next((window for window in windows if window is not None), 256),
+            "resid_dropout": model["decoder.dropout"],
+            "embed_dropout": model["decoder.dropout"],
+            "attention_dropout": model["decoder.attention_dropout"],
+        }

@@ -1,0 +1,146 @@
+"""LLaMA 1, 2 and 3 (Touvron et al. 2023, Dubey et al. 2024)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from triptych.config import ConfigError
+from triptych.interop.families.equivalences import rope_scaling
+from triptych.interop.families.family import THEIR_ACTIVATIONS, TOKEN_TASKS, Family, Settings, TheirConfig
+
+LAYER = "model.layers.{}."
+
+
+class Llama(Family):
+    """Pre-norm with RMS norm, rotary positions, gated feed-forward, no biases; grouped queries."""
+
+    model_type = "llama"
+    architecture = "decoder_only"
+    prefix = "model."
+    classes = {
+        **dict.fromkeys(TOKEN_TASKS, "LlamaForCausalLM"),
+        "classification": "LlamaForSequenceClassification",
+        "tagging": "LlamaForTokenClassification",
+    }
+    names = {
+        "embedding.tokens": "model.embed_tokens",
+        "decoder.layers.{}.self_attention.q": LAYER + "self_attn.q_proj",
+        "decoder.layers.{}.self_attention.k": LAYER + "self_attn.k_proj",
+        "decoder.layers.{}.self_attention.v": LAYER + "self_attn.v_proj",
+        "decoder.layers.{}.self_attention.o": LAYER + "self_attn.o_proj",
+        "decoder.layers.{}.self_residual.norm": LAYER + "input_layernorm",
+        "decoder.layers.{}.feed_forward.up": LAYER + "mlp.up_proj",
+        "decoder.layers.{}.feed_forward.gate": LAYER + "mlp.gate_proj",
+        "decoder.layers.{}.feed_forward.down": LAYER + "mlp.down_proj",
+        "decoder.layers.{}.feed_forward_residual.norm": LAYER + "post_attention_layernorm",
+        "decoder.final_norm": "model.norm",
+    }
+    heads = {
+        **{task: {"head.output": "lm_head"} for task in TOKEN_TASKS},
+        "classification": {"head.output": "score"},
+        "tagging": {"head.output": "score"},
+    }
+    tied_copies = {"lm_head.weight": "model.embed_tokens.weight"}
+    buffers = (r"model\.(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",)
+    other_heads = (r"lm_head\..*", r"score\..*")
+
+    def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
+        """See ``Family``."""
+        has_bias = config.get("attention_bias", False)
+        config.expect("mlp_bias", False, [has_bias])  # ours has both or neither
+        theta, scaling = rope(config)
+        return {
+            "shape.d_model": config.size("hidden_size"),
+            "shape.num_layers": config.size("num_hidden_layers"),
+            "shape.num_heads": config.size("num_attention_heads"),
+            "shape.d_ff": config.size("intermediate_size"),
+            "shape.vocab_size": config.size("vocab_size"),
+            "shape.max_length": config.size("max_position_embeddings"),
+            "block.num_kv_heads": config.get("num_key_value_heads", None),
+            "block.head_dim": config.get("head_dim", None),
+            "block.norm": "rms",
+            "block.norm_eps": config.get("rms_norm_eps", 1e-6),
+            "block.activation": config.activation("hidden_act", "silu"),
+            "block.gated": True,
+            "block.bias": has_bias,
+            "block.position": "rotary",
+            "block.rope_theta": theta,
+            "block.rope_scaling": scaling,
+            "block.scale_embedding": False,
+            "block.tie_output": config.get("tie_word_embeddings", False),
+            "block.dropout": 0.0,
+            "block.attention_dropout": config.get("attention_dropout", 0.0),
+            "heads.tags.bias": "trained",
+        }
+
+    def config(self, model: Settings) -> dict[str, Any]:
+        """See ``Family``."""
+        d_model, num_heads = model["decoder.d_model"], model["decoder.num_heads"]
+        has_bias = bool(model["decoder.bias"] or model["decoder.qkv_bias"])
+        return {
+            "hidden_size": d_model,
+            "num_hidden_layers": model["decoder.num_layers"],
+            "num_attention_heads": num_heads,
+            "num_key_value_heads": model["decoder.num_kv_heads"] or num_heads,
+            # transformers wants d_model to be a multiple of the heads, whatever their width
+            "head_dim": None if d_model % num_heads else model["decoder.head_dim"],
+            "intermediate_size": model["decoder.d_ff"],
+            "vocab_size": model["embedding.vocab_size"],
+            "max_position_embeddings": model["decoder.max_length"],
+            "rms_norm_eps": model["decoder.norm_eps"],
+            "hidden_act": THEIR_ACTIVATIONS[model["decoder.activation"]],
+            "attention_bias": has_bias,
+            "mlp_bias": has_bias,
+            "rope_parameters": their_rope(model),
+            # a table that is scaled on the way in alone becomes two tables
+            "tie_word_embeddings": model["tie_output"] and not model["embedding.scale_embedding"],
+            "attention_dropout": model["decoder.attention_dropout"],
+        }
+
+
+def rope(config: TheirConfig) -> tuple[float, dict[str, Any] | None]:
+    """The base of the frequencies, and their scaling: rope_parameters, or rope_theta and rope_scaling of old files.
+
+    Raises:
+        ConfigError: a scaling that we do not have.
+    """
+    name = "rope_scaling" if config.get("rope_scaling", None) else "rope_parameters"
+    values = config.get(name, None) or {}
+    if not isinstance(values, dict):
+        raise ConfigError(f"{config.place}: {name}={values}; expected an object")
+    parameters = TheirConfig(values, f"{config.place}: {name}")
+    key = "rope_type" if "rope_type" in values else "type"
+    parameters.expect(key, "default", ["default", "linear", "llama3"])
+    for place in (config, parameters):
+        place.expect("partial_rotary_factor", None, [None, 1.0])
+    theta = parameters.get("rope_theta", config.get("rope_theta", 10000.0))
+    kind = parameters.get(key, "default")
+    if kind == "default":
+        return theta, None
+    scaling = {"_target_": "triptych.nn.RopeScaling", "factor": parameters["factor"]}
+    if kind == "llama3":
+        length = config.size("max_position_embeddings")
+        scaling |= {
+            "low_rotations": parameters["low_freq_factor"],
+            "high_rotations": parameters["high_freq_factor"],
+            "original_length": parameters.get("original_max_position_embeddings", length),
+        }
+    return theta, scaling
+
+
+def their_rope(model: Settings) -> dict[str, Any]:
+    """Their rope_parameters."""
+    theta, scaling = model["decoder.rope_theta"], rope_scaling(model, "decoder")
+    if scaling is None:
+        return {"rope_type": "default", "rope_theta": theta}
+    if scaling.original_length is None:
+        return {"rope_type": "linear", "rope_theta": theta, "factor": scaling.factor}
+    return {
+        "rope_type": "llama3",
+        "rope_theta": theta,
+        "factor": scaling.factor,
+        "low_freq_factor": scaling.low_rotations,
+        "high_freq_factor": scaling.high_rotations,
+        "original_max_position_embeddings": scaling.original_length,
+    }

@@ -1,0 +1,56 @@
+"""RoBERTa (Liu et al. 2019)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from triptych.interop.families.bert import Bert
+from triptych.interop.families.family import Settings, TheirConfig
+
+
+class Roberta(Bert):
+    """BERT, but that positions are counted from the padding token's id + 1, over real tokens alone."""
+
+    model_type = "roberta"
+    prefix = "roberta."
+    classes = {
+        "denoising": "RobertaForMaskedLM",
+        "classification": "RobertaForSequenceClassification",
+        "tagging": "RobertaForTokenClassification",
+        "question_answering": "RobertaForQuestionAnswering",
+    }
+    names = {ours: theirs.replace("bert.", "roberta.", 1) for ours, theirs in Bert.names.items()}
+    heads = {
+        "denoising": {
+            "head.dense": "lm_head.dense",
+            "head.norm": "lm_head.layer_norm",
+            "head.output.weight": "lm_head.decoder.weight",
+            "head.output.bias": "lm_head.bias",
+        },
+        "classification": {"head.dense": "classifier.dense", "head.output": "classifier.out_proj"},
+        "tagging": {"head.output": "classifier"},
+        "question_answering": {"head.output": "qa_outputs"},
+    }
+    copies = {"lm_head.decoder.bias": "lm_head.bias"}
+    tied_copies = {"lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight"}
+    own_if_untied = ("lm_head.decoder.bias",)
+    buffers = (r"roberta\.embeddings\.position_ids",)
+    other_heads = (r"roberta\.pooler\..*", r"lm_head\..*", r"classifier\..*", r"qa_outputs\..*")
+
+    def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
+        """See ``Family``."""
+        first = config.get("pad_token_id", 1) + 1
+        return super().settings(config, tensors) | {
+            "shape.max_length": config.size("max_position_embeddings") - first,
+            "block.first_position": first,
+            "heads.tokens.transform": "gelu",
+        }
+
+    def config(self, model: Settings) -> dict[str, Any]:
+        """See ``Family``; without rows before the first position, two are added, as published."""
+        first = model["encoder.first_position"] or 2
+        return super().config(model) | {
+            "max_position_embeddings": model["encoder.max_length"] + first,
+            "pad_token_id": first - 1,
+        }

@@ -1,0 +1,149 @@
+"""T5 (Raffel et al. 2020), 1.0 and 1.1."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from triptych.config import ConfigError, suggestion
+from triptych.interop.families.bart import GENERATIVE
+from triptych.interop.families.family import ACTIVATIONS, Family, Settings, TheirConfig
+
+PROJECTIONS = {
+    "gated-gelu": ("gelu_tanh", True),  # sic; gated-gelu_python is the exact one
+    **{name: (activation, False) for name, activation in ACTIVATIONS.items()},
+    **{f"gated-{name}": (activation, True) for name, activation in ACTIVATIONS.items() if name != "gelu"},
+}
+"""By feed_forward_proj: our activation, and whether it is gated."""
+
+TOKENS, HEAD = "transformer.shared.weight", "transformer.lm_head.weight"
+
+
+def attention(ours: str, theirs: str) -> dict[str, str]:
+    """The names of the four projections."""
+    return {f"{ours}.{x}": f"{theirs}.{x}" for x in "qkvo"}
+
+
+def feed_forward(ours: str, theirs: str) -> dict[str, str]:
+    """The names of a feed-forward sub-layer."""
+    return {
+        f"{ours}.feed_forward.up": f"{theirs}.DenseReluDense.wi",
+        f"{ours}.feed_forward.gate": f"{theirs}.DenseReluDense.wi_0",
+        f"{ours}.feed_forward.down": f"{theirs}.DenseReluDense.wo",
+        f"{ours}.feed_forward_residual.norm": f"{theirs}.layer_norm",
+    }
+
+
+def stack(name: str) -> dict[str, str]:
+    """The names that the encoder and the decoder have in common."""
+    ours, theirs = f"{name}.layers.{{}}", f"transformer.{name}.block.{{}}.layer"
+    return {
+        f"{name}.relative_bias.table": f"transformer.{name}.block.0.layer.0.SelfAttention.relative_attention_bias",
+        f"{name}.final_norm": f"transformer.{name}.final_layer_norm",
+        f"{ours}.self_residual.norm": f"{theirs}.0.layer_norm",
+        **attention(f"{ours}.self_attention", f"{theirs}.0.SelfAttention"),
+    }
+
+
+class T5(Family):
+    """Pre-norm with RMS norm, relative positions, no biases, no scaling of the attention's scores.
+
+    1.0 ties the output layer and scales what it is applied to, 1.1 does neither and gates.
+    """
+
+    model_type = "t5"
+    architecture = "full"
+    prefix = "transformer."
+    bare = GENERATIVE
+    classes = {
+        **dict.fromkeys(GENERATIVE, "T5ForConditionalGeneration"),
+        "classification": "T5ForSequenceClassification",
+    }
+    names = {
+        "embedding.tokens": "transformer.shared",
+        **stack("encoder"),
+        **feed_forward("encoder.layers.{}", "transformer.encoder.block.{}.layer.1"),
+        **stack("decoder"),
+        **attention("decoder.layers.{}.cross_attention", "transformer.decoder.block.{}.layer.1.EncDecAttention"),
+        "decoder.layers.{}.cross_residual.norm": "transformer.decoder.block.{}.layer.1.layer_norm",
+        **feed_forward("decoder.layers.{}", "transformer.decoder.block.{}.layer.2"),
+    }
+    heads = {
+        **{key: {"head.output.weight": HEAD} for key in GENERATIVE},
+        "classification": {"head.dense": "classification_head.dense", "head.output": "classification_head.out_proj"},
+    }
+    copies = {
+        "transformer.encoder.embed_tokens.weight": TOKENS,
+        "transformer.decoder.embed_tokens.weight": TOKENS,
+    }
+    tied_copies = {HEAD: TOKENS}
+    buffers = (r".*\.EncDecAttention\.relative_attention_bias\.weight",)
+    other_heads = (r"transformer\.lm_head\.weight", r"classification_head\..*", r"(transformer\.)?qa_outputs\..*")
+
+    def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
+        """See ``Family``."""
+        depth = "num_layers" if config.get("num_decoder_layers", None) is None else "num_decoder_layers"
+        projection = config.get("feed_forward_proj", "relu")
+        if projection not in PROJECTIONS:
+            said = f"{config.place}: feed_forward_proj={projection}"
+            raise ConfigError(f"{said}{suggestion(str(projection), list(PROJECTIONS))}")
+        activation, is_gated = PROJECTIONS[projection]
+        is_tied = config.get("tie_word_embeddings", True)  # transformers 5 says true of a model that is not
+        if HEAD in tensors and TOKENS in tensors:
+            is_tied = torch.equal(tensors[HEAD], tensors[TOKENS])
+        return {
+            "shape.d_model": config.size("d_model"),
+            "shape.num_layers": config.size("num_layers"),
+            "shape.num_heads": config.size("num_heads"),
+            "shape.d_ff": config.size("d_ff"),
+            "shape.vocab_size": config.size("vocab_size"),
+            "shape.max_length": config.get("n_positions", 512),
+            "model.decoder.num_layers": config.size(depth),
+            "block.norm": "rms",
+            "block.norm_eps": config.get("layer_norm_epsilon", 1e-6),
+            "block.norm_position": "pre",
+            "block.activation": activation,
+            "block.gated": is_gated,
+            "block.bias": False,
+            "block.head_dim": config.size("d_kv"),
+            "block.qk_scale": 1.0,
+            "block.position": "relative",
+            "block.relative_buckets": config.get("relative_attention_num_buckets", 32),
+            "block.relative_max_distance": config.get("relative_attention_max_distance", 128),
+            "block.scale_embedding": False,
+            "block.tie_output": is_tied,
+            "block.dropout": config.get("dropout_rate", 0.1),
+            "block.attention_dropout": config.get("dropout_rate", 0.1),
+            "block.feed_forward_dropout": config.get("dropout_rate", 0.1),
+            "heads.tokens.scale_states": config.get("scale_decoder_outputs", config.get("tie_word_embeddings", True)),
+            "heads.classes.transform": "tanh",
+            "heads.classes.bias": "trained",
+        }
+
+    def config(self, model: Settings) -> dict[str, Any]:
+        """See ``Family``."""
+        kind = (model["encoder.activation"], model["encoder.gated"])
+        is_scaled = model["tie_output"] and model["head.scale_states"] != model["embedding.scale_embedding"]
+        return {
+            "d_model": model["encoder.d_model"],
+            "num_layers": model["encoder.num_layers"],
+            "num_decoder_layers": model["decoder.num_layers"],
+            "num_heads": model["encoder.num_heads"],
+            "d_kv": model["encoder.head_dim"] or model["encoder.d_model"] // model["encoder.num_heads"],
+            "d_ff": model["encoder.d_ff"],
+            "vocab_size": model["embedding.vocab_size"],
+            "n_positions": model["encoder.max_length"],
+            "layer_norm_epsilon": model["encoder.norm_eps"],
+            "feed_forward_proj": next(name for name, value in PROJECTIONS.items() if value == kind),
+            "relative_attention_num_buckets": model["encoder.relative_buckets"],
+            "relative_attention_max_distance": model["encoder.relative_max_distance"],
+            "tie_word_embeddings": is_scaled or model["head.pool"] != "none",  # means that the output is scaled, too
+            "dropout_rate": model["encoder.dropout"],
+        }
+
+    def their_name(self, ours: str, task: str, config: TheirConfig) -> tuple[str, int | None]:
+        """See ``Family``."""
+        theirs, part = super().their_name(ours, task, config)
+        is_gated = str(config.get("feed_forward_proj", "relu")).startswith("gated")
+        return theirs.replace(".wi.", ".wi_1.") if is_gated else theirs, part

@@ -1,0 +1,113 @@
+"""ViT (Dosovitskiy et al. 2021)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from triptych.config import ConfigError
+from triptych.interop.families.family import THEIR_ACTIVATIONS, Family, Settings, TheirConfig
+
+LAYER = "vit.encoder.layer.{}."
+PATCHES = "vit.embeddings.patch_embeddings.projection"
+
+
+class Vit(Family):
+    """Pre-norm over patches of an image, learned positions; the classes are read from [cls] by one layer.
+
+    Their patches are a convolution whose stride is its width: our linear layer, its columns in three axes.
+    """
+
+    model_type = "vit"
+    architecture = "encoder_only"
+    embedding = "triptych.nn.PatchEmbedding"
+    prefix = "vit."
+    classes = {"classification": "ViTForImageClassification"}
+    names = {
+        "embedding.cls": "vit.embeddings.cls_token",
+        "embedding.patches": PATCHES,
+        "encoder.positions": "vit.embeddings.position_embeddings",
+        "encoder.layers.{}.self_attention.q": LAYER + "attention.attention.query",
+        "encoder.layers.{}.self_attention.k": LAYER + "attention.attention.key",
+        "encoder.layers.{}.self_attention.v": LAYER + "attention.attention.value",
+        "encoder.layers.{}.self_attention.o": LAYER + "attention.output.dense",
+        "encoder.layers.{}.self_residual.norm": LAYER + "layernorm_before",
+        "encoder.layers.{}.feed_forward.up": LAYER + "intermediate.dense",
+        "encoder.layers.{}.feed_forward.down": LAYER + "output.dense",
+        "encoder.layers.{}.feed_forward_residual.norm": LAYER + "layernorm_after",
+        "encoder.final_norm": "vit.layernorm",
+    }
+    heads = {"classification": {"head.output": "classifier"}}
+    other_heads = (r"vit\.pooler\..*", r"vit\.embeddings\.mask_token", r"decoder\..*", r"classifier\..*")
+
+    def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
+        """See ``Family``."""
+        image_size, patch_size = sides(config, "image_size", 224), sides(config, "patch_size", 16)
+        rows, columns = (image // patch for image, patch in zip(image_size, patch_size, strict=True))
+        return {
+            "shape.d_model": config.size("hidden_size"),
+            "shape.num_layers": config.size("num_hidden_layers"),
+            "shape.num_heads": config.size("num_attention_heads"),
+            "shape.d_ff": config.size("intermediate_size"),
+            "shape.max_length": 1 + rows * columns,
+            "model.embedding": {
+                "_target_": self.embedding,
+                "image_size": image_size,
+                "patch_size": patch_size,
+                "num_channels": config.get("num_channels", 3),
+                "d_model": "${shape.d_model}",
+            },
+            "block.norm_eps": config.get("layer_norm_eps", 1e-12),
+            "block.norm_position": "pre",
+            "block.activation": config.activation("hidden_act", "gelu"),
+            "block.qkv_bias": config.get("qkv_bias", True),
+            "block.position": "learned",
+            "block.tie_output": False,
+            "block.dropout": config.get("hidden_dropout_prob", 0.0),
+            "block.attention_dropout": config.get("attention_probs_dropout_prob", 0.0),
+            "heads.classes.bias": "trained",
+        }
+
+    def config(self, model: Settings) -> dict[str, Any]:
+        """See ``Family``."""
+        qkv_bias = model["encoder.qkv_bias"]
+        return {
+            "hidden_size": model["encoder.d_model"],
+            "num_hidden_layers": model["encoder.num_layers"],
+            "num_attention_heads": model["encoder.num_heads"],
+            "intermediate_size": model["encoder.d_ff"],
+            "image_size": side_or_sides(model["embedding.image_size"]),
+            "patch_size": side_or_sides(model["embedding.patch_size"]),
+            "num_channels": model["embedding.num_channels"],
+            "layer_norm_eps": model["encoder.norm_eps"],
+            "hidden_act": THEIR_ACTIVATIONS[model["encoder.activation"]],
+            "qkv_bias": model["encoder.bias"] if qkv_bias is None else qkv_bias,
+            "hidden_dropout_prob": model["encoder.dropout"],
+            "attention_probs_dropout_prob": model["encoder.attention_dropout"],
+        }
+
+    def shapes(self, config: TheirConfig) -> Mapping[str, tuple[int, ...]]:
+        """See ``Family``."""
+        return {
+            "vit.embeddings.cls_token": (1, 1, -1),
+            "vit.embeddings.position_embeddings": (1, -1, config.size("hidden_size")),
+            f"{PATCHES}.weight": (-1, config.get("num_channels", 3), *sides(config, "patch_size", 16)),
+        }
+
+
+def sides(config: TheirConfig, key: str, default: int) -> list[int]:
+    """Height and width, which are one number where they are equal.
+
+    Raises:
+        ConfigError: neither one number nor two, or a number below 1.
+    """
+    value = config.get(key, default)
+    found = list(value) if isinstance(value, list | tuple) else [value, value]
+    if len(found) != 2 or any(not isinstance(side, int) or isinstance(side, bool) or side < 1 for side in found):
+        raise ConfigError(f"{config.place}: {key}={value}; expected a side, or [height, width]")
+    return found
+
+
+def side_or_sides(size: list[int]) -> int | list[int]:
+    """One number where height and width are equal, as in the published files."""
+    return size[0] if size[0] == size[1] else size

@@ -1,0 +1,69 @@
+"""What this process is told by SLURM, torchrun or its parent, and how a job goes back into the queue."""
+
+import os
+import re
+import signal
+import subprocess
+
+from triptych.config import RunError
+
+
+def is_rank_0() -> bool:
+    """Whether this process speaks for those that train together, by what srun, torchrun or the parent tells it."""
+    return os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0"
+
+
+def is_one_of_several() -> bool:
+    """Whether srun, torchrun or the parent has started others that train together with this process."""
+    ranks = int(os.environ.get("WORLD_SIZE", "1")) if "LOCAL_RANK" in os.environ else 1
+    return max(ranks, int(os.environ.get("SLURM_STEP_NUM_TASKS", "1"))) > 1
+
+
+def job_of_slurm() -> str | None:
+    """The SLURM job that this process belongs to; None: none."""
+    if "SLURM_ARRAY_JOB_ID" in os.environ:  # one task of an array has the array's own number as its SLURM_JOB_ID
+        return f"{os.environ['SLURM_ARRAY_JOB_ID']}_{os.environ['SLURM_ARRAY_TASK_ID']}"
+    return os.environ.get("SLURM_JOB_ID")
+
+
+def goes_back(job: str, signum: int) -> bool:
+    """Whether a SLURM job that was asked to end belongs back into the queue: it was warned, or another one takes its
+    place (then SIGTERM comes, where the cluster is not told to send the warning). One that was cancelled does not.
+
+    Raises:
+        RunError: SLURM cannot be asked about a job that was warned.
+    """
+    try:
+        job_now = _scontrol("show", "job", "--oneliner", job)
+    except RunError:
+        if signum == signal.SIGUSR1:
+            raise
+        return False
+    fields = dict(re.findall(r"(\w+)=(\S*)", job_now))
+    is_over = fields["JobState"] != "RUNNING" and fields["Reason"] != "TimeLimit"  # cancelled, or in the queue already
+    is_preempted = fields.get("PreemptTime", "None") != "None"
+    return not is_over and (signum == signal.SIGUSR1 or (signum == signal.SIGTERM and is_preempted))
+
+
+def requeue(job: str) -> None:
+    """Puts a SLURM job back into the queue, which ends its processes.
+
+    Raises:
+        RunError: there is no scontrol, or it refused.
+    """
+    _scontrol("requeue", job)
+
+
+def _scontrol(*arguments: str) -> str:
+    try:
+        return subprocess.run(["scontrol", *arguments], capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError) as error:
+        reason = error.stderr.strip() if isinstance(error, subprocess.CalledProcessError) else error
+        raise RunError(
+            f"job {arguments[-1]} could not be put back into the queue ({reason}); its checkpoint is saved"
+        ) from None
+
+
+def cpus() -> int:
+    """How many CPUs this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

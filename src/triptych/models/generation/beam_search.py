@@ -1,0 +1,156 @@
+"""Beam search: several sequences grow side by side, and the best that were found are returned."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from triptych.models.generation.constraints import PADDING, Constraints
+from triptych.models.generation.sampling import NextToken
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """A sequence that was found.
+
+    Attributes:
+        tokens: the new tokens, without the end token.
+        score: see ``BeamSearch``.
+    """
+
+    tokens: list[int]
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class BeamSearch:
+    """How sequences are searched: score(y_1 ... y_n) = sum_t log p(y_t | y_1 ... y_{t-1}) / n ** length_penalty.
+
+    n counts the new tokens and the end token. Wu et al. 2016, section 7, has (5 + n) / 6 in its place; this definition,
+    with its rules of stopping, is that of Hugging Face's ``GenerationMixin._beam_search`` (transformers 5).
+
+    Attributes:
+        num_beams: the most unfinished sequences (beams) that go on, and the most hypotheses; 1: greedy search.
+        length_penalty: 0 compares sums of log p; more favours long sequences, less than 0 short ones.
+        early_stopping: when to end with num_beams hypotheses. True: at once; False: when the best beam, were it to end
+            as it is, would not beat the worst of them; "never": when the best beam, whatever follows, cannot beat it.
+        num_return_sequences: how many hypotheses are returned.
+    """
+
+    num_beams: int = 1
+    length_penalty: float = 1.0
+    early_stopping: bool | Literal["never"] = False
+    num_return_sequences: int = 1
+
+    def __post_init__(self) -> None:
+        if self.num_beams < 1:
+            raise ValueError(f"num_beams={self.num_beams}: expected at least 1")
+        if not isinstance(self.early_stopping, bool) and self.early_stopping != "never":
+            raise ValueError(f"early_stopping={self.early_stopping}: expected true, false or never")
+        if not 1 <= self.num_return_sequences <= self.num_beams:
+            raise ValueError(
+                f"num_return_sequences={self.num_return_sequences}: expected 1 to num_beams={self.num_beams}"
+            )
+
+    def score(self, log_p: float, length: int) -> float:
+        """The formula above."""
+        return log_p / math.pow(length, self.length_penalty)
+
+    def goes_on(self, found: Sequence[Hypothesis], *, log_p: float, length: int, limit: int) -> bool:
+        """Whether to look for more than the hypotheses found so far (best first).
+
+        Args:
+            found: these hypotheses.
+            log_p: of the best beam.
+            length: of the beams.
+            limit: the most tokens that they may have.
+        """
+        if length == limit or len(found) < self.num_beams:
+            return length < limit
+        if self.early_stopping is True or self.num_beams == 1:
+            return False
+        best_length = limit if self.early_stopping == "never" and self.length_penalty > 0 else length
+        return self.score(log_p, best_length) > found[-1].score
+
+
+@torch.inference_mode()
+def beam_search(
+    next_token: NextToken,
+    prompt: Int[Tensor, "batch length"],
+    *,
+    end: int,
+    max_new_tokens: int | Sequence[int],
+    search: BeamSearch,
+    constraints: Constraints | None = None,
+    prompt_mask: Bool[Tensor, "batch length"] | None = None,
+) -> list[list[Hypothesis]]:
+    """The hypotheses of each row, best first; fewer than asked for if there are no more. Finished rows leave the batch.
+
+    A step extends each beam by each token and takes the 2 num_beams candidates of the highest log p (with N end tokens,
+    (1 + N) num_beams). The best num_beams of them without an end token go on; those with one, if among the first
+    num_beams of all, are hypotheses. At the limit all of the first num_beams are. Sums of log p are float32, or float64
+    if the logits are.
+
+    Args:
+        next_token: the model. It is given the prompt once, and then the last token of each beam.
+        prompt: the tokens it starts from.
+        end: token that ends a sequence.
+        max_new_tokens: the most tokens to add to a sequence, or to each; the end token counts.
+        search: how sequences are searched.
+        constraints: what a text may be; None: anything.
+        prompt_mask: True where the prompt has tokens; None: everywhere.
+
+    Raises:
+        ValueError: a limit below 1.
+    """
+    ends = [end] if constraints is None else constraints.eos_token_id or [end]
+    real_prompt = prompt if prompt_mask is None else prompt.masked_fill(~prompt_mask, PADDING)
+    limits = [max_new_tokens] * len(prompt) if isinstance(max_new_tokens, int) else max_new_tokens
+    if min(limits) < 1:
+        raise ValueError(f"max_new_tokens={max_new_tokens}: expected at least 1")
+    device, found, rows = prompt.device, [list[Hypothesis]() for _ in limits], list(range(len(prompt)))
+    tokens, beams, log_p = prompt, prompt.new_empty(len(prompt), 1, 0), torch.zeros(len(prompt), 1, device=device)
+    for length in range(1, max(limits) + 1):
+        logits = next_token(tokens)
+        step = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
+        if constraints is not None:
+            history = torch.cat((real_prompt[rows].repeat_interleave(beams.shape[1], 0), beams.flatten(0, 1)), dim=1)
+            is_last = torch.tensor([limits[row] == length for row in rows], device=device)
+            is_last = is_last.repeat_interleave(beams.shape[1])
+            step = constraints.applied(step, history, num_new=length - 1, is_last=is_last, ends=ends)
+        sums = log_p[:, :, None] + step.view(*log_p.shape, -1)
+        _, width, vocab = sums.shape
+        best, order = sums.flatten(1).topk(min((1 + len(ends)) * search.num_beams, width * vocab))
+        parents, last = order // vocab, order % vocab
+        candidates = torch.cat((beams.take_along_dim(parents[:, :, None], 1), last[:, :, None]), dim=2)
+
+        ended = torch.isin(last, torch.tensor(ends, device=device))
+        finished = ended | torch.tensor([[limits[row] == length] for row in rows], device=device)
+        finished[:, search.num_beams :] = False
+        finished &= best > -torch.inf  # what constraints forbid is no candidate
+        rows_finished = [rows[i] for i in finished.nonzero()[:, 0].tolist()]
+        for row, ids, value in zip(rows_finished, candidates[finished].tolist(), best[finished].tolist(), strict=True):
+            found[row].append(Hypothesis([id for id in ids if id not in ends], search.score(value, length)))
+            found[row] = sorted(found[row], key=lambda hypothesis: -hypothesis.score)[: search.num_beams]
+
+        num_unended = int((~ended).sum(1).min())  # less than num_beams only in the first steps of a small vocabulary
+        running = ended.int().argsort(dim=1, stable=True)[:, : min(search.num_beams, num_unended)]
+        log_p = best.gather(1, running)
+        going_on = [
+            i
+            for i, (row, value) in enumerate(zip(rows, log_p[:, 0].tolist(), strict=True))
+            if search.goes_on(found[row], log_p=value, length=length, limit=limits[row])
+        ]
+        if not going_on:
+            break
+        sources = parents.gather(1, running) + width * torch.arange(len(rows), device=device)[:, None]
+        sources = sources[going_on].flatten()
+        if not torch.equal(sources, torch.arange(len(tokens), device=device)):
+            next_token.select(sources)
+        beams = candidates.take_along_dim(running[:, :, None], 1)[going_on]
+        rows, log_p, tokens = [rows[i] for i in going_on], log_p[going_on], beams[:, :, -1].reshape(-1, 1)
+    return [hypotheses[: search.num_return_sequences] for hypotheses in found]

@@ -1,0 +1,138 @@
+"""The cross-entropy of a large vocabulary of outputs, of which only a part is in memory at a time."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from triptych.nn.kernels.linear import linear
+
+FEWEST_ROWS = 256
+CHUNK_BYTES, CHUNK_BYTES_OF_GPUS = 2**23, 2**27
+"""The logits that are there at a time, in float32: what stays in the caches of a CPU, and what keeps a GPU busy; or
+those of ``FEWEST_ROWS`` states, where that is more."""
+
+
+class Targets(NamedTuple):
+    """What should be answered.
+
+    Attributes:
+        places: of the states, row by row.
+        labels: the answer at each of them.
+        label_smoothing: share of each label that is spread over all outputs (Szegedy et al. 2016).
+        each: whether the loss of each target is wanted and its likeliest output, for an evaluation; else the sum of
+            the losses.
+    """
+
+    places: Int[Tensor, " targets"]
+    labels: Int[Tensor, " targets"]
+    label_smoothing: float
+    each: bool = False
+
+
+def rows_at_once(num_outputs: int, *, on_gpu: bool) -> int:
+    """How many states are answered at a time."""
+    return max(FEWEST_ROWS, (CHUNK_BYTES_OF_GPUS if on_gpu else CHUNK_BYTES) // (4 * num_outputs))
+
+
+def linear_cross_entropy(
+    states: Float[Tensor, "targets d_model"],
+    weight: Float[Tensor, "outputs d_model"],
+    bias: Float[Tensor, " outputs"] | None,
+    targets: Targets,
+) -> Float[Tensor, ""]:
+    """sum_i -sum_k q_ik log softmax(W x_i + b)_k, where q_i is the label, smoothed.
+
+    Its gradients are computed along with it, chunk by chunk, so the logits are never there together, and nothing is
+    computed twice; there is one backward pass, and no second derivative.
+    (``torch.nn.functional.linear_cross_entropy`` has all of them under autocast or with smoothing.)
+
+    Args:
+        states: the x_i that are answered.
+        weight: W.
+        bias: b.
+        targets: with a label for each.
+
+    Raises:
+        ValueError: not as many labels as states.
+    """
+    labels, label_smoothing = targets.labels, targets.label_smoothing
+    if len(labels) != len(states):
+        raise ValueError(f"{len(labels)} labels for {len(states)} states: expected one for each")
+    loss: Tensor = _LinearCrossEntropy.apply(states, weight, bias, labels, label_smoothing)  # type: ignore[no-untyped-call]
+    return loss
+
+
+@torch.no_grad()
+def scores(
+    head: Callable[[Tensor], Tensor], num_outputs: int, states: Float[Tensor, "targets d_model"], targets: Targets
+) -> Float[Tensor, "2 targets"]:
+    """Of each target the cross-entropy -log softmax(head(state))_label, and the number of the largest logit.
+
+    Args:
+        head: states to logits.
+        num_outputs: of the head.
+        states: the states that are answered.
+        targets: with a label for each.
+    """
+    rows, found = rows_at_once(num_outputs, on_gpu=states.device.type != "cpu"), []
+    for start in range(0, max(len(states), 1), rows):
+        part = slice(start, start + rows)
+        logits = head(states[part])
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        losses = F.cross_entropy(logits, targets.labels[part], reduction="none")
+        found.append(torch.stack((losses, logits.argmax(-1).to(losses.dtype))))
+    return torch.cat(found, dim=1)
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    """See ``linear_cross_entropy``. The gradient of the logits is softmax(W x_i + b) - q_i."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, label_smoothing: float
+    ) -> Tensor:
+        device = states.device.type
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
+        single = torch.promote_types(weight.dtype, torch.float32)  # of sums
+        w, b = weight.to(dtype), None if bias is None else bias.to(dtype)
+        spread = label_smoothing / len(weight)
+        total = states.new_zeros((), dtype=single)
+        needs_states, needs_weight, needs_bias = ctx.needs_input_grad[:3]
+        of_states = torch.empty_like(states) if needs_states else None
+        of_weight = torch.zeros_like(weight, dtype=single) if needs_weight else None
+        of_bias = weight.new_zeros(len(weight), dtype=single) if needs_bias else None
+        rows = rows_at_once(len(weight), on_gpu=device != "cpu")
+        for part in (slice(start, start + rows) for start in range(0, len(states), rows)):
+            x, label = states[part].to(dtype), labels[part, None]
+            log_p = linear(x, w, b).log_softmax(-1, dtype=single)
+            total -= (1 - label_smoothing) * log_p.gather(1, label).sum()
+            if label_smoothing:
+                total -= spread * log_p.sum()
+            of_logits = log_p.exp_().sub_(spread) if label_smoothing else log_p.exp_()
+            of_logits.scatter_(1, label, of_logits.gather(1, label) - (1 - label_smoothing))
+            if of_bias is not None:
+                of_bias += of_logits.sum(0)
+            of_logits = of_logits.to(dtype)
+            if of_states is not None:
+                of_states[part] = linear(of_logits, w.T)
+            if of_weight is not None and dtype == single:
+                of_weight.addmm_(of_logits.T, x)
+            elif of_weight is not None:
+                of_weight += of_logits.T @ x
+            del log_p, of_logits  # before the next ones
+        of_weights = (None if gradient is None else gradient.to(weight.dtype) for gradient in (of_weight, of_bias))
+        ctx.save_for_backward(of_states, *of_weights)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *of_total: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # what is saved would pass for a constant
+            raise RuntimeError(
+                "create_graph=True: the loss of targets has no second derivative; that of logits has one"
+            )
+        gradients = (None if gradient is None else gradient.mul_(of_total[0]) for gradient in ctx.saved_tensors)
+        return *gradients, None, None

@@ -1,0 +1,251 @@
+"""What the data say of a training: its first updates, laid out as the training will see them."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from omegaconf import DictConfig
+
+from triptych.assembly.compatibility import check_compiled
+from triptych.assembly.datasets import encode_training, train_tokenizer
+from triptych.assembly.network import check_network, choose_head, complete, make_task
+from triptych.config import build, target_of
+from triptych.data import (
+    BytePairs,
+    Characters,
+    Corpus,
+    CorpusFacts,
+    LongText,
+    Splits,
+    Tokenizer,
+    TrainingWindows,
+    Unigram,
+    WordPiece,
+    Words,
+)
+from triptych.data.batches.datamodule import Collated, training_sampler
+from triptych.nn import PatchEmbedding
+from triptych.planning.flops import BatchShape, shape_of
+
+SAMPLE = 4000
+"""Training examples that are laid out to see how long they are."""
+UPDATES = 8
+"""Updates of these whose batches are looked at."""
+ASSUMED_CHARACTERS, ASSUMED_WORDS, ASSUMED_CLASSES = 256, 32_000, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """The share of one process in an update.
+
+    Attributes:
+        shapes: its batches, and how many there are of each.
+        tokens: real ones.
+        unanswered: positions that the head is not asked about.
+    """
+
+    shapes: Mapping[BatchShape, int]
+    tokens: int
+    unanswered: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What the data say of a training.
+
+    Attributes:
+        config: with vocabulary and outputs filled in.
+        updates: the first ones, of one process.
+        world_size: processes that train together.
+        rows: of a batch, over all processes; of batch.tokens, those of the one with the most positions.
+        longest: the most positions of a batch, and of its source.
+        assumptions: what is not known before the data are read.
+        sample: examples that the updates were laid out of; None: no data were read, or windows of a long text.
+    """
+
+    config: DictConfig
+    updates: Sequence[Update]
+    world_size: int
+    rows: int
+    longest: tuple[int, int]
+    assumptions: Sequence[str] = field(default_factory=list)
+    sample: int | None = None
+
+    @property
+    def shapes(self) -> Counter[BatchShape]:
+        """The batches of all these updates, and how many there are of each."""
+        return sum((Counter(update.shapes) for update in self.updates), Counter())
+
+    @property
+    def num_updates(self) -> int:
+        """How many updates were looked at."""
+        return len(self.updates)
+
+    @property
+    def unanswered(self) -> int:
+        """Positions of their batches that the head is not asked about."""
+        return sum(update.unanswered for update in self.updates)
+
+    @property
+    def tokens(self) -> float:
+        """Real tokens of an update, over all processes, in the mean."""
+        return self.world_size * sum(update.tokens for update in self.updates) / self.num_updates
+
+
+class ReadData:
+    """Data that were read.
+
+    Args:
+        splits: the examples.
+        facts: what is known of the corpus.
+        tokenizer: of the texts.
+        world_size: processes that train together.
+    """
+
+    def __init__(self, splits: Splits, facts: CorpusFacts, tokenizer: Tokenizer, world_size: int) -> None:
+        self.splits, self.facts, self.tokenizer, self.world_size = splits, facts, tokenizer, world_size
+
+    def complete(self, config: DictConfig) -> DictConfig:
+        """The configuration with vocabulary and outputs filled in."""
+        config = config.copy()
+        complete(config, self.tokenizer, self.facts)
+        return config
+
+    def survey(self, config: DictConfig, *, sample: int = SAMPLE, num_updates: int = UPDATES) -> Survey:
+        """Lays the first updates out.
+
+        Args:
+            config: of the training.
+            sample: of a training split of more examples, only so many are laid out, from its beginning.
+            num_updates: how many updates.
+
+        Raises:
+            ValueError: examples that cannot be trained on.
+        """
+        config, train = self.complete(config), self.splits.train
+        network = check_network(config)
+        task = make_task(config, self.tokenizer, self.facts, network)
+        check_compiled(config, task, train)
+        if not isinstance(train, LongText):
+            train = train[: max(sample, config.batch.size or 0)]
+        encoded = encode_training(config, task, train)
+        parts = config.trainer.accumulate_grad_batches
+        sampler = training_sampler(
+            encoded,
+            batch_size=config.batch.size,
+            batch_tokens=config.batch.tokens,
+            accumulate=parts,
+            seed=config.seed,
+            world_size=self.world_size,
+        )
+        batches, updates, micro = Collated(encoded, packed=config.batch.packed), [], iter(sampler)
+        for _ in range(num_updates):
+            update = [batches[share] for share in islice(micro, parts)]
+            updates.append(
+                Update(
+                    shapes=Counter(shape_of(batch) for batch in update),
+                    tokens=sum(batch.num_real for batch in update),
+                    unanswered=sum(batch.num_unscored for batch in update) if task.predicts_tokens else 0,
+                )
+            )
+        shapes = {shape for update in updates for shape in update.shapes}
+        embedding = network.embedding
+        if isinstance(embedding, PatchEmbedding):
+            rows, *longest = max(shapes)[0], embedding.length, 0
+        elif config.batch.tokens is None:
+            rows, *longest = (max(shape[i] for shape in shapes) for i in range(3))
+        else:  # the more rows, the shorter they are
+            rows, *longest = max(shapes, key=lambda shape: shape[0] * sum(shape[1:]))
+        length, source = longest
+        count = None if isinstance(encoded, TrainingWindows) else len(encoded.sizes)
+        return Survey(config, updates, self.world_size, rows * self.world_size, (length, source), sample=count)
+
+
+class UnreadData:
+    """Data of which nothing is known but what the configuration says.
+
+    Args:
+        tokenizer: of the run that goes on; None: the configured one, which has read nothing yet.
+        world_size: processes that train together.
+    """
+
+    def __init__(self, tokenizer: Tokenizer | None, world_size: int) -> None:
+        self.tokenizer, self.world_size = tokenizer, world_size
+
+    def complete(self, config: DictConfig) -> DictConfig:
+        """The configuration with vocabulary and outputs filled in, by assumption if need be."""
+        return self._completed(config)[0]
+
+    def survey(self, config: DictConfig, *, sample: int = SAMPLE, num_updates: int = UPDATES) -> Survey:
+        """One update, as large as it can be.
+
+        Args:
+            config: of the training.
+            sample: of no use here.
+            num_updates: of no use here: all are taken to be alike.
+        """
+        config, assumptions = self._completed(config)
+        length = config.shape.max_length
+        is_full = target_of(config, "model").architecture == "full"
+        parts = config.trainer.accumulate_grad_batches
+        facts = getattr(target_of(config, "data"), "facts", None)
+        if isinstance(facts, CorpusFacts) and facts.is_stream:
+            source = (length + 1) // 2 if is_full else 0
+            longest = (length + 1 - source, source) if is_full else (length, 0)
+        else:
+            longest = (length, length if is_full else 0)
+            assumptions.append(
+                f"every text as long as shape.max_length={length}, so tokens, operations and time are upper bounds"
+            )
+        size = config.batch.size or max(1, config.batch.tokens // sum(longest))
+        rows = -(-size // parts)
+        share = -(-rows // self.world_size)
+        update = Update({(share, *longest): parts}, size * sum(longest) // self.world_size)
+        return Survey(config, [update], self.world_size, rows, longest, assumptions=assumptions)
+
+    def _completed(self, config: DictConfig) -> tuple[DictConfig, list[str]]:
+        """The same, and what is assumed."""
+        config, assumptions = config.copy(), list[str]()
+        if config.shape.vocab_size is None and "vocab_size" in config.model.embedding:
+            config.shape.vocab_size, assumptions = self._vocab_size(config)
+        task = target_of(config, "task")
+        if config.model.head.num_outputs is None:
+            config.model.head.num_outputs = config.shape.vocab_size if task.predicts_tokens else ASSUMED_CLASSES
+            if not task.predicts_tokens:
+                assumptions.append(f"{ASSUMED_CLASSES} classes; the data say how many there are")
+        choose_head(config)
+        return config, assumptions
+
+    def _vocab_size(self, config: DictConfig) -> tuple[int, list[str]]:
+        """Of a tokenizer that no text has been read for, and what is assumed about it."""
+        if self.tokenizer is not None:
+            return self.tokenizer.vocab_size, []
+        untrained = build(config, "tokenizer")
+        if isinstance(untrained, Words) and untrained.vocab_size is None:
+            return ASSUMED_WORDS, [f"{ASSUMED_WORDS:,} words; shape.vocab_size=N plans with N"]
+        if isinstance(untrained, BytePairs | Unigram | WordPiece | Words):
+            assert untrained.vocab_size is not None
+            return untrained.vocab_size * (1 if untrained.joint else 2), []
+        if isinstance(untrained, Characters):
+            return ASSUMED_CHARACTERS, [f"{ASSUMED_CHARACTERS} characters; shape.vocab_size=N plans with N"]
+        return untrained.train([]).vocab_size, []
+
+
+Data = ReadData | UnreadData
+
+
+def look_at_data(config: DictConfig, tokenizer: Tokenizer | None, world_size: int) -> Data:
+    """Reads the data as far as that is cheap: corpora that are made (they have no folder and no name); of files, which
+    may be missing, nothing.
+
+    Args:
+        config: of the training.
+        tokenizer: of the run that goes on; None: the configured one.
+        world_size: processes that train together.
+    """
+    if {"dir", "name"} & set(config.data):
+        return UnreadData(tokenizer, world_size)
+    corpus: Corpus = build(config, "data")
+    splits = corpus.splits()
+    return ReadData(splits, corpus.facts, tokenizer or train_tokenizer(config, splits), world_size)

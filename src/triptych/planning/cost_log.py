@@ -1,0 +1,166 @@
+"""Counts what the training does, and logs how much and how fast."""
+
+import time
+from collections import Counter
+from copy import copy
+from typing import Any
+
+import lightning as L
+import torch
+import torch.distributed as dist
+from torch.optim import Optimizer
+
+from triptych.data import Batch
+from triptych.nn import Network
+from triptych.planning.flops import BatchShape, TrainingCost, shape_of
+from triptych.tasks import Task
+
+
+class Tally(L.Callback):
+    """Logs the learning rate, tokens per second and the share of real tokens, and with each row of the series what had
+    been spent by then: tokens, operations and time. Keeps the sums for the record.
+
+    Args:
+        network: on the meta device, for what its batches cost.
+
+    Attributes:
+        cost: of its batches.
+        flops: what those of this process have cost.
+        tokens: real tokens that this process has trained on.
+        shapes: how many batches of each shape it has trained on.
+        unanswered: how many positions of theirs the head was not asked about.
+        seconds: time spent in training batches.
+        wall_time: seconds of the training so far, validations included; without the times in between, where a run
+            went on.
+    """
+
+    def __init__(self, network: Network) -> None:
+        self.cost = TrainingCost(network)
+        self.flops = 0
+        self.tokens = 0
+        self.shapes: Counter[BatchShape] = Counter()
+        self.unanswered = 0
+        self.seconds = 0.0
+        self._slots = 0
+        self._logged = (0, 0, 0.0)  # of all ranks tokens and slots, and seconds, at the last logging
+        self._batch_started = 0.0
+        self._started, self._earlier = time.perf_counter(), 0.0
+        self._ended: float | None = None
+
+    @property
+    def real_tokens(self) -> float:
+        """The share of real tokens among the positions that were computed."""
+        return self.tokens / self._slots if self._slots else 0.0
+
+    @property
+    def mean_lengths(self) -> tuple[int, int]:
+        """Positions of a row of text, and of its source, in the mean of all rows."""
+        rows = sum(count * shape[0] for shape, count in self.shapes.items())
+        length, source = (sum(n * shape[0] * shape[i] for shape, n in self.shapes.items()) / rows for i in (1, 2))
+        return max(round(length), 1), round(source)
+
+    @property
+    def wall_time(self) -> float:
+        """Seconds of the training so far."""
+        return self._earlier + (self._ended or time.perf_counter()) - self._started
+
+    def state_dict(self) -> dict[str, Any]:
+        """The counts of all ranks, as plain containers; every rank has to call it."""
+        total = self.of_all_ranks()
+        return {
+            "tokens": total.tokens,
+            "shapes": [[*shape, count] for shape, count in total.shapes.items()],
+            "unanswered": total.unanswered,
+            "seconds": total.seconds,
+            "slots": total._slots,
+            "logged": list(total._logged),
+            "wall_time": total.wall_time,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Goes on counting from there; rank 0 does for all."""
+        self._earlier = state_dict["wall_time"]
+        if dist.is_initialized() and dist.get_rank():
+            return
+        self.tokens, self.seconds, self._slots = (state_dict[key] for key in ("tokens", "seconds", "slots"))
+        self.shapes = Counter({tuple(shape): count for *shape, count in state_dict["shapes"]})
+        self.unanswered = state_dict["unanswered"]
+        self.flops = sum(self.cost.by_part(self.shapes, unanswered=self.unanswered).values())
+        tokens, slots, seconds = state_dict["logged"]
+        self._logged = (tokens, slots, seconds)
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Starts the clock of the whole."""
+        self._started = time.perf_counter()
+
+    def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Stops it."""
+        self._ended = time.perf_counter()
+
+    def on_train_batch_start(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int
+    ) -> None:
+        """Starts the clock."""
+        self._batch_started = time.perf_counter()
+
+    def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: Optimizer) -> None:
+        """Logs the learning rate of this update."""
+        assert isinstance(pl_module, Task)
+        if pl_module.is_logged(trainer.global_step + 1):
+            pl_module.log("lr", optimizer.param_groups[0]["lr"])
+
+    def on_train_batch_end(
+        self,
+        trainer: L.Trainer,
+        pl_module: L.LightningModule,
+        outputs: object,
+        batch: Batch,
+        batch_idx: int,
+    ) -> None:
+        """Counts."""
+        self.seconds += time.perf_counter() - self._batch_started
+        assert isinstance(pl_module, Task)
+        shape, unanswered = shape_of(batch), batch.num_unscored if pl_module.predicts_tokens else 0
+        self.tokens += batch.num_real
+        self._slots += batch.num_slots
+        self.shapes[shape] += 1
+        self.unanswered += unanswered
+        self.flops += self.cost.of_batch(shape, unanswered=unanswered)
+        ends_update = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
+        if ends_update and pl_module.is_logged(trainer.global_step):
+            all_tokens, all_slots = self._log_spent(trainer, pl_module)
+            now = (all_tokens, all_slots, self.seconds)
+            tokens, slots, seconds = (new - old for new, old in zip(now, self._logged, strict=True))
+            self._logged = now
+            pl_module.log("train/tokens_per_s", tokens / seconds if seconds else 0.0, prog_bar=True)
+            pl_module.log("train/real_tokens", tokens / slots if slots else 0.0)
+
+    def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Logs what had been spent."""
+        self._log_spent(trainer, pl_module)
+
+    on_test_epoch_end = on_validation_epoch_end
+
+    def _log_spent(self, trainer: L.Trainer, pl_module: L.LightningModule) -> tuple[int, int]:
+        """Logs what all ranks have spent on training, and returns their tokens and slots; every rank has to call it."""
+        high, low = divmod(self.flops, 2**32)  # the operations of a large training are more than 64 bits hold
+        counts = torch.tensor([self.tokens, self._slots, high, low], device=pl_module.device)
+        tokens, slots, high, low = map(int, trainer.strategy.reduce(counts, reduce_op="sum").tolist())
+        spent = {"tokens": tokens, "train_flops": (high << 32) + low, "time_s": self.wall_time}
+        # as doubles, and not on the device, which may have none
+        pl_module.log_dict({name: torch.tensor(value, dtype=torch.float64) for name, value in spent.items()})
+        return tokens, slots
+
+    def of_all_ranks(self) -> "Tally":
+        """The sums over all processes, each of which has to call it; the seconds are this one's."""
+        if not dist.is_initialized():
+            return self
+        # not the callback: Lightning ties it to the network
+        mine = (self.tokens, self._slots, self.shapes, self.unanswered, self.flops)
+        parts = [mine] * dist.get_world_size()
+        dist.all_gather_object(parts, mine)
+        tokens, slots, shapes, unanswered, flops = zip(*parts, strict=True)
+        total = copy(self)
+        total.tokens, total._slots, total.shapes = sum(tokens), sum(slots), sum(shapes, Counter())
+        total.unanswered, total.flops = sum(unanswered), sum(flops)
+        return total

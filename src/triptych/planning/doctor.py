@@ -1,0 +1,211 @@
+"""``triptych doctor``: what a training would be, and what would stop it, without training."""
+
+import os
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, ListConfig, OmegaConf
+
+from triptych.assembly.checks import CHECKS, check_accelerator
+from triptych.assembly.init_from import Pretrained, settings_to_adopt
+from triptych.config import ConfigError, build, target_of
+from triptych.config.overrides import adopt
+from triptych.data import sha256
+from triptych.launch.processes import find_place, hush
+from triptych.launch.sweep import Job
+from triptych.planning.batch_shapes import Data, ReadData, Survey, look_at_data
+from triptych.planning.findings import (
+    Findings,
+    check_allocation,
+    check_devices,
+    check_disk,
+    check_memory,
+    check_precision,
+    check_run_dir,
+    check_wandb,
+)
+from triptych.planning.gpus import device_here, gpu_named
+from triptych.planning.matching import Match, Reference, check_countable, check_same, find_match, recorded, reference_of
+from triptych.planning.plan import make_plan
+from triptych.planning.script import batch_script, composed, job_of
+from triptych.planning.tables import show_findings, show_plan
+from triptych.storage.redaction import Redactor
+from triptych.training import FSDP
+from triptych.training.resume import Earlier, is_finished, state_to_resume
+
+HARMLESS = {"accelerator", "validation", "files"}
+"""What may be wrong with a training that can be planned nevertheless."""
+
+
+def doctor(config: DictConfig, sweep: Sequence[Sequence[str]] = ()) -> None:
+    """Prints the plan of a training and what is wrong with it, all at once. Trains and submits nothing.
+
+    Args:
+        config: composed by Hydra from conf/doctor.yaml: that of a training, and ``device``.
+        sweep: overrides of the jobs of a sweep; the first that is not done is looked at.
+
+    Raises:
+        ConfigError: something is wrong with it; or ``device`` is not known.
+    """
+    place = find_place()
+    if place.rank:
+        hush()
+        return
+    findings = Findings()
+    jobs = findings.look("sweep", lambda: [job_of(overrides) for overrides in sweep], progress) or []
+    if jobs:
+        number = first_to_do(jobs)
+        config = composed(sweep[number])
+        config.run_dir = str(jobs[number].directory)
+    device = device_here(config.trainer.accelerator) if config.device is None else gpu_named(config.device)
+    on_cluster = HydraConfig.get().runtime.choices["hydra/launcher"] == "slurm"
+    spans_nodes = place.starter is None and config.trainer.num_nodes > 1
+    elsewhere = config.device is not None or on_cluster or spans_nodes
+    pretrained: Pretrained | None = None
+    script = None
+    if config.init_from is not None:
+        pretrained = findings.look("init_from", lambda: adopted(config), lambda _: f"{config.init_from}")
+    match = recorded(config)
+    if match is not None:
+        match.apply(config)
+    whole = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
+    del whole["device"]  # no training has it
+    redact = Redactor(whole)
+    count = findings.look("devices", lambda: processes_of(config), lambda _: None) or 1
+    for name, check in CHECKS.items():
+        is_of_machine = elsewhere and check is check_accelerator
+        findings.look(name, partial(check, config), lambda _: "", worst="warning" if is_of_machine else "error")
+    findings.look("devices", lambda: check_devices(config, place, count, elsewhere=elsewhere))
+    reference: Reference | None = None
+    if match is None:
+        overrides = sweep[number] if jobs else HydraConfig.get().overrides.task
+        reference = findings.look("match", lambda: referred(config, overrides, count), lambda _: None)
+    else:
+        findings.look("match", lambda: match)
+    findings.look("files", lambda: build(config, "data"), lambda _: None)
+    can_be_planned = {error.name for error in findings.errors} <= HARMLESS
+    if on_cluster:
+        said = "one array, whose script is below"
+        script = findings.look("SLURM", lambda: batch_script(config, jobs), lambda text: said if text else "no jobs")
+    if "SLURM_JOB_ID" in os.environ and not elsewhere:
+        findings.look("allocation", lambda: check_allocation(config, count))
+    findings.look("run_dir", lambda: check_run_dir(Path(config.run_dir)))
+    found = findings.look("resume", lambda: resumption(config, redact(whole)), lambda found: found[0])
+    findings.look("W&B", lambda: check_wandb(config))
+    plan = None
+    if can_be_planned:
+        known = (found and found[1]) or pretrained
+        data = findings.look(
+            "data", lambda: look_at_data(config, known.tokenizer if known else None, count), lambda _: None
+        )
+        if data is not None and reference is not None:
+            findings.look("match", lambda: matched(config, reference, data))
+        surveyed = None if data is None else findings.look("data", lambda: data.survey(config), about)
+        if surveyed is not None:
+            plan = findings.look("plan", lambda: make_plan(surveyed, count, device), lambda _: None)
+    if plan is not None:
+        findings.look("precision", lambda: check_precision(config, device))
+        findings.look("memory", lambda: check_memory(plan, device, sharded=is_sharded(config)))
+        findings.look("disk", lambda: check_disk(config, plan), worst="warning" if elsewhere else "error")
+        show_plan(plan, device, is_here=config.device is None, sharded=is_sharded(config))
+    show_findings(findings, redact)
+    if script:
+        print(redact(script))
+    if findings.errors:
+        number = len(findings.errors)
+        raise ConfigError(f"{number} {'error' if number == 1 else 'errors'}: nothing would be trained")
+
+
+def referred(config: DictConfig, overrides: Sequence[str], count: int) -> Reference | None:
+    """The reference, as a training looks at it before it reads its data."""
+    reference = reference_of(config, overrides)
+    if reference is not None:
+        check_countable(config, count)
+    return reference
+
+
+def matched(config: DictConfig, reference: Reference, data: Data) -> Match | str:
+    """Solves what a training would solve, and puts it into the configuration; a measurement is left to the training.
+
+    Raises:
+        ConfigError: it cannot be matched.
+    """
+    if config.match == "wall_time":
+        return "match=wall_time is measured when the training begins; the plan is that of trainer.max_steps as it is"
+    if isinstance(data, ReadData):
+        check_same(reference, config.match, data=sha256(data.splits), tokenizer=data.tokenizer.sha256)
+    found = find_match(config, reference, data, None)
+    found.apply(config)
+    return found
+
+
+def about(surveyed: Survey) -> str:
+    """What is to be said of the data."""
+    if surveyed.sample is not None:
+        return (
+            f"about {surveyed.tokens:,.0f} tokens an update, at most {max(surveyed.longest)} in a row, by "
+            f"{surveyed.num_updates} updates laid out from {surveyed.sample:,} examples"
+        )
+    if not surveyed.assumptions:
+        return f"{surveyed.tokens:,.0f} tokens an update, at most {surveyed.longest[0]} in a row"
+    return "not read; the plan assumes " + ", and ".join(surveyed.assumptions)
+
+
+def first_to_do(jobs: Sequence[Job]) -> int:
+    """The place of the first job that is not done; of the first of all if there is none."""
+    return next((i for i, job in enumerate(jobs) if not job.is_done), 0)
+
+
+def progress(jobs: Sequence[Job]) -> str | None:
+    """How far a sweep is, and which of its jobs is looked at; None: it is no sweep."""
+    if not jobs:
+        return None
+    done = sum(job.is_done for job in jobs)
+    return f"{done} of {len(jobs)} done; this is {' '.join(jobs[first_to_do(jobs)].overrides)}"
+
+
+def processes_of(config: DictConfig) -> int:
+    """``trainer.devices`` times ``trainer.num_nodes``; auto is as many devices as this machine has.
+
+    Raises:
+        ConfigError: less than one.
+    """
+    devices, nodes = config.trainer.devices, config.trainer.num_nodes
+    if isinstance(devices, str) and "," in devices:
+        each = len([index for index in devices.split(",") if index])
+    elif isinstance(devices, ListConfig):
+        each = len(devices)
+    elif str(devices) in ("auto", "-1"):
+        each = 1 if config.trainer.accelerator == "cpu" else max(torch.cuda.device_count(), 1)
+    else:
+        each = int(devices) if str(devices).isdecimal() else 0
+    if each < 1 or not isinstance(nodes, int) or nodes < 1:
+        raise ConfigError(f"trainer.devices={devices}, trainer.num_nodes={nodes}: expected at least 1 of each")
+    return each * nodes
+
+
+def is_sharded(config: DictConfig) -> bool:
+    """Whether each process has a share of the weights."""
+    return not isinstance(config.trainer.strategy, str) and issubclass(target_of(config, "trainer.strategy"), FSDP)
+
+
+def adopted(config: DictConfig) -> Pretrained | None:
+    """Takes over what ``init_from`` says of the network, as a training does."""
+    settings, pretrained = settings_to_adopt(config)
+    adopt(config, settings)
+    return pretrained
+
+
+def resumption(config: DictConfig, plain: dict[str, Any]) -> tuple[str, Earlier | None]:
+    """What the same command would do with what is in run_dir, and the checkpoint that it would go on from."""
+    if is_finished(config, plain):
+        return "finished already: train would do nothing", None
+    earlier = state_to_resume(config, plain)
+    if earlier is None:
+        return "begins with update 1", None
+    earlier.warn_of_place(plain)
+    return f"goes on after update {earlier.step:,} of {config.trainer.max_steps:,}, from {earlier.path}", earlier

@@ -1,0 +1,241 @@
+"""What a network has and costs: parameters and floating-point operations."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping
+from itertools import product
+from math import comb, prod
+from statistics import fmean
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from triptych.data.batches.batch import Batch
+from triptych.models import DecoderOnly, EncoderDecoder
+from triptych.nn import Network, PatchEmbedding, Stack
+from triptych.nn.block import Block
+
+BatchShape = tuple[int, ...]
+"""Rows, positions of ``tokens``, positions of ``source`` (0 without one); of images rows, channels, height, width."""
+
+
+def count_parameters(network: Network) -> tuple[int, int]:
+    """All trainable parameters, and those outside of the embeddings of tokens and positions (a tied output layer is an
+    embedding).
+
+    Args:
+        network: one of the three architectures; tied parameters count once.
+    """
+    embedding = {*network.embedding.parameters(), *(stack.positions for stack in network.stacks)}
+    trainable = [p for p in network.parameters() if p.requires_grad]
+    return sum(p.numel() for p in trainable), sum(p.numel() for p in trainable if p not in embedding)
+
+
+def active_parameters(network: Network) -> int:
+    """Trainable parameters that a token meets in a computation: of the stacks and the head, its matrix also where that
+    is the token table, and of images the matrix of the patches. Without the tables of tokens, token types and
+    positions, of which a token reads a row. (In the full model a token meets either the encoder or the decoder; both
+    count.)
+
+    Args:
+        network: one of the three architectures.
+    """
+    tables = {stack.positions for stack in network.stacks}
+    parts = [*network.stacks, network.head]
+    if isinstance(network.embedding, PatchEmbedding):
+        parts.append(network.embedding.patches)
+    met = {p for part in parts for p in part.parameters() if p.requires_grad}
+    return sum(p.numel() for p in met - tables)
+
+
+def parameters_by_part(network: Network) -> dict[str, int]:
+    """All trainable parameters by where they stand: embedding, encoder, decoder, head. What is tied counts in the first
+    of them that has it.
+
+    Args:
+        network: one of the three architectures.
+    """
+    seen: set[Tensor] = set()
+    counts = {}
+    for name in ("embedding", "encoder", "decoder", "head"):
+        if hasattr(network, name):
+            own = {p for p in getattr(network, name).parameters() if p.requires_grad} - seen
+            counts[name] = sum(p.numel() for p in own)
+            seen |= own
+    return counts
+
+
+def weights_sha256(network: Network) -> str:
+    """Equal for bitwise equal weights."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(network.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def shape_of(batch: Batch) -> BatchShape:
+    """What the cost of a batch depends on. A packed one costs about as much as a row for each document, all of them of
+    the mean length."""
+    if batch.mask is None:
+        return tuple(batch.tokens.shape)
+    if batch.lengths is not None:
+        sides = (batch.lengths, batch.source_lengths or [0])
+        return (len(batch.lengths), *(max(round(fmean(side)), min(max(side), 1)) for side in sides))
+    return (*batch.tokens.shape, 0 if batch.source is None else batch.source.shape[1])
+
+
+class TrainingCost:
+    """The operations of the matrix products, forward and backward, of training batches, by part: embedding (of images;
+    tables cost nothing), encoder, decoder, cross_attention and head.
+
+    Padding is counted, and so are the pairs that a causal mask hides; of windows, those of the blocks in which a long
+    text is attended to (see ``triptych.nn.masks.Local``), and all of other texts. The backward pass, to inputs and to
+    weights, costs twice the forward pass; an image needs no gradient. torch's counter sees fused attention on the meta
+    device only, and tells the parts of the forward pass apart, but not those of the backward pass.
+
+    One row of a text costs c + (its tokens) a + (pairs of its tokens) b, a polynomial of degree 2 in the lengths. So a
+    few counts of the shortest texts say what every batch costs, by Newton's forward differences, in whole numbers:
+    f(1 + x) = sum over i of (difference i of f at 1) (x choose i), and likewise in two lengths. What the windows of a
+    long text leave out is taken off.
+
+    Args:
+        network: on the meta device.
+    """
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self._counts: dict[tuple[int, ...], Counter[str]] = {}  # of one row of each length
+        self._of_batches: dict[BatchShape, int] = {}
+        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+            network.head(torch.zeros(1, 1, network.embedding.d_model, device="meta"))
+        self._of_an_answer: int = 3 * counter.get_total_flops()
+
+    def of_batch(self, shape: BatchShape, *, unanswered: int = 0) -> int:
+        """Of one batch, all parts together.
+
+        Args:
+            shape: of the batch.
+            unanswered: positions that the head had nothing to say about.
+        """
+        if shape not in self._of_batches:
+            self._of_batches[shape] = sum(self.by_part({shape: 1}).values())
+        return self._of_batches[shape] - unanswered * self._of_an_answer
+
+    def by_part(self, shapes: Mapping[BatchShape, int], *, unanswered: int = 0) -> dict[str, int]:
+        """Of many batches.
+
+        Args:
+            shapes: how many batches of each shape there were.
+            unanswered: positions of theirs, in all, that the head had nothing to say about.
+        """
+        total: Counter[str] = Counter()
+        for (rows, *lengths), count in shapes.items():
+            for part, flops in self._of_row(*lengths).items():
+                total[part] += (2 if part == "embedding" else 3) * count * rows * flops
+        if unanswered:
+            total["head"] -= unanswered * self._of_an_answer
+        return {part: flops for part, flops in total.items() if flops}
+
+    def _of_row(self, *lengths: int) -> Counter[str]:
+        """Forward."""
+        if len(lengths) == 3:  # of an image, of which there is one size
+            return self._counted(lengths)
+        sides = [length - 1 for length in lengths if length]
+        total: Counter[str] = Counter()
+        for orders in product(range(3), repeat=len(sides)):
+            times = prod(map(comb, sides, orders))
+            if sum(orders) > 2 or not times:
+                continue
+            for steps in product(*(range(order + 1) for order in orders)):
+                sign = (-1) ** (sum(orders) - sum(steps))
+                weight = sign * times * prod(map(comb, orders, steps))
+                place = (*(1 + step for step in steps), *lengths[len(sides) :])
+                for part, flops in self._counted(place).items():
+                    total[part] += weight * flops
+        total.subtract(self._outside_of_blocks(lengths))
+        return total
+
+    def _outside_of_blocks(self, lengths: tuple[int, ...]) -> Counter[str]:
+        """Of the pairs that windows leave out: two operations for each number of a query and a key, and of a value."""
+        total: Counter[str] = Counter()
+        parts = [part for part in ("decoder", "encoder") if hasattr(self.network, part)]  # in the order of the lengths
+        for part, length in zip(parts, lengths, strict=False):
+            stack: Stack = getattr(self.network, part)
+            for block, window in zip(stack.layers, stack.windows, strict=True):
+                assert isinstance(block, Block)
+                if (local := stack.local(window, length)) is not None:
+                    total[part] += 4 * (length**2 - local.pairs) * block.self_attention.q.out_features
+        return total
+
+    def _counted(self, lengths: tuple[int, ...]) -> Counter[str]:
+        if lengths not in self._counts:
+            self._counts[lengths] = Counter(forward_flops(self.network, (1, *lengths)))
+        return self._counts[lengths]
+
+
+def training_flops(network: Network, shapes: Mapping[BatchShape, int], *, unanswered: int = 0) -> dict[str, int]:
+    """What ``TrainingCost`` says of many batches, by part.
+
+    Args:
+        network: on the meta device.
+        shapes: how many batches of each shape there were.
+        unanswered: positions of theirs, in all, that the head had nothing to say about.
+    """
+    return TrainingCost(network).by_part(shapes, unanswered=unanswered)
+
+
+def forward_flops(network: Network, shape: BatchShape) -> dict[str, int]:
+    """Operations of the matrix products of one forward pass, by part.
+
+    Args:
+        network: on the meta device.
+        shape: of the batch.
+    """
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        network(*inputs_of(shape, torch.device("meta")))
+    counts = {name: sum(of_one.values()) for name, of_one in counter.get_flop_counts().items()}
+    root = type(network).__name__
+    parts = {part: counts.get(f"{root}.{part}", 0) for part in ("embedding", "encoder", "decoder", "head")}
+    parts["cross_attention"] = sum(flops for name, flops in counts.items() if name.endswith(".cross_attention"))
+    parts["decoder"] -= parts["cross_attention"]
+    return {part: flops for part, flops in parts.items() if flops}
+
+
+def decoding_flops(network: DecoderOnly | EncoderDecoder, length: int, source: int = 0) -> int:
+    """Operations of the matrix products that one more token costs, the keys and values of those before it being kept.
+
+    Args:
+        network: on the meta device, with a head that answers everywhere.
+        length: tokens of the decoder with the new one.
+        source: tokens of the encoder, whose pass is not counted.
+    """
+    tokens = torch.zeros(1, length, dtype=torch.long, device="meta")
+    with torch.no_grad():
+        if isinstance(network, EncoderDecoder):
+            text = torch.zeros(1, source, dtype=torch.long, device="meta")
+            decode = network.continuation(text, None, capacity=length)
+        else:
+            decode = network.continuation(None, capacity=length)
+        if length > 1:
+            decode(tokens[:, 1:])
+        with FlopCounterMode(display=False) as counter:
+            decode(tokens[:, :1])
+    return int(counter.get_total_flops())
+
+
+def inputs_of(shape: BatchShape, device: torch.device) -> tuple[Tensor, ...]:
+    """What a network takes of a batch of this shape, all of it real; every token is the same.
+
+    Args:
+        shape: of the batch.
+        device: of the tensors; on the meta device they cost nothing.
+    """
+    if len(shape) == 4:
+        return (torch.zeros(shape, device=device),)
+    rows, *lengths = shape
+    sides = [(rows, length) for length in reversed(lengths) if length]  # the source first
+    tokens = [torch.zeros(side, dtype=torch.long, device=device) for side in sides]
+    masks = [torch.ones(side, dtype=torch.bool, device=device) for side in sides]
+    return (*tokens, *masks)

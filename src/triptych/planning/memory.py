@@ -1,0 +1,179 @@
+"""How much memory a training takes on each device. It is counted from shapes: the network is on the meta device, and
+nothing of its size is ever allocated."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor, nn
+
+from triptych.nn import Network
+from triptych.nn.kernels.cross_entropy import rows_at_once
+from triptych.planning.activations import Activations
+
+USABLE = 0.9
+"""Share of a device's memory that is counted on; CUDA itself, the work space of kernels and gaps take the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What one process holds in the memory of its device at the worst moment, in bytes.
+
+    Attributes:
+        weights: with the tables that are not trained.
+        gradients: of them.
+        optimizer: its state.
+        average: of the weights, a copy.
+        copies: of the matrices in the type of the matrix products, under autocast.
+        exchange: DDP: the buckets in which gradients are averaged; FSDP: what is whole for a moment.
+        activations: what autograd keeps.
+        logits: what the loss and its gradient need besides.
+    """
+
+    weights: int
+    gradients: int
+    optimizer: int
+    average: int
+    copies: int
+    exchange: int
+    activations: int
+    logits: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return sum(asdict(self).values())
+
+    @property
+    def state(self) -> int:
+        """What does not depend on the batch."""
+        return self.total - self.activations - self.logits
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a training takes, by the number of processes.
+
+    Attributes:
+        network: on the meta device, in the type of its weights.
+        optimizer: bytes of its state (see ``optimizer_bytes``).
+        activations: the formula.
+        length: positions of the longest batch.
+        source: of the encoder of the full model.
+        padded: see ``Activations``.
+        averaged: whether there is a moving average of the weights.
+    """
+
+    network: Network
+    optimizer: int
+    activations: Activations
+    length: int
+    source: int
+    padded: bool
+    averaged: bool
+
+    def ddp(self, processes: int, rows: int) -> Footprint:
+        """Each process has everything, and a share of the rows.
+
+        Args:
+            processes: that train together; 1: no DDP.
+            rows: of a batch, over all processes.
+        """
+        weights, gradients = stored_bytes(self.network), gradient_bytes(self.network)
+        return Footprint(
+            weights=weights,
+            gradients=gradients,
+            optimizer=self.optimizer,
+            average=weights if self.averaged else 0,
+            copies=self._copies(),
+            exchange=gradients if processes > 1 else 0,
+            **self._of_rows(-(-rows // processes)),
+        )
+
+    def fsdp(self, processes: int, rows: int) -> Footprint:
+        """Weights, gradients and the optimizer's state are cut into equal shares (Zhao et al. 2023). Whole at a time
+        are the weights outside of the blocks, and two blocks (one at work, the next on its way), each with its
+        gradient; in a validation, which keeps no activations, all weights.
+
+        Args:
+            processes: that train together.
+            rows: of a batch, over all processes.
+        """
+        blocks = [gradient_bytes(block) for stack in self.network.stacks for block in stack.layers]
+        weights, gradients = stored_bytes(self.network), gradient_bytes(self.network)
+        gathered = 2 * (gradients - sum(blocks) + 2 * max(blocks))
+        batch = self._of_rows(-(-rows // processes))
+        return Footprint(
+            weights=-(-weights // processes),
+            gradients=-(-gradients // processes),
+            optimizer=-(-self.optimizer // processes),
+            average=-(-weights // processes) if self.averaged else 0,
+            copies=self._copies(),
+            exchange=max(gathered, gradients - sum(batch.values())) if processes > 1 else 0,
+            **batch,
+        )
+
+    def _of_rows(self, rows: int) -> dict[str, int]:
+        head, activations, precision = self.network.head, self.activations, self.activations.precision
+        num_outputs, d, single = head.output.out_features, head.output.in_features, precision.single
+        if head.pool != "none":  # the gradient of the log-probabilities, and that of the logits made from it
+            logits = 2 * single * rows * num_outputs
+        else:  # of a chunk, with their log-probabilities, and a CPU's copies of both; sums of the weight's gradient
+            answers = min(rows * self.length, rows_at_once(num_outputs, on_gpu=activations.on_gpu))
+            copies = 0 if activations.on_gpu or precision.compute == single else single
+            logits = (precision.compute + single + copies) * answers * num_outputs
+            logits += (single - precision.weight) * d * num_outputs
+        return {
+            "activations": activations(self.network, rows, self.length, self.source, padded=self.padded),
+            "logits": logits,
+        }
+
+    def _copies(self) -> int:
+        precision = self.activations.precision
+        matrices = {m.weight for m in self.network.modules() if isinstance(m, nn.Linear)}
+        return sum(m.numel() for m in matrices) * precision.compute if precision.is_mixed else 0
+
+
+def smallest(footprint: Callable[[int, int], Footprint], rows: int, memory: int, *, evenly: bool = True) -> int | None:
+    """The least number of devices on which a training fits.
+
+    Args:
+        footprint: by number of processes and rows.
+        rows: of a batch, over all processes.
+        memory: of each device, bytes.
+        evenly: whether each has equally many rows.
+
+    Returns:
+        None: it fits on none, even with one row a device.
+    """
+    counts = (count for count in range(1, rows + 1) if rows % count == 0 or not evenly)
+    return next((count for count in counts if footprint(count, rows).total <= USABLE * memory), None)
+
+
+def optimizer_bytes(network: Network, make: Callable[[nn.Module], torch.optim.Optimizer]) -> int:
+    """What the optimizer keeps from update to update, after a step on the meta device.
+
+    Args:
+        network: on the meta device; gets gradients.
+        make: the optimizer of a module.
+    """
+    optimizer = make(network)
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            parameter.grad = torch.empty_like(parameter)
+    optimizer.step()
+    return sum(_bytes(v for v in state.values() if isinstance(v, Tensor)) for state in optimizer.state.values())
+
+
+def stored_bytes(module: nn.Module) -> int:
+    """Of parameters and buffers."""
+    return _bytes(module.parameters()) + _bytes(module.buffers())
+
+
+def gradient_bytes(module: nn.Module) -> int:
+    """Of the gradients of all that is trained."""
+    return _bytes(p for p in module.parameters() if p.requires_grad)
+
+
+def _bytes(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.nbytes for tensor in tensors)

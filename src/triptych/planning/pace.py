@@ -1,0 +1,146 @@
+"""How fast trainings are on this machine: some updates of each, in turns."""
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from statistics import fmean
+
+import lightning as L
+import torch
+from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
+from lightning.pytorch.callbacks import WeightAveraging
+from omegaconf import DictConfig
+
+from triptych.assembly.datasets import make_data_module
+from triptych.assembly.network import check_network, make_task
+from triptych.config import build, target_of
+from triptych.data import Batch, DataModule
+from triptych.planning.batch_shapes import ReadData, Survey, Update
+from triptych.planning.cost_log import Tally
+from triptych.planning.flops import shape_of
+from triptych.planning.matching import SAMPLE, UPDATES, Pace, operations
+from triptych.tasks import Task
+
+ROUNDS = 3
+"""Turns of each training: what else the machine does meets them alike."""
+LEAST_UPDATES, ROUND_S = 6, 3.0
+"""A turn ends after so many seconds, once so many updates are done."""
+
+
+class Stopwatch(L.Callback):
+    """Times each update, up to the beginning of the next, but for the first of a turn; ends the turn, and times the
+    validation at its end.
+
+    Attributes:
+        updates: that were timed.
+        seconds: of each.
+        validations: seconds of each.
+    """
+
+    def __init__(self) -> None:
+        self.updates: list[Update] = []
+        self.seconds: list[float] = []
+        self.validations: list[float] = []
+        self._turn: list[Update] = []
+        self._starts: list[float] = []
+        self._validation_started = 0.0
+
+    def on_train_batch_start(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int
+    ) -> None:
+        """Notes the time at the beginning of an update, and its batches."""
+        assert isinstance(pl_module, Task)
+        if batch_idx % trainer.accumulate_grad_batches == 0:
+            self._starts.append(now(pl_module.device))
+            self._turn.append(Update(Counter(), 0))
+            is_over = self._starts[-1] - self._starts[0] > ROUND_S and len(self._turn) > LEAST_UPDATES
+            trainer.should_stop = trainer.should_stop or is_over
+        update = self._turn[-1]
+        unanswered = update.unanswered + (batch.num_unscored if pl_module.predicts_tokens else 0)
+        shapes = Counter(update.shapes) + Counter([shape_of(batch)])
+        self._turn[-1] = Update(shapes, update.tokens + batch.num_real, unanswered)
+
+    def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Starts the clock of the validation."""
+        self._validation_started = now(pl_module.device)
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Stops it."""
+        self.validations.append(now(pl_module.device) - self._validation_started)
+
+    def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Adds the turn to the others."""
+        self.seconds += [after - before for before, after in pairwise(self._starts[1:])]
+        self.updates += self._turn[1:-1]
+        self._turn, self._starts = [], []
+
+
+class Timed:
+    """A training of which turns are timed.
+
+    Args:
+        config: of it; nothing of it changes.
+        data: of it.
+        environment: of the process.
+    """
+
+    def __init__(self, config: DictConfig, data: ReadData, environment: ClusterEnvironment) -> None:
+        self.config, self.environment = data.complete(config), environment
+        self.config.trainer.val_check_interval = self.config.trainer.max_steps = 10**9
+        self.interval = config.trainer.val_check_interval / config.trainer.accumulate_grad_batches
+        self.survey: Survey = data.survey(config, sample=SAMPLE, num_updates=UPDATES)
+        self.task: Task = make_task(self.config, data.tokenizer, data.facts)
+        self.data: DataModule = make_data_module(self.config, self.task, data.splits)
+        self.stopwatch = Stopwatch()
+
+    def take_turn(self) -> None:
+        """Some updates, from where the last turn has ended, and a validation."""
+        self.data.start = len(self.stopwatch.updates)
+        self._trainer().fit(self.task, self.data)
+
+    def pace(self) -> Pace:
+        """Seconds are taken to be in proportion to operations: the updates that were timed may be shorter, or longer,
+        than others."""
+        rate = sum(self.stopwatch.seconds) / sum(operations(replace(self.survey, updates=self.stopwatch.updates)))
+        return Pace(rate * fmean(operations(self.survey)), fmean(self.stopwatch.validations or [0.0]), self.interval)
+
+    def _trainer(self) -> L.Trainer:
+        averages = [
+            build(self.config, f"callbacks.{name}")
+            for name in self.config.callbacks
+            if issubclass(target_of(self.config, f"callbacks.{name}"), WeightAveraging)
+        ]
+        given = {
+            "logger": False,
+            "enable_checkpointing": False,
+            "enable_progress_bar": False,
+            "callbacks": [*averages, Tally(check_network(self.config)), self.stopwatch],
+            "plugins": [self.environment],
+        }
+        trainer: L.Trainer = build(self.config, "trainer", given)
+        return trainer
+
+
+def measure_paces(data: ReadData, environment: ClusterEnvironment, configs: Sequence[DictConfig]) -> list[Pace]:
+    """The pace of each training, by real updates and validations on its own data. What is left out: checkpoints,
+    loggers, and what is done once.
+
+    Args:
+        data: of all of them.
+        environment: of the process.
+        configs: of the trainings.
+    """
+    trainings = [Timed(config, data, environment) for config in configs]
+    for _ in range(ROUNDS):
+        for training in trainings:
+            training.take_turn()
+    return [training.pace() for training in trainings]
+
+
+def now(device: torch.device) -> float:
+    """Seconds, when all that was asked of the device is done."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()

@@ -1,0 +1,184 @@
+"""What a training will be: its network, its memory, its operations and its time."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import cycle
+from statistics import fmean
+
+import torch
+import torch.nn.functional as F
+from torch.utils.flop_counter import FlopCounterMode
+
+from triptych.assembly.network import check_network
+from triptych.config import ConfigError, build, precision_of
+from triptych.nn import Network, Targets
+from triptych.planning.activations import Activations
+from triptych.planning.batch_shapes import Survey
+from triptych.planning.flops import BatchShape, TrainingCost, inputs_of, training_flops
+from triptych.planning.gpus import Device
+from triptych.planning.memory import Memory, optimizer_bytes
+from triptych.tasks.devices import PRECISIONS, Precision
+
+UTILISATION = 0.3
+"""Share of a GPU's peak that a training is assumed to reach. Published ones reached 0.21 (GPT-3) to 0.46 (PaLM), by
+Chowdhery et al. 2022, table 3; small networks reach much less."""
+TRIED_ON_CPU, TRIED_ON_GPU = 1e11, 1e13
+"""The most operations of a batch that is tried out here."""
+SHORTEST_TRIAL_S, LONGEST_TRIAL_S = 1.0, 5.0
+"""How long trying out takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a training will be.
+
+    Attributes:
+        network: on the meta device.
+        survey: of the data.
+        memory: by number of processes.
+        precision: of the training.
+        world_size: processes that train together.
+        flops: operations of the whole training, over all processes.
+        recomputed: operations that are done once more, since the backward pass computes blocks anew, over ``flops``.
+    """
+
+    network: Network
+    survey: Survey
+    memory: Memory
+    precision: Precision
+    world_size: int
+    flops: float
+    recomputed: float
+
+    @property
+    def flops_of_update(self) -> float:
+        """Operations of one update, over all processes."""
+        return self.flops / int(self.survey.config.trainer.max_steps)
+
+
+def make_plan(surveyed: Survey, world_size: int, device: Device) -> Plan:
+    """The plan of a training.
+
+    Args:
+        surveyed: its data, and its configuration.
+        world_size: processes that train together.
+        device: that each of them uses.
+
+    Raises:
+        ConfigError: a precision that is not counted.
+    """
+    config = surveyed.config
+    if precision_of(config) not in PRECISIONS:
+        raise ConfigError(f"trainer.precision={config.trainer.precision}: no plan; only for {', '.join(PRECISIONS)}")
+    precision = PRECISIONS[precision_of(config)]
+    network = check_network(config)
+    by_part = training_flops(network, surveyed.shapes, unanswered=surveyed.unanswered)
+    per_process = sum(by_part.values()) / surveyed.num_updates
+    network = check_network(config).to(precision.dtype)
+    optimizer = replace(build(config, "optimizer"), fused=False)  # there is no fused kernel on the meta device
+    memory = Memory(
+        network=network,
+        optimizer=optimizer_bytes(network, optimizer),
+        activations=Activations(precision, on_gpu=device.is_gpu),
+        length=surveyed.longest[0],
+        source=surveyed.longest[1],
+        padded=network.architecture == "encoder_only" or network.head.pool != "none",
+        averaged="ema" in config.callbacks,
+    )
+    return Plan(
+        network=network,
+        survey=surveyed,
+        memory=memory,
+        precision=precision,
+        world_size=world_size,
+        flops=per_process * world_size * config.trainer.max_steps,
+        recomputed=recomputed_share(network, next(iter(surveyed.shapes))),
+    )
+
+
+def recomputed_share(network: Network, shape: BatchShape) -> float:
+    """Operations that are done once more, since the backward pass computes blocks anew (torch ends that as soon as it
+    has what it needs), over all others.
+
+    Args:
+        network: on the meta device.
+        shape: of a batch.
+    """
+    if not any(stack.activation_checkpointing for stack in network.stacks):
+        return 0.0
+    with FlopCounterMode(display=False) as counter:
+        torch.autograd.backward(network.train()(*inputs_of(shape, torch.device("meta"))).sum())
+    total: int = counter.get_total_flops()
+    return total / TrainingCost(network).of_batch(shape) - 1
+
+
+def computed_seconds(plan: Plan, device: Device) -> float | None:
+    """Of the whole training, from the peak of a device; None: it is not known.
+
+    Args:
+        plan: of the training.
+        device: that each process uses.
+    """
+    peak = device.single if plan.precision.compute == 4 else device.half if plan.precision.compute == 2 else None
+    return None if peak is None else plan.flops * (1 + plan.recomputed) / (UTILISATION * peak * plan.world_size)
+
+
+def measured_seconds(plan: Plan, device: Device) -> float | None:
+    """Of one update, by trying it out on this machine: forward, backward and the optimizer's step on batches of the
+    shapes that the training will have, without what stands around them (loading, logging, communication).
+
+    Args:
+        plan: of the training.
+        device: this machine's.
+
+    Returns:
+        None: it is too large to be tried out.
+    """
+    config = plan.survey.config
+    parts: int = config.trainer.accumulate_grad_batches
+    shapes = list(plan.survey.shapes)
+    of_batch = plan.flops_of_update / (plan.world_size * parts)
+    is_large = plan.memory.ddp(1, shapes[0][0]).total > 0.5 * device.memory
+    if is_large or of_batch > (TRIED_ON_GPU if device.is_gpu else TRIED_ON_CPU):
+        return None
+    place = torch.device("cuda" if device.is_gpu else "cpu")
+    network: Network = build(config, "model").to(place, plan.precision.dtype).train()
+    optimizer = build(config, "optimizer")(network)
+    half = torch.float16 if precision_of(config).startswith("16") else torch.bfloat16
+
+    def train_on(shape: BatchShape) -> None:
+        inputs = inputs_of(shape, place)
+        if network.architecture == "decoder_only" and network.head.pool == "none":
+            inputs = inputs[:1]  # as in training
+        with torch.autocast(place.type, half, enabled=plan.precision.is_mixed):
+            if network.head.pool == "none":
+                places = torch.arange(shape[0] * shape[1], device=place)
+                loss = network(*inputs, targets=Targets(places, torch.zeros_like(places), 0.0)) / len(places)
+            else:
+                logits = network(*inputs)
+                labels = torch.zeros(len(logits), dtype=torch.long, device=place)
+                loss = F.cross_entropy(logits.to(torch.promote_types(logits.dtype, torch.float32)), labels)
+        torch.autograd.backward(loss)
+
+    def step() -> None:
+        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def seconds(work: Callable[[], None]) -> float:
+        started = time.perf_counter()
+        work()
+        if device.is_gpu:
+            torch.cuda.synchronize()
+        return time.perf_counter() - started
+
+    train_on(shapes[0])
+    step()  # the first of everything is slow
+    passes: list[float] = []
+    for shape in cycle(shapes):
+        passes.append(seconds(partial(train_on, shape)))
+        if sum(passes) > LONGEST_TRIAL_S or (sum(passes) > SHORTEST_TRIAL_S and len(passes) >= len(shapes)):
+            break
+    return parts * fmean(passes) + seconds(step)

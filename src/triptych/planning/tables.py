@@ -1,0 +1,178 @@
+"""What the doctor has to say, as tables for the terminal."""
+
+import math
+from dataclasses import asdict
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from triptych.planning.findings import Findings, size
+from triptych.planning.flops import count_parameters, parameters_by_part
+from triptych.planning.gpus import GPUS, Device
+from triptych.planning.memory import USABLE, Footprint, smallest
+from triptych.planning.plan import UTILISATION, Plan, computed_seconds, measured_seconds
+from triptych.storage.redaction import Redactor
+
+SHOWN = ("rtx-4090", "a100-40gb", "h100", "h200")
+"""GPUs on which a plan is laid out where none is named."""
+COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
+NAMES = {
+    "weights": "weights and tables",
+    "gradients": "gradients",
+    "optimizer": "state of the optimizer",
+    "average": "moving average",
+    "copies": "copies of the matrices for autocast",
+    "exchange": "exchange between processes",
+    "activations": "activations",
+    "logits": "logits at a time",
+}
+
+
+def show_plan(plan: Plan, device: Device, *, is_here: bool, sharded: bool) -> None:
+    """Prints what the training will be, the memory of each process, and on how many GPUs it fits.
+
+    Args:
+        plan: of the training.
+        device: that each process uses.
+        is_here: whether that is this machine's.
+        sharded: whether FSDP is configured.
+    """
+    console = Console()
+    console.print(summary(plan, device, is_here=is_here))
+    rows = plan.survey.rows
+    footprint = (plan.memory.fsdp if sharded else plan.memory.ddp)(plan.world_size, rows)
+    share = -(-rows // plan.world_size)
+    console.print(memory(footprint, f"{'FSDP, ' if sharded else ''}{share} rows of {lengths(plan)}"))
+    console.print(fits(plan, rows, [GPUS[name] for name in SHOWN] if is_here and not device.is_gpu else [device]))
+
+
+def summary(plan: Plan, device: Device, *, is_here: bool) -> Table:
+    """Network, work and time."""
+    config, network = plan.survey.config, plan.network
+    total, non_embedding = count_parameters(network)
+    table = Table(title="Plan", title_justify="left", show_header=False, box=box.SIMPLE_HEAD)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    layers = {name: len(getattr(network, name).layers) for name in ("encoder", "decoder") if hasattr(network, name)}
+    table.add_row(
+        "architecture", f"{network.architecture}: " + ", ".join(f"{k} of {n} layers" for k, n in layers.items())
+    )
+    table.add_row("task", config.task._target_.rpartition(".")[2])
+    table.add_row("parameters", f"{total:,} ({non_embedding:,} outside of the embeddings)")
+    for name, number in parameters_by_part(network).items():
+        table.add_row(f"  {name}", f"{number:,}" if number or name != "head" else "0 (tied to the embedding)")
+    updates = config.trainer.max_steps
+    about = "about " if plan.survey.sample else ""
+    examples = "" if config.batch.size is None else f"{config.batch.size:,} examples, "
+    table.add_row("updates", f"{updates:,} of {examples}{about}{plan.survey.tokens:,.0f} tokens")
+    table.add_row("tokens", f"{about}{quantity(updates * plan.survey.tokens)} in all")
+    table.add_row(
+        "operations",
+        f"{about}{quantity(plan.flops)}FLOP forward and backward, {quantity(plan.flops_of_update)}FLOP an update",
+    )
+    table.add_row("device", device.name)
+    table.add_row("time", estimate(plan, device, is_here=is_here))
+    return table
+
+
+def estimate(plan: Plan, device: Device, *, is_here: bool) -> str:
+    """The time of the training, and where it comes from."""
+    updates = plan.survey.config.trainer.max_steps
+    if is_here:
+        seconds = measured_seconds(plan, device)
+        if seconds is None:
+            return "not known: too large to try out here; device=h100 (or another) computes it"
+        processes = "" if plan.world_size == 1 else " by one process, without the others"
+        return (
+            f"{duration(updates * seconds)}: measured here{processes}, {1000 * seconds:.3g} ms an update of tokens "
+            "without meaning; validation, test, logging and reading are not in it"
+        )
+    computed = computed_seconds(plan, device)
+    if computed is None:
+        return "not known in this precision"
+    devices = "" if plan.world_size == 1 else f" of {plan.world_size} devices"
+    return (
+        f"{duration(computed)}: not measured; computed for {100 * UTILISATION:.0f} % of the peak{devices}, assumed "
+        "(published trainings of large networks reached 21 to 46 %, small networks reach far less)"
+    )
+
+
+def memory(footprint: Footprint, what: str) -> Table:
+    """The parts of the memory of a process."""
+    table = Table(
+        "memory of each process", title_justify="left", box=box.SIMPLE_HEAD, caption=what, caption_justify="left"
+    )
+    table.add_column("", justify="right")
+    for name, count in asdict(footprint).items():
+        if count:
+            table.add_row(NAMES[name], size(count))
+    table.add_section()
+    table.add_row("in all", size(footprint.total))
+    return table
+
+
+def fits(plan: Plan, rows: int, devices: list[Device]) -> Table:
+    """On how many devices the training fits."""
+    table = Table(f"fits, of batches of {rows} rows", "memory", "DDP", "FSDP", box=box.SIMPLE_HEAD)
+    table.caption, table.caption_justify = f"counting on {100 * USABLE:.0f} % of each memory", "left"
+    largest = max(device.memory for device in devices)
+    least = plan.memory.fsdp(rows, rows)  # one row a device
+    if least.total > USABLE * largest:
+        advice = (
+            "trainer.precision=bf16-true keeps no copies for autocast" if least.copies else "lower shape.max_length"
+        )
+        table.caption += (
+            f"; FSDP does not share copies for autocast ({size(least.copies)}), activations of one row "
+            f"({size(least.activations + least.logits)}) and what is whole for a moment "
+            f"({size(least.exchange)}): {advice}"
+        )
+    for device in devices:
+        evenly = plan.survey.config.batch.tokens is None
+        counts = [smallest(way, rows, device.memory, evenly=evenly) for way in (plan.memory.ddp, plan.memory.fsdp)]
+        words = ["on none" if n is None else f"on {n}" for n in counts]
+        table.add_row(device.name, size(device.memory), *words)
+    return table
+
+
+def show_findings(findings: Findings, redact: Redactor) -> None:
+    """Prints a line for each thing that was looked at, errors and warnings first; one for all that need no word.
+
+    Args:
+        findings: all of them.
+        redact: leaves secrets out.
+    """
+    table = Table("", "check", "found", title="Checks", title_justify="left", box=box.SIMPLE_HEAD)
+    silent = [finding.name for finding in findings if not finding.text]
+    said = [finding for finding in findings if finding.text]
+    for finding in sorted(said, key=lambda finding: -list(COLOURS).index(finding.level)):
+        level = Text(finding.level, style=COLOURS[finding.level])
+        table.add_row(level, finding.name, Text(str(redact(finding.text)), overflow="fold"))
+    if silent:
+        table.add_row(Text("ok", style=COLOURS["ok"]), "others", ", ".join(silent))
+    Console().print(table)
+
+
+def lengths(plan: Plan) -> str:
+    """The positions of the longest batch."""
+    positions, source = plan.memory.length, plan.memory.source
+    seen = f", the longest of {plan.survey.num_updates} updates that were laid out" if plan.survey.sample else ""
+    return f"{positions} positions" + (f" and {source} of the source" if source else "") + seen
+
+
+def quantity(number: float) -> str:
+    """A number with the prefix of its unit."""
+    prefixes = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
+    power = min(int(math.log(max(number, 1), 1000)), len(prefixes) - 1)
+    return f"{number / 1000**power:.3g} {prefixes[power]}"
+
+
+def duration(seconds: float) -> str:
+    """For people."""
+    if seconds < 1:
+        return "less than a second"
+    for limit, length, unit in ((120, 1, "s"), (7200, 60, "min"), (172800, 3600, "h"), (63072000, 86400, "days")):
+        if seconds < limit:
+            return f"{seconds / length:.3g} {unit}"
+    return f"{seconds / 31536000:,.1f} years"

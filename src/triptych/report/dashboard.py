@@ -1,0 +1,251 @@
+"""``triptych dashboard``: the comparison of runs as a W&B workspace and a W&B report, kept as Python code."""
+
+import math
+import os
+import runpy
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from pprint import pformat
+from statistics import fmean
+from string import Template
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from triptych.config import ConfigError
+from triptych.report.records import ARCHITECTURES, find_runs
+from triptych.report.statistics.metrics import metric_key
+from triptych.report.statistics.verdicts import Group, group_runs, judge
+from triptych.report.wording import amount, duration
+from triptych.storage.atomic import write_text
+
+CODE = Template('''\
+"""A W&B workspace and a W&B report, written by `triptych dashboard`; change them as you like.
+
+First `pip install wandb wandb-workspaces`, then send the runs (see SYNC); `python FILE ENTITY` sends the two views of
+them, new ones each time. FILE is this one, ENTITY a user or a team.
+"""
+
+import sys
+
+import wandb_workspaces.reports.v2 as wr
+import wandb_workspaces.workspaces as ws
+
+SYNC = $sync
+PROJECT = $project
+TITLE = $title
+
+AXES = {"updates": "trainer/global_step", "tokens": "tokens", "operations": "train_flops", "seconds": "time_s"}
+
+# By task and data: the verdict, the table, the W&B ids of the runs, the metric (by which key each architecture has it),
+# the curves, and whether there are classes.
+COMPARISONS = $comparisons
+
+ARCHITECTURE = wr.Config("labels.architecture")
+
+
+def curves(comparison):
+    """Each curve against each axis: the mean of the runs of an architecture, and all between the least and the most."""
+    return [
+        wr.LinePlot(
+            title=f"{curve} against {name}", x=axis, y=[curve], title_x=name, groupby=ARCHITECTURE,
+            groupby_aggfunc="mean", groupby_rangefunc="minmax",
+        )
+        for curve in comparison["curves"]
+        for name, axis in AXES.items()
+    ]
+
+
+def quality(comparison):
+    """The metric of each run, against what the run has cost."""
+    return [
+        wr.ScatterPlot(
+            title=f"{metric} against {name}", x=wr.SummaryMetric(cost), y=wr.SummaryMetric(metric), log_x=True
+        )
+        for metric in comparison["metrics"]
+        for name, cost in (("parameters", "params"), ("operations", "train_flops"), ("seconds", "wall_time_s"))
+    ]
+
+
+def answers(comparison):
+    """What the models made of the first examples of the test set, and which classes they took for which."""
+    panels = [wr.WeavePanelSummaryTable(table_name="test/samples")]
+    if comparison["has_classes"]:
+        fields = {name: name for name in ("Actual", "Predicted", "nPredictions")}
+        panels.append(
+            wr.CustomChart(
+                query={"summaryTable": {"tableKey": "test/confusion_matrix_table"}},
+                chart_name="wandb/confusion_matrix/v1",
+                chart_fields=fields,
+                chart_strings={"title": "confusion matrix"},
+            )
+        )
+    return panels
+
+
+def of_runs(runs):
+    """The filter that leaves these runs."""
+    return f"ID in {runs}"
+
+
+def workspace(entity):
+    """A section for each part of each comparison."""
+    sections = []
+    for comparison in COMPARISONS:
+        parts = {"curves": curves(comparison), "quality": quality(comparison), "answers": answers(comparison)}
+        verdict = wr.MarkdownPanel(markdown=f"{comparison['verdict']}\\n\\n{comparison['table']}")
+        sections.append(ws.Section(name=f"{comparison['title']}: verdict", panels=[verdict], is_open=True))
+        for part, panels in parts.items():
+            sections.append(ws.Section(name=f"{comparison['title']}: {part}", panels=panels, is_open=True))
+    runs = [run for comparison in COMPARISONS for run in comparison["runs"]]
+    shown = ws.RunsetSettings(filters=of_runs(runs), groupby=[ws.Config("labels.architecture")])
+    settings = ws.WorkspaceSettings(x_axis=AXES["updates"], max_runs=100)
+    return ws.Workspace(
+        entity=entity, project=PROJECT, name=TITLE, sections=sections, settings=settings, runset_settings=shown
+    )
+
+
+def report(entity):
+    """A chapter for each comparison: in words, in numbers, in pictures."""
+    blocks = [wr.TableOfContents()]
+    for comparison in COMPARISONS:
+        blocks += [
+            wr.H1(comparison["title"]),
+            wr.P(comparison["verdict"]),
+            wr.MarkdownBlock(comparison["table"]),
+        ]
+        parts = {"Learning curves": curves, "Quality against cost": quality, "Answers": answers}
+        for heading, panels in parts.items():
+            runs = wr.Runset(entity=entity, project=PROJECT, name="runs", filters=of_runs(comparison["runs"]))
+            blocks += [wr.H2(heading), wr.PanelGrid(runsets=[runs], panels=panels(comparison))]
+    return wr.Report(entity=entity, project=PROJECT, title=TITLE, blocks=blocks, width="fluid")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(f"usage: python {sys.argv[0]} ENTITY")
+    print(workspace(sys.argv[1]).save().url)
+    print(report(sys.argv[1]).save().url)
+''')
+
+
+def dashboard(directories: Sequence[Path], output: Path) -> None:
+    """Writes the code of a workspace and a report of some runs, builds them as far as that goes without a network, and
+    says how to upload.
+
+    Args:
+        directories: run directories, or parents of them.
+        output: the Python file.
+
+    Raises:
+        ConfigError: wandb-workspaces is not installed, or the runs are not in one W&B project.
+        ValueError: no run was found that can be read.
+    """
+    if find_spec("wandb_workspaces") is None:
+        raise ConfigError("triptych dashboard needs wandb-workspaces: pip install 'triptych[dashboard]'")
+    found = find_runs(directories, output.parent)
+    runs = found.runs
+    for damage in found.damaged:
+        print(f"left out, as damaged: {damage}", file=sys.stderr)
+    folders = {run.directory: Path(os.path.normpath(output.parent / run.directory)) for run in runs}
+    ids = {name: wandb_id(folder) for name, folder in folders.items()}
+    logged = tuple(run for run in runs if ids[run.directory])
+    if not logged:
+        raise ConfigError(f"{directories[0]}: none of its {len(runs)} runs is one of W&B's; train with logger=wandb")
+    comparisons = [comparison(group, ids) for group in group_runs(logged)]
+    used = [folders[run.directory] for run in logged]
+    waiting = [folder for folder in used if any(folder.glob("wandb/offline-run-*"))]
+    siblings = Counter(folder.parent for folder in waiting)
+    places = dict.fromkeys(
+        shlex.quote(str(folder)) if siblings[folder.parent] == 1 else f"{shlex.quote(str(folder.parent))}/*"
+        for folder in waiting
+    )
+    sync = " ".join(["wandb sync", *(f"{place}/wandb/offline-run-*" for place in places)])
+    titles = ", ".join(comparison["title"] for comparison in comparisons)
+    # Names of directories are anybody's: what is put in is the repr of a text, or of a list, never code.
+    code = CODE.substitute(
+        sync=repr(sync if waiting else "the runs are in W&B already"),
+        project=repr(project_of(used)),
+        title=repr(f"Triptych: {titles}"[:128]),
+        comparisons=pformat(comparisons, width=118, sort_dicts=False),
+    )
+    output.parent.mkdir(parents=True, exist_ok=True)
+    write_text(output, code)
+    views = runpy.run_path(str(output))  # a view that cannot be built should be known here
+    sections = views["workspace"]("entity")._to_model().spec.section.panel_bank_config.sections
+    views["report"]("")._to_model()  # without an entity: it would ask the server for the project
+    left_out = f" ({len(runs) - len(logged)} others have logged nothing for W&B)" if len(logged) < len(runs) else ""
+    print(
+        f"{output}: a workspace of {len(sections)} sections and a report of {len(logged)} run(s){left_out}. "
+        f"To upload: {f'{sync}; ' if waiting else ''}python {shlex.quote(str(output))} ENTITY"
+    )
+
+
+def comparison(group: Group, ids: dict[str, str]) -> dict[str, Any]:
+    """What the views show of the runs of one task on the same data.
+
+    Args:
+        group: the runs.
+        ids: the W&B id of each run, by its directory.
+    """
+    metrics = list(dict.fromkeys(metric_key(group.metric, run) for run in group.runs))
+    measured = {name for run in group.runs for name in run.curves}
+    wanted = ["train/loss", "val/loss", *(key.replace("test/", "val/", 1) for key in metrics)]
+    return {
+        "title": f"{group.task.replace('_', ' ').capitalize()} on {group.data}",
+        "verdict": judge(group).text,
+        "table": table(group),
+        "metrics": metrics,
+        "curves": [name for name in dict.fromkeys(wanted) if name in measured],
+        "has_classes": any(run.summary.get("confusion_matrix") for run in group.runs),
+        "runs": [ids[run.directory] for run in group.runs],
+    }
+
+
+def table(group: Group) -> str:
+    """The means over the seeds of each contender, in Markdown.
+
+    Args:
+        group: the runs.
+    """
+    rows = [["architecture", "seeds", group.metric.title, "parameters", "tokens", "operations", "time"]]
+    for contender in group.contenders:
+        values = [value for run in contender.runs if math.isfinite(value := group.value(run))]
+        costs = [(run.params, run.train_tokens, run.train_flops, run.wall_time_s) for run in contender.runs]
+        params, tokens, flops, seconds = map(fmean, zip(*costs, strict=True))
+        shown = group.metric.show(fmean(values)) if values else "not finite"
+        name = ARCHITECTURES[contender.architecture] + (f" ({contender.label})" if contender.label else "")
+        cells = [name, str(len(contender.runs)), shown, amount(params), amount(tokens), amount(flops, "FLOP")]
+        rows.append([*(cell.replace("|", "\\|") for cell in cells), duration(seconds)])
+    rows.insert(1, ["---"] * len(rows[0]))
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def wandb_id(directory: Path) -> str:
+    """The id of a run in W&B; empty: it has not logged for it.
+
+    Args:
+        directory: of the run.
+    """
+    file = directory / "wandb" / "id"
+    return file.read_text() if file.is_file() else ""
+
+
+def project_of(directories: Sequence[Path]) -> str:
+    """The W&B project of all runs.
+
+    Args:
+        directories: of runs that have logged for W&B.
+
+    Raises:
+        ConfigError: they have several.
+    """
+    configs = [OmegaConf.load(directory / "config.yaml") for directory in directories]
+    projects = sorted({str(OmegaConf.select(config, "logger.wandb.project")) for config in configs})
+    if len(projects) > 1:
+        raise ConfigError(f"the runs are in the W&B projects {', '.join(projects)}; a dashboard shows runs of one")
+    return projects[0]

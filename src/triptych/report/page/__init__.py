@@ -1,0 +1,1 @@
+"""The comparison as one HTML page."""

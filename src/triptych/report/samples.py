@@ -1,0 +1,224 @@
+"""What a trained network makes of the test examples, and where it looks meanwhile: of the record of a run."""
+
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from itertools import chain
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch.distributed as dist
+
+from triptych.attention import AttentionMap, AttentionMaps, attention_maps
+from triptych.data import Example, Image, LongText, Splits
+from triptych.nn import MultiHeadAttention
+from triptych.storage.atomic import replacing
+from triptych.tasks import Task
+from triptych.tasks.base import ClassPrediction, Tested
+from triptych.tasks.generative import GenerativeTask
+from triptych.tasks.question_answering import right_answers
+
+MOST_BYTES = 300_000
+"""Of attention.json, but for the tokens."""
+
+MOST_TOKENS = 40
+"""Of a text in attention.json."""
+
+MOST_CHARACTERS = 300
+"""Of an input in answers.jsonl; the file is for looking at, and the data are elsewhere."""
+
+
+def samples(task: Task, splits: Splits, count: int = 8) -> list[dict[str, str]]:
+    """What the network makes of the first test examples.
+
+    Args:
+        task: with its weights.
+        splits: of its corpus.
+        count: of the examples.
+    """
+    if isinstance(splits.test, LongText):
+        text = next(iter(splits.test)).text[:200]
+        return [{"input": text[:50], "output": str(task.predict([text[:50]])[0]), "reference": text[50:]}]
+    examples = list(splits.test[:count])
+    return [
+        {"input": name_of(task, example), "output": shown(output), "reference": reference(task, example) or ""}
+        for example, output in zip(examples, task.predict([given(task, e) for e in examples]), strict=True)
+    ]
+
+
+def answer_time(task: Task, splits: Splits, count: int = 8) -> float:
+    """Seconds that one answer takes, asked for by itself: the median over the first test examples.
+
+    Args:
+        task: with its weights.
+        splits: of its corpus.
+        count: of the examples.
+    """
+    if isinstance(splits.test, LongText):
+        inputs: list[Any] = [next(iter(splits.test)).text[:50]]
+    else:
+        inputs = [given(task, example) for example in splits.test[:count]]
+    seconds = []
+    for asked in inputs:
+        started = time.perf_counter()
+        task.predict([asked])
+        seconds.append(time.perf_counter() - started)
+    return median(seconds)
+
+
+def gather_tested(task: Task) -> list[Tested]:
+    """What was answered in the last test, by all processes, each of which has to call it; in the order of the split.
+
+    Args:
+        task: after the test.
+    """
+    parts = [task.tested]
+    if dist.is_initialized():
+        parts *= dist.get_world_size()
+        dist.all_gather_object(parts, task.tested)
+    return sorted(chain(*parts), key=lambda tested: tested.index)
+
+
+def write_answers(path: Path, task: Task, examples: Sequence[Example] | LongText, tested: Sequence[Tested]) -> None:
+    """Writes a line of JSON for each test example, or for each window of a long text; docs/run_directory.md explains
+    it. Nothing is written where the task keeps no answers.
+
+    Args:
+        path: the file.
+        task: that has answered.
+        examples: the test split.
+        tested: its answers.
+    """
+    if not tested:
+        return
+    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        for answer in tested:
+            row: dict[str, object] = {"index": answer.index}
+            if not isinstance(examples, LongText) and len(tested) == len(examples):  # else these are windows
+                example = examples[answer.index]
+                text = example.text if example.pair is None else f"{example.text} | {example.pair}"
+                row |= {"input": text[:MOST_CHARACTERS], "input_words": len(text.split())}
+                if task.name != "language_modeling":
+                    row |= {"reference": reference(task, example) or "", "output": answer.output}
+            file.write(json.dumps({**row, **answer.numbers}, ensure_ascii=False) + "\n")
+
+
+def attention(task: Task, splits: Splits, count: int = 2) -> dict[str, Any]:
+    """Where the network looks in the first test examples that are short enough, in thousandths; see
+    docs/run_directory.md.
+
+    Args:
+        task: with its weights.
+        splits: of its corpus.
+        count: of the examples.
+    """
+    longest = recordable_length(task, count)
+    if isinstance(splits.test, LongText):
+        examples = [Example(next(iter(splits.test)).text[:longest])]
+    else:
+        examples = list(splits.test[:200])
+        # what is written counts too: so architectures that write after the text, or beside it, choose the same texts
+        is_written = isinstance(task, GenerativeTask)
+        sizes = [item.size if is_written else item.longest for item in task.encode(examples)]
+        examples = [example for example, size in zip(examples, sizes, strict=True) if size <= longest][:count]
+    found = attention_maps(task, [given(task, example) for example in examples])
+    return {
+        "samples": [
+            {
+                "input": name_of(task, example),
+                "output": shown(maps.prediction),
+                **looked(maps, longest),
+            }
+            for example, maps in zip(examples, found, strict=True)
+            if is_recordable(maps, longest)
+        ]
+    }
+
+
+def recordable_length(task: Task, count: int) -> int:
+    """The most tokens of a text of which ``count`` fit into MOST_BYTES.
+
+    Args:
+        task: with its network.
+        count: of the texts.
+    """
+    attentions = [module for module in task.network.modules() if isinstance(module, MultiHeadAttention)]
+    matrices = sum(module.q.out_features // module.head_dim for module in attentions)
+    return min(MOST_TOKENS, math.isqrt(MOST_BYTES // (count * matrices * len("999,"))))
+
+
+def is_recordable(maps: AttentionMaps, longest: int) -> bool:
+    """Whether what was read is short enough for all of it to be recorded.
+
+    Args:
+        maps: of one text.
+        longest: the most tokens.
+    """
+    found = [of_stack for of_stack in (maps.encoder, maps.decoder) if of_stack is not None]
+    given = [len(of_stack.queries) - max(len(of_stack.written) - 1, 0) for of_stack in found]  # the last is not read
+    return max(given) <= longest
+
+
+def looked(maps: AttentionMaps, longest: int) -> dict[str, Any]:
+    """The kinds of attention as tokens and thousandths. A decoder's first rows are what they are whatever follows: of a
+    text that became too long while it was written these are kept, and their number is beside that of all.
+
+    Args:
+        maps: of one text, recordable.
+        longest: the most tokens.
+
+    Returns:
+        ``encoder``, ``decoder`` and ``cross``; None: there is none.
+    """
+    kinds = {"encoder": maps.encoder, "decoder": maps.decoder, "cross": maps.cross}
+    return {kind: None if found is None else _plain(found, longest) for kind, found in kinds.items()}
+
+
+def _plain(found: AttentionMap, longest: int) -> dict[str, Any]:
+    length = len(found.queries)
+    num_kept = len(found.written) - max(length - longest, 0)
+    return {
+        "queries": found.queries[:longest],
+        "keys": found.keys[:longest],
+        "written": found.written[:num_kept],
+        "num_tokens": length,
+        "thousandths": (1000 * found.weights[:, :, :longest, :longest].float()).round().int().tolist(),
+    }
+
+
+def given(task: Task, example: Example) -> str | tuple[str, str] | Image:
+    """What ``predict`` is given of an example; of a line of a language model, its first half."""
+    if task.name == "language_modeling":
+        return example.text[: len(example.text) // 2]
+    if example.image is not None:
+        return example.image
+    return example.text if example.pair is None else (example.text, example.pair)
+
+
+def name_of(task: Task, example: Example) -> str:
+    """What stands for the input in a record."""
+    text = example.text[: len(example.text) // 2] if task.name == "language_modeling" else example.text
+    return text if example.pair is None else f"{text} | {example.pair}"
+
+
+def reference(task: Task, example: Example) -> str | None:
+    """The right answer; None: the example has none, or the task is not of Triptych."""
+    answers: dict[str, Callable[[Example], str | None]] = {
+        "translation": lambda e: e.target,
+        "classification": lambda e: e.label,
+        "similarity": lambda e: shown(e.score),
+        "question_answering": lambda e: right_answers(e)[0],
+        "tagging": lambda e: " ".join(e.tags or ()),
+        "language_modeling": lambda e: e.text[len(e.text) // 2 :],
+        "denoising": lambda e: e.text,
+    }
+    return answers[task.name](example) if task.name in answers else None
+
+
+def shown(answer: object) -> str:
+    """An answer as text; of classes the likeliest, a number with six digits."""
+    if isinstance(answer, ClassPrediction):
+        return answer.label
+    return f"{answer:.6g}" if isinstance(answer, float) else str(answer)

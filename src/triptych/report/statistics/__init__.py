@@ -1,0 +1,1 @@
+"""Intervals, paired tests, verdicts and rankings over seeds."""

@@ -1,0 +1,376 @@
+"""What a comparison shows, and what makes it doubtful: verdicts over seeds, and the audit."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from statistics import fmean, variance
+from typing import Any
+
+from scipy.stats import t as student_t  # type: ignore[import-untyped]
+
+from triptych.report.records import ARCHITECTURES, PrunedRun, Run
+from triptych.report.statistics.metrics import CONTINUATION, Metric, metric_key, primary_metric
+
+CONFIDENCE = 0.95
+TOLERANCE = 0.02
+"""Params, FLOPs and tokens per update that are closer than this share count as equal in the audit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One configuration of an architecture, by the runs of its seeds.
+
+    Attributes:
+        architecture: of the runs.
+        runs: the seeds.
+        label: the settings that tell it from the other configurations of its architecture; empty if it is the only one.
+    """
+
+    architecture: str
+    runs: tuple[Run, ...]
+    label: str
+
+    @property
+    def name(self) -> str:
+        """In a sentence: the architecture, and what tells it from the others."""
+        return ARCHITECTURES[self.architecture] + (f" ({self.label})" if self.label else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The runs of one task on the same data, in the order of ``ARCHITECTURES``, and the metric that compares them;
+    trials of a search, which were not tested or were pruned, stand beside them and count as tried."""
+
+    task: str
+    data: str
+    metric: Metric
+    runs: tuple[Run, ...]
+    untested: tuple[Run, ...] = ()
+    pruned: tuple[PrunedRun, ...] = ()
+
+    def value(self, run: Run) -> float:
+        """The run's value of the metric; NaN where it has no finite one."""
+        return run.metrics[metric_key(self.metric, run)]
+
+    def optimum(self, run: Run) -> float | None:
+        """The best value that was reachable for the run, where it is known."""
+        return run.optimum.get(metric_key(self.metric, run))
+
+    def by_architecture(self) -> dict[str, list[Contender]]:
+        """The configurations of each architecture that is there."""
+        found = {}
+        for architecture, members in groupby(self.runs, key=lambda run: run.architecture):
+            alike: dict[object, list[Run]] = {}
+            for run in members:
+                alike.setdefault(_configuration(run), []).append(run)
+            runs = list(alike.values())
+            labels = _labels([of_one[0] for of_one in runs])
+            found[architecture] = [Contender(architecture, tuple(r), x) for r, x in zip(runs, labels, strict=True)]
+        return found
+
+    def num_tried(self) -> dict[str, int]:
+        """How many configurations of each architecture that is there were tried, tested or not."""
+        count = {}
+        for name in self.by_architecture():
+            runs = [run for run in (*self.runs, *self.untested) if run.architecture == name]
+            known = [run.settings for run in runs]  # of a trial with several seeds, another may have been pruned
+            others = [run.settings for run in self.pruned if run.architecture == name and run.settings not in known]
+            count[name] = len({_configuration(run) for run in runs}) + len({str(settings) for settings in others})
+        return count
+
+    @property
+    def contenders(self) -> list[Contender]:
+        """All of them."""
+        return [contender for found in self.by_architecture().values() for contender in found]
+
+    @property
+    def varied(self) -> dict[str, str]:
+        """What was varied within an architecture, as a sweep does: short names, and the keys of the settings."""
+        first = [[c.runs[0] for c in contenders] for contenders in self.by_architecture().values()]
+        return {name: key for runs in first for name, key in _differing(runs).items()}
+
+    def best(self, contenders: Sequence[Contender]) -> Contender:
+        """The one that is best on the validation set, by the metric, or by the loss where it was not validated."""
+        key = metric_key(self.metric, contenders[0].runs[0]).replace("test/", "val/", 1)
+        higher = self.metric.higher_is_better
+        if not all(key in run.metrics for contender in contenders for run in contender.runs):
+            key, higher = "val/loss", False
+
+        def quality(contender: Contender) -> float:
+            values = [run.metrics.get(key, math.nan) for run in contender.runs]
+            mean = fmean(values)
+            return (mean if higher else -mean) if math.isfinite(mean) else -math.inf
+
+        return max(contenders, key=quality)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The answer for one group: the winner is an architecture, or ``None`` where the runs cannot tell."""
+
+    task: str
+    data: str
+    metric: str
+    winner: str | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing, besides the architecture, that differs between the runs of a group."""
+
+    task: str
+    field: str
+    values: dict[str, Any]
+    text: str
+
+
+def group_runs(runs: Sequence[Run], untested: Sequence[Run] = (), pruned: Sequence[PrunedRun] = ()) -> list[Group]:
+    """Put runs of the same task and data together.
+
+    Args:
+        runs: the runs, sorted by task, data and architecture, as ``find_runs`` gives them.
+        untested: trials of a search.
+        pruned: likewise.
+
+    Returns:
+        one group for each task and data.
+
+    Raises:
+        ValueError: a run lacks the metric that its group is compared by; or there are trials of a search alone.
+    """
+    if untested and not runs:
+        raise ValueError(
+            f"{untested[0].directory}: a trial of a search validates and does not test; test the chosen one by the "
+            "command that the search has printed, and that search.html shows"
+        )
+    groups = groupby(runs, key=lambda run: (run.task, run.data))
+    members = [(task, data, tuple(found)) for (task, data), found in groups]
+    return [
+        Group(
+            task,
+            data,
+            primary_metric(found),
+            found,
+            tuple(run for run in untested if (run.task, run.data) == (task, data)),
+            tuple(run for run in pruned if (run.task, run.data) == (task, data)),
+        )
+        for task, data, found in members
+    ]
+
+
+def welch_interval(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
+    """The 95 % confidence interval of ``mean(first) - mean(second)`` by Welch's t, variances not assumed equal.
+
+    Args:
+        first: one value a seed, two at least.
+        second: likewise.
+
+    Returns:
+        the lower and the upper end; NaN where neither side has any spread.
+    """
+    a, b = variance(first) / len(first), variance(second) / len(second)
+    if a + b == 0:
+        return math.nan, math.nan
+    freedom = (a + b) ** 2 / (a**2 / (len(first) - 1) + b**2 / (len(second) - 1))
+    half = float(student_t.ppf((1 + CONFIDENCE) / 2, freedom)) * math.sqrt(a + b)
+    difference = fmean(first) - fmean(second)
+    return difference - half, difference + half
+
+
+def judge(group: Group) -> Verdict:
+    """Name the architecture that is better than each other one, if the seeds show it.
+
+    A winner needs two seeds of each architecture and, against every other architecture, a Welch interval that
+    excludes zero. As all of these must hold at once, the chance of a false winner stays at most 5 %.
+
+    Args:
+        group: the runs.
+
+    Returns:
+        the verdict.
+    """
+    winner, text = _judge(group)
+    if group.metric is CONTINUATION:
+        text += " Scored on the same bytes, those of the continuation."
+    return Verdict(group.task, group.data, group.metric.key, winner, text)
+
+
+def _judge(group: Group) -> tuple[str | None, str]:
+    metric = group.metric
+    found = group.by_architecture()
+    if len(found) == 1:
+        return None, f"Only {_name(group.runs[0])} has been run: nothing to compare it with."
+    if group.task == "denoising":
+        return None, "Not comparable: each architecture has a denoising objective, and so a loss, of its own."
+    if len({run.data_sha256 for run in group.runs}) > 1:
+        return None, "Not comparable: the runs did not use the same data (data_sha256 differs)."
+    chosen = {name: group.best(contenders) for name, contenders in found.items()}
+    note = _choice(found, chosen, group.num_tried())
+    winner, text = _duel(metric, {name: [(run, group.value(run)) for run in c.runs] for name, c in chosen.items()})
+    return winner, text + note
+
+
+def _choice(found: dict[str, list[Contender]], chosen: dict[str, Contender], num_tried: dict[str, int]) -> str:
+    """Which configurations were compared, where there are several of an architecture."""
+    said = [
+        f"of {len(contenders)} {ARCHITECTURES[name]} configurations the one with {chosen[name].label}"
+        for name, contenders in found.items()
+        if len(contenders) > 1
+    ]
+    trials = " The numbers of trials differ." if len(set(num_tried.values())) > 1 else ""
+    return f" Compared, as the best on the validation set: {'; '.join(said)}.{trials}" if said else ""
+
+
+def _duel(metric: Metric, results: dict[str, list[tuple[Run, float]]]) -> tuple[str | None, str]:
+    """The verdict on one configuration of each architecture, by the value of each of its runs."""
+    values = {name: [value for _, value in found] for name, found in results.items()}
+    if diverged := [run.directory for found in results.values() for run, value in found if not math.isfinite(value)]:
+        return None, f"No verdict: no finite {metric.title} from {', '.join(diverged)}."
+    for found in results.values():
+        if len({run.seed for run, _ in found}) < len(found):
+            return None, f"No verdict: of the {len(found)} {_name(found[0][0])} runs some have the same seed."
+    means = {name: fmean(found) for name, found in values.items()}
+    ranking = sorted(means, key=lambda name: means[name], reverse=metric.higher_is_better)
+    if min(map(len, values.values())) == 1:
+        several = max(map(len, values.values())) > 1
+        shown = [
+            f"{ARCHITECTURES[name]} {metric.show(means[name])}" + (f" ({_seeds(values[name])})" if several else "")
+            for name in ranking
+        ]
+        note = "" if several else ", one seed each"
+        return None, f"{' vs '.join(shown)}{note}: not distinguishable without more seeds."
+    shown = [f"{ARCHITECTURES[name]} {metric.show(means[name])} ({_seeds(values[name])})" for name in ranking]
+    best, *others = ranking
+    sign = 1 if metric.higher_is_better else -1
+    lead = []
+    wins = True
+    for other in others:
+        low, high = sorted(sign * end for end in welch_interval(values[best], values[other]))
+        wins = wins and low > 0
+        shown_interval = f"95 % interval {metric.show_difference(low, high)}"
+        ahead = metric.show_difference(abs(means[best] - means[other]))
+        reason = shown_interval if math.isfinite(low) else "no spread over seeds"
+        lead.append(f"{ahead} ahead of {ARCHITECTURES[other]} ({reason})")
+    said = f"{' vs '.join(shown)}; {ARCHITECTURES[best]} is {', '.join(lead)}"
+    if wins:
+        return best, f"{said}: {ARCHITECTURES[best]} is better."
+    return None, f"{said}: no winner is distinguishable."
+
+
+def _configuration(run: Run) -> object:
+    """What seeds of one configuration share: its settings. The number of updates is none of these, since early stopping
+    ends each seed after another one; and a largest number that was solved (``triptych.planning.matching``) is counted
+    on the examples in their order, which is another for each seed. Without settings, the number of updates is all
+    there is.
+    """
+    solved = ((run.summary.get("match") or {}).get("chosen") or {}).get("trainer.max_steps")
+    updates = None if run.settings else run.updates
+    own = {key: x for key, x in run.settings.items() if x != solved or not key.endswith("max_steps")}
+    return run.experiment, run.params, updates, tuple(sorted(own.items()))
+
+
+def _labels(runs: Sequence[Run]) -> list[str]:
+    """What tells runs of different configurations apart: the settings that are not the same in all of them."""
+    if len(runs) == 1:
+        return [""]
+    differing = list(_differing(runs).items())[:3]
+    labels = [", ".join(f"{x}={run.settings.get(key)}" for x, key in differing) for run in runs]
+    if len(set(labels)) == len(runs):
+        return labels
+    facts = [f"{run.experiment}, {run.params:,} parameters, {run.updates:,} updates" for run in runs]
+    return [f"{label}, {fact}" if label else fact for label, fact in zip(labels, facts, strict=True)]
+
+
+def _differing(runs: Sequence[Run]) -> dict[str, str]:
+    """The settings that are not the same in all runs, by their short names. What is said twice, such as block.dropout
+    and model.encoder.dropout, is one."""
+    differing: dict[str, str] = {}
+    for key in dict.fromkeys(key for run in runs for key in run.settings):
+        if len({str(run.settings.get(key)) for run in runs}) > 1:
+            differing.setdefault(key.rpartition(".")[2], key)
+    return differing
+
+
+def _name(run: Run) -> str:
+    return ARCHITECTURES[run.architecture]
+
+
+def _seeds(values: Sequence[float]) -> str:
+    return "1 seed" if len(values) == 1 else f"mean of {len(values)} seeds"
+
+
+_AUDITED = {
+    "data_sha256": "The data differ: scores are not of the same examples.",
+    "tokenizer_sha256": "The tokenizers differ: scores per token, and numbers of tokens, cannot be compared.",
+    "too_long": "The examples that were too long differ, in number or in what became of them.",
+    "tokens_per_update": "The tokens per update differ.",
+    "updates": "The numbers of updates differ.",
+    "params": "The numbers of parameters differ.",
+    "train_flops": "The training compute differs.",
+    "precision": "The precision differs.",
+    "hardware": "The hardware differs: times and speeds cannot be compared.",
+    "git_commit": "The code differs.",
+    "versions": "The versions of libraries differ.",
+    "tested_weights": "Some runs tested their last weights and some their best ones.",
+}
+_POOLS = {"first": "the first state", "last": "the last state", "mean": "the mean of the states"}
+_TOLERANT = ("tokens_per_update", "params", "train_flops")
+_SETTINGS = ("shape.", "block.", "batch.", "task.", "optimizer.", "scheduler.", "callbacks.", "init_from")
+
+
+def audit(group: Group) -> list[Difference]:
+    """List what differs between the runs of a group besides the architecture.
+
+    Args:
+        group: the runs.
+
+    Returns:
+        one entry for each field that differs; params, FLOPs and tokens per update only from 2 % on. Settings, and the
+        number of configurations that were tried, are those of the configurations that are compared: the best of each
+        architecture.
+    """
+    found = []
+    for field, text in _AUDITED.items():
+        values = {run.directory: getattr(run, field) for run in group.runs}
+        distinct = list(values.values())
+        if field in _TOLERANT:
+            low, high = min(distinct), max(distinct)
+            if high - low <= TOLERANCE * low:
+                continue
+            text = f"{text[:-1]} by up to {100 * (high / low - 1):.0f} %." if low > 0 else text
+        elif all(value == distinct[0] for value in distinct):
+            continue
+        elif field == "versions":
+            names = {name for value in distinct for name in value}
+            differing = sorted(name for name in names if len({value.get(name) for value in distinct}) > 1)
+            text = f"{text[:-1]}: {', '.join(differing)}."
+        found.append(Difference(group.task, field, values, text))
+    return found + _audit_choice(group)
+
+
+def _audit_choice(group: Group) -> list[Difference]:
+    tried = list(group.by_architecture().values())
+    first = [group.best(contenders).runs[0] for contenders in tried]
+    found = []
+    known = [run for run in first if run.settings]
+    keys = dict.fromkeys(key for run in known for key in run.settings if key.startswith(_SETTINGS))
+    differing = [key for key in keys if len({str(run.settings.get(key, "absent")) for run in known}) > 1]
+    if differing:
+        values = {
+            run.directory: ", ".join(f"{key}={run.settings.get(key, 'absent')}" for key in differing) for run in known
+        }
+        found.append(Difference(group.task, "settings", values, f"The settings differ: {', '.join(differing)}."))
+    pools = {run.directory: str(run.settings["model.head.pool"]) for run in known if "model.head.pool" in run.settings}
+    if len(set(pools.values())) > 1:
+        said = ", ".join(
+            f"{_name(run)} takes {_POOLS.get(pools[run.directory], pools[run.directory])}"
+            for run in known
+            if run.directory in pools
+        )
+        found.append(Difference(group.task, "pooling", pools, f"What stands for the whole text differs: {said}."))
+    trials = {run.directory: count for run, count in zip(first, group.num_tried().values(), strict=True)}
+    if len(set(trials.values())) > 1:
+        found.append(Difference(group.task, "trials", trials, "The numbers of configurations that were tried differ."))
+    return found

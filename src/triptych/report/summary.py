@@ -1,0 +1,131 @@
+"""The record of a run, summary.json."""
+
+import re
+import shlex
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+from triptych.data import DataModule, Windows
+from triptych.launch.sweep import experiment_of
+from triptych.models import DecoderOnly, EncoderDecoder
+from triptych.nn import Network
+from triptych.planning.cost_log import Tally
+from triptych.planning.flops import (
+    active_parameters,
+    count_parameters,
+    decoding_flops,
+    parameters_by_part,
+    weights_sha256,
+)
+from triptych.tasks import Task
+from triptych.training.hardware import hardware, peak_memory
+
+
+def summary(
+    config: DictConfig, task: Task, data: DataModule, trainer: L.Trainer, tally: Tally, metrics: dict[str, float]
+) -> dict[str, Any]:
+    """The record of a run, but for what the network makes of the test examples; the keys are documented in
+    docs/run_directory.md."""
+    choices = HydraConfig.get().runtime.choices
+    parameters, non_embedding = count_parameters(task.network)
+    flops = tally.cost.by_part(tally.shapes, unanswered=tally.unanswered)
+    stacks = {
+        name: len(getattr(task.network, name).layers) for name in ("encoder", "decoder") if hasattr(task.network, name)
+    }
+    return {
+        "experiment": experiment_of(HydraConfig.get()),
+        "architecture": task.architecture,
+        "task": task.name,
+        "data": choices["data"],
+        "seed": config.seed,
+        "params": parameters,
+        "non_embedding_params": non_embedding,
+        "active_params": active_parameters(task.network),
+        "params_by_part": parameters_by_part(task.network),
+        "num_layers": stacks,
+        "init_from": config.init_from,
+        "train_flops": sum(flops.values()),
+        "train_flops_by_part": flops,
+        "decoding": decoding_cost(tally.cost.network, tally),
+        "train_tokens": tally.tokens,
+        "real_tokens": tally.real_tokens,
+        "tokens_per_update": tally.tokens / max(trainer.global_step, 1),
+        "updates": trainer.global_step,
+        "skipped_updates": task.skipped_updates,
+        "wall_time_s": tally.wall_time,
+        "tokens_per_s": tally.tokens / tally.seconds if tally.seconds else 0.0,
+        "peak_memory_bytes": peak_memory(task.device),
+        "metrics": metrics,
+        "optimum": {},
+        "signatures": task.signatures,
+        "confusion_matrix": confusion_matrix(task),
+        "too_long": {"policy": config.batch.too_long, **data.too_long},
+        "eval_windows": eval_windows(data),
+        "tested_weights": config.test_weights,
+        "samples": [],
+        "answer_time_s": None,
+        "weights_sha256": weights_sha256(task.network),
+        "data_sha256": task.corpus.sha256,
+        "tokenizer_sha256": task.tokenizer.sha256,
+        "git_commit": git_commit(),
+        "versions": {name: version(name) for name in ("triptych", "torch", "lightning", "hydra-core", "tokenizers")},
+        "hardware": hardware(task.device),
+        "precision": trainer.precision,
+        "command": "triptych train " + shlex.join(HydraConfig.get().overrides.task),
+    }
+
+
+def labels(config: DictConfig, task: Task) -> dict[str, str]:
+    """What a run is, for dashboards. A job of a sweep is known by the name of its directory."""
+    choices, run_dir = HydraConfig.get().runtime.choices, Path(config.run_dir)
+    found = {
+        "experiment": experiment_of(HydraConfig.get()),
+        "architecture": task.architecture,
+        "task": task.name,
+        "data": choices["data"],
+    }
+    if config.match is not None:
+        found["match"] = config.match
+    if re.search("-[0-9a-f]{8}$", run_dir.name):
+        found["sweep"] = run_dir.absolute().parent.name
+    return found
+
+
+def decoding_cost(network: Network, tally: Tally) -> dict[str, int] | None:
+    """The operations of one more token of a model that writes text, where as many tokens stand before it as in the mean
+    of the training batches; None: it writes none."""
+    if not isinstance(network, DecoderOnly | EncoderDecoder) or network.head.pool != "none" or not tally.shapes:
+        return None
+    length, source = tally.mean_lengths
+    return {"flops": decoding_flops(network, length, source), "length": length, "source": source}
+
+
+def eval_windows(data: DataModule) -> dict[str, int] | None:
+    """How long texts are evaluated: tokens of a window, tokens from one to the next, and how many there are."""
+    if not (isinstance(data.validation, Windows) and isinstance(data.test, Windows)):
+        return None
+    counts = {"validation": len(data.validation.sizes), "test": len(data.test.sizes)}
+    return {"length": data.test.length, "stride": data.test.stride, **counts}
+
+
+def confusion_matrix(task: Task) -> dict[str, Any] | None:
+    """Of the test split: a row for each true class, a column for each predicted one."""
+    counts = task.matrices.get("test/confusion_matrix")
+    return None if counts is None else {"labels": list(task.corpus.labels), "counts": counts}
+
+
+def git_commit() -> str | None:
+    """The commit of the checkout that this package runs from; None outside of one."""
+    git = ["git", "-C", str(Path(__file__).parent)]
+    try:
+        # an installed copy may stand inside of another project's checkout
+        subprocess.run([*git, "ls-files", "--error-unmatch", Path(__file__).name], capture_output=True, check=True)
+        return subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None

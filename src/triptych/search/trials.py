@@ -1,0 +1,77 @@
+"""What a search and the runs of its trials share: where the trials are stored, how the hopeless ones are found, and
+when a run is done."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from filelock import FileLock
+
+from triptych.config import ConfigError
+
+if TYPE_CHECKING:
+    from optuna.pruners import BasePruner
+    from optuna.storages import BaseStorage
+
+PrunerName = Literal["none", "median", "successive_halving", "hyperband"]
+
+
+def check_optuna() -> None:
+    """Refuses to go on without Optuna, an optional dependency.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    try:
+        import optuna
+    except ImportError:
+        raise ConfigError("hydra/sweeper=optuna needs Optuna: pip install 'triptych[optuna]'") from None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+
+def open_storage(path: Path) -> "BaseStorage":
+    """The file that holds the trials; made if it is not there.
+
+    Args:
+        path: ``.journal`` is Optuna's journal, which shared file systems carry too; ``.db`` is SQLite.
+
+    Raises:
+        ConfigError: another kind of file, or a file that is damaged.
+    """
+    from optuna.storages import JournalStorage, RDBStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    path = path.absolute()  # the journal's lock names the file
+    if path.suffix not in (".journal", ".db"):
+        raise ConfigError(f"hydra.sweeper.storage={path}: expected a file whose name ends in .journal or .db")
+    try:
+        with FileLock(locks_of(path) / "open.lock"):  # two at once cannot make the tables of SQLite
+            journal = path.suffix == ".journal"
+            storage = JournalStorage(JournalFileBackend(str(path))) if journal else RDBStorage(f"sqlite:///{path}")
+            storage.get_all_studies()  # reads it
+    except Exception as error:  # of SQLAlchemy, of JSON, of the system
+        raise ConfigError(f"hydra.sweeper.storage={path}: {str(error).splitlines()[0]}") from error
+    return storage
+
+
+def locks_of(path: Path) -> Path:
+    """The folder of the locks by which those who share a file keep out of each other's way; made if it is not there."""
+    folder = path.with_name(f"{path.name}.locks")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def make_pruner(name: PrunerName, updates: int) -> "BasePruner":
+    """What compares a trial with the others.
+
+    Args:
+        name: none; median (Golovin et al. 2017, "Google Vizier", section 3.2.2); successive_halving (Li et al. 2020, "A
+            System for Massively Parallel Hyperparameter Tuning"); hyperband (Li et al. 2018).
+        updates: between two validations: the smallest budget after which there is something to compare.
+    """
+    from optuna.pruners import HyperbandPruner, MedianPruner, NopPruner, SuccessiveHalvingPruner
+
+    if name == "median":
+        return MedianPruner(n_startup_trials=0)
+    if name == "successive_halving":
+        return SuccessiveHalvingPruner(min_resource=updates)
+    return HyperbandPruner(min_resource=updates) if name == "hyperband" else NopPruner()

@@ -1,0 +1,79 @@
+"""What is computed once and kept for later runs, in the folder that TRIPTYCH_CACHE names; else ~/.cache/triptych."""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from filelock import FileLock
+
+from triptych.config import RunError
+from triptych.storage.atomic import reason_of, write_text
+
+Entry = TypeVar("Entry")
+
+
+def cache_folder() -> Path:
+    """The folder; it need not be there yet."""
+    return Path(os.environ.get("TRIPTYCH_CACHE") or "~/.cache/triptych").expanduser()
+
+
+def cached(path: Path, read: Callable[[], Entry | None], make: Callable[[], Entry]) -> Entry:
+    """What ``read`` finds, or else what ``make`` makes, which one process does while others that want it wait.
+
+    Args:
+        path: of the entry in the cache.
+        read: the entry; None: it is not there, or not whole.
+        make: writes the entry.
+
+    Raises:
+        RunError: it cannot be written.
+    """
+    found = read()
+    if found is not None:
+        return found
+    lock = FileLock(f"{path}.lock")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except (OSError, NotImplementedError) as error:  # the latter: a file system without locks
+        raise RunError(
+            f"the cache {path.parent} cannot be written ({reason_of(error)}); TRIPTYCH_CACHE=FOLDER in the environment "
+            "names another"
+        ) from error
+    try:
+        found = read()  # by whoever had the lock
+        return make() if found is None else found
+    finally:
+        lock.release()
+
+
+def remembered(path: Path, question: str, answer: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What was found out about a file, for as long as its size and its time of change stay.
+
+    Args:
+        path: of the file.
+        question: what is asked, with all that the answer depends on besides the file.
+        answer: finds it out; plain values.
+    """
+    status = path.stat()
+    state = [str(path.resolve()), status.st_size, status.st_mtime_ns, question]
+    entry = cache_folder() / "files" / f"{hashlib.sha256(json.dumps(state).encode()).hexdigest()}.json"
+
+    def make() -> dict[str, Any]:
+        found = answer()
+        write_text(entry, json.dumps(found))
+        return found
+
+    return cached(entry, lambda: read_json(entry), make)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The content of a file; None: there is none, or it is damaged."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None

@@ -1,0 +1,145 @@
+"""What the tasks share that give one answer for a whole text, a pair of texts, or an image."""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from triptych.data.batches.batch import Encoded, collate
+from triptych.data.example import Example
+from triptych.data.images import as_image
+from triptych.data.tokenizers.tokenizer import SpecialTokens
+from triptych.nn.head import PoolName
+from triptych.tasks.base import Task
+
+
+class WholeTask(Task):
+    """A task whose answer is read from one state: head(state).
+
+    The state is the first position's in an encoder, the last real position's in a decoder. The decoder of the full
+    model reads the same text as its encoder (as BART does, Lewis et al. 2020, section 3.1), behind its start token and
+    without the last token, as where it writes a text (so do Hugging Face's classifiers).
+
+    A pair of texts is one text with a separator in it (see ``SpecialTokens.pair``); an encoder with token types reads
+    the second as type 1. Of a pair that is too long, the longer text is cut.
+    """
+
+    predicts_tokens = False
+    answers_a_part = True
+    pools: ClassVar[Mapping[str, PoolName]] = {"encoder_only": "first", "decoder_only": "last", "full": "last"}
+
+    @property
+    def reads_pairs(self) -> bool:
+        """As the corpus has them."""
+        return self.corpus.has_pairs
+
+    @abstractmethod
+    def check(self, example: Example) -> None:
+        """Refuses an example without a right answer.
+
+        Raises:
+            ValueError: such an example.
+        """
+
+    def label(self, example: Example) -> int:
+        """The number of the class; where there are none, any."""
+        return 0
+
+    def encode(self, examples: Sequence[Example]) -> list[Encoded]:
+        """The text as a whole, the pair, or the image, and its label.
+
+        Raises:
+            ValueError: an example without a right answer, one text where pairs are read, or an image of another size.
+        """
+        encoded = []
+        for example, (given, prefix) in zip(examples, self._given(examples), strict=True):
+            self.check(example)
+            encoded.append(self._laid_out(given, prefix, np.array([self.label(example)]), example))
+        return encoded
+
+    def _laid_out(
+        self,
+        given: Int[np.ndarray, " length"] | Float[np.ndarray, "channels height width"],
+        prefix: int,
+        labels: Int[np.ndarray, " 1"],
+        example: Example | None,
+    ) -> Encoded:
+        if self.architecture != "full":
+            return Encoded(given, labels, prefix=prefix, example=example)
+        tokens = np.append(self.tokenizer.special.start, given[:-1])
+        return Encoded(tokens, labels, given, prefix, example)
+
+    def _given(self, examples: Sequence[Example]) -> Iterator[tuple[np.ndarray, int]]:
+        """The texts, pairs or images, and where the second text begins."""
+        if self.image_shape is None:
+            special = self.tokenizer.special
+            seconds = iter(self.tokenizer.encode([example.pair for example in examples if example.pair is not None]))
+            for example, ids in zip(examples, self.tokenizer.encode([e.text for e in examples]), strict=True):
+                if example.pair is None and self.reads_pairs:
+                    raise ValueError(f"{example.where}: one text; expected a pair, as in training")
+                tokens, prefix = (special.whole(ids), 0) if example.pair is None else special.pair(ids, next(seconds))
+                yield np.array(tokens), prefix
+            return
+        for example in examples:
+            try:
+                yield as_image(() if example.image is None else example.image, self.image_shape), 0
+            except ValueError as error:
+                raise ValueError(f"{example.where}: {error}") from None
+
+    def truncate(self, item: Encoded) -> Encoded:
+        """See ``Task``; the decoder of the full model reads what its encoder reads."""
+        given = item.tokens if item.source is None else item.source
+        cut, prefix = self._cut(given), 0
+        if item.prefix:
+            cut, prefix = cut_pair(given, item.prefix, self.max_length, self.tokenizer.special)
+        return self._laid_out(cut, prefix, item.labels, item.example)
+
+    def outputs(self, inputs: Sequence[Any], example: Example) -> Float[Tensor, "batch outputs"]:
+        """The logits of a few texts, pairs of texts, or images.
+
+        Args:
+            inputs: what ``predict`` was given.
+            example: has a right answer, any.
+        """
+        if self.image_shape is None:
+            examples = [self.example_of(given, example) for given in inputs]
+        else:
+            examples = [replace(example, text="image", image=image) for image in inputs]
+        logits: Tensor = self(collate(self.fit(self.encode(examples))).to(self.device))
+        return logits.float()
+
+
+def cut_pair(
+    tokens: Int[np.ndarray, " length"], prefix: int, max_length: int, special: SpecialTokens
+) -> tuple[Int[np.ndarray, " cut"], int]:
+    """The pair with as many tokens as fit, the beginning of each text. The longer text is cut, until both are of equal
+    length; then both are. (So does BERT.)
+
+    Args:
+        tokens: as ``SpecialTokens.pair`` lays them out.
+        prefix: the place where the second text begins.
+        max_length: the most tokens.
+        special: what stands around and between the texts.
+
+    Returns:
+        The tokens, and the place where the second text begins.
+
+    Raises:
+        ValueError: there is no room for a token of each.
+    """
+    first = tokens[len(special.begin) : prefix - len(special.separator)]
+    second = tokens[prefix : len(tokens) - len(special.end)]
+    around = len(tokens) - len(first) - len(second)
+    room = min(len(first) + len(second), max_length - around)
+    if room < 2 and len(first) and len(second):
+        raise ValueError(
+            f"shape.max_length={max_length}: a pair of texts has {around} tokens around the texts; "
+            f"expected at least {around + 2}"
+        )
+    kept = min(len(first), max(room - len(second), room - room // 2))
+    cut, start = special.pair(first[:kept].tolist(), second[: room - kept].tolist())
+    return np.array(cut), start

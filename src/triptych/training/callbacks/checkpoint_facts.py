@@ -1,0 +1,40 @@
+"""What a checkpoint holds besides its weights."""
+
+from collections.abc import Mapping
+
+import lightning as L
+
+from triptych.tasks import Task
+
+
+def checkpoint_facts(config: Mapping[str, object], task: Task) -> dict[str, object]:
+    """What it takes to use the weights of a task: configuration, tokenizer, classes; plain containers only.
+
+    Args:
+        config: the complete configuration.
+        task: the task, for its tokenizer and what it knows of the corpus.
+    """
+    return {
+        "config": config,
+        "tokenizer": task.tokenizer.to_json(),
+        "special_tokens": task.tokenizer.special.as_plain(),
+        "corpus": task.corpus.as_plain(),
+    }
+
+
+class CheckpointFacts(L.Callback):
+    """Puts the facts above into each checkpoint, under the key "triptych".
+
+    Args:
+        config: the complete configuration.
+        task: the task.
+    """
+
+    def __init__(self, config: Mapping[str, object], task: Task) -> None:
+        self._facts = checkpoint_facts(config, task)
+
+    def on_save_checkpoint(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, object]
+    ) -> None:
+        """Adds them."""
+        checkpoint["triptych"] = self._facts

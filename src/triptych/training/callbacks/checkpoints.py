@@ -1,0 +1,315 @@
+"""When checkpoints are saved, which are kept, and how a run goes on from one."""
+
+import logging
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import lightning as L
+import torch
+import torch.distributed as dist
+from lightning.pytorch.callbacks import Checkpoint, WeightAveraging
+from lightning.pytorch.trainer.states import TrainerFn
+
+from triptych.config import ConfigError, RunError, nearest
+from triptych.data import Batch
+from triptych.launch import signals
+from triptych.storage.atomic import link, remove_leftovers
+from triptych.tasks import Task
+from triptych.training.checkpoint_file import CheckpointFiles, damage_of
+
+log = logging.getLogger("triptych")
+
+
+class Checkpoints(Checkpoint):
+    """Saves the whole state of a run between two updates, and puts a run back to exactly there.
+
+    A checkpoint stands for "k updates are done", and its file is ``step-k.ckpt``: weights, optimizer, schedule, moving
+    average, what is counted and what is not logged yet. The examples and the random numbers of update k + 1 are
+    functions of the seed and k, so they need no state. ``last.ckpt`` and ``best.ckpt`` are further names of such files.
+
+    Where a validation is due after update k, the checkpoint is taken after it; if the run is asked to end during a
+    validation, the checkpoint says that it is still to be done.
+
+    A signal is acted on at the first place where nothing is lost, by all ranks at the same update.
+
+    Args:
+        dirpath: folder of the checkpoints.
+        every_n_steps: updates from one to the next; None: no such schedule.
+        every_n_minutes: minutes from one to the next; None: no such schedule.
+        keep: how many of the newest are kept.
+        monitor: metric of the validation that makes the best.
+        mode: whether the least or the greatest is best.
+        background: whether training goes on while a copy of the state is written.
+
+    Raises:
+        ValueError: a number below 1.
+    """
+
+    def __init__(
+        self,
+        *,
+        dirpath: str,
+        every_n_steps: int | None,
+        every_n_minutes: float | None,
+        keep: int,
+        monitor: str,
+        mode: Literal["min", "max"],
+        background: bool,
+    ) -> None:
+        for name, value in (("every_n_steps", every_n_steps), ("keep", keep)):
+            if value is not None and value < 1:
+                raise ValueError(f"callbacks.checkpoints.{name}={value}: expected at least 1")
+        if every_n_minutes is not None and not every_n_minutes > 0:
+            raise ValueError(f"callbacks.checkpoints.every_n_minutes={every_n_minutes}: expected more than 0")
+        self.folder, self.keep, self.monitor, self.mode = Path(dirpath), keep, monitor, mode
+        self.every_n_steps, self.every_n_minutes = every_n_steps, every_n_minutes
+        self.files = CheckpointFiles(background=background)
+        self.best: float = math.inf if mode == "min" else -math.inf
+        self._best_step = 0
+        self._pending_validation = False
+        self._should_stop = False
+        self._resumed = False
+        self._saved: tuple[int, bool] | None = None
+        self._saved_at = time.monotonic()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint says of itself."""
+        return {
+            "best": self.best,
+            "best_step": self._best_step,
+            "pending_validation": self._pending_validation,
+            "should_stop": self._should_stop,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Called when a run goes on."""
+        self.best, self._best_step = state_dict["best"], state_dict["best_step"]
+        self._pending_validation, self._should_stop = state_dict["pending_validation"], state_dict["should_stop"]
+        self._resumed = True
+
+    def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Sets Lightning's counters to "k updates are done, and what follows them is done too", wherever in its loop
+        this was called."""
+        step = trainer.global_step
+        loop = checkpoint["loops"]["fit_loop"]
+        for place, count in (("epoch_loop.batch_progress", step * trainer.accumulate_grad_batches),
+                             ("epoch_loop.val_loop.batch_progress", 0)):  # fmt: skip
+            for progress in (loop[place]["total"], loop[place]["current"]):
+                progress.update(dict.fromkeys(progress, count))
+            loop[place]["is_last_batch"] = False
+        for progress in (loop["epoch_progress"]["total"], loop["epoch_progress"]["current"]):
+            progress.update({"ready": 1, "started": 1, "processed": 0, "completed": 0})
+        # Lightning's x axis. Where a validation is due, its loop passes that place once more, and counts.
+        loop["epoch_loop.state_dict"]["_batches_that_stepped"] = step - int(self._is_validation_due(trainer))
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Makes sure that Lightning calls its hooks even if all updates are done: it would skip them, and leave a
+        moving average of the weights where it is."""
+        assert isinstance(pl_module, Task)
+        check_metric("callbacks.checkpoints.monitor", self.monitor, validation_metrics(pl_module))
+        if trainer.is_global_zero:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            remove_leftovers(self.folder)
+        if self._resumed:
+            trainer.fit_loop.epoch_loop.max_steps += 1
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Does what was still to be done after the last update."""
+        signals.catch(*signals.STOPS)  # Lightning has just put a handler of its own in the place of ours
+        self._saved_at = time.monotonic()
+        if not self._resumed:
+            return
+        loop = trainer.fit_loop.epoch_loop
+        loop.max_steps -= 1
+        if self._pending_validation:
+            self._pending_validation = False
+            trainer.validating = True
+            loop.val_loop.restarting = False
+            loop.val_loop.run()
+            trainer.training = True
+        trainer.should_stop = trainer.should_stop or self._should_stop
+        if trainer.should_stop or trainer.global_step >= loop.max_steps:
+            loop._batches_that_stepped = trainer.global_step
+
+    def on_train_batch_start(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int
+    ) -> None:
+        """Between two updates: saves if it is time, ends if that was asked for."""
+        if batch_idx % trainer.accumulate_grad_batches:
+            return
+        signum, is_time = self._agreed(trainer)
+        if (signum or is_time or self._is_due(trainer)) and trainer.global_step:
+            self._save(trainer)
+        if signum:
+            self._end_all(trainer, signum)
+
+    def on_validation_batch_end(
+        self,
+        trainer: L.Trainer,
+        pl_module: L.LightningModule,
+        outputs: object,
+        batch: Batch,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Ends in the middle of a validation. (Several ranks may have different numbers of batches, so they cannot
+        agree here, and finish.)"""
+        signum = signals.received()
+        if signum is None or trainer.world_size > 1 or trainer.sanity_checking:
+            return
+        if trainer.state.fn == TrainerFn.FITTING:
+            for callback in trainer.callbacks:  # type: ignore[attr-defined]
+                if isinstance(callback, WeightAveraging):  # the module holds the average during a validation
+                    callback.on_validation_epoch_end(trainer, pl_module)
+            self._save(trainer, pending_validation=True)
+        self._end(trainer, signum)
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Saves if it is time, or if these weights are the best."""
+        if trainer.state.fn != TrainerFn.FITTING or trainer.sanity_checking:
+            return
+        check_metric("callbacks.checkpoints.monitor", self.monitor, list(trainer.callback_metrics))
+        value = float(trainer.callback_metrics[self.monitor])
+        is_best = value < self.best if self.mode == "min" else value > self.best
+        if is_best:
+            self.best, self._best_step = value, trainer.global_step
+        if is_best or self._is_due(trainer) or trainer.should_stop:
+            self._save(trainer, is_best=is_best)
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """The last checkpoint: all updates are done. (A moving average takes the place of the weights after this.)"""
+        self._save(trainer)
+        signum, _ = self._agreed(trainer)
+        if signum:
+            self._end_all(trainer, signum)
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Waits for the disk."""
+        self.files.wait()
+
+    def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Lightning has put its own handler there again."""
+        signals.catch(*signals.STOPS)
+
+    on_test_start = on_validation_start
+
+    def on_test_batch_end(
+        self,
+        trainer: L.Trainer,
+        pl_module: L.LightningModule,
+        outputs: object,
+        batch: Batch,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Ends during the test: everything is saved."""
+        if (signum := signals.received()) is not None:
+            self._end(trainer, signum)
+
+    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+        """What was being written is finished, unless that is what went wrong."""
+        if not isinstance(exception, RunError):
+            self.files.wait()
+
+    def save(self, trainer: L.Trainer) -> None:
+        """Saves between two updates, and returns when the checkpoint is on the disk."""
+        self._save(trainer)
+        self.files.wait()
+
+    def _is_validation_due(self, trainer: L.Trainer) -> bool:
+        every = trainer.val_check_interval
+        batches = trainer.global_step * trainer.accumulate_grad_batches
+        return trainer.enable_validation and isinstance(every, int) and batches % every == 0
+
+    def _is_due(self, trainer: L.Trainer) -> bool:
+        step = trainer.global_step
+        return self.every_n_steps is not None and step % self.every_n_steps == 0
+
+    def _agreed(self, trainer: L.Trainer) -> tuple[int, bool]:
+        """The signal and whether it is time, as any rank sees it."""
+        minutes = (time.monotonic() - self._saved_at) / 60
+        is_time = self.every_n_minutes is not None and minutes >= self.every_n_minutes
+        signum = signals.received() or 0
+        if trainer.world_size == 1:
+            return signum, is_time
+        seen = torch.tensor([signum, int(is_time)], device=trainer.strategy.root_device)
+        dist.all_reduce(seen, op=dist.ReduceOp.MAX)
+        return int(seen[0]), bool(seen[1])
+
+    def _save(self, trainer: L.Trainer, *, is_best: bool = False, pending_validation: bool = False) -> None:
+        step = trainer.global_step
+        path = self.folder / f"step-{step:08d}.ckpt"
+        is_new = self._saved != (step, pending_validation)
+        if is_new:
+            for logger in trainer.loggers:
+                logger.save()  # the series that the checkpoint goes on from is on the disk before it
+            self._pending_validation, self._should_stop = pending_validation, trainer.should_stop
+            trainer.save_checkpoint(path)
+            self._pending_validation = False
+            self._saved, self._saved_at = (step, pending_validation), time.monotonic()
+        if trainer.is_global_zero and (is_new or is_best):
+            self.files.after(lambda: self._publish(path, is_best=is_best))
+
+    def _publish(self, path: Path, *, is_best: bool) -> None:
+        link(path, self.folder / "last.ckpt")
+        if is_best:
+            link(path, self.folder / "best.ckpt")
+        for old in step_files(self.folder)[self.keep :]:
+            old.unlink()
+
+    def _end_all(self, trainer: L.Trainer, signum: int) -> None:
+        self.files.wait()
+        trainer.strategy.barrier()  # a rank that has gone makes a scheduler end the others, which may still write
+        self._end(trainer, signum)
+
+    def _end(self, trainer: L.Trainer, signum: int) -> None:
+        self.files.wait()
+        raise signals.Interruption(signum, trainer.global_step)
+
+
+def check_metric(key: str, name: str, measured: Sequence[str]) -> None:
+    """Refuses a metric that a validation does not measure.
+
+    Args:
+        key: where it stands.
+        name: of the metric.
+        measured: what is measured.
+
+    Raises:
+        ConfigError: such a metric.
+    """
+    names = sorted(metric for metric in measured if metric.startswith("val/"))
+    if name not in names:
+        raise ConfigError(f"{key}={name}: expected one of {', '.join(names)}{nearest(name, names)}")
+
+
+def validation_metrics(task: Task) -> list[str]:
+    """What a validation of a task may measure."""
+    return [f"val/{name}" for name in task.derived_metrics(dict.fromkeys(task.metrics_of("val"), 1.0))]
+
+
+def step_files(folder: Path) -> list[Path]:
+    """The checkpoints of a folder, the newest first."""
+    return sorted(folder.glob("step-*.ckpt"), reverse=True)
+
+
+def newest_good(folder: Path) -> Path | None:
+    """The newest checkpoint whose bytes are right; those that are damaged are named on the way.
+
+    Returns:
+        None: there is none at all.
+
+    Raises:
+        RunError: there are some, and all are damaged.
+    """
+    files = step_files(folder) or [path for name in ("last", "best") if (path := folder / f"{name}.ckpt").exists()]
+    for file in files:
+        if (damage := damage_of(file)) is None:
+            return file
+        log.warning("%s is damaged and skipped: %s", file, damage)
+    if files:
+        raise RunError(f"{folder}: none of its {len(files)} checkpoints is whole; resume=never starts over")
+    return None

@@ -1,0 +1,74 @@
+"""Why a run cannot go on, and what to do about it."""
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import lightning as L
+import torch
+import torch.distributed as dist
+from lightning.pytorch.trainer.states import TrainerFn
+from omegaconf import DictConfig
+
+from triptych.config import RunError
+from triptych.data import DataModule
+from triptych.launch import signals
+from triptych.tasks import Task
+from triptych.tasks.base import NotFinite
+
+
+@contextmanager
+def explained(config: DictConfig, trainer: L.Trainer, task: Task, data: DataModule) -> Iterator[None]:
+    """Says what to do about a run that cannot go on.
+
+    Raises:
+        RunError: with the update, its examples, and the setting to change.
+        Interruption: it was asked to end, and so were the others, which this process has waited for in vain.
+    """
+    try:
+        yield
+    except NotFinite as error:
+        raise RunError(
+            f"{error}; it read {data.describe_update(error.update)}. The same command with not_finite=skip leaves such "
+            f"updates out; with optimizer.lr below {config.optimizer.lr}, go on in another run_dir with "
+            f"resume={config.run_dir}"
+        ) from error
+    except (MemoryError, RuntimeError) as error:
+        if is_loss_of_a_peer(error):
+            # After the last update a process that is asked to end does not wait for the others.
+            if (signum := signals.received()) is not None and trainer.state.fn != TrainerFn.FITTING:
+                raise signals.Interruption(signum, trainer.global_step) from error
+            said = str(error).splitlines()[0]  # gloo: [place in its source] what happened. Advice
+            reason = (said.rpartition(".cc:")[2].partition("] ")[2] or said).partition(". ")[0]
+            raise RunError(
+                f"after {trainer.global_step} updates another process was gone or hung ({reason}); the same command "
+                "goes on from the newest checkpoint"
+            ) from error
+        if isinstance(error, RunError) or not is_out_of_memory(error):
+            raise
+        if not task.training:  # it was in the middle of an evaluation
+            advice = f"lower batch.eval_size={config.batch.eval_size}"
+        else:
+            parts = config.trainer.accumulate_grad_batches
+            size = f"size={config.batch.size}" if config.batch.tokens is None else f"tokens={config.batch.tokens}"
+            advice = (
+                f"raise trainer.accumulate_grad_batches={parts} (the same update in more parts), or lower "
+                f"batch.{size} or shape.max_length={config.shape.max_length}"
+            )
+        raise RunError(f"out of memory after {trainer.global_step} updates: {advice}") from error
+
+
+def is_loss_of_a_peer(error: BaseException) -> bool:
+    """NCCL has a class of its own for it. Gloo has not: it fails in a call of torch.distributed, or says its name. (A
+    tensor on a device that the processes do not share fails there, too: that is a mistake of ours.)"""
+    if "No backend type associated" in str(error):
+        return False
+    if isinstance(error, dist.DistError) or "gloo" in str(error):
+        return True
+    return any("torch/distributed/" in frame.filename for frame in traceback.extract_tb(error.__traceback__)[-1:])
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """torch's allocators say it in different ways."""
+    said = ("not enough memory", "can't allocate memory")
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(words in str(error) for words in said)

@@ -1,0 +1,1 @@
+"""Where metrics go: a CSV file, W&B, TensorBoard."""

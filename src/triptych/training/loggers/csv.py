@@ -1,0 +1,99 @@
+"""``metrics.csv``: the logged series, which a run that goes on appends to."""
+
+import csv
+import os
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch.loggers import Logger
+from lightning.pytorch.utilities import rank_zero_only
+from torch import Tensor
+
+from triptych.storage.atomic import replacing
+
+
+class CSVLogger(Logger):
+    """A row a logging step, a column a metric; each row is in the file as soon as it is logged. (Lightning's own
+    deletes the file of the run that it goes on with.)
+
+    Args:
+        path: the file.
+    """
+
+    def __init__(self, *, path: str) -> None:
+        super().__init__()
+        self.path = Path(path)
+        self._columns: list[str] = []
+
+    @property
+    def name(self) -> str:
+        """Lightning asks for one."""
+        return ""
+
+    @property
+    def version(self) -> str:
+        """Lightning asks for one."""
+        return ""
+
+    def log_hyperparams(self, params: Any) -> None:
+        """They stand in config.yaml."""
+
+    @rank_zero_only
+    def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
+        """Appends a row.
+
+        Args:
+            metrics: values by name.
+            step: updates before this one.
+        """
+        row = {name: value.item() if isinstance(value, Tensor) else value for name, value in metrics.items()}
+        row = {"step": step, **{name: value for name, value in row.items() if name != "epoch"}}  # steps are the clock
+        if new := sorted(row.keys() - set(self._columns)):
+            rows = self.rows()
+            self._columns = ["step", *sorted({*self._columns, *new} - {"step"})]
+            self._rewrite(rows)
+        with open(self.path, "a", newline="", encoding="utf-8") as file:
+            csv.DictWriter(file, self._columns).writerow(row)
+
+    @rank_zero_only
+    def save(self) -> None:
+        """Returns when all rows are on the disk."""
+        if self.path.exists():
+            with open(self.path, "rb+") as file:
+                os.fsync(file.fileno())
+
+    def rows(self) -> list[dict[str, str]]:
+        """What is in the file; a line that is no row, since it was cut or damaged, is left out."""
+        if not self.path.exists():
+            return []
+        text = self.path.read_text(encoding="utf-8", errors="replace").replace("\0", "")
+        rows = csv.DictReader(text.splitlines(keepends=True))
+        return [row for row in rows if None not in row and None not in row.values() and row.get("step", "").isdigit()]
+
+    @rank_zero_only
+    def rewind(self, updates: int, *, pending_validation: bool) -> None:
+        """Leaves out what was logged after a checkpoint, since it will be logged again.
+
+        Args:
+            updates: that were done at the checkpoint.
+            pending_validation: whether the validation after the last of them is still to be done.
+        """
+        rows = [row for row in self.rows() if int(row["step"]) < updates]
+        if pending_validation:
+            rows = [row for row in rows if int(row["step"]) < updates - 1 or not is_validation(row)]
+        self._columns = list(rows[0]) if rows else []
+        if rows:
+            self._rewrite(rows)
+        else:
+            self.path.unlink(missing_ok=True)
+
+    def _rewrite(self, rows: list[dict[str, str]]) -> None:
+        with replacing(self.path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, self._columns)
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+def is_validation(row: dict[str, str]) -> bool:
+    """Whether a row of the series holds what a validation measured."""
+    return any(name.startswith("val/") and value for name, value in row.items())

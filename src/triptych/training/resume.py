@@ -1,0 +1,242 @@
+"""A run that goes on: from which checkpoint, whether it is still the same run, and with what left in its directory."""
+
+import logging
+import shutil
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast
+
+from lightning.pytorch.loggers import Logger
+from omegaconf import DictConfig, OmegaConf
+
+from triptych.config import FREE, PLACES, ConfigError, RunError, flat
+from triptych.config.paths import check_resume
+from triptych.data import CorpusFacts, SpecialTokens, Tokenizer
+from triptych.storage.atomic import link, remove_leftovers
+from triptych.storage.runs import is_done
+from triptych.tasks import Task
+from triptych.training import CSVLogger, TensorBoardLogger, WandbLogger, damage_of, newest_good, read_checkpoint
+
+log = logging.getLogger("triptych")
+
+
+def is_finished(config: DictConfig, plain: dict[str, Any]) -> bool:
+    """Whether run_dir holds this very run, finished. (One that was a trial of a search was not tested: without the
+    search it goes on to its test.)
+
+    Args:
+        config: of this run.
+        plain: the same as a run directory holds it, without secrets.
+
+    Raises:
+        ConfigError: it holds another run, or starting over was asked for.
+    """
+    run_dir = Path(config.run_dir)
+    if not is_done(run_dir, is_trial="pruning" in config.callbacks):
+        return False
+    earlier = OmegaConf.load(run_dir / "config.yaml") if (run_dir / "config.yaml").exists() else OmegaConf.create()
+    found = differences(cast(dict[str, Any], OmegaConf.to_container(earlier)), plain) if earlier else []
+    if found or config.resume == "never":
+        what = f" with {'; '.join(found)}" if found else ""
+        raise ConfigError(f"run_dir={run_dir} holds a finished run{what}; choose another run_dir")
+    return True
+
+
+def state_to_resume(config: DictConfig, plain: dict[str, Any]) -> "Earlier | None":
+    """The checkpoint from which this run goes on; None: it starts. Once run_dir has checkpoints of its own, these are
+    meant, so that the same command goes on with what it began.
+
+    Args:
+        config: of this run.
+        plain: the same as checkpoints hold it, without secrets.
+
+    Raises:
+        ConfigError: it belongs to a run of another configuration, or there is none where ``resume`` says.
+        RunError: there are checkpoints, and all are damaged.
+    """
+    if config.resume == "never":
+        return None
+    folder = Path(config.run_dir) / "checkpoints"
+    path, is_own = newest_good(folder), True
+    if config.resume != "auto" and (path is None or Path(config.resume).resolve().parent == folder.resolve()):
+        path = named_checkpoint(config.resume)
+        is_own = path.resolve().parent == folder.resolve()
+    if path is None:
+        return None
+    try:
+        earlier = Earlier(path, read_checkpoint(path))
+    except RunError as error:
+        raise ConfigError(f"resume={error}") from None
+    found = differences(earlier.config, plain)
+    if found and is_own:
+        raise ConfigError(
+            f"run_dir={config.run_dir} holds an unfinished run with {'; '.join(found)}; give the same, or go on from "
+            f"it in another run_dir with resume={config.run_dir}, or start over with resume=never"
+        )
+    for difference in found:
+        if difference.startswith("tokenizer"):
+            raise ConfigError(f"resume={config.resume} was trained with {difference}, and needs it to go on")
+        log.warning("the run of resume=%s had %s", config.resume, difference)
+    if not is_own and config.test_weights == "best" and earlier.best is None:
+        raise ConfigError(
+            f"test_weights=best: the best checkpoint of the run that resume={config.resume} goes on from, of update "
+            f"{earlier.best_step}, is not beside {path}; expected test_weights=last, or that file as best.ckpt"
+        )
+    if not is_own and earlier.step == config.trainer.max_steps:
+        log.warning("resume=%s has done all %s updates already: nothing is trained", config.resume, earlier.step)
+    if earlier.step > config.trainer.max_steps:
+        raise ConfigError(
+            f"trainer.max_steps={config.trainer.max_steps}: {path} has done {earlier.step} updates already"
+        )
+    return earlier
+
+
+def named_checkpoint(name: str) -> Path:
+    """The file that ``resume`` names, or the newest one of the run directory that it names.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    check_resume(name)
+    path = Path(name)
+    if path.is_dir():
+        newest = newest_good(path / "checkpoints")
+        if newest is None:
+            raise ConfigError(f"resume={name}: there are no checkpoints in it")
+        return newest
+    return path
+
+
+def differences(earlier: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """The settings of an earlier run that this one has not, as ``key=value``, the first few of them.
+
+    Args:
+        earlier: its complete configuration.
+        now: the configuration of this one; what is null is still to be filled in from the data.
+    """
+    old, new = flat(earlier), flat(now)
+    free = tuple(f"{key}." for key in FREE)
+    keys = [
+        key
+        for key in {**old, **new}
+        if not f"{key}.".startswith(free) and old.get(key) != new.get(key) and new.get(key, "") is not None
+    ]
+    # Of several keys of a node that only one of the two has, its own name says enough.
+    names: dict[str, None] = {}
+    for key in keys:
+        node = ".".join(key.split(".")[:2])
+        is_whole = node.startswith("callbacks.") and not (f"{node}._target_" in old and f"{node}._target_" in new)
+        name = f"{key}={old.get(key)}" if not is_whole else node if f"{node}._target_" in old else f"no {node}"
+        names[name] = None
+    return [*names][:4] + ([f"{len(names) - 4} more"] if len(names) > 4 else [])
+
+
+class Earlier:
+    """The checkpoint that a run goes on from.
+
+    Args:
+        path: of the file.
+        content: what it holds.
+
+    Attributes:
+        step: updates that were done.
+        best_step: the update after which its validation was the best so far; 0: there was none.
+        tokenizer: of the run.
+
+    Raises:
+        ConfigError: it holds weights, but not the state of a run of Triptych.
+    """
+
+    def __init__(self, path: Path, content: dict[str, Any]) -> None:
+        self.path = path
+        try:
+            facts, state = content["triptych"], content["callbacks"]["Checkpoints"]
+            self.config = facts["config"]
+            special = SpecialTokens.from_plain(facts["special_tokens"])
+            self.tokenizer = Tokenizer.from_json(facts["tokenizer"], special)
+            self.data_sha256: str = facts["corpus"]["sha256"]
+            self.step: int = content["global_step"]
+            self.pending_validation: bool = state["pending_validation"]
+            self.best_step: int = state["best_step"]
+            self._shapes = {name: tensor.shape for name, tensor in content["state_dict"].items()}
+        except (KeyError, TypeError) as error:
+            raise ConfigError(f"resume={path}: it is no checkpoint of a run of Triptych (no {error})") from None
+
+    @cached_property
+    def best(self) -> Path | None:
+        """The checkpoint after ``best_step``: this one, or the one that stands beside it; None: neither."""
+        if self.best_step in (0, self.step):
+            return self.path
+        beside = self.path.parent / "best.ckpt"
+        if not beside.exists() or damage_of(beside) is not None:
+            return None
+        return beside if read_checkpoint(beside)["global_step"] == self.best_step else None
+
+    def warn_of_place(self, plain: dict[str, Any]) -> None:
+        """Says that the last digits will differ where the run is computed elsewhere."""
+        old, new = flat(self.config), flat(plain)
+        for place in PLACES:
+            if (was := old.get(place)) != (now := new.get(place)) and was is not None and now is not None:
+                log.warning(
+                    "%s=%s, but the run began with %s: the examples of each update stay the same, but dropout and the "
+                    "last digits do not",
+                    place,
+                    now,
+                    was,
+                )
+
+    def check_data(self, corpus: CorpusFacts) -> None:
+        """Refuses to go on with other examples.
+
+        Raises:
+            ConfigError: these are not those that the run began with.
+        """
+        if corpus.sha256 != self.data_sha256:
+            raise ConfigError(
+                f"resume: the examples are not those that {self.path} was trained on; bring those back, "
+                "or start over with resume=never"
+            )
+
+    def check_network(self, task: Task) -> None:
+        """Refuses weights that do not fit.
+
+        Raises:
+            ConfigError: such weights; names the first.
+        """
+        shapes = {name: tensor.shape for name, tensor in task.state_dict().items()}
+        for name in {**self._shapes, **shapes}:
+            if self._shapes.get(name) != shapes.get(name):
+                was, now = (tuple(s[name]) if name in s else "none" for s in (self._shapes, shapes))
+                raise ConfigError(
+                    f"resume: the weights of {self.path} are those of another network: {name} is {was}, and {now} here"
+                )
+
+
+def prepare_directory(run_dir: Path, loggers: list[Logger], earlier: Earlier | None) -> None:
+    """Leaves in the directory what the run goes on from, and nothing of what it will do again."""
+    remove_leftovers(run_dir)
+    (run_dir / "pruned.json").unlink(missing_ok=True)
+    folder = run_dir / "checkpoints"
+    if earlier is None and (folder.exists() or (run_dir / "metrics.csv").exists()):
+        log.warning("%s holds a run that was not finished; it starts over", run_dir)
+        shutil.rmtree(folder, ignore_errors=True)
+        for logger in loggers:
+            if isinstance(logger, WandbLogger):
+                logger.start_afresh()
+            if isinstance(logger, TensorBoardLogger):
+                shutil.rmtree(logger.log_dir, ignore_errors=True)
+    if earlier is not None and earlier.path.parent.resolve() == folder.resolve():
+        link(earlier.path, folder / "last.ckpt")  # the process may have died between the file and its second names
+        if earlier.best_step == earlier.step:
+            link(earlier.path, folder / "best.ckpt")
+    elif earlier is not None and earlier.best_step and earlier.best is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        link(earlier.best, folder / "best.ckpt")  # no later update may be better
+    for logger in loggers:
+        if isinstance(logger, TensorBoardLogger) and earlier is not None:
+            logger.rewind(earlier.step)
+        if isinstance(logger, CSVLogger):
+            pending = earlier is not None and earlier.pending_validation
+            logger.rewind(0 if earlier is None else earlier.step, pending_validation=pending)
+            if earlier is not None and not logger.path.exists():
+                log.warning("%s has no rows yet: the series begins after update %s", logger.path, earlier.step)

@@ -1,0 +1,295 @@
+"""``init_from``: what a run takes from a checkpoint, what is new, what is refused, and that a kill changes nothing."""
+
+import json
+import os
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
+
+import tiny
+from commands import Command
+from triptych.assembly.checks import check_before_data
+from triptych.assembly.datasets import train_tokenizer
+from triptych.assembly.init_from import settings_to_adopt
+from triptych.assembly.network import check_network, complete, make_task
+from triptych.config import ConfigError, build
+from triptych.config.overrides import adopt
+from triptych.data.tokenizers.pretrained import write_tokenizer
+from triptych.tasks import Task
+from triptych.training import CheckpointFacts
+from triptych.training.checkpoint_file import write_checkpoint
+from triptych.training.resume import is_finished
+
+Choose = Callable[..., DictConfig]
+
+
+@pytest.fixture
+def pretrain(chosen: Choose, tmp_path: Path, randomize: Callable[..., Any]) -> Callable[..., Task]:
+    """Writes a checkpoint with noise in every weight, where ``init_from`` of ``fine_tune`` looks."""
+
+    def run(*overrides: str) -> Task:
+        config = chosen(*tiny.TINY, *overrides)
+        corpus = build(config, "data")
+        tokenizer = train_tokenizer(config, corpus.splits())
+        complete(config, tokenizer, corpus.facts)
+        task = make_task(config, tokenizer, corpus.facts)
+        randomize(task.network)
+        checkpoint: dict[str, object] = {"state_dict": task.state_dict()}
+        plain = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
+        CheckpointFacts(plain, task).on_save_checkpoint(cast(Any, None), cast(Any, None), checkpoint)
+        write_checkpoint(checkpoint, tmp_path / "pretrained.ckpt")
+        return task
+
+    return run
+
+
+@pytest.fixture
+def fine_tune(chosen: Choose, tmp_path: Path) -> Callable[..., tuple[DictConfig, Task, dict[str, Tensor]]]:
+    """What ``train`` does before its first step: the configuration, the task, and its weights before any was taken."""
+
+    def run(*overrides: str) -> tuple[DictConfig, Task, dict[str, Tensor]]:
+        config = chosen(*tiny.DATES, f"init_from={tmp_path / 'pretrained.ckpt'}", *overrides)
+        settings, pretrained = settings_to_adopt(config)
+        assert pretrained is not None
+        adopt(config, settings)
+        check_before_data(config)
+        pretrained.check(check_network(config))
+        corpus = build(config, "data")
+        complete(config, pretrained.tokenizer, corpus.facts)
+        task = make_task(config, pretrained.tokenizer, corpus.facts)
+        fresh = {name: tensor.clone() for name, tensor in task.network.state_dict().items()}
+        pretrained.give(task)
+        return config, task, fresh
+
+    return run
+
+
+CASES = [
+    ("task=denoising model=bert-style", "task=classification", False),
+    ("task=denoising model=bert-style", "task=tagging", False),
+    ("task=denoising model=encoder_only", "task=denoising", True),
+    ("task=language_modeling model=gpt2-style", "task=classification", False),
+    ("task=language_modeling model=llama-style", "task=translation", True),
+    ("task=denoising model=bart-style", "task=classification", False),
+    ("task=denoising model=t5-v1_1-style", "task=translation", True),
+    ("task=denoising model=t5-style", "task=translation", True),
+    ("task=classification model=bert-style", "task=classification", True),
+    ("task=classification model=bert-style", "task=classification data.languages=[de,en,fr]", False),
+    ("task=classification model=bert-style", "task=tagging", False),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "with_head"), CASES, ids=[f"{b} {a}" for b, a, _ in CASES])
+def test_what_is_taken_and_what_is_new(
+    before: str,
+    after: str,
+    with_head: bool,
+    pretrain: Callable[..., Task],
+    fine_tune: Callable[..., Any],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    theirs = pretrain(*before.split()).network.state_dict()
+    with caplog.at_level("INFO", "triptych"):
+        config, task, fresh = fine_tune(*after.split())
+    own = task.network.state_dict()
+    is_tied = config.model.tie_output
+    for name, tensor in own.items():
+        taken = with_head or not name.startswith("head.") or (is_tied and name == "head.output.weight")
+        assert torch.equal(tensor, (theirs if taken else fresh)[name]), name
+    parameters = dict(task.network.named_parameters())  # a tied matrix once
+    new = [name for name in parameters if name.startswith("head.") and not with_head]
+    taken = [parameter for name, parameter in parameters.items() if name not in new]
+    (said,) = caplog.messages
+    assert f"{len(taken)} tensors ({sum(p.numel() for p in taken):,} parameters) taken" in said
+    assert said.endswith(f"; new: {', '.join(new) or 'none'}")
+
+
+class TestSettings:
+    def test_are_the_checkpoints(self, pretrain: Callable[..., Task], fine_tune: Callable[..., Any]) -> None:
+        """Those of single stacks too, whatever the experiment says; the head is that of the task."""
+        tokenizer = pretrain(
+            "task=denoising", "model=bart-style", "model.decoder.num_layers=2", "model.encoder.dropout=0.25",
+            "tokenizer=bpe", "tokenizer.vocab_size=300",
+        ).tokenizer  # fmt: skip
+        config, task, _ = fine_tune("experiment=dates/classification_full", "data.languages=[de,en,ja]")
+        assert task.tokenizer.to_json() == tokenizer.to_json()
+        assert config.tokenizer.vocab_size == config.shape.vocab_size == 300
+        assert (config.shape.d_model, config.shape.d_ff, config.block.first_position) == (16, 32, 2)
+        assert config.block.dropout == 0.1  # the experiment has 0.0
+        assert (config.model.encoder.num_layers, config.model.decoder.num_layers) == (1, 2)
+        assert (config.model.encoder.dropout, config.model.decoder.dropout) == (0.25, 0.1)
+        head = config.model.head
+        assert (head.num_outputs, head.pool, head.transform, head.bias) == (3, "last", "tanh", "trained")
+        assert config.model.tie_output is False
+
+    def test_a_tokenizer_of_files_is_inside(
+        self, pretrain: Callable[..., Task], fine_tune: Callable[..., Any], tmp_path: Path
+    ) -> None:
+        overrides = ["task=denoising", "model=encoder_only"]
+        folder = tmp_path / "folder"
+        folder.mkdir()
+        write_tokenizer(pretrain(*overrides).tokenizer, folder, model_max_length=128)
+        tokenizer = pretrain(*overrides, "tokenizer=pretrained", f"tokenizer.dir={folder}").tokenizer
+        folder.rename(tmp_path / "away")
+        _, task, _ = fine_tune("task=classification")
+        assert task.tokenizer.to_json() == tokenizer.to_json()
+
+    def test_what_the_command_line_says_wins(
+        self, pretrain: Callable[..., Task], fine_tune: Callable[..., Any], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        theirs = pretrain("task=denoising", "model=roberta-style").network.state_dict()
+        with caplog.at_level("INFO", "triptych"):
+            config, task, _ = fine_tune(
+                "task=classification", "block.dropout=0.3", "model.encoder.attention_dropout=0.5",
+                "shape.max_length=100", "heads.classes.transform=none",
+            )  # fmt: skip
+        assert (config.model.encoder.dropout, config.model.encoder.attention_dropout) == (0.3, 0.5)
+        assert (config.model.head.transform, config.model.head.bias) == ("none", "trained")
+        positions = task.network.state_dict()["encoder.positions"]
+        assert torch.equal(positions, theirs["encoder.positions"][:102])  # RoBERTa's begin at row 2
+        assert caplog.messages[1:] == ["init_from: encoder.positions: the first 102 of 130 rows"]
+
+    def test_another_function_than_was_trained_is_said(
+        self, pretrain: Callable[..., Task], fine_tune: Callable[..., Any], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        pretrain("task=denoising", "model=bert-style")
+        fine_tune("task=classification", "block.activation=relu", "block.dropout=0.3")
+        warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+        assert len(warnings) == 1
+        assert warnings[0].startswith("block.activation=relu, but init_from=")
+        assert warnings[0].endswith("was trained with gelu")
+
+    def test_of_a_chosen_model_are_its_own(self, pretrain: Callable[..., Task], fine_tune: Callable[..., Any]) -> None:
+        pretrain("task=denoising", "model=bert-style")
+        config, _, _ = fine_tune("task=classification", "model=bert-style", *tiny.NETWORK, "block.dropout=0.0")
+        assert (config.block.dropout, config.block.attention_dropout) == (0.0, 0.1)
+        assert config.shape.vocab_size is not None
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["model=decoder_only"],
+            "init_from=.* is encoder_only, but model=decoder_only is decoder_only",
+        ),
+        (
+            ["experiment=dates/classification_full"],
+            "init_from=.* is encoder_only, but experiment=dates/classification_full is full",
+        ),
+        (["task=translation"], "task=translation on model=encoder_only: .*"),
+        (["tokenizer=bytes"], "tokenizer: init_from=.* has its own, which is used; leave tokenizer away"),
+        (
+            ["shape.d_ff=48"],
+            r"init_from=.* has another network: encoder.layers.0.feed_forward.up.weight is \(32, 16\) there and "
+            r"\(48, 16\) here, encoder.layers.0.feed_forward.up.bias is \(32,\) there and \(48,\) here, "
+            r"encoder.layers.0.feed_forward.down.weight is \(16, 32\) there and \(16, 48\) here",
+        ),
+        (
+            ["shape=tiny", "shape.num_layers=2"],
+            r"init_from=.* has another network: embedding.tokens.weight is \(\d+, 16\) there and \(\d+, 64\) here, .* "
+            r"and \d+ more",
+        ),
+        (["shape.max_length=129"], r".*: encoder.positions is \(128, 16\) there and \(129, 16\) here"),
+        (
+            ["block.embed_norm=false", "block.gated=true"],
+            r".*: encoder.embed_norm.weight is \(16,\) there and missing here, .*, "
+            r"encoder.layers.0.feed_forward.gate.weight is missing there and \(32, 16\) here, .*",
+        ),
+        (["init_from=nothing.ckpt"], "init_from=nothing.ckpt: no such file; expected a run directory or a checkpoint"),
+        (["init_from={folder}/text.ckpt"], "init_from=.*text.ckpt is damaged: it is no archive of torch's"),
+        (["init_from={folder}/weights.ckpt"], "init_from=.*weights.ckpt: not a checkpoint of Triptych"),
+    ],
+)
+def test_refusals(
+    overrides: list[str],
+    message: str,
+    pretrain: Callable[..., Task],
+    fine_tune: Callable[..., Any],
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "text.ckpt").write_text("weights")
+    write_checkpoint({"state_dict": {}}, tmp_path / "weights.ckpt")
+    pretrain("task=denoising", "model=bert-style")
+    with pytest.raises(ConfigError) as error:
+        fine_tune("task=classification", *(override.format(folder=tmp_path) for override in overrides))
+    assert re.fullmatch(message, str(error.value)), error.value
+
+
+def test_an_experiment_of_fine_tuning_keeps_its_own_settings(
+    pretrain: Callable[..., Task], chosen: Choose, tmp_path: Path
+) -> None:
+    """imdb/fine_tuning names a checkpoint itself, so its max_length and dropout are meant; sst2's are meant for another
+    network."""
+    pretrain("task=denoising", "model=encoder_only", "block.position=rotary", "block.dropout=0.05")
+    for experiment, dropout in (("imdb/fine_tuning", 0.2), ("sst2/encoder_only", 0.05)):
+        config = chosen(f"experiment={experiment}", f"init_from={tmp_path / 'pretrained.ckpt'}")
+        settings, _ = settings_to_adopt(config)
+        adopt(config, settings)
+        assert (config.shape.d_model, config.block.position) == (settings.shape.d_model, "rotary")
+        assert config.block.dropout == dropout
+        assert config.shape.max_length == (512 if "imdb" in experiment else settings.shape.max_length)
+
+
+def test_an_output_layer_of_its_own_is_not_lost(pretrain: Callable[..., Task], fine_tune: Callable[..., Any]) -> None:
+    pretrain("task=denoising", "model=full", "block.tie_output=false")
+    with pytest.raises(ConfigError, match=r"has an output layer of its own; block\.tie_output=true would lose it"):
+        fine_tune("task=translation", "block.tie_output=true")
+
+
+def test_a_run_ends_the_same_after_a_kill(pretrain: Callable[..., Task], chosen: Choose, tmp_path: Path) -> None:
+    """And without the checkpoint that it began with, once it has others."""
+    pretrain("task=denoising", "model=bert-style")
+    overrides = [
+        *tiny.DATES, "experiment=dates/classification_encoder_only", "init_from=pretrained.ckpt", "batch.size=20",
+        "callbacks.progress.refresh_rate=0", "logger=csv", "trainer.accelerator=cpu", "scheduler.warmup_steps=1",
+        "trainer.max_steps=40", "trainer.val_check_interval=20", "callbacks.checkpoints.every_n_steps=3",
+    ]  # fmt: skip
+
+    def start(run_dir: str) -> Command:
+        output = tmp_path / f"{run_dir}.txt"
+        output.write_text("")
+        files = (Path(os.devnull), output, output)
+        return Command("train", *overrides, f"run_dir={run_dir}", cwd=tmp_path, environment={**os.environ}, files=files)
+
+    def finish(run_dir: str) -> tuple[str, dict[str, Any]]:
+        assert start(run_dir).wait(300) == 0, (tmp_path / f"{run_dir}.txt").read_text()
+        return (tmp_path / f"{run_dir}.txt").read_text(), json.loads((tmp_path / run_dir / "summary.json").read_text())
+
+    said, alone = finish("alone")
+    assert "init_from=pretrained.ckpt: " in said
+    assert "new: head.dense.weight, head.dense.bias, head.output.weight, head.output.bias" in " ".join(said.split())
+    killed = start("killed")
+    deadline = time.monotonic() + 200
+    while not list((tmp_path / "killed").glob("checkpoints/step-*.ckpt")):
+        assert killed.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    killed.kill()
+    killed.wait(60)
+    assert not (tmp_path / "killed" / "summary.json").exists()
+    (tmp_path / "pretrained.ckpt").unlink()
+    said, resumed = finish("killed")
+    assert "going on from" in said
+    assert " taken" not in said
+    for key in ("weights_sha256", "metrics", "init_from", "updates"):
+        assert alone[key] == resumed[key], key
+    assert alone["init_from"] == "pretrained.ckpt"
+
+    for run_dir, is_other in (("alone", False), ("killed", True)):
+        config = chosen(*overrides, f"run_dir={tmp_path / run_dir}", *(["block.dropout=0.3"] if is_other else []))
+        settings, _ = settings_to_adopt(config)
+        adopt(config, settings)
+        plain = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
+        if is_other:
+            with pytest.raises(ConfigError, match=r"holds a finished run with block\.dropout=0\.1"):
+                is_finished(config, plain)
+        else:
+            assert is_finished(config, plain)

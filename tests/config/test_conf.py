@@ -1,0 +1,182 @@
+"""Every experiment composes, and its network is built on the meta device; the groups and keys that scripts rely on."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from hydra import compose, initialize_config_module
+from hydra.core.config_store import ConfigStore
+from omegaconf import DictConfig, OmegaConf
+
+from triptych.assembly.compatibility import check_grid
+from triptych.assembly.network import check_network
+from triptych.config import ConfigError, EvaluateConfig, PredictConfig, TrainConfig, build, check, target_of
+
+CONF = Path(__file__).parents[2] / "conf"
+EXPERIMENTS = sorted(
+    p.relative_to(CONF / "experiment").with_suffix("").as_posix() for p in (CONF / "experiment").rglob("*.yaml")
+)
+
+
+def composed(*overrides: str, command: str = "train") -> DictConfig:
+    for name, node in (("train", TrainConfig), ("evaluate", EvaluateConfig), ("predict", PredictConfig)):
+        ConfigStore.instance().store(name=f"{name}_schema", node=node)
+    with initialize_config_module("triptych.conf", version_base="1.3"):
+        return compose(command, overrides=["run_dir=unused", *overrides] if command == "train" else list(overrides))
+
+
+def options(group: str) -> set[str]:
+    return {file.stem for file in (CONF / group).glob("*.yaml")}
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_experiment(experiment: str) -> None:
+    config = composed(f"experiment={experiment}")
+    if experiment.startswith("dates/"):
+        kind = "pairs" if experiment.startswith("dates/pairs") else target_of(config, "task").name
+        assert experiment == f"dates/{kind}_{target_of(config, 'model').architecture}"
+    check_grid(config)
+    network = check_network(config)
+    assert {p.device.type for p in network.parameters()} == {"meta"}
+    for key in ("optimizer", "scheduler", "tokenizer"):
+        build(config, key)
+    check(config, "trainer")
+    for name in config.callbacks:
+        check(config, f"callbacks.{name}")
+
+
+def test_a_training_may_ask_for_deterministic_operations() -> None:
+    """torch's backward passes of attention on CUDA are so only then, and not if they may just warn."""
+    try:
+        for said in (True, False):
+            build(composed(f"trainer.deterministic={said}", "trainer.accelerator=cpu"), "trainer", {"logger": False})
+            assert torch.are_deterministic_algorithms_enabled() == said
+            assert not torch.is_deterministic_algorithms_warn_only_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_experiment_header(experiment: str) -> None:
+    """Each file begins with what it shows, the command, the expected number and its cost."""
+    lines = (CONF / "experiment" / f"{experiment}.yaml").read_text().splitlines()
+    header = "\n".join(line for line in lines if line.startswith("#"))
+    assert lines[0] == "# @package _global_"
+    assert f"triptych train experiment={experiment}" in header
+    for word in ("Shows:", "Expected:", "Cost:"):
+        assert word in header
+
+
+def test_names_that_scripts_rely_on() -> None:
+    assert options("model") >= {"full", "encoder_only", "decoder_only"}
+    assert options("task") >= {"translation", "classification", "tagging", "language_modeling", "denoising"}
+    assert options("data") >= {
+        "dates",
+        "plain_text",
+        "parallel_text",
+        "labelled_text",
+        "tagged_text",
+        "question_answering",
+        "hub",
+        "multi30k",
+        "sst2",
+        "imdb",
+        "wikitext2",
+        "ud_english_ewt",
+    }
+    assert {e.removeprefix("dates/") for e in EXPERIMENTS if e.startswith("dates/")} >= {
+        "translation_full",
+        "translation_decoder_only",
+        "classification_encoder_only",
+        "classification_decoder_only",
+        "classification_full",
+        "language_modeling_decoder_only",
+        "language_modeling_full",
+    }
+    config = composed()
+    for key in (
+        "seed",
+        "trainer.max_steps",
+        "run_dir",
+        "shape.d_model",
+        "shape.num_heads",
+        "shape.num_layers",
+        "optimizer.lr",
+    ):
+        assert OmegaConf.select(config, key) is not None, key
+
+
+@pytest.mark.parametrize("group", ["optimizer", "scheduler", "tokenizer"])
+def test_every_option_of_a_group_builds(group: str) -> None:
+    for option in options(group) - {"pretrained"}:  # needs a folder
+        build(composed(f"{group}={option}"), group)
+
+
+def test_a_pretrained_tokenizer_needs_a_folder_with_one(tmp_path: Path) -> None:
+    for folder, message in ((tmp_path / "nowhere", "no such folder"), (tmp_path, "no tokenizer; looked for")):
+        with pytest.raises(ConfigError, match=rf"tokenizer\.dir={folder}: {message}"):
+            build(composed("tokenizer=pretrained", f"tokenizer.dir={folder}"), "tokenizer")
+    with pytest.raises(ConfigError, match=r"tokenizer\.dir"):
+        build(composed("tokenizer=pretrained"), "tokenizer")
+
+
+@pytest.mark.parametrize("position", ["none", "learned", "sinusoidal", "rotary", "relative"])
+@pytest.mark.parametrize("model", ["full", "encoder_only", "decoder_only"])
+def test_block_options_reach_every_stack(model: str, position: str) -> None:
+    config = composed(
+        f"model={model}", f"block.position={position}", "block.norm=rms", "block.gated=true", "shape.d_model=32"
+    )
+    network = check_network(config)
+    assert not [m for m in network.modules() if type(m).__name__ == "LayerNorm"]
+    assert [m for m in network.modules() if type(m).__name__ == "RMSNorm"]
+    stacks = [m for m in network.modules() if type(m).__name__ == "Stack"]
+    assert all((stack.rotary is not None) == (position == "rotary") for stack in stacks)
+    assert all((stack.relative_bias is not None) == (position == "relative") for stack in stacks)
+
+
+def test_one_stack_can_be_overridden() -> None:
+    network = check_network(composed("model=full", "shape.num_layers=3", "model.decoder.num_layers=1"))
+    assert (len(network.encoder.layers), len(network.decoder.layers)) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["task=translation", "model=encoder_only"], "task=translation on model=encoder_only: .*use model=full"),
+        (["task=language_modeling", "model=encoder_only"], "task=language_modeling on model=encoder_only"),
+        (["task=classification", "data=plain_text"], "task=classification: data=plain_text serves language_modeling"),
+        (["task=translation", "data=digits", "model=decoder_only"], "task=translation: data=digits serves classif"),
+        (
+            ["task=classification", "data=digits", "model=full"],
+            "data=digits has images, and model=full reads texts; choose model=vit-style, or model=decoder_only",
+        ),
+        (["task=classification", "data=digits", "model=bert-style"], "data=digits has images, and model=encoder_only"),
+        (
+            ["task=classification", "data=labelled_text", "data.label=null", "model=encoder_only"],
+            "task=classification: data.label=null; expected the column",
+        ),
+        (["task=classification", "data=dates", "model=vit-style"], "data=dates has texts, and model=encoder_only read"),
+    ],
+)
+def test_refused_cells_say_why(overrides: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        check_grid(composed(*overrides))
+
+
+def test_debug_fast_is_a_few_steps_of_anything() -> None:
+    for experiment in EXPERIMENTS:
+        assert composed(f"experiment={experiment}", "debug=fast").trainer.max_steps <= 10
+
+
+def test_the_other_commands_compose() -> None:
+    assert composed(command="evaluate").data == {}
+    assert composed("data=plain_text", command="evaluate").data._target_ == "triptych.data.PlainText"
+    assert composed(command="predict").input == "-"
+
+
+def test_a_stack_with_fewer_positions_than_tokens_is_refused() -> None:
+    config = composed("model=full", "model.decoder.max_length=10", "shape.max_length=20")
+    with pytest.raises(ConfigError, match=r"shape\.max_length=20, but a stack has max_length=10"):
+        check_network(config)
+    check_network(composed("model=full", "model.decoder.max_length=10", "shape.max_length=10"))
+    check_network(composed("model=full", "model.decoder.max_length=10", "shape.max_length=20", "block.position=rotary"))

@@ -1,0 +1,322 @@
+"""``triptych doctor`` as a user calls it: several commands in one process, which imports torch once."""
+
+import re
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from math import prod
+from pathlib import Path
+
+import pytest
+from hydra import compose
+from omegaconf import DictConfig
+
+import tiny
+from commands import Finished, answers_to
+from triptych.assembly.checks import check_before_data
+from triptych.assembly.datasets import train_tokenizer
+from triptych.assembly.network import complete, make_task
+from triptych.config import ConfigError, build
+from triptych.launch.sweep import job_directory
+from triptych.planning.batch_shapes import look_at_data
+from triptych.planning.doctor import processes_of
+from triptych.planning.findings import check_allocation, check_run_dir, size
+from triptych.planning.flops import count_parameters, forward_flops
+from triptych.planning.gpus import GPUS
+from triptych.planning.plan import computed_seconds, make_plan
+from triptych.planning.tables import duration, quantity
+
+JOB = ["experiment=dates/translation_full", *tiny.TINY, "trainer.max_steps=6", "trainer.val_check_interval=3"]
+JOB += ["scheduler.warmup_steps=2"]
+ILL = ["task=translation", "model=full", "trainer=ddp_cpu", "batch.size=21", "run_dir=file/run", "seed=-1"]
+ILL += ["scheduler.warmup_steps=9999"]
+LARGE = ["data=plain_text", "data.dir=.", "data.train=text.txt", "task=language_modeling", "tokenizer=bytes"]
+LARGE += ["trainer.precision=bf16-mixed", "device=h100"]
+FILES = [*tiny.NETWORK, *JOB[-3:], "model=decoder_only", *LARGE[:-2], "logger=csv"]
+SWEEP = [*JOB, "hydra/launcher=slurm", "run_dir=sweep"]
+RUN = [*JOB, "run_dir=run", "logger=csv", "trainer.accelerator=cpu"]
+KEY = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("doctor")
+    (folder / "text.txt").write_text("Once upon a time. " * 100)
+    (folder / "file").write_text("")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def answers(folder: Path) -> dict[str, Finished]:
+    online = ["logger.wandb.offline=false", "trainer.accelerator=cpu"]
+    commands: dict[str, tuple[list[str], dict[str, str]]] = {
+        "plan": (JOB, {}),
+        "ill": ([*ILL, "data=plain_text", "data.dir=nowhere", "data.train=text.txt"], {}),
+        "key": ([*JOB, *online, "device=t4", "trainer.precision=bf16-mixed"], {"WANDB_API_KEY": KEY}),
+        "no key": ([*JOB, *online, "device=a100-40gb", "trainer.accelerator=gpu"], {}),
+        "gpt3": (["model=gpt3-175b", *LARGE, "shape.vocab_size=50257", "trainer.devices=8", "trainer.num_nodes=4"], {}),
+        "files": ([*FILES, "trainer.accelerator=cpu"], {}),
+        "no file": (["model=gpt2", *LARGE, "data.train=other.txt"], {}),
+        "typo": ([*JOB, "shape.dmodel=3"], {}),
+        "own typo": ([*JOB, "devise=h100"], {}),
+        "device": ([*JOB, "device=h1000"], {}),
+        "sweep": (["-m", *SWEEP, "seed=1,2", "hydra.launcher.partition=gpu", "device=l4"], {}),
+        "other nodes": (["-m", *SWEEP, "trainer.num_nodes=2"], {}),
+        "help": (["--help"], {}),
+    }
+    given = [["doctor", *arguments] for arguments, _ in commands.values()]
+    resumed = [
+        ["train", *RUN],
+        ["doctor", *RUN],
+        ["unlink", "run/summary.json"],
+        ["doctor", *RUN],
+        ["doctor", *RUN, "optimizer.lr=1.0e-4"],
+    ]
+    found = answers_to([*given, *resumed], folder, *(variables for _, variables in commands.values()))
+    return dict(zip([*commands, "trained", "finished", "goes on", "other"], found, strict=True))
+
+
+class TestPlan:
+    def test_the_parameters_are_those_of_the_network(
+        self, answers: dict[str, Finished], chosen: Callable[..., DictConfig]
+    ) -> None:
+        config = chosen(*JOB)
+        corpus = build(config, "data")
+        tokenizer = train_tokenizer(config, corpus.splits())
+        complete(config, tokenizer, corpus.facts)
+        network = make_task(config, tokenizer, corpus.facts).network
+        total, rest = count_parameters(network)
+        plan = answers["plan"]
+        assert f"parameters {total:,} ({rest:,} outside of the embeddings)" in plan.words
+        for part in ("embedding", "encoder", "decoder", "head"):  # nothing is tied here
+            assert f"{part} {sum(p.numel() for p in getattr(network, part).parameters()):,}" in plan.words
+
+    def test_is_in_order(self, answers: dict[str, Finished]) -> None:
+        plan = answers["plan"]
+        assert (plan.returncode, plan.stderr) == (0, "")
+        assert "measured here" in plan.words
+        assert (plan.lines("error"), plan.lines("warning")) == (0, 0)
+
+    def test_of_files_a_step_is_tried_out_too(self, answers: dict[str, Finished]) -> None:
+        assert (answers["files"].returncode, answers["files"].stderr) == (0, "")
+        assert "measured here" in answers["files"].words
+
+    def test_the_memory_is_that_of_the_longest_batch(
+        self, answers: dict[str, Finished], chosen: Callable[..., DictConfig]
+    ) -> None:
+        """Which is no longer than the longest text, and shape.max_length is far longer."""
+        config = chosen(*JOB)
+        texts = build(config, "data").splits().train
+        said = re.search(r"20 rows of (\d+) positions and (\d+) of the source, the longest of", answers["plan"].words)
+        assert said is not None
+        assert config.shape.max_length > 100
+        for number, part in zip(map(int, said.groups()), ("target", "text"), strict=True):
+            longest = max(len(getattr(text, part)) for text in texts) + 2  # begin and end
+            assert longest / 2 < number <= longest
+
+    @pytest.mark.parametrize("name", ["plan", "ill", "gpt3", "key"])
+    def test_fits_80_columns(self, answers: dict[str, Finished], name: str) -> None:
+        assert max(map(len, answers[name].stdout.splitlines())) <= 80
+
+    def test_leaves_nothing_behind(self, answers: dict[str, Finished], folder: Path) -> None:
+        assert sorted(path.name for path in folder.iterdir()) == ["file", "run", "text.txt"]  # run is a training
+
+
+class TestBeyondThisMachine:
+    def test_published_numbers_in_seconds(self, answers: dict[str, Finished]) -> None:
+        """GPT-3 by hand: 96 layers of 12 d^2 + 13 d, two tables, a norm; d = 12288 (Brown et al. 2020, table 2.1)."""
+        d, gpt3 = 12288, answers["gpt3"]
+        parameters = 96 * (12 * d * d + 13 * d) + (50257 + 2048) * d + 2 * d
+        assert f"{parameters:,}" in gpt3.words
+        assert gpt3.returncode == 1  # its state alone is more than an H100 has
+        assert f"weights, gradients and optimizer alone are {size(24 * parameters)}"[:40] in gpt3.words
+        assert "on none" in gpt3.words
+        assert gpt3.seconds < 30
+
+    def test_time_is_said_to_be_computed(self, answers: dict[str, Finished]) -> None:
+        assert "not measured; computed for 30 % of the peak of 32 devices" in answers["gpt3"].words
+
+    @pytest.mark.parametrize("dropout", [0.0, 0.1])
+    def test_blocks_that_are_computed_anew_take_time(self, chosen: Callable[..., DictConfig], dropout: float) -> None:
+        """All of their products but the last of each, of which only the mask of a dropout needs the result."""
+        config = chosen(*JOB, "block.activation_checkpointing=true", f"block.dropout={dropout}")
+        plan = make_plan(look_at_data(config, None, 1).survey(config), 1, GPUS["h100"])
+        rows, *lengths = shape = next(iter(plan.survey.shapes))
+        forward = forward_flops(plan.network, shape)
+        shape_of_last = (rows, sum(lengths), *plan.network.decoder.layers[0].feed_forward.up.weight.shape)
+        last = 2 * len(plan.network.decoder.layers) * prod(shape_of_last) * (not dropout)
+        again = sum(flops for part, flops in forward.items() if part != "head") - last
+        assert plan.recomputed == pytest.approx(again / (3 * sum(forward.values())))
+        seconds = computed_seconds(plan, GPUS["h100"])
+        without = computed_seconds(replace(plan, recomputed=0.0), GPUS["h100"])
+        assert seconds == pytest.approx((1 + plan.recomputed) * without)
+
+    def test_a_missing_gpu_is_no_error_there(self, answers: dict[str, Finished]) -> None:
+        answer = answers["no key"]
+        assert answer.returncode == 0
+        assert "no GPU is seen here" in answer.words
+
+    def test_hardware_without_bf16(self, answers: dict[str, Finished]) -> None:
+        assert "T4 16 GB has no bf16" in answers["key"].words
+
+
+class TestChecks:
+    def test_everything_is_said_at_once(self, answers: dict[str, Finished]) -> None:
+        ill = answers["ill"]
+        assert ill.returncode == 1
+        for words in (
+            "seed=-1: expected 0 or more",
+            "task=translation: data=plain_text serves language_modeling",
+            "data.dir=nowhere: no such folder",
+            "batch.size=21 cannot be split",
+            "file is a file",
+            "the learning rate never reaches its peak",
+        ):
+            # a table may break a path, or what follows it, anywhere
+            assert "".join(words.split()) in "".join(ill.words.split())
+        assert (ill.lines("error"), ill.lines("warning")) == (5, 1)
+        assert ill.stderr == "error: 5 errors: nothing would be trained\n"
+
+    def test_a_missing_file_hides_no_plan(self, answers: dict[str, Finished]) -> None:
+        answer = answers["no file"]
+        assert (answer.returncode, answer.lines("error")) == (1, 1)
+        assert "data.train=other.txt: no such file" in answer.words
+        for words in ("parameters", "tokens", "memory of each process", "fits, of batches"):
+            assert words in answer.words
+
+    def test_a_run_directory_that_even_root_cannot_make(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match="run_dir=/proc/foo: /proc cannot be written to"):
+            check_run_dir(Path("/proc/foo"))
+        assert check_run_dir(tmp_path / "a" / "b").endswith("b, new")
+        assert not list(tmp_path.iterdir())
+
+    def test_what_fsdp_refuses_comes_before_the_advice_to_the_optimizer(
+        self, chosen: Callable[..., DictConfig]
+    ) -> None:
+        with pytest.raises(ConfigError, match="FSDP has 32-true"):
+            check_before_data(chosen(*JOB, "trainer=fsdp", "trainer.precision=16-mixed"))
+
+    def test_a_precision_of_another_library_is_refused(self, chosen: Callable[..., DictConfig]) -> None:
+        with pytest.raises(ConfigError, match=r"^trainer.precision=transformer-engine: .*; expected 32-true or bf16-"):
+            check_before_data(chosen(*JOB, "trainer.precision=transformer-engine"))
+
+    def test_the_key_of_wandb_is_found_and_not_shown(self, answers: dict[str, Finished]) -> None:
+        assert "online at api.wandb.ai" in answers["key"].words
+        assert KEY not in answers["key"].stdout + answers["key"].stderr
+        assert "there is no key" in answers["no key"].words
+
+    @pytest.mark.parametrize(
+        ("name", "said"),
+        [
+            ("typo", "error: shape.dmodel: there is no such key; did you mean shape.d_model?"),
+            ("own typo", "error: devise: there is no such key; did you mean device?"),
+            ("device", "error: device=h1000: not known; did you mean h100?"),
+        ],
+        ids=["a key of the training", "its own key", "a device"],
+    )
+    def test_typos(self, answers: dict[str, Finished], name: str, said: str) -> None:
+        assert (answers[name].returncode, answers[name].stderr) == (1, said + "\n")
+
+    def test_help(self, answers: dict[str, Finished]) -> None:
+        assert "triptych doctor experiment=" in answers["help"].words
+
+
+class TestSlurm:
+    def test_the_script_is_shown(self, answers: dict[str, Finished], chosen: Callable[..., DictConfig]) -> None:
+        """The jobs have the directories that ``triptych train -m`` gives them."""
+        sweep = answers["sweep"]
+        assert sweep.returncode == 0
+        assert "#SBATCH --array=0-1%256\n" in sweep.stdout
+        assert "#SBATCH --partition=gpu\n" in sweep.stdout
+        assert "device=" not in sweep.stdout.partition("#!/bin/bash")[2]
+        for seed in (1, 2):
+            own = [*JOB, "run_dir=sweep", f"seed={seed}"]
+            chosen(*own)
+            whole = compose("train", overrides=own, return_hydra_config=True)
+            assert f"seed={seed} run_dir={job_directory(whole, own)})" in sweep.stdout
+
+    def test_the_first_job_that_is_not_done(self, tmp_path: Path, chosen: Callable[..., DictConfig]) -> None:
+        """In its own directory, with both launchers; what lies in the folder around them is not its own."""
+        (tmp_path / "sweep").mkdir()
+        (tmp_path / "sweep" / "summary.json").touch()
+        directories = []
+        for seed in (1, 2):
+            own = [*JOB, "run_dir=sweep", f"seed={seed}"]
+            chosen(*own)
+            directories.append(job_directory(compose("train", overrides=own, return_hydra_config=True), own))
+        (tmp_path / directories[0]).mkdir()
+        (tmp_path / directories[0] / "summary.json").touch()
+        sweeps = [[*SWEEP, "seed=1,2"], [*SWEEP, "seed=1"], [*JOB, "run_dir=sweep", "seed=1,2"]]
+        slurm, done, here = answers_to([["doctor", "-m", *s] for s in sweeps], tmp_path, *[{"COLUMNS": "300"}] * 3)
+        for answer in (slurm, here):
+            assert answer.returncode == 0
+            assert "1 of 2 done" in answer.words
+            assert f"run_dir {directories[1]}, new" in answer.words
+            assert "resume begins with update 1" in answer.words
+        assert "1 of 1 done" in done.words
+        assert "finished already" in done.words
+
+    def test_other_nodes_than_are_asked_for(self, answers: dict[str, Finished]) -> None:
+        assert answers["other nodes"].returncode == 1
+        assert "trainer.num_nodes=2, but hydra.launcher.nodes=1" in answers["other nodes"].words
+
+    @pytest.mark.parametrize(
+        ("given", "variables", "said"),
+        [
+            ("trainer.num_nodes=2 trainer.devices=2", {"NNODES": 2, "NTASKS_PER_NODE": 2, "GPUS_ON_NODE": 2}, None),
+            ("trainer.devices=2", {"NNODES": 1, "NTASKS_PER_NODE": 1}, None),  # the one task starts both
+            ("trainer.num_nodes=2", {"NNODES": 1}, "trainer.num_nodes=2, but job 7 has 1"),
+            ("trainer.num_nodes=2 trainer.devices=2", {"NNODES": 2}, "expected sbatch --ntasks-per-node=2"),
+            ("trainer.num_nodes=2 trainer.devices=2", {"NNODES": 2, "NTASKS_PER_NODE": 1}, "has 1 tasks on each node"),
+            ("trainer.devices=4", {"NNODES": 1, "NTASKS_PER_NODE": 4, "GPUS_ON_NODE": 2}, "has 2 GPUs on a node"),
+        ],
+        ids=["fits", "one task", "nodes", "tasks are not given", "tasks", "GPUs"],
+    )
+    def test_allocation(
+        self,
+        chosen: Callable[..., DictConfig],
+        monkeypatch: pytest.MonkeyPatch,
+        given: str,
+        variables: dict[str, int],
+        said: str | None,
+    ) -> None:
+        config = chosen(*given.split())
+        monkeypatch.setenv("SLURM_JOB_ID", "7")
+        for name in ("NNODES", "NTASKS_PER_NODE", "GPUS_ON_NODE"):
+            monkeypatch.delenv(f"SLURM_{name}", raising=False)
+        for name, value in variables.items():
+            monkeypatch.setenv(f"SLURM_{name}", str(value))
+        with nullcontext() if said is None else pytest.raises(ConfigError, match=said):
+            check_allocation(config, processes_of(config))
+
+
+class TestResume:
+    def test_a_finished_run(self, answers: dict[str, Finished]) -> None:
+        assert answers["trained"].returncode == 0
+        assert "finished already: train would do nothing" in answers["finished"].words
+
+    def test_an_unfinished_run(self, answers: dict[str, Finished]) -> None:
+        assert "goes on after update 6 of 6, from run/checkpoints/step-00000006.ckpt" in answers["goes on"].words
+
+    def test_another_configuration(self, answers: dict[str, Finished]) -> None:
+        assert answers["other"].returncode == 1
+        assert "holds an unfinished run with optimizer.lr=0.003" in answers["other"].words
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (size(1023), "1,023 B"),
+        (size(1536), "1.5 KiB"),
+        (size(80 * 2**30), "80 GiB"),
+        (size(2**50), "1,024 TiB"),
+        (quantity(999), "999 "),
+        (quantity(3.14e23), "314 Z"),
+        (duration(0.5), "less than a second"),
+        (duration(7199), "120 min"),
+        (duration(86400 * 3), "3 days"),
+        (duration(3.1536e10), "1,000.0 years"),
+    ],
+)
+def test_numbers_for_people(text: str, expected: str) -> None:
+    assert text == expected

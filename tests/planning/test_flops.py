@@ -1,0 +1,207 @@
+"""Parameters and operations against formulas written out by hand."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.flop_counter import FlopCounterMode
+
+from triptych.data import Encoded, collate
+from triptych.models import DecoderOnly, EncoderOnly
+from triptych.nn import Head, PatchEmbedding, Stack
+from triptych.planning.flops import count_parameters, decoding_flops, forward_flops, inputs_of, shape_of, training_flops
+
+D, FF, LAYERS, VOCAB, LENGTH = 16, 24, 2, 11, 24  # of the models that ``build`` builds
+
+every_architecture = pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only", "full"])
+
+
+class TestParameters:
+    @every_architecture
+    @pytest.mark.parametrize("tie_output", [False, True])
+    @pytest.mark.parametrize("position", ["learned", "sinusoidal"])
+    def test_count(self, build: Callable[..., Any], architecture: str, tie_output: bool, position: str) -> None:
+        attention = 4 * (D * D + D)
+        norm = 2 * D
+        layer = attention + (2 * D * FF + FF + D) + 2 * norm
+        stacks = LAYERS * layer + norm
+        if architecture == "full":
+            stacks = 2 * stacks + LAYERS * (attention + norm)
+        tables = (2 if architecture == "full" else 1) * LENGTH * D if position == "learned" else 0
+        embedding = VOCAB * D + tables
+        head = 0 if tie_output else D * VOCAB
+        model = build(architecture, tie_output=tie_output, position=position)
+        assert count_parameters(model) == (embedding + stacks + head, stacks + head)
+
+    def test_frozen_parameters_do_not_count(self, build: Callable[..., Any]) -> None:
+        model = build("encoder_only")
+        everything, _ = count_parameters(model)
+        model.head.requires_grad_(False)
+        assert count_parameters(model) == (everything - D * VOCAB, everything - D * VOCAB - VOCAB * D)
+
+
+def products(queries: int, keys: int) -> int:
+    """Multiply-adds of one attention sub-layer, for one row: q and o for each query, k and v for each key, scores and
+    weighted sums for each pair."""
+    return 2 * queries * D * D + 2 * keys * D * D + 2 * queries * keys * D
+
+
+def multiply_adds(architecture: str, length: int, source: int, outputs: int) -> int:
+    """Of one row, forward."""
+    feed_forward = 2 * D * FF
+    if architecture == "full":
+        encoder = products(source, source) + source * feed_forward
+        decoder = products(length, length) + products(length, source) + length * feed_forward
+    else:
+        encoder, decoder = 0, products(length, length) + length * feed_forward
+    return LAYERS * (encoder + decoder) + outputs * D * VOCAB
+
+
+def total(network: Any, shapes: dict[tuple[int, ...], int], *, unanswered: int = 0) -> int:
+    return sum(training_flops(network, shapes, unanswered=unanswered).values())
+
+
+def on_meta(build: Callable[..., Any], architecture: str, **options: Any) -> Any:
+    with torch.device("meta"):
+        return build(architecture, **options)
+
+
+class TestOperations:
+    @pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only"])
+    def test_of_images(self, architecture: str) -> None:
+        """Patches of 2x3 pixels in two channels, 8 of them and [cls]; the pixels themselves need no gradient."""
+        with torch.device("meta"):
+            embedding = PatchEmbedding(image_size=[4, 12], patch_size=[2, 3], num_channels=2, d_model=D)
+            causal, sizes = architecture == "decoder_only", {"d_model": D, "num_heads": 4, "d_ff": FF}
+            stack = Stack(num_layers=LAYERS, causal=causal, max_length=9, **sizes)
+            parts: dict[str, Any] = {"embedding": embedding, "head": Head(d_model=D, num_outputs=VOCAB, pool="last")}
+            network = DecoderOnly(**parts, decoder=stack) if causal else EncoderOnly(**parts, encoder=stack)
+        body = multiply_adds("encoder_only", 9, 0, outputs=1)
+        assert total(network, {(5, 2, 4, 12): 3}) == 3 * 5 * (6 * body + 4 * 8 * 12 * D)
+
+    @every_architecture
+    @pytest.mark.parametrize("pool", ["none", "last"])
+    @given(rows=st.integers(1, 4), length=st.integers(2, 9), source=st.integers(2, 9))
+    def test_of_a_batch(
+        self, build: Callable[..., Any], architecture: str, pool: str, rows: int, length: int, source: int
+    ) -> None:
+        """Two a multiply-add; the backward pass, to inputs and to weights, costs twice the forward pass."""
+        source = source if architecture == "full" else 0
+        forward = 2 * rows * multiply_adds(architecture, length, source, outputs=length if pool == "none" else 1)
+        model = on_meta(build, architecture, pool=pool)
+        assert total(model, {(rows, length, source): 1}) == 3 * forward
+
+    @every_architecture
+    def test_of_places_that_the_head_leaves_out(self, build: Callable[..., Any], architecture: str) -> None:
+        model, source = on_meta(build, architecture), 4 if architecture == "full" else 0
+        forward = 2 * 3 * multiply_adds(architecture, 5, source, outputs=5) - 2 * 7 * D * VOCAB
+        assert total(model, {(3, 5, source): 1}, unanswered=7) == 3 * forward
+
+    def test_batches_add_up(self, build: Callable[..., Any]) -> None:
+        model = on_meta(build, "full")
+        shapes = [(2, 3, 4), (1, 9, 2)]
+        first, second = (total(model, {shape: 1}) for shape in shapes)
+        assert total(model, dict(zip(shapes, (10, 3), strict=True))) == 10 * first + 3 * second
+        assert training_flops(model, {}) == {}
+
+    @every_architecture
+    @given(rows=st.integers(1, 4), length=st.integers(2, 9), source=st.integers(2, 9))
+    def test_of_each_part(
+        self, build: Callable[..., Any], architecture: str, rows: int, length: int, source: int
+    ) -> None:
+        source, width = source if architecture == "full" else 0, 2 * D * FF
+        expected = {
+            "encoder": LAYERS * (products(source, source) + source * width),
+            "decoder": LAYERS * (products(length, length) + length * width),
+            "cross_attention": LAYERS * products(length, source) if source else 0,
+            "head": length * D * VOCAB,
+        }
+        if architecture == "encoder_only":
+            expected |= {"encoder": expected["decoder"], "decoder": 0}
+        found = training_flops(on_meta(build, architecture), {(rows, length, source): 1})
+        assert found == {part: 6 * rows * number for part, number in expected.items() if number}
+
+    @every_architecture
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"position": "relative", "relative_buckets": 4, "gated": True},
+            {"position": "rotary", "num_kv_heads": 2, "bias": False},
+            {"position": "learned", "windows": [3, None]},
+            {"position": "sinusoidal", "pool": "last", "head_options": {"transform": "tanh"}},
+            {"position": "none", "windows": [3, None, 40], "num_layers": 4, "num_kv_heads": 2},
+            {"position": "relative", "windows": [3]},
+        ],
+        ids=str,
+    )
+    def test_a_few_counts_tell_the_others(
+        self, build: Callable[..., Any], architecture: str, options: dict[str, Any]
+    ) -> None:
+        model = on_meta(build, architecture, **options)
+        long = [(2, 200, 128), (1, 127, 300)] if options["position"] in ("none", "relative") else []
+        for shape in [(5, 24, 17), (2, 1, 24), (1, 2, 1), (3, 20, 2), *long]:
+            shape = shape if architecture == "full" else (*shape[:2], 0)
+            counted = forward_flops(model, shape)
+            assert training_flops(model, {shape: 2}) == {part: 6 * flops for part, flops in counted.items()}
+
+    @pytest.mark.parametrize(("architecture", "causal"), [("decoder_only", 1), ("encoder_only", 0)])
+    @given(length=st.integers(1, 400), window=st.integers(1, 70))
+    def test_of_windows(
+        self, build: Callable[..., Any], architecture: str, causal: int, length: int, window: int
+    ) -> None:
+        """Of a long text, blocks of b = max(w, 32) queries and b + w keys, b + 2 w without causality; else all pairs.
+        In the first of the two layers."""
+        block = max(window, 32)
+        seen = -(-length // block) * block * (block + (2 - causal) * window) if length >= 4 * block else length**2
+        forward = multiply_adds(architecture, length, 0, outputs=length) + 2 * (seen - length**2) * D
+        model = on_meta(build, architecture, windows=[window, None], max_length=400)
+        assert total(model, {(2, length, 0): 1}) == 3 * 2 * 2 * forward
+
+    @every_architecture
+    def test_no_longer_text_is_counted_than_there_was(self, build: Callable[..., Any], architecture: str) -> None:
+        """A table of two positions has no third."""
+        model = on_meta(build, architecture, max_length=2, position="learned")
+        assert total(model, {(4, 2, 2 if architecture == "full" else 0): 1}) > 0
+
+    @pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only", "full", "images"])
+    def test_of_torchs_counter(self, build: Callable[..., Any], architecture: str) -> None:
+        """Forward and backward, counted as they run."""
+        if architecture == "images":
+            with torch.device("meta"):
+                embedding = PatchEmbedding(image_size=[4, 12], patch_size=[2, 3], num_channels=2, d_model=D)
+                stack = Stack(num_layers=LAYERS, causal=False, max_length=9, d_model=D, num_heads=4, d_ff=FF)
+                head = Head(d_model=D, num_outputs=VOCAB, pool="first")
+                model: Any = EncoderOnly(embedding=embedding, encoder=stack, head=head)
+            shape: tuple[int, ...] = (5, 2, 4, 12)
+        else:
+            model, shape = on_meta(build, architecture), (3, 7, 4 if architecture == "full" else 0)
+        with FlopCounterMode(display=False) as counter:
+            model(*inputs_of(shape, torch.device("meta"))).sum().backward()
+        assert total(model, {shape: 1}) == counter.get_total_flops()
+
+    @pytest.mark.parametrize("architecture", ["decoder_only", "full"])
+    @given(length=st.integers(1, 9), source=st.integers(1, 9))
+    def test_of_one_more_token(self, build: Callable[..., Any], architecture: str, length: int, source: int) -> None:
+        """What is kept is not computed again: k and v of the new token alone, and none of the source."""
+        layer = 4 * D * D + 2 * length * D + 2 * D * FF
+        if architecture == "full":
+            layer += 2 * D * D + 2 * source * D
+            layer += 2 * source * D * D if length == 1 else 0  # the first token computes them
+        model = on_meta(build, architecture)
+        assert decoding_flops(model, length, source) == 2 * (LAYERS * layer + D * VOCAB)
+
+
+def test_the_shape_of_a_batch_of_images() -> None:
+    batch = collate([Encoded(np.zeros((2, 4, 12), dtype=np.float32), np.array([1]))] * 3)
+    assert shape_of(batch) == (3, 2, 4, 12)
+    assert (batch.num_real, batch.num_slots, batch.mask) == (3, 3, None)
+
+
+@pytest.mark.parametrize("source", [None, np.array([1, 7, 8, 9, 2])])
+def test_the_shape_of_a_batch(source: Any) -> None:
+    batch = collate([Encoded(np.array([1, 7, 2]), np.array([7, 2, 0]), source)] * 4)
+    assert shape_of(batch) == (4, 3, 0 if source is None else 5)

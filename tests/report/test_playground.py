@@ -1,0 +1,368 @@
+"""The page to play with: a real server, asked as a browser asks, and opened in one."""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html import unescape
+from html.parser import HTMLParser
+from http.client import HTTPConnection
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+
+import tiny
+import triptych
+from browser import Browser, needs_browser
+from commands import run
+from triptych.models.generation import Sampling
+from triptych.report.playground import Playground
+from triptych.report.records import find_runs
+
+EXPERIMENTS = ("classification_full", "classification_encoder_only", "language_modeling_decoder_only")
+HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
+
+
+class Page(HTMLParser):
+    """The fields of the form, the links, and what each model says."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.fields: dict[str, str] = {}
+        self.links: list[str] = []
+        self.said: list[str] = []
+        self.tags: set[str] = set()
+        self.notices: list[str] = []
+        self._into: list[str] | None = None
+        self._textarea = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        attributes = dict(attrs)
+        self.tags.add(tag)
+        self._into = {"said": self.said, "notice": self.notices}.get(attributes.get("class") or "")
+        if self._into is not None:
+            self._into.append("")
+        if tag == "textarea":
+            self._textarea = str(attributes["name"])
+            self.fields[self._textarea] = ""
+        elif tag == "input":
+            self.fields[str(attributes["name"])] = str(attributes["value"])
+        elif tag == "a":
+            self.links.append(str(attributes["href"]))
+
+    def handle_endtag(self, tag: str) -> None:
+        self._into, self._textarea = None, ""
+
+    def handle_data(self, data: str) -> None:
+        if self._into is not None:
+            self._into[-1] += data
+        elif self._textarea:
+            self.fields[self._textarea] += data
+
+
+@dataclass
+class Server:
+    """``triptych playground`` as a process."""
+
+    process: subprocess.Popen[str]
+    address: str
+    runs: Path
+
+    def get(self, path: str) -> tuple[int, str]:
+        connection = HTTPConnection(self.address.removeprefix("http://"), timeout=60)
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+
+    def ask(self, **fields: object) -> tuple[int, Page]:
+        """Fills in the form, as it is on the page, and sends it."""
+        _, text = self.get(f"/?group={fields.get('group', 0)}")
+        form = Page(text).fields
+        assert fields.keys() <= form.keys()
+        status, answer = self.get(f"/?{urlencode({**form, **fields})}")
+        return status, Page(answer)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    for name in EXPERIMENTS:
+        options = [*tiny.TINY, "logger=csv", "trainer.max_steps=6", "trainer.val_check_interval=3", f"run_dir={name}"]
+        finished = run("train", f"experiment=dates/{name}", *options, cwd=folder)
+        assert finished.returncode == 0, finished.stderr
+    return folder
+
+
+def start(runs: Path, *options: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "triptych", "playground", ".", *options],
+        cwd=runs,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # as from a terminal
+    )
+
+
+@pytest.fixture(scope="module")
+def server(runs: Path) -> Iterator[Server]:
+    process = start(runs, "--port", "0")
+    assert process.stdout is not None
+    yield Server(process, process.stdout.readline().split()[0], runs)
+    process.kill()
+    process.wait()
+
+
+def test_the_models_of_a_task_answer_side_by_side(server: Server) -> None:
+    text = "5. März 1998"
+    status, page = server.ask(text=text)
+    assert status == 200
+    predicted = [triptych.load(server.runs / name).predict([text])[0] for name in EXPERIMENTS[:2]]
+    assert page.said == [prediction.label for prediction in predicted]
+    _, source = server.get(f"/?{urlencode({'group': 0, 'text': text})}")
+    assert page.fields["text"] == Page(source).fields["text"] == text
+    shares = re.findall(r"(\d+\.\d) %", source.split("<main>")[1])
+    assert shares == [f"{100 * p:.1f}" for x in predicted for p in sorted(x.probabilities.values(), reverse=True)]
+
+
+def test_nothing_is_said_before_something_is_asked(server: Server) -> None:
+    status, text = server.get("/")
+    assert status == 200
+    assert Page(text).said == []
+    assert [text.count(f">{name}, seed") for name in EXPERIMENTS] == [1, 1, 0]
+
+
+def test_each_task_has_a_link_and_examples_of_its_test_set(server: Server) -> None:
+    _, text = server.get("/?group=1")
+    page = Page(text)
+    assert page.links[:2] == ["?group=0", "?group=1"]
+    assert len(page.links) == 2 + 4
+    status, answer = server.get("/" + page.links[-1])
+    assert status == 200
+    assert Page(answer).said
+
+
+def test_a_language_model_goes_on_as_it_is_told(server: Server) -> None:
+    task = triptych.load(server.runs / EXPERIMENTS[2])
+    greedy = task.predict(["lundi "])
+    task.sampling = Sampling(1.0, seed=3)
+    sampled = task.predict(["lundi "])
+    assert greedy != sampled
+    asked = {"group": 1, "text": "lundi "}
+    assert server.ask(**asked)[1].said == greedy
+    assert server.ask(**asked, temperature=1, seed=3)[1].said == sampled
+    assert server.ask(**asked)[1].said == greedy  # and the setting is not the next one's
+
+
+def test_what_is_typed_is_text(server: Server) -> None:
+    before = Page(server.get("/?group=1")[1])
+    status, page = server.ask(group=1, text=HOSTILE)
+    assert status == 200
+    assert page.fields["text"] == HOSTILE
+    assert "img" not in page.tags | before.tags
+    assert page.said
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"text": "5" * 5000}, "tokens; the network reads at most"),
+        ({"group": "7"}, "group=7: expected 0 (Classification · dates) or 1 (Language modelling · dates)"),
+        ({"group": "x"}, "group=x: expected 0 (Classification · dates) or 1 (Language modelling · dates)"),
+        ({"text": " "}, "the text is empty: expected something to answer"),
+        ({"group": "1", "text": "a", "temperature": "-1"}, "temperature=-1: expected a number from 0 to 100"),
+        ({"group": "1", "text": "a", "temperature": "nan"}, "temperature=nan: expected a number"),
+        ({"group": "1", "text": "a", "seed": "1e300"}, "seed=1e300: expected a whole number from 0 to"),
+        ({"group": "1", "text": "a", "seed": "1.5"}, "seed=1.5: expected a whole number"),
+    ],
+)
+def test_what_cannot_be_answered_is_said(server: Server, fields: dict[str, str], said: str) -> None:
+    status, text = server.get(f"/?{urlencode(fields)}")
+    assert status == 400
+    page = Page(text)
+    assert any(said in notice for notice in page.notices)
+    assert page.fields["text"] == fields.get("text", "")  # is not lost
+
+
+def test_a_model_that_cannot_be_read_takes_no_other_along(runs: Path, tmp_path: Path) -> None:
+    for name in EXPERIMENTS[:2]:
+        shutil.copytree(runs / name, tmp_path / name)
+    shutil.rmtree(tmp_path / EXPERIMENTS[0] / "checkpoints")
+    status, text = Playground(find_runs([tmp_path], Path()).runs, Path()).page("/?text=lundi")
+    page = Page(text)
+    assert status == 200
+    assert len(page.said) == 1
+    assert sum(f"{EXPERIMENTS[0]}/checkpoints" in notice for notice in page.notices) == 1
+
+
+def test_there_is_one_page(server: Server) -> None:
+    assert server.get("/etc/passwd")[0] == 404
+
+
+@needs_browser
+def test_a_browser_draws_the_attention_without_a_complaint(server: Server, browser: Browser) -> None:
+    browser.open(f"{server.address}/?{urlencode({'text': '5. März 1998'})}")
+    assert browser.complaints == []
+    dom = browser.dom
+    assert dom.count('class="chart js-plotly-plot"') == 2
+    drawn = unescape(dom)
+    assert "full: attention rollout through the encoder" in drawn
+    assert re.findall(r'aria-pressed="(?:true|false)">([^<]*)<', drawn) == [
+        "encoder rollout", "encoder heads", "decoder rollout", "decoder heads", "alignment", "cross heads",
+        "encoder rollout", "encoder heads",
+    ]  # fmt: skip
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [390, 1280])
+def test_what_is_typed_is_answered_and_goes_along_to_another_task(server: Server, browser: Browser, width: int) -> None:
+    """As a user does it, with keys and mouse; on a phone, too."""
+    browser.open(server.address, width=width)
+    browser.click("textarea[name=text]")
+    browser.type("lundi ")
+    browser.press_enter(with_shift=True)
+    browser.type("14 juillet")
+    assert browser.ask("document.querySelectorAll('.said').length") == 0
+    browser.press_enter()
+    browser.wait_until_loaded()
+    text = "lundi \n14 juillet"
+    assert browser.ask("document.querySelector('textarea').value") == text
+    predicted = [triptych.load(server.runs / name).predict([text])[0].label for name in EXPERIMENTS[:2]]
+    said = "[...document.querySelectorAll('.said')].map(box => box.textContent)"
+    assert browser.ask(said) == predicted
+
+    browser.type("!")  # is not sent yet; the cursor is at the beginning of the text
+    browser.click("nav.switch a:nth-child(2)")
+    browser.wait_until_loaded()
+    assert browser.ask("document.querySelector('[aria-current=page]').textContent") == "Language modelling · dates"
+    assert sorted(browser.ask("document.querySelector('textarea').value")) == sorted(text + "!")
+    assert len(browser.ask(said)) == 1
+    browser.click("nav.switch a:nth-child(1)")
+    browser.wait_until_loaded()
+    assert sorted(browser.ask("document.querySelector('textarea').value")) == sorted(text + "!")
+    assert browser.complaints == []
+
+
+@needs_browser
+def test_an_empty_form_changes_its_task_without_a_complaint(server: Server, browser: Browser) -> None:
+    browser.open(server.address)
+    browser.click("nav.switch a:nth-child(2)")
+    browser.wait_until_loaded()
+    assert browser.ask("document.querySelectorAll('.notice:not(noscript *)').length") == 0
+
+
+@needs_browser
+def test_an_answer_is_small(server: Server, browser: Browser) -> None:
+    """What draws the charts comes once; each answer has been 4.9 MB."""
+    addresses = [f"{server.address}/?{urlencode({'text': text})}" for text in ("5. März 1998", "6 mars 1999")]
+    browser.call("Network.clearBrowserCache")
+    browser.open(addresses[0])
+    first = browser.received
+    assert len(first) == 2
+    assert 5e5 < max(first.values()) < 2e6  # plotly, packed
+    browser.open(addresses[1])
+    assert browser.received.keys() - {addresses[1]} <= first.keys()
+    assert sum(browser.received.values()) < 60_000
+    assert browser.dom.count('class="chart js-plotly-plot"') == 2
+
+
+@needs_browser
+def test_the_page_fits_on_a_phone(server: Server, browser: Browser) -> None:
+    browser.open(f"{server.address}/?{urlencode({'text': '5. März 1998'})}", width=390, height=844)
+    assert browser.ask("document.documentElement.scrollWidth") == 390
+    assert browser.cut_texts() == []
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:{port}", 200),
+        ("127.0.0.1:{port}", 200),
+        ("LOCALHOST", 200),
+        ("localhost:8888", 200),  # through a tunnel
+        ("[::1]:{port}", 200),
+        ("192.168.0.7:{port}", 200),
+        ("evil.example:{port}", 421),
+        ("evil.example", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("localhost.evil.example", 421),
+        ("evil.example@localhost.evil.example", 421),
+        ("[::1", 421),
+        ("", 421),
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_a_name_that_is_none_of_this_machine_is_refused(server: Server, host: str, status: int, method: str) -> None:
+    """A page of a stranger, whose own name points to this machine, must not read what is served here."""
+    address = server.address.removeprefix("http://")
+    connection = HTTPConnection(address, timeout=60)
+    connection.putrequest(method, "/", skip_host=True)
+    connection.putheader("Host", host.format(port=address.partition(":")[2]))
+    connection.endheaders()
+    response = connection.getresponse()
+    content = response.read()
+    assert response.status == status
+    assert bool(content) == (method == "GET")
+    assert (b"Triptych" in content) == (status == 200 and method == "GET")
+
+
+def test_a_head_is_that_of_the_page(server: Server) -> None:
+    heads = []
+    for method in ("GET", "HEAD"):
+        connection = HTTPConnection(server.address.removeprefix("http://"), timeout=60)
+        connection.request(method, "/?group=0")
+        response = connection.getresponse()
+        heads.append({name: value for name, value in response.getheaders() if name != "Date"})
+        content = response.read()
+        assert len(content) == (int(heads[0]["Content-Length"]) if method == "GET" else 0)
+    assert heads[0] == heads[1]
+
+
+def test_a_long_text_is_answered_without_a_drawing(server: Server) -> None:
+    status, text = server.get(f"/?{urlencode({'text': 'lundi ' * 9})}")
+    assert status == 200
+    assert len(Page(text).said) == 2
+    assert text.count("drawn of texts of at most 40 tokens") == 2
+
+
+def test_an_answer_that_nobody_waits_for(server: Server) -> None:
+    host, port = server.address.removeprefix("http://").split(":")
+    for _ in range(3):
+        with socket.create_connection((host, int(port))) as asked:
+            asked.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            asked.recv(100)
+            asked.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # leaves at once
+    assert server.get("/")[0] == 200
+    server.process.send_signal(signal.SIGINT)
+    _, errors = server.process.communicate(timeout=30)
+    assert (server.process.returncode, errors) == (0, "")
+
+
+def test_a_port_that_is_taken(runs: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        finished = run("playground", ".", "--port", str(port), cwd=runs)
+    assert finished.returncode == 1
+    assert finished.stderr == (
+        f"error: --host 127.0.0.1 --port {port}: Address already in use; --port 0 takes a free one\n"
+    )
+
+
+def test_control_c_ends_it(runs: Path) -> None:
+    process = start(runs, "--port", "0")
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (0, "")
