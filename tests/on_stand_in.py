@@ -26,7 +26,7 @@ from triptych.report.samples import answer_time, attention, samples
 from triptych.tasks import Task
 from triptych.tasks import metrics as exact
 from triptych.tasks.metrics import Mean, OfPairs, Sum
-from triptych.train import test as measure_tested_weights
+from triptych.train import load_tested_weights
 from triptych.training.checkpoint_file import copied, write_checkpoint
 from triptych.training.failures import is_loss_of_a_peer
 
@@ -161,7 +161,7 @@ class Watching(SingleDeviceStrategy):
 def test_the_best_weights_are_read_into_main_memory(chosen: Chosen, tmp_path: Path) -> None:
     """The optimizer's state beside them would not fit onto a device that holds a share of it."""
     config = configured(chosen, "dates/tagging_decoder_only")
-    config.test_weights = "best"
+    config.test_weights, config.run_dir = "best", str(tmp_path)
     with on_stand_in():
         task, data, _ = made(config)
         trainer = L.Trainer(**QUIET, accelerator=StandInAccelerator(), strategy=Watching(device=HERE))
@@ -170,7 +170,8 @@ def test_the_best_weights_are_read_into_main_memory(chosen: Chosen, tmp_path: Pa
         (tmp_path / "checkpoints").mkdir()
         write_checkpoint(state, tmp_path / "checkpoints" / "best.ckpt")
         torch.nn.init.zeros_(task.to(HERE).network.head.output.weight)
-        measure_tested_weights(config, trainer, task, data, tmp_path, tests=True)
+        load_tested_weights(config, trainer)
+        measure(trainer, task, data)
         assert trainer.strategy.devices == {"cpu"}
         for name, weight in task.state_dict().items():
             assert torch.equal(weight.cpu(), state["state_dict"][name])

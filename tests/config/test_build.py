@@ -56,8 +56,8 @@ class Holder:
         "torch.load",
         "pathlib.Path",
         "triptych_evil.run",
-        "triptych.train.subprocess.run",  # an alias inside the allowed package
-        "triptych.train.platform.system",
+        "triptych.report.summary.subprocess.run",  # an alias inside the allowed package
+        "triptych.training.hardware.platform.system",
         "lightning.pytorch.trainer.trainer.os.system",
     ],
 )

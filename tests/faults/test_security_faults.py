@@ -223,7 +223,7 @@ TARGETS: dict[str, tuple[list[Any], dict[str, Any]]] = {
     "lightning.pytorch.callbacks.model_checkpoint.shutil.copy": ([P, M], {}),
     "lightning.pytorch.callbacks.model_checkpoint.Path.write_text": ([Path(M), "x"], {}),
     "lightning.pytorch.strategies.fsdp.torch.load": ([P], {"weights_only": False}),
-    "triptych.train.subprocess.run": ([["mkdir", M]], {}),
+    "triptych.report.summary.subprocess.run": ([["mkdir", M]], {}),
     "triptych.assembly.torch.load": ([P], {"weights_only": False}),
     # what allowed packages hold themselves
     "lightning.pytorch.cli.instantiate_class": (

@@ -3,6 +3,7 @@
 import logging
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from omegaconf import DictConfig
@@ -11,6 +12,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from triptych.config import build
 from triptych.data import (
+    Corpus,
+    CorpusFacts,
     DataModule,
     Encoded,
     EncodedList,
@@ -25,6 +28,7 @@ from triptych.data import (
     TrainingWindows,
     Windows,
     learned,
+    sha256,
     shard_of,
 )
 from triptych.data.batches.datamodule import Training
@@ -34,6 +38,25 @@ from triptych.data.tokenizers.cache import sha256_of
 from triptych.tasks import LanguageModeling, Task
 
 log = logging.getLogger("triptych")
+
+
+def read_corpus(config: DictConfig) -> tuple[Corpus, Splits, CorpusFacts]:
+    """The corpus, its examples, and what is known of it once they are read.
+
+    Args:
+        config: of the training.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    corpus: Corpus = build(config, "data")
+    splits = corpus.splits()
+    parts = (splits.train, splits.validation, splits.test)
+    sizes = (str(part) if isinstance(part, LongText) else f"{len(part):,} examples" for part in parts)
+    log.info("%s to train, %s to validate, %s to test", *sizes)
+    first = next(iter(splits.train), None)
+    has_pairs = first is not None and first.pair is not None
+    return corpus, splits, replace(corpus.facts, sha256=sha256(splits), has_pairs=has_pairs)
 
 
 def train_tokenizer(config: DictConfig, splits: Splits) -> Tokenizer:

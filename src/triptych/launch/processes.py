@@ -89,7 +89,7 @@ def depends_on_clock(config: DictConfig) -> bool:
     return "${now:" in content["run_dir"]
 
 
-def hush() -> None:
+def silence() -> None:
     """Leaves the terminal and train.log to rank 0: of this process, only errors are heard."""
     root = logging.getLogger()
     for handler in root.handlers[:]:

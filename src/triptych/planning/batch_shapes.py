@@ -8,13 +8,12 @@ from itertools import islice
 from omegaconf import DictConfig
 
 from triptych.assembly.compatibility import check_compiled
-from triptych.assembly.datasets import encode_training, train_tokenizer
+from triptych.assembly.datasets import encode_training, read_corpus, train_tokenizer
 from triptych.assembly.network import check_network, choose_head, complete, make_task
 from triptych.config import build, target_of
 from triptych.data import (
     BytePairs,
     Characters,
-    Corpus,
     CorpusFacts,
     LongText,
     Splits,
@@ -246,6 +245,5 @@ def look_at_data(config: DictConfig, tokenizer: Tokenizer | None, world_size: in
     """
     if {"dir", "name"} & set(config.data):
         return UnreadData(tokenizer, world_size)
-    corpus: Corpus = build(config, "data")
-    splits = corpus.splits()
-    return ReadData(splits, corpus.facts, tokenizer or train_tokenizer(config, splits), world_size)
+    _, splits, facts = read_corpus(config)
+    return ReadData(splits, facts, tokenizer or train_tokenizer(config, splits), world_size)

@@ -4,20 +4,16 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
 
 import torch
-from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig
 
 from triptych.assembly.checks import CHECKS, check_accelerator
-from triptych.assembly.init_from import Pretrained, settings_to_adopt
 from triptych.config import ConfigError, build, target_of
-from triptych.config.overrides import adopt
-from triptych.data import sha256
-from triptych.launch.processes import find_place, hush
+from triptych.launch.command import this_command
+from triptych.launch.processes import find_place, silence
 from triptych.launch.sweep import Job
-from triptych.planning.batch_shapes import Data, ReadData, Survey, look_at_data
+from triptych.planning.batch_shapes import Data, Survey, look_at_data
 from triptych.planning.findings import (
     Findings,
     check_allocation,
@@ -29,13 +25,13 @@ from triptych.planning.findings import (
     check_wandb,
 )
 from triptych.planning.gpus import device_here, gpu_named
-from triptych.planning.matching import Match, Reference, check_countable, check_same, find_match, recorded, reference_of
+from triptych.planning.matching import Match, Reference
 from triptych.planning.plan import make_plan
+from triptych.planning.prepare import Chosen, adopt_settings, choose, find_earlier, find_reference, solve
 from triptych.planning.script import batch_script, composed, job_of
 from triptych.planning.tables import show_findings, show_plan
-from triptych.storage.redaction import Redactor
 from triptych.training import FSDP
-from triptych.training.resume import Earlier, is_finished, state_to_resume
+from triptych.training.resume import Earlier, is_finished
 
 HARMLESS = {"accelerator", "validation", "files"}
 """What may be wrong with a training that can be planned nevertheless."""
@@ -51,9 +47,9 @@ def doctor(config: DictConfig, sweep: Sequence[Sequence[str]] = ()) -> None:
     Raises:
         ConfigError: something is wrong with it; or ``device`` is not known.
     """
-    place = find_place()
+    command, place = this_command(), find_place()
     if place.rank:
-        hush()
+        silence()
         return
     findings = Findings()
     jobs = findings.look("sweep", lambda: [job_of(overrides) for overrides in sweep], progress) or []
@@ -62,30 +58,20 @@ def doctor(config: DictConfig, sweep: Sequence[Sequence[str]] = ()) -> None:
         config = composed(sweep[number])
         config.run_dir = str(jobs[number].directory)
     device = device_here(config.trainer.accelerator) if config.device is None else gpu_named(config.device)
-    on_cluster = HydraConfig.get().runtime.choices["hydra/launcher"] == "slurm"
+    on_cluster = command.launcher == "slurm"
     spans_nodes = place.starter is None and config.trainer.num_nodes > 1
     elsewhere = config.device is not None or on_cluster or spans_nodes
-    pretrained: Pretrained | None = None
     script = None
-    if config.init_from is not None:
-        pretrained = findings.look("init_from", lambda: adopted(config), lambda _: f"{config.init_from}")
-    match = recorded(config)
-    if match is not None:
-        match.apply(config)
-    whole = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
-    del whole["device"]  # no training has it
-    redact = Redactor(whole)
+    pretrained = findings.look("init_from", lambda: adopt_settings(config), lambda _: config.init_from)
+    chosen = choose(config, pretrained)
     count = findings.look("devices", lambda: processes_of(config), lambda _: None) or 1
     for name, check in CHECKS.items():
         is_of_machine = elsewhere and check is check_accelerator
         findings.look(name, partial(check, config), lambda _: "", worst="warning" if is_of_machine else "error")
     findings.look("devices", lambda: check_devices(config, place, count, elsewhere=elsewhere))
-    reference: Reference | None = None
-    if match is None:
-        overrides = sweep[number] if jobs else HydraConfig.get().overrides.task
-        reference = findings.look("match", lambda: referred(config, overrides, count), lambda _: None)
-    else:
-        findings.look("match", lambda: match)
+    overrides = sweep[number] if jobs else command.overrides
+    was_matched = None if chosen.match is None else str(chosen.match)
+    reference = findings.look("match", lambda: find_reference(chosen, overrides, count), lambda _: was_matched)
     findings.look("files", lambda: build(config, "data"), lambda _: None)
     can_be_planned = {error.name for error in findings.errors} <= HARMLESS
     if on_cluster:
@@ -94,11 +80,11 @@ def doctor(config: DictConfig, sweep: Sequence[Sequence[str]] = ()) -> None:
     if "SLURM_JOB_ID" in os.environ and not elsewhere:
         findings.look("allocation", lambda: check_allocation(config, count))
     findings.look("run_dir", lambda: check_run_dir(Path(config.run_dir)))
-    found = findings.look("resume", lambda: resumption(config, redact(whole)), lambda found: found[0])
+    found = findings.look("resume", lambda: resumption(chosen), lambda found: found[0])
     findings.look("W&B", lambda: check_wandb(config))
     plan = None
     if can_be_planned:
-        known = (found and found[1]) or pretrained
+        known = (found and found[1]) or chosen.pretrained
         data = findings.look(
             "data", lambda: look_at_data(config, known.tokenizer if known else None, count), lambda _: None
         )
@@ -112,20 +98,12 @@ def doctor(config: DictConfig, sweep: Sequence[Sequence[str]] = ()) -> None:
         findings.look("memory", lambda: check_memory(plan, device, sharded=is_sharded(config)))
         findings.look("disk", lambda: check_disk(config, plan), worst="warning" if elsewhere else "error")
         show_plan(plan, device, is_here=config.device is None, sharded=is_sharded(config))
-    show_findings(findings, redact)
+    show_findings(findings, chosen.redact)
     if script:
-        print(redact(script))
+        print(chosen.redact(script))
     if findings.errors:
         number = len(findings.errors)
         raise ConfigError(f"{number} {'error' if number == 1 else 'errors'}: nothing would be trained")
-
-
-def referred(config: DictConfig, overrides: Sequence[str], count: int) -> Reference | None:
-    """The reference, as a training looks at it before it reads its data."""
-    reference = reference_of(config, overrides)
-    if reference is not None:
-        check_countable(config, count)
-    return reference
 
 
 def matched(config: DictConfig, reference: Reference, data: Data) -> Match | str:
@@ -136,9 +114,7 @@ def matched(config: DictConfig, reference: Reference, data: Data) -> Match | str
     """
     if config.match == "wall_time":
         return "match=wall_time is measured when the training begins; the plan is that of trainer.max_steps as it is"
-    if isinstance(data, ReadData):
-        check_same(reference, config.match, data=sha256(data.splits), tokenizer=data.tokenizer.sha256)
-    found = find_match(config, reference, data, None)
+    found = solve(config, reference, data, None)
     found.apply(config)
     return found
 
@@ -193,19 +169,12 @@ def is_sharded(config: DictConfig) -> bool:
     return not isinstance(config.trainer.strategy, str) and issubclass(target_of(config, "trainer.strategy"), FSDP)
 
 
-def adopted(config: DictConfig) -> Pretrained | None:
-    """Takes over what ``init_from`` says of the network, as a training does."""
-    settings, pretrained = settings_to_adopt(config)
-    adopt(config, settings)
-    return pretrained
-
-
-def resumption(config: DictConfig, plain: dict[str, Any]) -> tuple[str, Earlier | None]:
+def resumption(chosen: Chosen) -> tuple[str, Earlier | None]:
     """What the same command would do with what is in run_dir, and the checkpoint that it would go on from."""
-    if is_finished(config, plain):
+    if is_finished(chosen.config, chosen.plain):
         return "finished already: train would do nothing", None
-    earlier = state_to_resume(config, plain)
+    earlier = find_earlier(chosen)
     if earlier is None:
         return "begins with update 1", None
-    earlier.warn_of_place(plain)
-    return f"goes on after update {earlier.step:,} of {config.trainer.max_steps:,}, from {earlier.path}", earlier
+    updates = chosen.config.trainer.max_steps
+    return f"goes on after update {earlier.step:,} of {updates:,}, from {earlier.path}", earlier

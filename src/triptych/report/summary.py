@@ -7,12 +7,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import lightning as L
-from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig
-
 from triptych.data import DataModule, Windows
-from triptych.launch.sweep import experiment_of
+from triptych.launch.command import Command
 from triptych.models import DecoderOnly, EncoderDecoder
 from triptych.nn import Network
 from triptych.planning.cost_log import Tally
@@ -23,26 +19,32 @@ from triptych.planning.flops import (
     parameters_by_part,
     weights_sha256,
 )
+from triptych.planning.run import Run
 from triptych.tasks import Task
 from triptych.training.hardware import hardware, peak_memory
 
 
-def summary(
-    config: DictConfig, task: Task, data: DataModule, trainer: L.Trainer, tally: Tally, metrics: dict[str, float]
-) -> dict[str, Any]:
+def summary(run: Run, tally: Tally, metrics: dict[str, float], command: Command) -> dict[str, Any]:
     """The record of a run, but for what the network makes of the test examples; the keys are documented in
-    docs/run_directory.md."""
-    choices = HydraConfig.get().runtime.choices
+    docs/run_directory.md.
+
+    Args:
+        run: that has ended.
+        tally: of all ranks.
+        metrics: of its weights.
+        command: of this process.
+    """
+    config, task, trainer = run.config, run.task, run.trainer
     parameters, non_embedding = count_parameters(task.network)
     flops = tally.cost.by_part(tally.shapes, unanswered=tally.unanswered)
     stacks = {
         name: len(getattr(task.network, name).layers) for name in ("encoder", "decoder") if hasattr(task.network, name)
     }
     return {
-        "experiment": experiment_of(HydraConfig.get()),
+        "experiment": command.experiment,
         "architecture": task.architecture,
         "task": task.name,
-        "data": choices["data"],
+        "data": command.data,
         "seed": config.seed,
         "params": parameters,
         "non_embedding_params": non_embedding,
@@ -50,6 +52,7 @@ def summary(
         "params_by_part": parameters_by_part(task.network),
         "num_layers": stacks,
         "init_from": config.init_from,
+        "match": None,
         "train_flops": sum(flops.values()),
         "train_flops_by_part": flops,
         "decoding": decoding_cost(tally.cost.network, tally),
@@ -65,8 +68,8 @@ def summary(
         "optimum": {},
         "signatures": task.signatures,
         "confusion_matrix": confusion_matrix(task),
-        "too_long": {"policy": config.batch.too_long, **data.too_long},
-        "eval_windows": eval_windows(data),
+        "too_long": {"policy": config.batch.too_long, **run.data.too_long},
+        "eval_windows": eval_windows(run.data),
         "tested_weights": config.test_weights,
         "samples": [],
         "answer_time_s": None,
@@ -77,23 +80,22 @@ def summary(
         "versions": {name: version(name) for name in ("triptych", "torch", "lightning", "hydra-core", "tokenizers")},
         "hardware": hardware(task.device),
         "precision": trainer.precision,
-        "command": "triptych train " + shlex.join(HydraConfig.get().overrides.task),
+        "command": "triptych train " + shlex.join(command.overrides),
     }
 
 
-def labels(config: DictConfig, task: Task) -> dict[str, str]:
+def labels(run: Run, command: Command) -> dict[str, str]:
     """What a run is, for dashboards. A job of a sweep is known by the name of its directory."""
-    choices, run_dir = HydraConfig.get().runtime.choices, Path(config.run_dir)
     found = {
-        "experiment": experiment_of(HydraConfig.get()),
-        "architecture": task.architecture,
-        "task": task.name,
-        "data": choices["data"],
+        "experiment": command.experiment,
+        "architecture": run.task.architecture,
+        "task": run.task.name,
+        "data": command.data,
     }
-    if config.match is not None:
-        found["match"] = config.match
-    if re.search("-[0-9a-f]{8}$", run_dir.name):
-        found["sweep"] = run_dir.absolute().parent.name
+    if run.config.match is not None:
+        found["match"] = run.config.match
+    if re.search("-[0-9a-f]{8}$", run.run_dir.name):
+        found["sweep"] = run.run_dir.absolute().parent.name
     return found
 
 

@@ -2,6 +2,7 @@
 
 import logging
 import shutil
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -212,7 +213,7 @@ class Earlier:
                 )
 
 
-def prepare_directory(run_dir: Path, loggers: list[Logger], earlier: Earlier | None) -> None:
+def prepare_directory(run_dir: Path, loggers: Sequence[Logger], earlier: Earlier | None) -> None:
     """Leaves in the directory what the run goes on from, and nothing of what it will do again."""
     remove_leftovers(run_dir)
     (run_dir / "pruned.json").unlink(missing_ok=True)

@@ -1,0 +1,238 @@
+"""The preparation of a training, which train and the doctor share: what was chosen becomes a plan, step by step, and
+nothing changes the plan any more."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
+from omegaconf import DictConfig, OmegaConf
+
+from triptych.assembly.checks import check_optimizer
+from triptych.assembly.datasets import read_corpus, train_tokenizer
+from triptych.assembly.early_checks import check_validation
+from triptych.assembly.init_from import Pretrained, settings_to_adopt
+from triptych.assembly.network import check_network
+from triptych.config import ConfigError
+from triptych.config.overrides import adopt
+from triptych.data import Corpus
+from triptych.planning.batch_shapes import Data, ReadData
+from triptych.planning.matching import (
+    Match,
+    Measure,
+    Reference,
+    check_countable,
+    check_same,
+    find_match,
+    recorded,
+    reference_of,
+)
+from triptych.planning.pace import measure_paces
+from triptych.storage.redaction import Redactor
+from triptych.training.resume import Earlier, state_to_resume
+
+log = logging.getLogger("triptych")
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What was chosen, before the data are read.
+
+    Attributes:
+        config: of the training; what the data decide is still null.
+        plain: the same as a run directory holds it: plain containers without secrets.
+        redact: takes the secrets out of anything else.
+        pretrained: the checkpoint of ``init_from``, where it was read.
+        match: what was solved when the run began.
+    """
+
+    config: DictConfig
+    plain: dict[str, Any]
+    redact: Redactor
+    pretrained: Pretrained | None
+    match: Match | None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A training of which everything is decided and nothing is built.
+
+    Attributes:
+        config: complete; it can be read, not changed.
+        plain: the same as a run directory holds it: plain containers without secrets.
+        redact: takes the secrets out of anything else.
+        corpus: where the examples are from.
+        data: the examples, and the tokenizer.
+        match: what was solved.
+        origin: the checkpoint that the run goes on from, or whose stacks it begins with; None: new weights.
+    """
+
+    config: DictConfig
+    plain: dict[str, Any]
+    redact: Redactor
+    corpus: Corpus
+    data: ReadData
+    match: Match | None
+    origin: Earlier | Pretrained | None
+
+    @property
+    def earlier(self) -> Earlier | None:
+        """The checkpoint that the run goes on from."""
+        return self.origin if isinstance(self.origin, Earlier) else None
+
+    @property
+    def resumed(self) -> Path | None:
+        """The file of that checkpoint."""
+        return None if self.earlier is None else self.earlier.path
+
+
+def adopt_settings(config: DictConfig) -> Pretrained | None:
+    """Puts the settings of the network that ``init_from`` names into the configuration.
+
+    Args:
+        config: composed by Hydra.
+
+    Returns:
+        The checkpoint, where it was read.
+
+    Raises:
+        ConfigError: there is no such checkpoint, or its settings contradict those that are given.
+    """
+    if config.init_from is None:
+        return None
+    settings, pretrained = settings_to_adopt(config)
+    adopt(config, settings)
+    return pretrained
+
+
+def choose(config: DictConfig, pretrained: Pretrained | None) -> Chosen:
+    """What was chosen, with what was matched when the run began.
+
+    Args:
+        config: with the settings of ``init_from``; what was matched is put into it.
+        pretrained: see ``adopt_settings``.
+    """
+    match = recorded(config)
+    if match is not None:
+        match.apply(config)
+    whole = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
+    whole.pop("device", None)  # no training has it
+    redact = Redactor(whole)
+    return Chosen(config, cast(dict[str, Any], redact(whole)), redact, pretrained, match)
+
+
+def find_reference(chosen: Chosen, overrides: Sequence[str], world_size: int) -> Reference | None:
+    """What is to be matched, as far as it is known before the data are read; None: nothing, or it was matched when the
+    run began.
+
+    Args:
+        chosen: of the training.
+        overrides: of the command line.
+        world_size: processes that train together.
+
+    Raises:
+        ConfigError: a reference that is not there, or that cannot be matched.
+    """
+    reference = None if chosen.match is not None else reference_of(chosen.config, overrides)
+    if reference is not None:
+        check_countable(chosen.config, world_size)
+    return reference
+
+
+def find_earlier(chosen: Chosen) -> Earlier | None:
+    """The checkpoint that the run goes on from; None: it begins.
+
+    Raises:
+        ConfigError: it belongs to another run.
+        RunError: it is damaged.
+    """
+    earlier = state_to_resume(chosen.config, chosen.plain)
+    if earlier is not None:
+        earlier.warn_of_place(chosen.plain)
+    return earlier
+
+
+def find_origin(chosen: Chosen) -> Earlier | Pretrained | None:
+    """The checkpoint that the run goes on from, or else the one whose stacks it begins with.
+
+    Raises:
+        ConfigError: it belongs to another run, or has another network.
+        RunError: it is damaged.
+    """
+    if (earlier := find_earlier(chosen)) is not None:
+        return earlier
+    if chosen.config.init_from is None:
+        return None
+    pretrained = chosen.pretrained or Pretrained(chosen.config.init_from)
+    pretrained.check(check_network(chosen.config))
+    return pretrained
+
+
+def make_plan(chosen: Chosen, reference: Reference | None, world_size: int, environment: ClusterEnvironment) -> Plan:
+    """Reads the data and decides what is still open: the match, the vocabulary, the outputs.
+
+    Args:
+        chosen: of the training.
+        reference: that it is to be matched with.
+        world_size: processes that train together.
+        environment: of this process, for ``match=wall_time``.
+
+    Raises:
+        ConfigError: data that cannot be read, are not those of the checkpoint, or cannot be matched.
+    """
+    origin = find_origin(chosen)
+    config = chosen.config.copy()
+    with refusing():
+        corpus, splits, facts = read_corpus(config)
+        if isinstance(origin, Earlier):
+            origin.check_data(facts)
+        tokenizer = train_tokenizer(config, splits) if origin is None else origin.tokenizer
+        data = ReadData(splits, facts, tokenizer, world_size)
+        match = chosen.match
+        if reference is not None:
+            log.info("match=%s: %s", config.match, "timing updates" if config.match == "wall_time" else "counting")
+            match = solve(config, reference, data, partial(measure_paces, data, environment))
+        if match is not None:
+            match.apply(config)
+            log.info("%s", match)
+            if "trainer.max_steps" in match.chosen:
+                check_optimizer(config)
+                check_validation(config)
+        config = data.complete(config)
+    OmegaConf.set_readonly(config, True)
+    plain = cast(dict[str, Any], chosen.redact(OmegaConf.to_container(config, resolve=True)))
+    return Plan(config, plain, chosen.redact, corpus, data, match, origin)
+
+
+def solve(config: DictConfig, reference: Reference, data: Data, measure: Measure | None) -> Match:
+    """What ``match`` asks for.
+
+    Args:
+        config: of the training.
+        reference: of it.
+        data: of both.
+        measure: the paces of trainings, for ``match=wall_time``.
+
+    Raises:
+        ConfigError: it cannot be matched.
+    """
+    if isinstance(data, ReadData):
+        check_same(reference, config.match, data=data.facts.sha256, tokenizer=data.tokenizer.sha256)
+    return find_match(config, reference, data, measure)
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """What constructors say against their arguments is the answer to a setting.
+
+    Raises:
+        ConfigError: in place of a ValueError.
+    """
+    try:
+        yield
+    except ValueError as error:
+        raise ConfigError(str(error)) from None

@@ -1,0 +1,130 @@
+"""What a plan is built into: a task with its network, its data, and the trainer."""
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import lightning as L
+from lightning.pytorch.callbacks import EarlyStopping
+from lightning.pytorch.loggers import Logger
+from omegaconf import DictConfig, OmegaConf
+
+from triptych.assembly.compatibility import check_compiled
+from triptych.assembly.datasets import make_data_module
+from triptych.assembly.init_from import Pretrained
+from triptych.assembly.network import check_network, make_task
+from triptych.config import build
+from triptych.data import DataModule
+from triptych.launch.processes import Place
+from triptych.planning.cost_log import Tally
+from triptych.planning.flops import count_parameters
+from triptych.planning.matching import FILE
+from triptych.planning.prepare import Plan, refusing
+from triptych.storage.atomic import write_text
+from triptych.tasks import Task
+from triptych.training import CheckpointFacts, Checkpoints
+from triptych.training.callbacks.checkpoints import check_metric, validation_metrics
+from triptych.training.hardware import keep_freed_memory
+from triptych.training.resume import prepare_directory
+
+log = logging.getLogger("triptych")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A training that can begin.
+
+    Attributes:
+        plan: of it.
+        task: with its network.
+        data: its batches.
+        trainer: Lightning's.
+        tally: what the training has cost so far.
+        loggers: of the trainer.
+        rank: of this process.
+    """
+
+    plan: Plan
+    task: Task
+    data: DataModule
+    trainer: L.Trainer
+    tally: Tally
+    loggers: Sequence[Logger]
+    rank: int
+
+    @property
+    def config(self) -> DictConfig:
+        """Of the plan."""
+        return self.plan.config
+
+    @property
+    def run_dir(self) -> Path:
+        """Where it writes."""
+        return Path(self.plan.config.run_dir)
+
+
+def build_run(plan: Plan, place: Place) -> Run:
+    """Builds everything that a training needs.
+
+    Args:
+        plan: of it.
+        place: of this process.
+
+    Raises:
+        ConfigError: examples that do not fit, weights of another network, or an unknown metric.
+    """
+    keep_freed_memory()
+    config = plan.config
+    with refusing():
+        task = make_task(config, plan.data.tokenizer, plan.data.facts)
+        task.compiles = config.compile
+        check_compiled(config, task, plan.data.splits.train)
+        if plan.earlier is not None:
+            plan.earlier.check_network(task)
+        elif isinstance(plan.origin, Pretrained):
+            plan.origin.give(task)
+        data = make_data_module(config, task, plan.data.splits)
+        data.train_dataloader()  # refuses a batch size that cannot be split
+    if plan.earlier is not None:
+        data.start = plan.earlier.step
+    loggers: list[Logger] = [build(config, f"logger.{name}") for name in config.logger]
+    callbacks = {name: build(config, f"callbacks.{name}") for name in config.callbacks}
+    for name, callback in callbacks.items():
+        if isinstance(callback, EarlyStopping):
+            check_metric(f"callbacks.{name}.monitor", callback.monitor, validation_metrics(task))
+    (checkpoints,) = (callback for callback in callbacks.values() if isinstance(callback, Checkpoints))
+    tally = Tally(check_network(config))
+    given = {
+        "logger": loggers,
+        "callbacks": [*callbacks.values(), tally, CheckpointFacts(plan.plain, task)],
+        "plugins": [checkpoints.files, place.environment()],
+    }
+    return Run(plan, task, data, build(config, "trainer", given), tally, loggers, place.rank)
+
+
+def begin_directory(run: Run) -> None:
+    """Writes what is known of a run before its first update, once nothing of the user's can be wrong any more."""
+    plan, task, tokenizer = run.plan, run.task, run.plan.data.tokenizer
+    if run.rank == 0:
+        prepare_directory(run.run_dir, run.loggers, plan.earlier)
+        if plan.match is None:
+            (run.run_dir / FILE).unlink(missing_ok=True)
+        else:
+            write_text(run.run_dir / FILE, json.dumps(plan.redact(asdict(plan.match)), indent=2) + "\n")
+        write_text(run.run_dir / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(plan.plain)))
+        if task.image_shape is None:
+            write_text(run.run_dir / "tokenizer.json", tokenizer.to_json())
+    parameters, _ = count_parameters(task.network)
+    log.info(
+        "%s on %s: %s parameters, %s, %s updates; run directory %s",
+        task.name,
+        task.architecture,
+        f"{parameters:,}",
+        f"{tokenizer.vocab_size} tokens in the vocabulary" if task.image_shape is None else "images in patches",
+        run.config.trainer.max_steps,
+        run.run_dir,
+    )
+    if plan.earlier is not None:
+        log.warning("going on from %s, after %s updates", plan.earlier.path, plan.earlier.step)

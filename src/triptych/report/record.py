@@ -1,0 +1,123 @@
+"""What a run leaves when it ends: weights and metrics first, then everything that can be made of them."""
+
+import json
+import logging
+import shutil
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_model
+
+from triptych.config import RunError, build
+from triptych.launch.command import Command
+from triptych.launch.signals import Interruption
+from triptych.planning.matching import RECORDED
+from triptych.planning.run import Run
+from triptych.report.console import show_confusion, signature
+from triptych.report.samples import answer_time, attention, gather_tested, samples, write_answers
+from triptych.report.summary import summary
+from triptych.storage.atomic import replacing, write_text
+from triptych.training import FSDP, WandbLogger
+
+log = logging.getLogger("triptych")
+
+
+def write_record(run: Run, metrics: Mapping[str, float], command: Command, *, tests: bool) -> None:
+    """Writes weights.safetensors, summary.json, attention.json and answers.jsonl, and prints the metrics. All ranks
+    take part.
+
+    Args:
+        run: that has ended.
+        metrics: of its weights.
+        command: of this process.
+        tests: whether the weights were tested; if not, nothing is made of the test examples.
+    """
+    task, plan = run.task, run.plan
+    gather_weights(run)
+    tally, tested = run.tally.of_all_ranks(), gather_tested(task)
+    if run.rank:
+        return  # rank 0 writes the record
+    task.to(run.trainer.strategy.root_device)  # Lightning has moved it to the CPU, and the record is of the device
+    if task.skipped_updates:
+        log.warning("%s of %s updates were left out: not finite", task.skipped_updates, run.trainer.global_step)
+    with replacing(run.run_dir / "weights.safetensors") as temporary:
+        save_model(task.network, str(temporary))
+        shutil.copymode(run.run_dir / "config.yaml", temporary)  # safetensors leaves it to its owner alone
+    record = summary(run, tally, dict(metrics), command)
+    if plan.match is not None:
+        record["match"] = plan.match.record(record[RECORDED[plan.match.quantity]])
+        plan.match.warn_of(record["match"])
+    for key in ("command", "init_from", "match"):
+        record[key] = plan.redact(record[key])
+    looks: dict[str, Any] = {"samples": []}
+    splits = plan.data.splits
+    if tests:
+        with not_fatal("the best possible score"):
+            best = plan.corpus.optimum(task.name, task.architecture, splits.test)
+            record["optimum"] |= {f"test/{name}": value for name, value in best.items()}
+        with not_fatal("samples"):
+            record["samples"] = samples(task, splits)
+        with not_fatal("the time of an answer"):
+            record["answer_time_s"] = answer_time(task, splits)
+        with not_fatal("attention.json"):
+            looks = attention(task, splits)
+            write_text(
+                run.run_dir / "attention.json", json.dumps(looks, ensure_ascii=False, separators=(",", ":")) + "\n"
+            )
+        with not_fatal("answers.jsonl"):
+            write_answers(run.run_dir / "answers.jsonl", task, splits.test, tested)
+    write_text(run.run_dir / "summary.json", json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+    with not_fatal("the record in W&B"):
+        log_record(run, record, looks["samples"])
+    with not_fatal("the figures here"):
+        print_metrics(run, metrics, record["optimum"])
+
+
+def gather_weights(run: Run) -> None:
+    """Under FSDP, the whole network on rank 0, whose record it is of. All ranks take part."""
+    if isinstance(run.trainer.strategy, FSDP):
+        weights = run.trainer.strategy.lightning_module_state_dict()
+        if run.rank == 0:
+            run.task.network = build(run.config, "model").to(dtype=run.task.dtype)
+            run.task.load_state_dict(weights)
+
+
+def log_record(run: Run, record: dict[str, Any], looks: list[Any]) -> None:
+    """Gives the record to W&B."""
+    from triptych.report.page.attention import attention_pictures  # which others need not wait for
+
+    for logger in run.loggers:
+        if isinstance(logger, WandbLogger):
+            pictures = attention_pictures(run.task.architecture, looks)
+            logger.log_record(record, run.run_dir / "checkpoints", pictures)
+
+
+def print_metrics(run: Run, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> None:
+    """Logs each metric with the best one possible, and prints how often each class was taken for each."""
+    for name, value in metrics.items():
+        best = f" (best possible guesser: {optimum[name]:.4f})" if name in optimum else ""
+        how = signature(run.task, name)
+        log.info("%s = %.4f%s%s", name, value, best, f" ({how})" if how else "")
+    show_confusion(run.task)
+
+
+@contextmanager
+def not_fatal(what: str) -> Iterator[None]:
+    """Lets a run end without what cannot be made of its weights: the training is done, and its record is worth more.
+
+    Args:
+        what: is left out then.
+    """
+    try:
+        yield
+    except (RunError, Interruption):  # such as a full disk: the same command ends the run when there is room
+        raise
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        log.warning(
+            "left out of the record: %s (%s: %s, %s line %s)",
+            what, type(error).__name__, error, Path(place.filename).name, place.lineno,
+        )  # fmt: skip
