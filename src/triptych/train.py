@@ -48,6 +48,7 @@ def train(config: DictConfig) -> None:
     if place.rank:
         silence()
     chosen = choose(config, adopt_settings(config))
+    chosen.redact.guard_logging()
     if is_finished(chosen.config, chosen.plain):
         if place.rank == 0:
             print(f"{config.run_dir} holds this run, finished: nothing to do", flush=True)

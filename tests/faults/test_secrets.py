@@ -85,7 +85,7 @@ OVERRIDES = [
 ]
 UNGUARDED = """
 import sys
-from triptych import redaction
+from triptych.storage import redaction
 redaction.Redactor.__call__ = lambda self, value, name="": value
 from triptych.cli import main
 sys.exit(main())

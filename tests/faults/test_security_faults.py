@@ -39,7 +39,7 @@ DRIVER = """
 import contextlib, io, json, shutil, sys
 from pathlib import Path
 import triptych
-import triptych.launch
+import triptych.config.hydra_guard
 from triptych.cli import main
 
 commands, guarded = json.load(sys.stdin)
@@ -224,7 +224,7 @@ TARGETS: dict[str, tuple[list[Any], dict[str, Any]]] = {
     "lightning.pytorch.callbacks.model_checkpoint.Path.write_text": ([Path(M), "x"], {}),
     "lightning.pytorch.strategies.fsdp.torch.load": ([P], {"weights_only": False}),
     "triptych.report.summary.subprocess.run": ([["mkdir", M]], {}),
-    "triptych.assembly.torch.load": ([P], {"weights_only": False}),
+    "triptych.assembly.network.torch.load": ([P], {"weights_only": False}),
     # what allowed packages hold themselves
     "lightning.pytorch.cli.instantiate_class": (
         [(), {"class_path": "logging.FileHandler", "init_args": {"filename": M}}],
