@@ -25,7 +25,6 @@ from triptych.models.generation import BeamSearch
 from triptych.nn import MultiHeadAttention, Visibility, masks
 from triptych.report.page.attention import attention_figures
 from triptych.report.samples import attention, is_recordable, looked
-from triptych.report.samples import given as given_of
 from triptych.tasks import Task
 from triptych.tasks.generative import GenerativeTask
 
@@ -265,7 +264,7 @@ class TestPictures:
         text = "Donnerstag, 5. März 1998"
         splits = Splits([], [], [Example(text, target="1998-03-05")])
         (sample,) = json.loads(json.dumps(attention(task, splits)))["samples"]
-        (maps,) = attention_maps(task, [given_of(task, splits.test[0])])
+        (maps,) = attention_maps(task, [task.asked(splits.test[0])])
         figures = attention_figures(sample, task.architecture, "told")
         assert maps.decoder is not None
         for name, found in (("decoder rollout", maps.decoder), ("alignment", maps.cross or maps.decoder)):

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from wandb.sdk.data_types._private import MEDIA_TMP
 
-import triptych.doctor
 import triptych.evaluate
+import triptych.planning.doctor
 import triptych.predict
 import triptych.train  # noqa: F401
 from triptych.cli import main

@@ -107,7 +107,7 @@ def check_lengths(task: Task, texts: Sequence[str | tuple[str, str]], source: st
     Raises:
         ConfigError: such a line, for a model that was trained with batch.too_long=error.
     """
-    if task.name == "language_modeling" and task.architecture == "decoder_only":
+    if task.forgets_beginnings:
         return 0
     special, sides = task.tokenizer.special, [[text] if isinstance(text, str) else text for text in texts]
     around = len(special.separator) + 2 if task.reads_pairs else 2

@@ -10,7 +10,11 @@ from typing import Any
 
 import pytest
 
+import triptych.tasks
+from triptych.tasks import Task
+
 WriteRun = Callable[..., Path]
+TASKS: dict[str, type[Task]] = {kind.name: kind for kind in vars(triptych.tasks).values() if hasattr(kind, "name")}
 
 HOSTILE = "</script><script>alert('x')</script><img src=http://evil.example/x.png onerror=alert(1)>"
 
@@ -56,6 +60,7 @@ def summary_of(
         "experiment": f"dates/{task}_{architecture}",
         "architecture": architecture,
         "task": task,
+        "task_facts": TASKS[task].facts(architecture, metrics, optimum).as_plain(),
         "data": "dates",
         "seed": seed,
         "params": PARAMS[architecture],

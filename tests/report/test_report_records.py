@@ -15,8 +15,8 @@ ACCURACY = {"test/accuracy": 0.9}
 def test_finds_runs_below_a_parent_once_and_names_the_unfinished(seven_runs: Path) -> None:
     found = find_runs([seven_runs, seven_runs / "translation_full_seed1"], seven_runs.parent)
     assert [run.directory for run in found.runs][:2] == [
-        "runs/translation_full_seed1",
-        "runs/translation_decoder_only_seed1",
+        "runs/classification_full_seed1",
+        "runs/classification_encoder_only_seed1",
     ]
     assert len(found.runs) == 7
     assert found.unfinished == ("runs/translation_killed",)
@@ -46,7 +46,8 @@ def test_no_run_is_an_error_that_names_the_directory(tmp_path: Path, write_run) 
     ("key", "value", "expected"),
     [
         ("architecture", "rnn", "one of full, encoder_only, decoder_only"),
-        ("task", ["translation"], "one of translation"),
+        ("task", ["translation"], "a text"),
+        ("task_facts", {"title": "Translation", "scores": []}, "what summary.json says of a task"),
         ("params", "many", "a whole number"),
         ("seed", True, "a whole number"),
         ("train_flops", math.nan, "a finite number"),

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.significance import PairedTest
 from scipy import stats
 
@@ -61,6 +62,10 @@ def translations(count: int, errors: float, seed: int) -> list[dict[str, object]
     return rows
 
 
+def sentence_chrf(row: dict[str, object]) -> float:
+    return CHRF().sentence_score(str(row["output"]), [str(row["reference"])]).score
+
+
 def corpus_bleu(rows: Sequence[dict[str, object]]) -> float:
     """By sacrebleu itself."""
     outputs, references = ([str(row[key]) for row in rows] for key in ("output", "reference"))
@@ -75,7 +80,8 @@ def translated(write_run, tmp_path: Path):
         for architecture, rows in (("full", full), ("decoder_only", decoder_only)):
             settings = {"task": {"bleu_tokenizer": "13a"}}
             metrics = {"test/bleu": corpus_bleu(rows)}
-            write_run(architecture, "translation", metrics, settings=settings, answers=rows)
+            answers = [{**row, "chrf": sentence_chrf(row)} for row in rows]
+            write_run(architecture, "translation", metrics, settings=settings, answers=answers)
         return group_of(tmp_path)
 
     return translated

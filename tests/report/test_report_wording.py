@@ -2,8 +2,9 @@
 
 import pytest
 
-from triptych.report.statistics.metrics import BITS_PER_BYTE, EXACT_MATCH, LOSS, Metric
 from triptych.report.wording import amount, duration, metric_name
+from triptych.tasks.language_modeling import BITS_PER_BYTE
+from triptych.tasks.scores import EXACT_MATCH, LOSS, Score
 
 
 @pytest.mark.parametrize(
@@ -19,7 +20,7 @@ from triptych.report.wording import amount, duration, metric_name
         (LOSS, 0.75, 0.5, "0.25 above the minimum"),
     ],
 )
-def test_distance_to_the_optimum(metric: Metric, value: float, optimum: float, text: str) -> None:
+def test_distance_to_the_optimum(metric: Score, value: float, optimum: float, text: str) -> None:
     assert metric.show_gap(value, optimum) == text
 
 

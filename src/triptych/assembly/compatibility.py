@@ -1,27 +1,16 @@
 """What fits together: task, architecture, corpus, compiler."""
 
 import re
-from collections.abc import Mapping
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from triptych.config import ConfigError, target_of
 from triptych.data import LongText
 from triptych.nn import PatchEmbedding
-from triptych.tasks import Denoising, Task
-from triptych.tasks.denoising import objective_for
+from triptych.tasks import Task
 
 CORPUS = ("tasks", "has_images", "facts", "splits", "optimum")
 """What a class of corpora has; see ``triptych.data.Corpus``."""
-
-COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "translation": ("target",),
-    "classification": ("label",),
-    "similarity": ("pair", "score"),
-    "tagging": ("words", "tags"),
-    "question_answering": ("pair", "answers"),
-}
-"""What a task needs beside a text. A corpus of tables that can have it has a setting for it: the column."""
 
 
 def check_grid(config: DictConfig) -> None:
@@ -31,13 +20,10 @@ def check_grid(config: DictConfig) -> None:
         ConfigError: an architecture that cannot do the task, or a corpus that cannot serve it.
     """
     task, architecture = target_of(config, "task"), target_of(config, "model").architecture
-    if architecture in task.refusals:
-        raise ConfigError(f"task={task.name} on model={architecture}: {task.refusals[architecture]}")
-    if issubclass(task, Denoising):
-        try:
-            objective_for(architecture, OmegaConf.select(config, "task.objective"))
-        except ValueError as error:
-            raise ConfigError(str(error)) from None
+    try:
+        task.check_architecture(architecture, config.task)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
     check_corpus(config)
 
 
@@ -47,7 +33,7 @@ def check_corpus(config: DictConfig) -> None:
     Raises:
         ConfigError: such a corpus.
     """
-    task, corpus = target_of(config, "task").name, target_of(config, "data")
+    task, corpus = target_of(config, "task"), target_of(config, "data")
     if lacking := [name for name in CORPUS if not hasattr(corpus, name)]:
         raise ConfigError(
             f"data._target_={config.data._target_}: a corpus has {', '.join(CORPUS)}; this one lacks "
@@ -55,13 +41,13 @@ def check_corpus(config: DictConfig) -> None:
         )
     name = re.sub("(?<!^)(?=[A-Z])", "_", corpus.__name__).lower()  # data=tagged_text is TaggedText
     architecture, embedding = target_of(config, "model").architecture, target_of(config, "model.embedding")
-    if task not in corpus.tasks:
+    if task.name not in corpus.tasks:
         raise ConfigError(
-            f"task={task}: data={name} serves {', '.join(corpus.tasks)}; choose another task, or other data"
+            f"task={task.name}: data={name} serves {', '.join(corpus.tasks)}; choose another task, or other data"
         )
-    for key in COLUMNS.get(task, ()):
+    for key in task.columns:
         if key in config.data and config.data[key] is None:
-            raise ConfigError(f"task={task}: data.{key}=null; expected the column of the data that has it")
+            raise ConfigError(f"task={task.name}: data.{key}=null; expected the column of the data that has it")
     if corpus.has_images and not issubclass(embedding, PatchEmbedding):
         raise ConfigError(
             f"data={name} has images, and model={architecture} reads texts; choose model=vit-style, or "

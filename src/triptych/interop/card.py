@@ -47,7 +47,7 @@ def model_card(name: str, task: Task, class_name: str, record: Mapping[str, Any]
     for key, text in (("data", "data"), ("seed", "seed"), ("updates", "updates"), ("train_tokens", "training tokens")):
         if key in record:
             facts[text] = f"{record[key]:,}" if isinstance(record[key], int) else str(record[key])
-    labels = {"tagging": task.corpus.tag_labels, "classification": task.corpus.labels}.get(task.name, ())
+    labels = task.labels
     if labels:
         facts["classes"] = ", ".join(labels)
     reads_text = task.image_shape is None

@@ -94,7 +94,7 @@ def save_pretrained(checkpoint: str | Path, folder: str | Path) -> str:
     ids = {"bos_token_id": special.bos, "eos_token_id": special.eos, "pad_token_id": special.pad} if reads_text else {}
     if task.architecture == "full":
         ids["decoder_start_token_id"] = special.start
-    labels = task.corpus.tag_labels if task.name == "tagging" else task.corpus.labels
+    labels = task.labels
     labels = labels if task.name in CLASSIFYING else ()
     family = write_network(path, task.network, config, task.name, labels=labels, special=ids)
     if reads_text:

@@ -36,7 +36,7 @@ def signature(task: Task, metric: str) -> str:
 
 def show_confusion(task: Task) -> None:
     """Prints how often each class of the test split was taken for each class, if the task has classes."""
-    counts, labels = task.matrices.get("test/confusion_matrix"), task.corpus.labels
+    counts, labels = task.matrices.get("test/confusion_matrix"), task.labels
     if counts is None or len(labels) > MOST_CLASSES:
         return
     table = Table("true class", title="test/confusion_matrix", title_justify="left")

@@ -27,7 +27,7 @@ from triptych.models.generation import Sampling
 from triptych.predict import check_lengths, images
 from triptych.report.page.assets import LOGO, glyph
 from triptych.report.page.attention import attention_figures
-from triptych.report.page.render import TASK_TITLES, render_document, render_switch
+from triptych.report.page.render import render_document, render_switch
 from triptych.report.records import ARCHITECTURES, Run, find_runs
 from triptych.report.samples import is_recordable, looked, recordable_length
 from triptych.report.wording import amount
@@ -82,7 +82,7 @@ class Question:
 
     def is_asked(self, task: Task) -> bool:
         """Whether there is something to answer; a language model begins from nothing, too."""
-        return self.text is not None and bool(self.text.strip() or task.name == "language_modeling")
+        return self.text is not None and bool(self.text.strip() or not task.needs_input)
 
     @classmethod
     def of(cls, address: str, groups: Sequence[str]) -> tuple[Self, list[str]]:
@@ -134,7 +134,7 @@ class Playground:
         self.groups: dict[tuple[str, str], list[Run]] = {}
         for run in runs:
             self.groups.setdefault((run.task, run.data), []).append(run)
-        self.titles = [f"{TASK_TITLES[task]} · {data}" for task, data in self.groups]
+        self.titles = [f"{found[0].task_facts.title} · {data}" for (_, data), found in self.groups.items()]
         self.model = cache(lambda directory: load(folder / directory).eval())  # read when it is first asked
         self._one_at_a_time = threading.Lock()
 
@@ -198,7 +198,7 @@ def _form(question: Question, runs: Sequence[Run], task: Task) -> str:
     choices = f"""<label>Temperature <span class="soft">(0: the likeliest)</span>
 <input name="temperature" {number} max="{HOTTEST}" step="any" value="{sampling.temperature:g}"></label>
 <label>Seed<input name="seed" {number} max="{LAST_SEED}" step="1" value="{sampling.seed}"></label>"""
-    first = {"question_answering": "Question"}.get(task.name, "Text")
+    first = task.input_title
     examples = ""
     if task.image_shape is None and not task.reads_pairs:
         texts = dict.fromkeys(sample["input"] for run in runs for sample in run.samples)

@@ -58,6 +58,7 @@ def write_record(run: Run, metrics: Mapping[str, float], command: Command, *, te
         with not_fatal("the best possible score"):
             best = plan.corpus.optimum(task.name, task.architecture, splits.test)
             record["optimum"] |= {f"test/{name}": value for name, value in best.items()}
+            record["task_facts"] = task.facts(task.architecture, metrics, record["optimum"]).as_plain()
         with not_fatal("samples"):
             record["samples"] = samples(task, splits)
         with not_fatal("the time of an answer"):

@@ -16,19 +16,10 @@ from yaml import MarkedYAMLError, YAMLError  # type: ignore[import-untyped]
 
 from triptych.config import FREE, flat, nearest
 from triptych.storage.runs import is_tested
+from triptych.tasks.scores import TaskFacts
 
 ARCHITECTURES = {"full": "full", "encoder_only": "encoder-only", "decoder_only": "decoder-only"}
 """The name of each architecture in a summary, and in a sentence; the order is the order of every table and chart."""
-
-TASKS = (
-    "translation",
-    "classification",
-    "similarity",
-    "question_answering",
-    "tagging",
-    "language_modeling",
-    "denoising",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +54,7 @@ class Run:
     experiment: str
     architecture: str
     task: str
+    task_facts: TaskFacts
     data: str
     seed: int
     params: int
@@ -162,13 +154,21 @@ def _is_samples(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(x, dict) and all(_is_text(x.get(k)) for k in keys) for x in value)
 
 
+def _are_facts(value: object) -> bool:
+    try:
+        return isinstance(value, dict) and bool(TaskFacts.from_plain(value).scores)
+    except (TypeError, KeyError):
+        return False
+
+
 _COUNT = ("a whole number", _is_count)
 _NUMBER = ("a finite number", _is_number)
 _TEXT = ("a text", _is_text)
 _EXPECTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "experiment": _TEXT,
     "architecture": (f"one of {', '.join(ARCHITECTURES)}", lambda value: _is_text(value) and value in ARCHITECTURES),
-    "task": (f"one of {', '.join(TASKS)}", lambda value: value in TASKS),
+    "task": _TEXT,
+    "task_facts": ("what summary.json says of a task", _are_facts),
     "data": _TEXT,
     "seed": _COUNT,
     "params": _COUNT,
@@ -370,6 +370,7 @@ def read_run(directory: Path, relative_to: Path) -> Run:
     table, config, answers, attention = (directory / name for name in names)
     checked = {key: summary[key] for key in _EXPECTED}
     checked["metrics"] = {key: math.nan if value is None else value for key, value in summary["metrics"].items()}
+    checked["task_facts"] = TaskFacts.from_plain(summary["task_facts"])
     return Run(
         **checked,
         summary=summary,
@@ -446,7 +447,7 @@ def find_runs(directories: Sequence[Path], relative_to: Path) -> RunSet:
     runs = sorted(
         readable,
         key=lambda run: (
-            TASKS.index(run.task), run.data, order.index(run.architecture), run.experiment, run.seed, run.directory,
+            run.task_facts.title, run.data, order.index(run.architecture), run.experiment, run.seed, run.directory,
         ),
     )  # fmt: skip
     return RunSet(

@@ -3,7 +3,7 @@
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from statistics import median
@@ -12,13 +12,11 @@ from typing import Any
 import torch.distributed as dist
 
 from triptych.attention import AttentionMap, AttentionMaps, attention_maps
-from triptych.data import Example, Image, LongText, Splits
+from triptych.data import Example, LongText, Splits
 from triptych.nn import MultiHeadAttention
 from triptych.storage.atomic import replacing
 from triptych.tasks import Task
 from triptych.tasks.base import ClassPrediction, Tested
-from triptych.tasks.generative import GenerativeTask
-from triptych.tasks.question_answering import right_answers
 
 MOST_BYTES = 300_000
 """Of attention.json, but for the tokens."""
@@ -43,8 +41,8 @@ def samples(task: Task, splits: Splits, count: int = 8) -> list[dict[str, str]]:
         return [{"input": text[:50], "output": str(task.predict([text[:50]])[0]), "reference": text[50:]}]
     examples = list(splits.test[:count])
     return [
-        {"input": name_of(task, example), "output": shown(output), "reference": reference(task, example) or ""}
-        for example, output in zip(examples, task.predict([given(task, e) for e in examples]), strict=True)
+        {"input": name_of(task, example), "output": shown(output), "reference": task.reference(example)}
+        for example, output in zip(examples, task.predict([task.asked(example) for example in examples]), strict=True)
     ]
 
 
@@ -59,7 +57,7 @@ def answer_time(task: Task, splits: Splits, count: int = 8) -> float:
     if isinstance(splits.test, LongText):
         inputs: list[Any] = [next(iter(splits.test)).text[:50]]
     else:
-        inputs = [given(task, example) for example in splits.test[:count]]
+        inputs = [task.asked(example) for example in splits.test[:count]]
     seconds = []
     for asked in inputs:
         started = time.perf_counter()
@@ -100,8 +98,8 @@ def write_answers(path: Path, task: Task, examples: Sequence[Example] | LongText
                 example = examples[answer.index]
                 text = example.text if example.pair is None else f"{example.text} | {example.pair}"
                 row |= {"input": text[:MOST_CHARACTERS], "input_words": len(text.split())}
-                if task.name != "language_modeling":
-                    row |= {"reference": reference(task, example) or "", "output": answer.output}
+                if answer.output is not None:
+                    row |= {"reference": task.reference(example), "output": answer.output}
             file.write(json.dumps({**row, **answer.numbers}, ensure_ascii=False) + "\n")
 
 
@@ -120,10 +118,9 @@ def attention(task: Task, splits: Splits, count: int = 2) -> dict[str, Any]:
     else:
         examples = list(splits.test[:200])
         # what is written counts too: so architectures that write after the text, or beside it, choose the same texts
-        is_written = isinstance(task, GenerativeTask)
-        sizes = [item.size if is_written else item.longest for item in task.encode(examples)]
+        sizes = [item.size if task.writes_text else item.longest for item in task.encode(examples)]
         examples = [example for example, size in zip(examples, sizes, strict=True) if size <= longest][:count]
-    found = attention_maps(task, [given(task, example) for example in examples])
+    found = attention_maps(task, [task.asked(example) for example in examples])
     return {
         "samples": [
             {
@@ -188,33 +185,11 @@ def _plain(found: AttentionMap, longest: int) -> dict[str, Any]:
     }
 
 
-def given(task: Task, example: Example) -> str | tuple[str, str] | Image:
-    """What ``predict`` is given of an example; of a line of a language model, its first half."""
-    if task.name == "language_modeling":
-        return example.text[: len(example.text) // 2]
-    if example.image is not None:
-        return example.image
-    return example.text if example.pair is None else (example.text, example.pair)
-
-
 def name_of(task: Task, example: Example) -> str:
     """What stands for the input in a record."""
-    text = example.text[: len(example.text) // 2] if task.name == "language_modeling" else example.text
+    asked = task.asked(example)
+    text = asked if isinstance(asked, str) else example.text
     return text if example.pair is None else f"{text} | {example.pair}"
-
-
-def reference(task: Task, example: Example) -> str | None:
-    """The right answer; None: the example has none, or the task is not of Triptych."""
-    answers: dict[str, Callable[[Example], str | None]] = {
-        "translation": lambda e: e.target,
-        "classification": lambda e: e.label,
-        "similarity": lambda e: shown(e.score),
-        "question_answering": lambda e: right_answers(e)[0],
-        "tagging": lambda e: " ".join(e.tags or ()),
-        "language_modeling": lambda e: e.text[len(e.text) // 2 :],
-        "denoising": lambda e: e.text,
-    }
-    return answers[task.name](example) if task.name in answers else None
 
 
 def shown(answer: object) -> str:

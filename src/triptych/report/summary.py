@@ -66,6 +66,7 @@ def summary(run: Run, tally: Tally, metrics: dict[str, float], command: Command)
         "peak_memory_bytes": peak_memory(task.device),
         "metrics": metrics,
         "optimum": {},
+        "task_facts": task.facts(task.architecture, metrics, {}).as_plain(),
         "signatures": task.signatures,
         "confusion_matrix": confusion_matrix(task),
         "too_long": {"policy": config.batch.too_long, **run.data.too_long},
@@ -119,7 +120,7 @@ def eval_windows(data: DataModule) -> dict[str, int] | None:
 def confusion_matrix(task: Task) -> dict[str, Any] | None:
     """Of the test split: a row for each true class, a column for each predicted one."""
     counts = task.matrices.get("test/confusion_matrix")
-    return None if counts is None else {"labels": list(task.corpus.labels), "counts": counts}
+    return None if counts is None else {"labels": list(task.labels), "counts": counts}
 
 
 def git_commit() -> str | None:

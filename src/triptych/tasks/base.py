@@ -21,11 +21,13 @@ from torchmetrics import Metric
 from triptych.data.batches.batch import IGNORE, Batch, Encoded
 from triptych.data.corpora.corpus import CorpusFacts
 from triptych.data.example import Example
+from triptych.data.images import Image
 from triptych.data.tokenizers.tokenizer import Tokenizer
 from triptych.nn import Network, PatchEmbedding, Targets
 from triptych.nn.head import PoolName
 from triptych.tasks.devices import arithmetic
 from triptych.tasks.metrics import Mean
+from triptych.tasks.scores import LOSS, Score, TaskFacts
 
 STAGES = ("val", "test")
 
@@ -67,12 +69,12 @@ class Tested:
 
     Attributes:
         index: the number of the example in the split.
-        output: the answer.
+        output: the answer; None: an example was scored, not answered.
         numbers: its share in the metrics, by name; see docs/run_directory.md.
     """
 
     index: int
-    output: str
+    output: str | None
     numbers: Mapping[str, float]
 
 
@@ -130,6 +132,20 @@ class Task(L.LightningModule):
     """
 
     name: ClassVar[str]
+    title: ClassVar[str]
+    """The name on a page."""
+    columns: ClassVar[tuple[str, ...]] = ()
+    """What an example needs beside a text; a corpus of tables has a setting for each: the column."""
+    input_title: ClassVar[str] = "Text"
+    """What is asked for in a form."""
+    needs_input: ClassVar[bool] = True
+    """Whether nothing can be answered to an empty text."""
+    not_comparable: ClassVar[str] = ""
+    """Why architectures cannot be compared by this task; empty: they can."""
+    ranked_by: ClassVar[tuple[str, str]] = ("", "")
+    """The number of an answer that says how good it is, and its name in a sentence; empty: its share in the score."""
+    writes_text: ClassVar[bool] = False
+    """Whether answers are texts that are written token by token."""
     refusals: ClassVar[Mapping[str, str]] = {}
     """Why an architecture cannot do this task."""
     pools: ClassVar[Mapping[str, PoolName]] = {"encoder_only": "none", "decoder_only": "none", "full": "none"}
@@ -213,6 +229,37 @@ class Task(L.LightningModule):
         return values
 
     @classmethod
+    def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
+        """What runs of this task can be compared by, in order of preference.
+
+        Args:
+            architecture: of the run.
+            metrics: of the run.
+            optimum: those of which the best reachable value is known.
+        """
+        return [LOSS]
+
+    @classmethod
+    def facts(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> TaskFacts:
+        """What a comparison knows of this task; see ``scores``."""
+        scores = cls.scores(architecture, metrics, optimum)
+        return TaskFacts(cls.title, scores, cls.not_comparable, *cls.ranked_by, writes_text=cls.writes_text)
+
+    @classmethod
+    def check_architecture(cls, architecture: str, settings: Mapping[str, Any]) -> None:
+        """Refuses an architecture that cannot do the task.
+
+        Args:
+            architecture: that shall do it.
+            settings: of the task.
+
+        Raises:
+            ValueError: it cannot.
+        """
+        if architecture in cls.refusals:
+            raise ValueError(f"task={cls.name} on model={architecture}: {cls.refusals[architecture]}")
+
+    @classmethod
     def num_outputs(cls, vocab_size: int, corpus: CorpusFacts) -> int:
         """Outputs that the head must have."""
         return vocab_size
@@ -221,10 +268,30 @@ class Task(L.LightningModule):
     def predict_batch(self, texts: Sequence[str]) -> Sequence[Prediction]:
         """What the network says of each of a few texts."""
 
+    def asked(self, example: Example) -> str | tuple[str, str] | Image:
+        """What ``predict`` is given of an example of the corpus."""
+        if example.image is not None:
+            return example.image
+        return example.text if example.pair is None else (example.text, example.pair)
+
+    def reference(self, example: Example) -> str:
+        """The right answer, as text; empty: there is none."""
+        return ""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The classes that outputs are chosen from, a text or a word at a time; empty: there are none."""
+        return ()
+
     @property
     def signatures(self) -> dict[str, str]:
         """By metric: how it is computed, where that has a standard form."""
         return {}
+
+    @property
+    def forgets_beginnings(self) -> bool:
+        """Whether the beginning of a text that is too long is left out, and the rest answered."""
+        return False
 
     @property
     def reads_pairs(self) -> bool:
@@ -478,12 +545,12 @@ class Task(L.LightningModule):
             label_smoothing=label_smoothing,
         )
 
-    def keep(self, batch: Batch, outputs: Sequence[str], numbers: Mapping[str, Sequence[float]]) -> None:
+    def keep(self, batch: Batch, outputs: Sequence[str | None], numbers: Mapping[str, Sequence[float]]) -> None:
         """Keeps the answers to the examples of a test batch; of other batches none.
 
         Args:
             batch: of an evaluation.
-            outputs: the answer to each example.
+            outputs: the answer to each example; None: it was scored, not answered.
             numbers: by name, a number of each example.
         """
         if batch.indices is None or not self.trainer.testing:

@@ -14,6 +14,7 @@ from triptych.data.corpora.corpus import CorpusFacts
 from triptych.data.example import Example
 from triptych.tasks.base import ClassPrediction
 from triptych.tasks.metrics import Mean, OfPairs, widest
+from triptych.tasks.scores import ACCURACY, Score
 from triptych.tasks.sequence import WholeTask
 
 CALIBRATION_BINS = 15
@@ -28,11 +29,19 @@ class Classification(WholeTask):
     """
 
     name = "classification"
+    title = "Classification"
+    columns = ("label",)
+    ranked_by = ("probability", "the probability of the right class")  # it tells more than right or wrong
 
     @property
     def labels(self) -> tuple[str, ...]:
         """The classes."""
         return self.corpus.labels
+
+    @classmethod
+    def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
+        """Accuracy."""
+        return [ACCURACY]
 
     @classmethod
     def num_outputs(cls, vocab_size: int, corpus: CorpusFacts) -> int:
@@ -56,6 +65,10 @@ class Classification(WholeTask):
     def label(self, example: Example) -> int:
         """The number of the class."""
         return self.labels.index(example.label or "")
+
+    def reference(self, example: Example) -> str:
+        """The class."""
+        return example.label or ""
 
     def make_metrics(self, stage: str) -> dict[str, Metric]:
         """Those that the class describes."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -79,6 +79,13 @@ class Denoising(GenerativeTask):
     """
 
     name = "denoising"
+    title = "Denoising"
+    not_comparable = "each architecture has a denoising objective, and so a loss, of its own."
+
+    @classmethod
+    def check_architecture(cls, architecture: str, settings: Mapping[str, Any]) -> None:
+        """See ``objective_for``."""
+        objective_for(architecture, settings["objective"])
 
     def __init__(
         self,
@@ -110,6 +117,10 @@ class Denoising(GenerativeTask):
                 "expected at least 2 (tokenizer.num_sentinels)"
             )
         self.whole_words, self.mask_share, self.mean_span_length = whole_words, mask_share, mean_span_length
+
+    def reference(self, example: Example) -> str:
+        """The whole text."""
+        return example.text
 
     def encode(self, examples: Sequence[Example]) -> list[Encoded]:
         """Hides a part of each text."""

@@ -30,6 +30,8 @@ class GenerativeTask(Task):
         constraints: what a text may be; None: anything.
     """
 
+    writes_text = True
+
     def __init__(
         self, setup: Setup, *, label_smoothing: float, max_new_tokens: int, constraints: Constraints | None = None
     ) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -16,8 +17,30 @@ from triptych.data.prefix import prefix_length
 from triptych.tasks.base import Prediction
 from triptych.tasks.generative import GenerativeTask
 from triptych.tasks.metrics import Mean, Sum, widest
+from triptych.tasks.scores import Score
 
 LARGEST_EXPONENT = 700  # exp of more is no float
+
+
+BITS_PER_BYTE = Score(
+    name="bits_per_byte",
+    key="test/bits_per_byte",
+    title="bits per byte",
+    higher_is_better=False,
+    unit="bits/byte",
+    optimum_name="entropy",
+    numerator={"nats": 1 / math.log(2)},
+    denominator={"bytes": 1.0},
+)
+CONTINUATION = replace(
+    BITS_PER_BYTE,
+    name="continuation_bits_per_byte",
+    key="test/continuation_bits_per_byte",
+    title="bits per byte of the continuation",
+    numerator={"continuation_nats": 1 / math.log(2)},
+    denominator={"continuation_bytes": 1.0},
+    note="Scored on the same bytes, those of the continuation.",
+)
 
 
 class LanguageModeling(GenerativeTask):
@@ -45,14 +68,28 @@ class LanguageModeling(GenerativeTask):
     """
 
     name = "language_modeling"
+    title = "Language modelling"
+    needs_input = False
     refusals = {  # noqa: RUF012 - a constant of the class
         "encoder_only": "an encoder sees the token that it should predict; "
         "use model=decoder_only or model=full (a prefix model)"
     }
 
+    @classmethod
+    def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
+        """Bits per byte of the whole text, and of its continuation: all that the full model is scored on."""
+        if architecture == "full":
+            return [replace(CONTINUATION, key=BITS_PER_BYTE.key)]
+        return [BITS_PER_BYTE, CONTINUATION]
+
     @property
     def scores_in_windows(self) -> bool:  # type: ignore[override]
         """The prefix of the full model is a part of the whole line: no window has it."""
+        return self.architecture == "decoder_only"
+
+    @property
+    def forgets_beginnings(self) -> bool:
+        """A decoder by itself continues what it still sees."""
         return self.architecture == "decoder_only"
 
     @cached_property
@@ -108,6 +145,14 @@ class LanguageModeling(GenerativeTask):
             return Encoded(np.append(self.tokenizer.special.start, ids[half:-1]), ids[half:], ids[:half])
         return Encoded(ids[:-1], ids[1:], prefix=half - 1)
 
+    def asked(self, example: Example) -> str:
+        """The first half of the line."""
+        return example.text[: len(example.text) // 2]
+
+    def reference(self, example: Example) -> str:
+        """The other half."""
+        return example.text[len(example.text) // 2 :]
+
     def make_metrics(self, stage: str) -> dict[str, Metric]:
         """Sums of nats and of what they are divided by, of all scored tokens and of the continuations."""
         names = ("nats", "bytes", "characters", "words", "continuation_nats", "continuation_bytes")
@@ -131,7 +176,7 @@ class LanguageModeling(GenerativeTask):
         metrics["continuation_bytes"].update(sizes[continuation].sum())
         by_example["continuation_nats"] = (nats * continuation).sum(1)
         by_example["continuation_bytes"] = (sizes * continuation).sum(1)
-        self.keep(batch, [""] * len(nats), {name: values.tolist() for name, values in by_example.items()})
+        self.keep(batch, [None] * len(nats), {name: values.tolist() for name, values in by_example.items()})
 
     def _tokens_before(self, batch: Batch) -> Int[Tensor, "batch length"]:
         """The token that stands in the text before each label. The decoder of the full model reads ``start`` before its

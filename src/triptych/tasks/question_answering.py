@@ -5,6 +5,7 @@ import re
 import string
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from triptych.data.corpora.corpus import CorpusFacts
 from triptych.data.example import Example
 from triptych.tasks.base import Setup, Task
 from triptych.tasks.metrics import Mean
+from triptych.tasks.scores import EXACT_MATCH, Score
 from triptych.tasks.sequence import cut_pair
 
 
@@ -46,6 +48,9 @@ class QuestionAnswering(Task):
     """
 
     name = "question_answering"
+    title = "Question answering"
+    columns = ("pair", "answers")
+    input_title = "Question"
     predicts_tokens = False
     answers_a_part = True
     reads_pairs = True
@@ -55,6 +60,13 @@ class QuestionAnswering(Task):
             raise ValueError(f"task.max_answer_tokens={max_answer_tokens}: expected at least 1")
         super().__init__(setup, label_smoothing=0.0)
         self.max_answer_tokens = max_answer_tokens
+
+    @classmethod
+    def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
+        """Exact match where its best value is known; F1 of the words."""
+        exact = replace(EXACT_MATCH, numerator={"exact_match": 1.0})
+        words = Score("f1", "test/f1", "F1 of the words", True, "%", is_of_right_answers=True, numerator={"f1": 1.0})
+        return [exact, words] if exact.key in optimum else [words]
 
     @classmethod
     def num_outputs(cls, vocab_size: int, corpus: CorpusFacts) -> int:
@@ -123,6 +135,10 @@ class QuestionAnswering(Task):
         """The sum of the cross-entropies of the starts and of the ends."""
         both = torch.cat(self._scores(logits, batch))
         return F.cross_entropy(both, batch.labels.T.flatten(), ignore_index=IGNORE, reduction="sum")
+
+    def reference(self, example: Example) -> str:
+        """The first right answer."""
+        return right_answers(example)[0]
 
     def make_metrics(self, stage: str) -> dict[str, Metric]:
         """Those that the class describes."""

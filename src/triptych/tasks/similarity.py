@@ -14,6 +14,7 @@ from triptych.data.corpora.corpus import CorpusFacts
 from triptych.data.example import Example
 from triptych.tasks.base import Setup
 from triptych.tasks.metrics import OfPairs, widest
+from triptych.tasks.scores import Score
 from triptych.tasks.sequence import WholeTask
 
 
@@ -28,9 +29,16 @@ class Similarity(WholeTask):
     """
 
     name = "similarity"
+    title = "Similarity"
+    columns = ("pair", "score")
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup, label_smoothing=0.0)
+
+    @classmethod
+    def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
+        """Spearman's correlation."""
+        return [Score("spearman", "test/spearman", "Spearman correlation", higher_is_better=True)]
 
     @classmethod
     def num_outputs(cls, vocab_size: int, corpus: CorpusFacts) -> int:
@@ -55,6 +63,10 @@ class Similarity(WholeTask):
         scores = scores or [0.0] * len(batch.labels)  # a process without examples reads something that is not scored
         device = batch.labels.device
         return torch.tensor(scores, dtype=widest(device), device=device)
+
+    def reference(self, example: Example) -> str:
+        """The score, with six digits."""
+        return "" if example.score is None else f"{example.score:.6g}"
 
     def make_metrics(self, stage: str) -> dict[str, Metric]:
         """Those that the class describes."""

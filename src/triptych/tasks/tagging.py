@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 
 import numpy as np
@@ -15,6 +16,18 @@ from triptych.data.corpora.corpus import CorpusFacts
 from triptych.data.example import Example
 from triptych.tasks.base import Task
 from triptych.tasks.metrics import Mean
+from triptych.tasks.scores import ACCURACY, Score
+
+ENTITY_F1 = Score(
+    name="entity_f1",
+    key="test/entity_f1",
+    title="F1 of the entities",
+    higher_is_better=True,
+    unit="%",
+    is_of_right_answers=True,
+    numerator={"found_and_true": 2.0},
+    denominator={"found": 1.0, "true": 1.0},
+)
 
 
 class Tagging(Task):
@@ -30,7 +43,20 @@ class Tagging(Task):
     """
 
     name = "tagging"
+    title = "Tagging"
+    columns = ("words", "tags")
     predicts_tokens = False
+
+    @classmethod
+    def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
+        """F1 of the entities where the tags mark some; accuracy."""
+        accuracy = replace(ACCURACY, numerator={"correct": 1.0}, denominator={"words": 1.0})
+        return [ENTITY_F1, accuracy] if ENTITY_F1.key in metrics else [accuracy]
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The tags."""
+        return self.corpus.tag_labels
 
     @classmethod
     def num_outputs(cls, vocab_size: int, corpus: CorpusFacts) -> int:
@@ -65,6 +91,10 @@ class Tagging(Task):
             source = tokens if self.architecture == "full" else None
             encoded.append(Encoded(tokens, labels, source, example=example))
         return encoded
+
+    def reference(self, example: Example) -> str:
+        """The tags, separated by blanks."""
+        return " ".join(example.tags or ())
 
     def make_metrics(self, stage: str) -> dict[str, Metric]:
         """Those that the class describes."""

@@ -19,8 +19,9 @@ from triptych.models.generation import BeamSearch, Constraints
 from triptych.tasks.base import Prediction, Setup
 from triptych.tasks.generative import GenerativeTask
 from triptych.tasks.metrics import Mean
+from triptych.tasks.scores import EXACT_MATCH, Score
 
-Score: TypeAlias = BLEU | CHRF | TER
+CorpusMetric: TypeAlias = BLEU | CHRF | TER
 
 
 class Translation(GenerativeTask):
@@ -46,6 +47,9 @@ class Translation(GenerativeTask):
     """
 
     name = "translation"
+    title = "Translation"
+    columns = ("target",)
+    ranked_by = ("chrf", "chrF of the sentence")  # that one of two wrong answers is nearer counts, too
     answers_a_part = True
     refusals = {  # noqa: RUF012 - a constant of the class
         "encoder_only": "an encoder sees its whole text at once and cannot write one token after the other; "
@@ -66,9 +70,15 @@ class Translation(GenerativeTask):
     ) -> None:
         if bleu_tokenizer not in BLEU.TOKENIZERS:
             raise ValueError(f"task.bleu_tokenizer={bleu_tokenizer}: expected one of {', '.join(BLEU.TOKENIZERS)}")
-        self._scores: dict[str, Score] = {"bleu": BLEU(tokenize=bleu_tokenizer), "chrf": CHRF(), "ter": TER()}
+        self._scores: dict[str, CorpusMetric] = {"bleu": BLEU(tokenize=bleu_tokenizer), "chrf": CHRF(), "ter": TER()}
         super().__init__(setup, label_smoothing=label_smoothing, max_new_tokens=max_new_tokens, constraints=constraints)
         self.search = BeamSearch(num_beams, length_penalty, early_stopping)
+
+    @classmethod
+    def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
+        """Exact match where its best value is known; BLEU, for many translations of a sentence are right."""
+        bleu = Score("bleu", "test/bleu", "BLEU", higher_is_better=True, digits=1)
+        return [EXACT_MATCH, bleu] if EXACT_MATCH.key in optimum else [bleu]
 
     @property
     def signatures(self) -> dict[str, str]:
@@ -109,6 +119,10 @@ class Translation(GenerativeTask):
         labels = np.append(np.full(len(source) - 1, IGNORE), item.labels[given - 1 :])
         return replace(item, tokens=tokens[: self.max_length], labels=labels[: self.max_length])
 
+    def reference(self, example: Example) -> str:
+        """The target."""
+        return example.target or ""
+
     def make_metrics(self, stage: str) -> dict[str, Metric]:
         """Exact match; sacrebleu's scores of what is decoded, at the test only."""
         scores = {name: CorpusScore(score) for name, score in self._scores.items()} if stage == "test" else {}
@@ -129,7 +143,9 @@ class Translation(GenerativeTask):
         metrics["exact_match"].update(num_exact, len(outputs))
         for name in self._scores:
             metrics[name].update(outputs, references)
-        self.keep(batch, outputs, {})
+        chrf = CHRF()
+        pairs = zip(outputs, references, strict=True)
+        self.keep(batch, outputs, {"chrf": [chrf.sentence_score(output, [right]).score for output, right in pairs]})
 
     def predict_batch(self, texts: Sequence[str]) -> Sequence[Prediction]:
         """The translation of each text."""
@@ -168,7 +184,7 @@ class CorpusScore(Metric):
 
     statistics: Tensor
 
-    def __init__(self, score: Score) -> None:
+    def __init__(self, score: CorpusMetric) -> None:
         super().__init__()
         self._score = score
         zeros = torch.tensor(score._extract_corpus_statistics([""], [[""]])[0], dtype=torch.int64) * 0

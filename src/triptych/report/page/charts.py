@@ -9,7 +9,7 @@ from textwrap import wrap
 from typing import Any
 
 from triptych.report.records import ARCHITECTURES, Curve, Run
-from triptych.report.statistics.metrics import BITS_PER_BYTE, metric_key
+from triptych.report.statistics.metrics import metric_key
 from triptych.report.statistics.verdicts import Group
 from triptych.report.wording import metric_name
 
@@ -157,8 +157,7 @@ def validation_chart(group: Group) -> Switch:
     found = []
     for run in group.runs:
         keys = [_validation(metric_key(group.metric, run)), _validation(group.metric.key)]
-        if group.metric.unit == BITS_PER_BYTE.unit:
-            keys.append(_validation(BITS_PER_BYTE.key))
+        keys += [_validation(score.key) for score in run.task_facts.scores if score.unit == group.metric.unit != ""]
         found += [(run, key) for key in keys if key in run.curves][:1]
     if found:
         logged = [100 * value for run, key in found for value in run.curves[key].values if math.isfinite(value)]

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from sacrebleu.metrics.chrf import CHRF
 
 from triptych.report.records import Run
 from triptych.report.statistics.bootstrap import are_paired, terms_of
@@ -113,15 +112,11 @@ def _range(words: Float[np.ndarray, " examples"]) -> str:
 
 def _qualities(group: Group, run: Run) -> Float[np.ndarray, " examples"] | None:
     """Of each answer, higher is better."""
-    if run.task == "translation":  # that one of two wrong answers is nearer counts, too
-        score = CHRF()
-        pairs = [(str(answer["output"]), str(answer["reference"])) for answer in run.answers]
-        return np.array([score.sentence_score(output, [reference]).score for output, reference in pairs])
+    if by := run.task_facts.ranked_by:
+        return np.array([answer.get(by, math.nan) for answer in run.answers])
     terms = terms_of(group.metric, run)
     if terms is None:
         return None
-    if run.task == "classification":  # how sure it was of the right class tells more than whether it was right
-        return np.array([answer.get("probability", math.nan) for answer in run.answers])
     numerators, denominators = terms.terms.T
     best = float(group.metric.higher_is_better)  # of an example that had nothing to be found, and nothing was
     values: Float[np.ndarray, " examples"] = np.full(len(numerators), best)

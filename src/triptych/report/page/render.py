@@ -23,26 +23,16 @@ from triptych.report.page.charts import (
 )
 from triptych.report.page.examples import Shown, by_length, chosen_runs, telling_examples
 from triptych.report.records import ARCHITECTURES, Run, RunSet
-from triptych.report.statistics.metrics import BLEU, Metric
 from triptych.report.statistics.standings import Duel, Standing
 from triptych.report.statistics.verdicts import Contender, Difference, Group, Verdict
 from triptych.report.wording import amount, duration, field_name, setting
+from triptych.tasks.scores import Score
 
 _MAX_SAMPLES = 12
 CHART = '<div class="chart"'
 """How the place of a chart begins."""
 TITLE_HEIGHT = 30
 """Of a chart's title, which is above the chart, in pixels."""
-_HAS_ONE_ANSWER = ("translation", "classification", "question_answering", "tagging")
-TASK_TITLES = {
-    "translation": "Translation",
-    "classification": "Classification",
-    "similarity": "Similarity",
-    "question_answering": "Question answering",
-    "tagging": "Tagging",
-    "language_modeling": "Language modelling",
-    "denoising": "Denoising",
-}
 _MEANINGS = {
     "full": "encoder-decoder: sees all of the input, writes from left to right",
     "encoder_only": "every token sees every token",
@@ -260,7 +250,7 @@ def _with_title_apart(figure: Figure) -> Figure:
     return {"title": title["text"], "says": says, "data": figure["data"], "layout": layout}
 
 
-def _standing_table(metric: Metric, standings: Sequence[Standing]) -> str:
+def _standing_table(metric: Score, standings: Sequence[Standing]) -> str:
     """Each configuration over its seeds."""
     if all(len(standing.seeds) < 2 for standing in standings):
         return ""
@@ -281,7 +271,7 @@ def _standing_table(metric: Metric, standings: Sequence[Standing]) -> str:
     return f'<div class="panel"><h3>Over seeds</h3>{_table(rows)}</div>'
 
 
-def _duel_table(metric: Metric, duels: Sequence[Duel]) -> str:
+def _duel_table(metric: Score, duels: Sequence[Duel]) -> str:
     """Each two architectures: their difference over seeds, and over test examples."""
     rows = []
     for duel in duels:
@@ -364,8 +354,8 @@ def _samples(group: Group) -> str:
 
 def _sorted_by(title: str, group: Group) -> str:
     """By what examples were chosen."""
-    qualities = {"translation": "chrF of the sentence", "classification": "the probability of the right class"}
-    return "" if title == "Samples" else f"; by {qualities.get(group.task, group.metric.title)}"
+    by = group.runs[0].task_facts.ranked_by_title or group.metric.title
+    return "" if title == "Samples" else f"; by {by}"
 
 
 def _outputs(examples: Sequence[Shown], runs: Mapping[str, Run], group: Group) -> str:
@@ -395,12 +385,12 @@ def _answer(output: str | None, reference: str, group: Group) -> str:
     """An output, marked where the task has one right answer: as right, or as wrong with the differing characters."""
     if output is None:
         return '<span class="soft">no sample</span>'
-    if group.task not in _HAS_ONE_ANSWER or group.metric is BLEU:  # many translations of a sentence are right
+    if not group.metric.is_of_right_answers:  # many translations of a sentence are right
         return f'<span dir="auto">{escape(output)}</span>'
     if output == reference:
         return f'<span class="right" dir="auto">{escape(output)}</span>'
     marked = escape(output)
-    if group.task == "translation":
+    if group.runs[0].task_facts.writes_text:
         blocks = SequenceMatcher(None, reference, output, autojunk=False).get_opcodes()
         pieces = [(kind, escape(output[start:end])) for kind, _, _, start, end in blocks if start < end]
         marked = "".join(piece if kind == "equal" else f"<mark>{piece}</mark>" for kind, piece in pieces)
@@ -455,7 +445,7 @@ def _reproduction(runs: Sequence[Run]) -> str:
 
 
 def _title(group: Group) -> str:
-    return f"{TASK_TITLES[group.task]} · {escape(group.data)}"
+    return f"{escape(group.runs[0].task_facts.title)} · {escape(group.data)}"
 
 
 def _count(number: int, noun: str) -> str:

@@ -1,6 +1,6 @@
 """How far a difference depends on which examples stand in the test set: the paired bootstrap (Koehn 2004)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,16 +8,7 @@ from jaxtyping import Float, Int
 from sacrebleu.metrics import bleu
 
 from triptych.report.records import Run
-from triptych.report.statistics.metrics import (
-    ACCURACY,
-    BITS_PER_BYTE,
-    BLEU,
-    CONTINUATION,
-    ENTITY_F1,
-    EXACT_MATCH,
-    F1,
-    Metric,
-)
+from triptych.tasks.scores import Score
 
 NUM_RESAMPLES = 1000
 SEED = 12345
@@ -54,7 +45,7 @@ class Terms:
     value: Callable[[Float[np.ndarray, " terms"]], float]
 
 
-def terms_of(metric: Metric, run: Run) -> Terms | None:
+def terms_of(metric: Score, run: Run) -> Terms | None:
     """What each example adds to the metric; None: the run has no answers, or the metric is no function of sums.
 
     Args:
@@ -63,7 +54,7 @@ def terms_of(metric: Metric, run: Run) -> Terms | None:
     """
     if not run.answers:
         return None
-    if metric == BLEU:
+    if metric.name == "bleu":
         if "task.bleu_tokenizer" not in run.settings:
             return None
         score = bleu.BLEU(tokenize=str(run.settings["task.bleu_tokenizer"]))
@@ -83,22 +74,21 @@ def _quotient(sums: Float[np.ndarray, "2"]) -> float:
     return float(sums[0] / sums[1]) if sums[1] else 0.0
 
 
-def _ratio(metric: Metric, run: Run) -> list[tuple[float, float]] | None:
-    """Of each example the two numbers, the ratio of whose sums is the metric; bits are nats / ln 2."""
-    answers = run.answers
-    if metric == BITS_PER_BYTE:
-        return [(a["nats"] / np.log(2), a["bytes"]) for a in answers]
-    if metric == CONTINUATION:  # of a prefix model these are all of its bytes
-        return [(a["continuation_nats"] / np.log(2), a["continuation_bytes"]) for a in answers]
-    if metric == ENTITY_F1:
-        return [(2 * a["found_and_true"], a["found"] + a["true"]) for a in answers]
-    if metric == ACCURACY and run.task == "tagging":
-        return [(a["correct"], a["words"]) for a in answers]
-    if run.task == "question_answering" and metric in (F1, EXACT_MATCH):
-        return [(a[metric.key.removeprefix("test/")], 1.0) for a in answers]
-    if metric in (ACCURACY, EXACT_MATCH):
-        return [(a["output"] == a["reference"], 1.0) for a in answers]
-    return None
+def _ratio(metric: Score, run: Run) -> list[tuple[float, float]] | None:
+    """Of each example the two numbers, the quotient of whose sums is the metric."""
+    own = next(score for score in run.task_facts.scores if score.name == metric.name)
+    if not own.numerator:
+        return None
+
+    def weighted(answer: Mapping[str, object], weights: Mapping[str, float]) -> float:
+        right = {"right": float(answer["output"] == answer["reference"])} if "right" in weights else {}
+        numbers = {name: value for name, value in answer.items() if isinstance(value, int | float)}
+        return sum(weight * {**numbers, **right}[name] for name, weight in weights.items())
+
+    return [
+        (weighted(answer, own.numerator), weighted(answer, own.denominator) if own.denominator else 1.0)
+        for answer in run.answers
+    ]
 
 
 def are_paired(runs: Sequence[Run]) -> bool:

@@ -71,7 +71,7 @@ def duels(group: Group) -> list[Duel]:
     Args:
         group: the runs.
     """
-    is_comparable = group.task != "denoising" and len({run.data_sha256 for run in group.runs}) == 1
+    is_comparable = not group.runs[0].task_facts.not_comparable and len({run.data_sha256 for run in group.runs}) == 1
     chosen = [group.best(contenders) for contenders in group.by_architecture().values()] if is_comparable else []
     return [_duel(group, first, second) for first, second in combinations(chosen, 2)]
 

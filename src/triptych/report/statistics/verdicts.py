@@ -10,7 +10,8 @@ from typing import Any
 from scipy.stats import t as student_t  # type: ignore[import-untyped]
 
 from triptych.report.records import ARCHITECTURES, PrunedRun, Run
-from triptych.report.statistics.metrics import CONTINUATION, Metric, metric_key, primary_metric
+from triptych.report.statistics.metrics import metric_key, primary_metric
+from triptych.tasks.scores import Score
 
 CONFIDENCE = 0.95
 TOLERANCE = 0.02
@@ -44,7 +45,7 @@ class Group:
 
     task: str
     data: str
-    metric: Metric
+    metric: Score
     runs: tuple[Run, ...]
     untested: tuple[Run, ...] = ()
     pruned: tuple[PrunedRun, ...] = ()
@@ -192,8 +193,8 @@ def judge(group: Group) -> Verdict:
         the verdict.
     """
     winner, text = _judge(group)
-    if group.metric is CONTINUATION:
-        text += " Scored on the same bytes, those of the continuation."
+    if group.metric.note:
+        text += f" {group.metric.note}"
     return Verdict(group.task, group.data, group.metric.key, winner, text)
 
 
@@ -202,8 +203,8 @@ def _judge(group: Group) -> tuple[str | None, str]:
     found = group.by_architecture()
     if len(found) == 1:
         return None, f"Only {_name(group.runs[0])} has been run: nothing to compare it with."
-    if group.task == "denoising":
-        return None, "Not comparable: each architecture has a denoising objective, and so a loss, of its own."
+    if reason := group.runs[0].task_facts.not_comparable:
+        return None, f"Not comparable: {reason}"
     if len({run.data_sha256 for run in group.runs}) > 1:
         return None, "Not comparable: the runs did not use the same data (data_sha256 differs)."
     chosen = {name: group.best(contenders) for name, contenders in found.items()}
@@ -223,7 +224,7 @@ def _choice(found: dict[str, list[Contender]], chosen: dict[str, Contender], num
     return f" Compared, as the best on the validation set: {'; '.join(said)}.{trials}" if said else ""
 
 
-def _duel(metric: Metric, results: dict[str, list[tuple[Run, float]]]) -> tuple[str | None, str]:
+def _duel(metric: Score, results: dict[str, list[tuple[Run, float]]]) -> tuple[str | None, str]:
     """The verdict on one configuration of each architecture, by the value of each of its runs."""
     values = {name: [value for _, value in found] for name, found in results.items()}
     if diverged := [run.directory for found in results.values() for run, value in found if not math.isfinite(value)]:
