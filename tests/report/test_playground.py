@@ -37,7 +37,7 @@ class Page(HTMLParser):
         super().__init__()
         self.fields: dict[str, str] = {}
         self.links: list[str] = []
-        self.said: list[str] = []
+        self.predictions: list[str] = []
         self.tags: set[str] = set()
         self.notices: list[str] = []
         self._into: list[str] | None = None
@@ -47,7 +47,7 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         attributes = dict(attrs)
         self.tags.add(tag)
-        self._into = {"said": self.said, "notice": self.notices}.get(attributes.get("class") or "")
+        self._into = {"prediction": self.predictions, "notice": self.notices}.get(attributes.get("class") or "")
         if self._into is not None:
             self._into.append("")
         if tag == "textarea":
@@ -127,7 +127,7 @@ def test_the_models_of_a_task_answer_side_by_side(server: Server) -> None:
     status, page = server.ask(text=text)
     assert status == 200
     predicted = [triptych.load(server.runs / name).predict([text])[0] for name in EXPERIMENTS[:2]]
-    assert page.said == [prediction.label for prediction in predicted]
+    assert page.predictions == [prediction.label for prediction in predicted]
     _, source = server.get(f"/?{urlencode({'group': 0, 'text': text})}")
     assert page.fields["text"] == Page(source).fields["text"] == text
     shares = re.findall(r"(\d+\.\d) %", source.split("<main>")[1])
@@ -137,7 +137,7 @@ def test_the_models_of_a_task_answer_side_by_side(server: Server) -> None:
 def test_nothing_is_said_before_something_is_asked(server: Server) -> None:
     status, text = server.get("/")
     assert status == 200
-    assert Page(text).said == []
+    assert Page(text).predictions == []
     assert [text.count(f">{name}, seed") for name in EXPERIMENTS] == [1, 1, 0]
 
 
@@ -148,7 +148,7 @@ def test_each_task_has_a_link_and_examples_of_its_test_set(server: Server) -> No
     assert len(page.links) == 2 + 4
     status, answer = server.get("/" + page.links[-1])
     assert status == 200
-    assert Page(answer).said
+    assert Page(answer).predictions
 
 
 def test_a_language_model_goes_on_as_it_is_told(server: Server) -> None:
@@ -158,9 +158,9 @@ def test_a_language_model_goes_on_as_it_is_told(server: Server) -> None:
     sampled = task.predict(["lundi "])
     assert greedy != sampled
     asked = {"group": 1, "text": "lundi "}
-    assert server.ask(**asked)[1].said == greedy
-    assert server.ask(**asked, temperature=1, seed=3)[1].said == sampled
-    assert server.ask(**asked)[1].said == greedy  # and the setting is not the next one's
+    assert server.ask(**asked)[1].predictions == greedy
+    assert server.ask(**asked, temperature=1, seed=3)[1].predictions == sampled
+    assert server.ask(**asked)[1].predictions == greedy  # and the setting is not the next one's
 
 
 def test_what_is_typed_is_text(server: Server) -> None:
@@ -169,7 +169,7 @@ def test_what_is_typed_is_text(server: Server) -> None:
     assert status == 200
     assert page.fields["text"] == HOSTILE
     assert "img" not in page.tags | before.tags
-    assert page.said
+    assert page.predictions
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_a_model_that_cannot_be_read_takes_no_other_along(runs: Path, tmp_path: 
     status, text = Playground(find_runs([tmp_path], Path()).runs, Path()).page("/?text=lundi")
     page = Page(text)
     assert status == 200
-    assert len(page.said) == 1
+    assert len(page.predictions) == 1
     assert sum(f"{EXPERIMENTS[0]}/checkpoints" in notice for notice in page.notices) == 1
 
 
@@ -231,13 +231,13 @@ def test_what_is_typed_is_answered_and_goes_along_to_another_task(server: Server
     browser.type("lundi ")
     browser.press_enter(with_shift=True)
     browser.type("14 juillet")
-    assert browser.ask("document.querySelectorAll('.said').length") == 0
+    assert browser.ask("document.querySelectorAll('.prediction').length") == 0
     browser.press_enter()
     browser.wait_until_loaded()
     text = "lundi \n14 juillet"
     assert browser.ask("document.querySelector('textarea').value") == text
     predicted = [triptych.load(server.runs / name).predict([text])[0].label for name in EXPERIMENTS[:2]]
-    said = "[...document.querySelectorAll('.said')].map(box => box.textContent)"
+    said = "[...document.querySelectorAll('.prediction')].map(box => box.textContent)"
     assert browser.ask(said) == predicted
 
     browser.type("!")  # is not sent yet; the cursor is at the beginning of the text
@@ -330,8 +330,8 @@ def test_a_head_is_that_of_the_page(server: Server) -> None:
 def test_a_long_text_is_answered_without_a_drawing(server: Server) -> None:
     status, text = server.get(f"/?{urlencode({'text': 'lundi ' * 9})}")
     assert status == 200
-    assert len(Page(text).said) == 2
-    assert text.count("drawn of texts of at most 40 tokens") == 2
+    assert len(Page(text).predictions) == 2
+    assert text.count("drawn for texts of at most 40 tokens") == 2
 
 
 def test_an_answer_that_nobody_waits_for(server: Server) -> None:

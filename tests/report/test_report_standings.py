@@ -16,8 +16,8 @@ from sacrebleu.significance import PairedTest
 from scipy import stats
 
 from triptych.report.compare import compare
-from triptych.report.page.charts import pareto_front
-from triptych.report.page.examples import by_length, telling_examples
+from triptych.report.page.charts import find_pareto_front
+from triptych.report.page.examples import find_telling_examples, score_by_length
 from triptych.report.records import find_runs
 from triptych.report.statistics.bootstrap import paired_bootstrap, terms_of
 from triptych.report.statistics.standings import duels, standings, student_interval
@@ -192,14 +192,14 @@ def test_the_pareto_front_is_what_nothing_beats(points: list[tuple[int, int]], h
     def beats(a: tuple[int, int], b: tuple[int, int]) -> bool:
         return a[0] <= b[0] and sign * a[1] >= sign * b[1] and a != b
 
-    front = pareto_front(points, higher_is_better=higher)
+    front = find_pareto_front(points, higher_is_better=higher)
     assert {points[i] for i in front} == {p for p in points if not any(beats(q, p) for q in points)}
     assert [points[i][0] for i in front] == sorted(points[i][0] for i in front)
 
 
 def test_bleu_by_length_is_sacrebleus_of_those_sentences(translated) -> None:
     rows = translations(300, 0.3, seed=1)
-    found = by_length(translated(rows, translations(300, 0.1, seed=2)))["full"]
+    found = score_by_length(translated(rows, translations(300, 0.1, seed=2)))["full"]
     assert len(found) == 6
     assert sum(count for _, _, count in found) == 300
     for lengths, value, count in found:
@@ -214,10 +214,10 @@ def test_the_examples_that_tell_most(translated) -> None:
     bad = [dict(row) for row in good]
     bad[7]["output"] = "nothing of all that"
     good[9]["output"] = bad[9]["output"] = "zzz"
-    shown = telling_examples(translated(good, bad), count=1)
-    assert shown["Where they differ most"][0].given == good[7]["input"]
+    shown = find_telling_examples(translated(good, bad), count=1)
+    assert shown["Where they differ most"][0].input == good[7]["input"]
     assert shown["Where they differ most"][0].outputs["decoder_only"] == "nothing of all that"
-    assert shown["Hardest for all"][0].given == good[9]["input"]
+    assert shown["Hardest for all"][0].input == good[9]["input"]
 
 
 def test_words_without_entities_are_no_error(write_run, tmp_path: Path) -> None:
@@ -230,8 +230,8 @@ def test_words_without_entities_are_no_error(write_run, tmp_path: Path) -> None:
         metrics = {"test/accuracy": 0.9, "test/entity_f1": float(right)}
         write_run(architecture, "tagging", metrics, answers=[*[nothing] * 40, *[found] * 20])
     group = group_of(tmp_path)
-    assert [value for _, value, _ in by_length(group)["full"]] == [0, 1]
-    assert telling_examples(group)["Hardest for all"][0].given == "in Rome now"
+    assert [value for _, value, _ in score_by_length(group)["full"]] == [0, 1]
+    assert find_telling_examples(group)["Hardest for all"][0].input == "in Rome now"
     (duel,) = duels(group)
     assert duel.paired is not None
     assert duel.paired.difference == 1

@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
-from html import escape
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
@@ -25,12 +24,11 @@ from triptych.attention import attention_maps
 from triptych.config import ConfigError, RunError
 from triptych.models.generation import Sampling
 from triptych.predict import check_lengths, images
-from triptych.report.page.assets import LOGO, glyph
-from triptych.report.page.attention import attention_figures
-from triptych.report.page.render import render_document, render_switch
+from triptych.report.page.attention import draw_attention
+from triptych.report.page.charts import Switch
+from triptych.report.page.document import render_template
 from triptych.report.records import ARCHITECTURES, Run, find_runs
 from triptych.report.samples import is_recordable, looked, recordable_length
-from triptych.report.wording import amount
 from triptych.tasks import Task
 from triptych.tasks.base import ClassPrediction, Prediction
 from triptych.tasks.generative import GenerativeTask
@@ -46,22 +44,6 @@ HOTTEST, LAST_SEED = 100, 2**32 - 1
 
 PLOTLY = f"/plotly-{get_plotlyjs_version()}.js"
 """Where the charts' library is served: megabytes that a browser asks for once, not with each answer."""
-
-FORM_SCRIPT = """
-const form = document.querySelector("form.ask");
-form?.querySelectorAll("textarea").forEach(box => box.addEventListener("keydown", event => {
-  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
-  event.preventDefault();
-  form.requestSubmit();
-}));
-// Another task is asked what is in the form, sent or not.
-document.querySelectorAll("nav.switch a").forEach(link => link.addEventListener("click", event => {
-  if (!form?.elements.text.value.trim()) return;
-  event.preventDefault();
-  form.elements.group.value = link.dataset.group;
-  form.requestSubmit();
-}));
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +104,29 @@ class Question:
         return question, mistakes
 
 
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One model, with what it answers.
+
+    Attributes:
+        run: of the model.
+        error: why it cannot answer; empty: it can, or nothing is asked.
+        answer: None: there is none.
+        probabilities: of the likeliest classes.
+        num_read: tokens of a text that is longer; 0: all of it was read.
+        num_drawable: the most tokens for which attention is drawn, where it is not; 0: it is.
+        attention: figures of where the model looked.
+    """
+
+    run: Run
+    error: str = ""
+    answer: str | None = None
+    probabilities: Mapping[str, float] = field(default_factory=dict)
+    num_read: int = 0
+    num_drawable: int = 0
+    attention: Switch = field(default_factory=dict)
+
+
 class Playground:
     """The models side by side; those of one task on the same data answer the same text.
 
@@ -147,134 +152,97 @@ class Playground:
         with self._one_at_a_time:
             question, mistakes = Question.of(address, self.titles)
             runs = list(self.groups.values())[question.number]
-            cards, task, num_answers = "", None, 0
+            cards, task, num_answers = list[Card](), None, 0
             for run in runs:
                 try:
                     task = self.model(run.directory)
                     is_asked = not mistakes and question.is_asked(task)
-                    cards += _answer(run, task, question) if is_asked else _card(run, "")
+                    cards.append(_answer(run, task, question) if is_asked else Card(run))
                     num_answers += is_asked
                 except (ConfigError, RunError, ValueError, OSError) as error:  # others may answer
-                    cards += _card(run, _notice(str(error)))
+                    cards.append(Card(run, error=str(error)))
             if not mistakes and question.text is not None and task is not None and not question.is_asked(task):
                 mistakes.append("the text is empty: expected something to answer")
-            body = f"""<header>
-<div class="brand">{LOGO}<span>Triptych</span></div>
-<h1>What does each model make of it?</h1>
-<p class="soft">{escape(self.titles[question.number])}: each model answers what you type, side by side.
-Below an answer you see where the model looked: a row is a token that it writes (or, where it writes nothing, reads),
-a column what it looks at; the stronger the colour, the more.</p>
-</header>
-<main>
-{self._groups(question)}
-{"" if task is None else _form(question, runs, task)}
-{"".join(map(_notice, mistakes))}
-<section class="charts">{cards}</section>
-</main>
-<script>{FORM_SCRIPT}</script>"""
+            context = {
+                "titles": self.titles,
+                "links": self._link_groups(question),
+                "question": question,
+                "temperature": f"{question.sampling.temperature:g}",
+                "hottest": HOTTEST,
+                "last_seed": LAST_SEED,
+                "form": None if task is None else _describe_form(question, runs, task),
+                "mistakes": mistakes,
+                "architectures": ARCHITECTURES,
+                "cards": cards,
+                "has_charts": any(card.attention for card in cards),
+                "plotly": PLOTLY,
+            }
             is_refused = mistakes or (question.text is not None and not num_answers)
             status = HTTPStatus.BAD_REQUEST if is_refused else HTTPStatus.OK
-            return status, render_document("Triptych: playground", body, form_action="'self'", plotly=PLOTLY)
+            return status, render_template("playground.html", context)
 
-    def _groups(self, question: Question) -> str:
-        """Links to the groups."""
-        if len(self.groups) == 1:
-            return ""
+    def _link_groups(self, question: Question) -> list[str]:
+        """The addresses of the groups, where there are several; they take the text along."""
         asked = {} if question.text is None else {"text": question.text}
-        links = "".join(
-            f'<a href="?{escape(urlencode({"group": i, **asked}))}" data-group="{i}"'
-            f"{' aria-current=page' if i == question.number else ''}>{escape(title)}</a>"
-            for i, title in enumerate(self.titles)
-        )
-        return f'<nav class="switch">{links}</nav>'
+        several = range(len(self.groups)) if len(self.groups) > 1 else ()
+        return [f"?{urlencode({'group': number, **asked})}" for number in several]
 
 
-def _form(question: Question, runs: Sequence[Run], task: Task) -> str:
-    """What is asked, and some examples."""
+def _describe_form(question: Question, runs: Sequence[Run], task: Task) -> dict[str, object]:
+    """What the models can be asked, and some examples, by the addresses that ask them."""
     writes = isinstance(task, GenerativeTask)
-    sampling = question.sampling
-    pair = f'<label>Second text<textarea name="pair" rows="3">{escape(question.pair)}</textarea></label>'
-    number = 'type="number" min="0"'
-    choices = f"""<label>Temperature <span class="soft">(0: the likeliest)</span>
-<input name="temperature" {number} max="{HOTTEST}" step="any" value="{sampling.temperature:g}"></label>
-<label>Seed<input name="seed" {number} max="{LAST_SEED}" step="1" value="{sampling.seed}"></label>"""
-    first = task.input_title
-    examples = ""
-    if task.image_shape is None and not task.reads_pairs:
-        texts = dict.fromkeys(sample["input"] for run in runs for sample in run.samples)
-        kept = {"temperature": f"{sampling.temperature:g}", "seed": sampling.seed} if writes else {}
-        examples = "".join(
-            f'<a href="?{escape(urlencode({"group": question.number, **kept, "text": text}))}" dir="auto">'
-            f"{escape(text if len(text) <= 60 else text[:59] + '…')}</a>"
-            for text in [*texts][:NUM_EXAMPLES]
-        )
+    label = task.input_title
+    examples: dict[str, str] = {}
     if task.image_shape is not None:
-        first = f"Image, as JSON: {' by '.join(map(str, task.image_shape))}"
-    return f"""<form class="panel ask" method="get">
-<input type="hidden" name="group" value="{question.number}">
-<label>{first}<textarea name="text" rows="3" dir="auto" autofocus>{escape(question.text or "")}</textarea></label>
-{pair if task.reads_pairs else ""}
-<div class="row">{choices if writes else ""}<button>Answer</button>
-<span class="soft">Enter answers; Shift and Enter begin a new line.</span></div>
-{f'<div class="switch"><span class="soft">Of the test set:</span>{examples}</div>' if examples else ""}
-</form>"""
+        label = f"Image, as JSON: {' by '.join(map(str, task.image_shape))}"
+    elif not task.reads_pairs:
+        texts = dict.fromkeys(sample["input"] for run in runs for sample in run.samples)
+        sampling = {"temperature": f"{question.sampling.temperature:g}", "seed": question.sampling.seed}
+        asked = {"group": question.number, **(sampling if writes else {})}
+        examples = {f"?{urlencode({**asked, 'text': text})}": text for text in [*texts][:NUM_EXAMPLES]}
+    return {"label": label, "reads_pairs": task.reads_pairs, "writes": writes, "examples": examples}
 
 
-def _answer(run: Run, task: Task, question: Question) -> str:
+def _answer(run: Run, task: Task, question: Question) -> Card:
     """What one model says, and where it looked.
 
     Raises:
         ConfigError: a text that the model cannot read.
     """
     asked: Any = question.text or ""
-    part = ""
+    num_read = 0
     if task.image_shape is not None:
         (asked,) = images([asked], task.image_shape, "the image")
     else:
         asked = (asked, question.pair) if task.reads_pairs else asked
-        if check_lengths(task, [asked], "the text"):
-            part = f'<p class="notice">Only the beginning was read: {task.max_length} tokens.</p>'
+        num_read = task.max_length if check_lengths(task, [asked], "the text") else 0
     if isinstance(task, GenerativeTask):
         task.sampling = question.sampling
     (maps,) = attention_maps(task, [asked])
-    longest, figures = recordable_length(task, 1), {}
-    if is_recordable(maps, longest):
-        figures = attention_figures(looked(maps, longest), run.architecture, ARCHITECTURES[run.architecture])
-    else:
-        part += f'<p class="soft">Where it looked is drawn of texts of at most {longest} tokens.</p>'
-    return _card(run, f"{_prediction(maps.prediction)}{part}", render_switch(figures) if figures else "")
-
-
-def _card(run: Run, answer: str, attention: str = "") -> str:
-    """A model, with what it says."""
-    return (
-        f'<article class="answer"><div class="run {run.architecture}"><header>{ARCHITECTURES[run.architecture]}'
-        f'{glyph(run.architecture)}</header>{answer}<div class="soft">{escape(run.directory)}, seed {run.seed}, '
-        f"{amount(run.params)} parameters</div></div>{attention}</article>"
+    longest = recordable_length(task, 1)
+    is_drawn = is_recordable(maps, longest)
+    return Card(
+        run,
+        answer=_write_out(maps.prediction),
+        probabilities=_likeliest(maps.prediction),
+        num_read=num_read,
+        num_drawable=0 if is_drawn else longest,
+        attention=draw_attention(looked(maps, longest), run.architecture, ARCHITECTURES[run.architecture])
+        if is_drawn
+        else {},
     )
 
 
-def _notice(text: str) -> str:
-    return f'<p class="notice" role="alert">{escape(text)}</p>'
-
-
-def _prediction(prediction: Prediction) -> str:
-    """An answer; of classes the probabilities too."""
+def _write_out(prediction: Prediction) -> str:
     if isinstance(prediction, ClassPrediction):
-        return f'<div class="said" dir="auto">{escape(prediction.label)}</div>{_bars(prediction.probabilities)}'
-    text = f"{prediction:.6g}" if isinstance(prediction, float) else str(prediction)
-    return f'<div class="said" dir="auto">{escape(text) or "<i>(nothing)</i>"}</div>'
+        return prediction.label
+    return f"{prediction:.6g}" if isinstance(prediction, float) else str(prediction)
 
 
-def _bars(probabilities: Mapping[str, float]) -> str:
-    """The likeliest classes."""
-    likeliest = sorted(probabilities.items(), key=lambda item: -item[1])[:MOST_CLASSES]
-    rows = "".join(
-        f'<tr><th scope="row">{escape(label)}</th><td><meter min="0" max="1" value="{p:.4f}"></meter></td>'
-        f'<td class="number">{100 * p:.1f} %</td></tr>'
-        for label, p in likeliest
-    )
-    return f'<table class="bars">{rows}</table>'
+def _likeliest(prediction: Prediction) -> dict[str, float]:
+    """The probabilities of the likeliest classes, where there are classes."""
+    probabilities = prediction.probabilities if isinstance(prediction, ClassPrediction) else {}
+    return dict(sorted(probabilities.items(), key=lambda item: -item[1])[:MOST_CLASSES])
 
 
 def names_this_machine(host: str, names: Collection[str]) -> bool:

@@ -11,8 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from triptych.attention import rollout
-from triptych.report.page.assets import in_light
-from triptych.report.page.charts import Figure, Switch, base_layout
+from triptych.report.page.charts import Figure, Switch, make_layout, resolve_colours
 from triptych.report.records import ARCHITECTURES, Run
 
 MOST_HEADS = 32
@@ -26,7 +25,7 @@ KINDS = {
 }
 
 
-def attention_charts(runs: Sequence[Run]) -> Switch:
+def compare_attention(runs: Sequence[Run]) -> Switch:
     """Attention in the first test example that all of these runs have recorded: cross-attention as the alignment of the
     two texts, the heads by layer, and attention rollout.
 
@@ -37,25 +36,25 @@ def attention_charts(runs: Sequence[Run]) -> Switch:
         figures by the names of their buttons; none without such an example.
     """
     recorded = [{sample["input"]: sample for sample in run.attention} for run in runs if run.attention]
-    shared = [given for given in (recorded[0] if recorded else {}) if all(given in of_one for of_one in recorded)]
+    shared = [text for text in (recorded[0] if recorded else {}) if all(text in of_one for of_one in recorded)]
     if not shared:
         return {}
     figures: Switch = {}
     for run, samples in zip([run for run in runs if run.attention], recorded, strict=True):
         name = ARCHITECTURES[run.architecture]
-        found = attention_figures(samples[shared[0]], run.architecture, f"{name}, seed {run.seed}")
+        found = draw_attention(samples[shared[0]], run.architecture, f"{name}, seed {run.seed}")
         figures |= {f"{name}: {title}": figure for title, figure in found.items()}
     return figures
 
 
-def attention_figures(sample: Mapping[str, Any], architecture: str, told: str) -> Switch:
+def draw_attention(sample: Mapping[str, Any], architecture: str, name: str) -> Switch:
     """Where one network looks in one text: the alignment or the rollout of each kind of attention, and its heads. Of a
     network that writes, these are the rows from which it wrote, named by what it wrote; of another, by what it read.
 
     Args:
         sample: an entry of ``attention.json``.
         architecture: of the network, which has a colour.
-        told: of the network, at the beginning of each title.
+        name: of the network, at the beginning of each title.
 
     Returns:
         figures by their names; the first says most: of two texts, their alignment.
@@ -74,17 +73,17 @@ def attention_figures(sample: Mapping[str, Any], architecture: str, told: str) -
         draw = partial(_draw, found=found, first=first, architecture=architecture)
         if kind != "cross":
             last = rollout(weights / weights.sum(-1, keepdim=True))[-1, first:]
-            figures[f"{kind} rollout"] = draw(f"{told}: attention rollout through the {kind}", {"": last}, columns=1)
+            figures[f"{kind} rollout"] = draw(f"{name}: attention rollout through the {kind}", {"": last}, columns=1)
         if kind == "cross" or (written and sample["cross"] is None):
             columns = min(num_layers, 2) if num_layers <= 4 else num_layers
-            aligned = {"alignment": draw(f"{told}: {words}, mean of the heads", layers, columns=columns)}
+            aligned = {"alignment": draw(f"{name}: {words}, mean of the heads", layers, columns=columns)}
             figures = aligned | figures if written else figures | aligned
         if num_layers * num_heads <= MOST_HEADS:
-            title = f"{told}: {words}; layers from top to bottom, heads from left to right"
+            title = f"{name}: {words}; layers from top to bottom, heads from left to right"
             maps = {f"layer {i + 1}, head {j + 1}": w for i, of in enumerate(heads) for j, w in enumerate(of)}
             figures[f"{kind} heads"] = draw(title, maps, columns=num_heads)
         else:
-            figures[f"{kind} heads"] = draw(f"{told}: {words}, mean of the heads", layers, columns=min(num_layers, 6))
+            figures[f"{kind} heads"] = draw(f"{name}: {words}, mean of the heads", layers, columns=min(num_layers, 6))
     return figures
 
 
@@ -98,8 +97,8 @@ def attention_pictures(architecture: str, samples: Sequence[Mapping[str, Any]]) 
     Returns:
         figures by their names; none without a text.
     """
-    figures = attention_figures(samples[0], architecture, ARCHITECTURES[architecture]) if samples else {}
-    return {name: in_light(figure) for name, figure in figures.items()}
+    figures = draw_attention(samples[0], architecture, ARCHITECTURES[architecture]) if samples else {}
+    return {name: resolve_colours(figure) for name, figure in figures.items()}
 
 
 def _draw(
@@ -115,18 +114,18 @@ def _draw(
     out where there is room."""
     doing, tokens = ("writes", found["written"]) if found["written"] else ("reads", found["queries"])
     rows, keys, num_all = [*map(escape, tokens)], [*map(escape, found["keys"])], found["num_tokens"] - first
-    ticks_of_keys, ticks_of_rows = ([short(token) for token in side] for side in (found["keys"], tokens))
+    ticks_of_keys, ticks_of_rows = ([shorten(token) for token in side] for side in (found["keys"], tokens))
     longest = max(map(len, [*ticks_of_keys, *ticks_of_rows]), default=0)
     if columns == 2 and longest > ROOM:
         columns = 1
     part = "" if len(rows) == num_all else f" (the first {len(rows)} of {num_all})"
-    says = f"a row for each token that it {doing}{part}, a column for each token that it looks at"
+    subtitle = f"a row for each token that it {doing}{part}, a column for each token that it looks at"
     num_rows = math.ceil(len(maps) / columns)
     is_labelled = columns <= 2
     gap_x, gap_y = (0.2 if is_labelled else 0.02), (0.28 if is_labelled else 0.1) / max(num_rows, 2)
     width, height = (1 + gap_x) / columns - gap_x, (1 + gap_y) / num_rows - gap_y
     cell = max(13, 300 // max(len(rows), 1)) if is_labelled else max(3, 110 // max(len(rows), 1))
-    layout: dict[str, Any] = base_layout(escape(title), says) | {
+    layout: dict[str, Any] = make_layout(escape(title), subtitle) | {
         "height": 130 + num_rows * (cell * len(rows) + 46),
         "margin": {"l": 14, "r": 14, "t": 66, "b": 14}
         | ({"l": 24 + 7 * longest, "b": 24 + 6 * longest} if is_labelled else {}),
@@ -140,8 +139,8 @@ def _draw(
             {
                 "type": "heatmap",
                 "name": name,
-                "x": places(keys),
-                "y": places(rows),
+                "x": number_tokens(keys),
+                "y": number_tokens(rows),
                 "z": [[round(float(weight), 3) for weight in row] for row in weights],
                 "zmin": 0,
                 "zmax": 1,
@@ -161,7 +160,12 @@ def _draw(
         ticks |= {"linecolor": "var(--line)", "mirror": True, "showline": True, "ticks": ""}
         for side, names, texts in (("x", keys, ticks_of_keys), ("y", rows, ticks_of_rows)):
             ticktext = [escape(text) for text in texts]
-            ticks_of = {"tickvals": places(names), "ticktext": ticktext, "type": "category", "tickfont": {"size": 11}}
+            ticks_of = {
+                "tickvals": number_tokens(names),
+                "ticktext": ticktext,
+                "type": "category",
+                "tickfont": {"size": 11},
+            }
             layout[f"{side}axis{number}"] = ticks | ticks_of | {"anchor": f"{'y' if side == 'x' else 'x'}{number}"}
         layout[f"xaxis{number}"] |= {"domain": [left, left + width], "tickangle": -60}
         layout[f"yaxis{number}"] |= {"domain": [max(top - height, 0), top], "autorange": "reversed"}
@@ -171,11 +175,11 @@ def _draw(
     return {"data": traces, "layout": layout}
 
 
-def short(token: str) -> str:
+def shorten(token: str) -> str:
     """What there is room for beside a row; all of it is shown by the mouse, and in the table."""
     return token if len(token) <= 2 * ROOM else token[: 2 * ROOM - 1] + "…"
 
 
-def places(tokens: Sequence[str]) -> list[str]:
-    """Names for the places of tokens; the same token may stand in several."""
+def number_tokens(tokens: Sequence[str]) -> list[str]:
+    """Tokens with their positions, from 1: the same token may stand at several."""
     return [f"{i + 1}: {token}" for i, token in enumerate(tokens)]

@@ -1,9 +1,13 @@
-"""The charts as plotly figures in plain data. A colour is a CSS variable; the page's script puts in its value."""
+"""The charts as plotly figures in plain data. A colour is a CSS variable; the page's script puts in its value. Plotly
+reads texts as HTML, so what a run has named is escaped here."""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from html import escape
+from functools import cache
+from html import escape, unescape
+from pathlib import Path
 from statistics import fmean
 from textwrap import wrap
 from typing import Any
@@ -14,6 +18,8 @@ from triptych.report.statistics.verdicts import Group
 from triptych.report.wording import metric_name
 
 _MAX_POINTS = 400
+_TITLE_HEIGHT = 30
+"""Of a chart's title, which is above the chart, in pixels."""
 _DECADES = [10.0**power for power in range(-6, 4)]
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _SYMBOLS = {"full": "circle", "encoder_only": "square", "decoder_only": "diamond"}
@@ -31,7 +37,7 @@ _CLOCKS = {
 """What curves are drawn against: the column of ``metrics.csv``; the name of its button, and the title of the axis."""
 
 
-def result_chart(group: Group) -> Figure:
+def draw_results(group: Group) -> Figure:
     """Each run's value of the metric as a dot, the means where there are several seeds, and the optimum as a line.
 
     Args:
@@ -56,7 +62,7 @@ def result_chart(group: Group) -> Figure:
             {
                 "type": "scatter",
                 "mode": "markers" if several else "markers+text",
-                "x": [_rounded(value) for value in values],
+                "x": [_round(value) for value in values],
                 "y": [row] * len(finite),
                 "text": [escape(group.metric.show(group.value(run))) for run in finite],
                 "textposition": "bottom center",
@@ -71,37 +77,37 @@ def result_chart(group: Group) -> Figure:
             mean = fmean(values)
             line = {"color": _colour(name), "width": 4}
             shapes.append({"type": "line", "x0": mean, "x1": mean, "y0": row - 0.18, "y1": row + 0.18, "line": line})
-            said = f"mean {group.metric.show(mean / scale)}"
+            label = f"mean {escape(group.metric.show(mean / scale))}"
             at = {"x": mean, "y": row + 0.16, "yanchor": "top"}  # the axis points downwards
-            notes.append(at | {"text": said, "showarrow": False, "font": {"color": "var(--ink)"}})
+            notes.append(at | {"text": label, "showarrow": False, "font": {"color": "var(--ink)"}})
         # The name stands above its row, not beside it: there is room for all of it, on a phone too.
-        told = "<br>".join(escape(line) for line in wrap(contender.label, 46))
-        said = f"<b>{ARCHITECTURES[name]}</b>{f' {told}' if told else ''}"
+        settings = "<br>".join(escape(line) for line in wrap(contender.label, 46))
+        label = f"<b>{ARCHITECTURES[name]}</b>{f' {settings}' if settings else ''}"
         at = {"x": 0, "xref": "paper", "xanchor": "left", "xshift": -24, "y": row - 0.2, "yanchor": "bottom"}
-        notes.append(at | {"text": said, "align": "left", "showarrow": False, "font": {"color": _colour(name)}})
+        notes.append(at | {"text": label, "align": "left", "showarrow": False, "font": {"color": _colour(name)}})
     optima = sorted({best for run in group.runs if (best := group.optimum(run)) is not None})
     for best in optima:
         line = {"color": "var(--optimum)", "width": 2, "dash": "dash"}
         ends = {"x0": scale * best, "x1": scale * best, "y0": 0, "y1": 1}
         shapes.append({"type": "line", "yref": "paper", "line": line, "layer": "below"} | ends)
         # The optimum is nearly always the last thing on its side of the axis, so its label goes inwards.
-        label = f"{group.metric.optimum_name} {group.metric.show(best)}"
+        label = escape(f"{group.metric.optimum_name} {group.metric.show(best)}")
         inwards = "right" if group.metric.higher_is_better else "left"
         font = {"color": "var(--optimum)"}
         at = {"x": scale * best, "y": 1, "yref": "paper", "xanchor": inwards, "yanchor": "bottom"}
         notes.append(at | {"text": label, "showarrow": False, "font": font})
     # Invisible dots stretch the axis: to the optimum, which draws nothing itself, and to the least span.
     shown = [x for trace in traces for x in trace["x"]] + [scale * best for best in optima]
-    shown = _widened(shown, percent=percent) if shown else []
+    shown = _widen(shown, percent=percent) if shown else []
     traces.append(
-        {"type": "scatter", "mode": "markers", "x": [_rounded(x) for x in shown], "y": [0] * len(shown)}
+        {"type": "scatter", "mode": "markers", "x": [_round(x) for x in shown], "y": [0] * len(shown)}
         | {"marker": {"opacity": 0}, "hoverinfo": "skip"}
     )
     lines = max((len(wrap(c.label, 46)) for c in contenders), default=1)
-    layout = base_layout(f"{group.metric.title} on the test set ({group.metric.direction})") | {
+    layout = make_layout(f"{escape(group.metric.title)} on the test set ({group.metric.direction})") | {
         "height": 106 + (60 + 16 * max(lines, 1)) * len(contenders),
         "margin": {"l": 36, "r": 36, "t": 62, "b": 36},
-        "xaxis": base_axis() | {"ticksuffix": " %" if percent else "", "nticks": 6, "tickangle": 0},
+        "xaxis": make_axis() | {"ticksuffix": " %" if percent else "", "nticks": 6, "tickangle": 0},
         "yaxis": {"ticktext": [escape(contender.name) for contender in contenders], "showticklabels": False}
         | {"tickvals": list(range(len(contenders))), "range": [len(contenders) - 0.4, -0.75]}
         | {"showgrid": False, "zeroline": False, "fixedrange": True},
@@ -111,7 +117,7 @@ def result_chart(group: Group) -> Figure:
     return {"data": traces, "layout": layout}
 
 
-def _widened(shown: Sequence[float], *, percent: bool) -> list[float]:
+def _widen(shown: Sequence[float], *, percent: bool) -> list[float]:
     """The ends of an axis that shows some values: at least two points or 5 % apart, so that a small difference does not
     look like a gulf."""
     low, high = min(shown), max(shown)
@@ -119,13 +125,13 @@ def _widened(shown: Sequence[float], *, percent: bool) -> list[float]:
     return [low - missing, high + missing]
 
 
-def _aired(shown: Sequence[float], *, percent: bool) -> list[float]:
+def _pad(shown: Sequence[float], *, percent: bool) -> list[float]:
     """The same with some air, as the range of an axis."""
-    low, high = _widened(shown, percent=percent)
-    return [_rounded(low - 0.1 * (high - low)), _rounded(high + 0.1 * (high - low))]
+    low, high = _widen(shown, percent=percent)
+    return [_round(low - 0.1 * (high - low)), _round(high + 0.1 * (high - low))]
 
 
-def loss_chart(group: Group) -> Switch:
+def draw_loss(group: Group) -> Switch:
     """The training loss of each run against the updates, tokens, operations and time.
 
     Args:
@@ -139,12 +145,12 @@ def loss_chart(group: Group) -> Switch:
     axis: Figure = {}
     if values and min(values) > 0:
         is_wide = max(values) > 1000 * min(values)
-        ticks = _DECADES if is_wide else [_rounded(digit * decade) for decade in _DECADES for digit in (1, 2, 5)]
+        ticks = _DECADES if is_wide else [_round(digit * decade) for decade in _DECADES for digit in (1, 2, 5)]
         axis = {"type": "log", "tickvals": ticks}
-    return _by_clock(group, "train/loss", found, 1, axis)
+    return _draw_by_clock(group, "train/loss", found, 1, axis)
 
 
-def validation_chart(group: Group) -> Switch:
+def draw_validation(group: Group) -> Switch:
     """The primary metric on the validation set, of each run, against the same; the loss where no run logged it.
 
     Args:
@@ -164,22 +170,22 @@ def validation_chart(group: Group) -> Switch:
         ranges: Figure = {}
         if percent and logged:
             ranges = {"range": _round_range(min(logged), max(logged)), "ticksuffix": " %"}
-        return _by_clock(group, _validation(group.metric.key), found, 100 if percent else 1, ranges)
+        return _draw_by_clock(group, _validation(group.metric.key), found, 100 if percent else 1, ranges)
     found = [(run, "val/loss") for run in group.runs if "val/loss" in run.curves]
-    return _by_clock(group, "val/loss", found, 1, {})
+    return _draw_by_clock(group, "val/loss", found, 1, {})
 
 
 _COSTS: dict[str, tuple[Callable[[Run], float | None], str]] = {
     "parameters": (lambda run: run.params, "trainable parameters"),
-    "operations": (lambda run: run.train_flops, "operations of the training"),
+    "operations": (lambda run: run.train_flops, "training operations"),
     "time": (lambda run: run.wall_time_s, "seconds of training"),
-    "answer": (lambda run: run.summary.get("answer_time_s"), "seconds for one answer, asked for by itself"),
-    "memory": (lambda run: run.summary.get("peak_memory_bytes"), "bytes of memory, at most"),
+    "answer": (lambda run: run.summary.get("answer_time_s"), "seconds per answer, one at a time"),
+    "memory": (lambda run: run.summary.get("peak_memory_bytes"), "peak memory in bytes"),
 }  # fmt: skip
 """What quality is drawn against: of a run, and the title of the axis."""
 
 
-def cost_chart(group: Group) -> Switch:
+def draw_costs(group: Group) -> Switch:
     """The mean value of each configuration against what it costs, and the Pareto front: those than which no other is
     both better and cheaper.
 
@@ -198,11 +204,11 @@ def cost_chart(group: Group) -> Switch:
         pairs = [pair for of_one in zip(costs, values, strict=True) for pair in zip(*of_one, strict=True)]
         if all(cost and math.isfinite(value) for cost, value in pairs):
             points = [(fmean(cost or 0 for cost in x), fmean(y)) for x, y in zip(costs, values, strict=True)]
-            figures[name] = _cost_figure(group, points, title)
+            figures[name] = _draw_cost(group, points, title)
     return figures
 
 
-def pareto_front(points: Sequence[tuple[float, float]], *, higher_is_better: bool) -> list[int]:
+def find_pareto_front(points: Sequence[tuple[float, float]], *, higher_is_better: bool) -> list[int]:
     """The points (cost, value) that no other one beats: none costs as little and is better, or is as good and costs
     less.
 
@@ -221,18 +227,18 @@ def pareto_front(points: Sequence[tuple[float, float]], *, higher_is_better: boo
     return front
 
 
-def _cost_figure(group: Group, points: Sequence[tuple[float, float]], title: str) -> Figure:
+def _draw_cost(group: Group, points: Sequence[tuple[float, float]], title: str) -> Figure:
     scale = 100 if group.metric.unit == "%" else 1
-    x, y = [_rounded(cost) for cost, _ in points], [_rounded(scale * value) for _, value in points]
-    front = pareto_front(points, higher_is_better=group.metric.higher_is_better)
-    range_y = _aired(y, percent=scale == 100)
+    x, y = [_round(cost) for cost, _ in points], [_round(scale * value) for _, value in points]
+    front = find_pareto_front(points, higher_is_better=group.metric.higher_is_better)
+    range_y = _pad(y, percent=scale == 100)
     # At least a factor of two, with air: 120 k and 122 k parameters are nearly the same.
     low, high = math.log10(min(x)), math.log10(max(x))
     air = max(math.log10(2) - (high - low), 0.0) / 2 + 0.08 * max(high - low, math.log10(2))
-    range_x = [_rounded(low - air), _rounded(high + air)]
+    range_x = [_round(low - air), _round(high + air)]
     # From the edge of what is worse to the edge of what is dearer, so that the front of one point is a line, too.
     worst = range_y[0] if group.metric.higher_is_better else range_y[1]
-    front_x = [x[front[0]], *(x[i] for i in front), _rounded(10 ** range_x[1])]
+    front_x = [x[front[0]], *(x[i] for i in front), _round(10 ** range_x[1])]
     front_y = [worst, *(y[i] for i in front), y[front[-1]]]
     line = {"shape": "hv", "color": "var(--soft)", "width": 1.5, "dash": "dot"}
     traces: list[Figure] = [
@@ -261,19 +267,19 @@ def _cost_figure(group: Group, points: Sequence[tuple[float, float]], title: str
                 },
             }
         )
-    layout = base_layout(f"{group.metric.title} against its cost") | {
+    layout = make_layout(f"{escape(group.metric.title)} against its cost") | {
         "height": 310,
         "margin": {"l": 58, "r": 20, "t": 44, "b": 48},
-        "xaxis": base_axis() | {"title": {"text": title, "standoff": 8, "font": {"size": 13}}, "type": "log"}
+        "xaxis": make_axis() | {"title": {"text": title, "standoff": 8, "font": {"size": 13}}, "type": "log"}
         | {"tickformat": ".2s", "nticks": 4, "tickangle": 0, "minor": {"showgrid": False}, "range": range_x},
-        "yaxis": base_axis() | {"ticksuffix": " %" if scale == 100 else "", "range": range_y},
+        "yaxis": make_axis() | {"ticksuffix": " %" if scale == 100 else "", "range": range_y},
         "showlegend": True,
         "hovermode": "closest",
     }  # fmt: skip
     return {"data": traces, "layout": layout}
 
 
-def length_chart(group: Group, values: dict[str, list[tuple[str, float, int]]]) -> Figure:
+def draw_lengths(group: Group, values: dict[str, list[tuple[str, float, int]]]) -> Figure:
     """The metric on the test examples whose input has so many words, of each architecture.
 
     Args:
@@ -287,7 +293,7 @@ def length_chart(group: Group, values: dict[str, list[tuple[str, float, int]]]) 
             "mode": "lines+markers",
             "name": ARCHITECTURES[name],
             "x": [lengths for lengths, _, _ in rows],
-            "y": [_rounded(scale * value) for _, value, _ in rows],
+            "y": [_round(scale * value) for _, value, _ in rows],
             "customdata": [count for _, _, count in rows],
             "hovertemplate": "%{x} words: %{y:.4g} (%{customdata} examples)<extra></extra>",
             "line": {"color": _colour(name), "width": 2},
@@ -296,20 +302,19 @@ def length_chart(group: Group, values: dict[str, list[tuple[str, float, int]]]) 
         for name, rows in values.items()
     ]
     shown = [y for trace in traces for y in trace["y"]]
-    layout = base_layout(f"{group.metric.title} by the length of the input") | {
+    layout = make_layout(f"{escape(group.metric.title)} by the length of the input") | {
         "height": 290,
         "margin": {"l": 58, "r": 14, "t": 44, "b": 48},
-        "xaxis": base_axis()
+        "xaxis": make_axis()
         | {"type": "category", "title": {"text": "words of the input", "standoff": 8, "font": {"size": 13}}},
-        "yaxis": base_axis()
-        | {"ticksuffix": " %" if scale == 100 else "", "range": _aired(shown, percent=scale == 100)},
+        "yaxis": make_axis() | {"ticksuffix": " %" if scale == 100 else "", "range": _pad(shown, percent=scale == 100)},
         "showlegend": True,
     }
     return {"data": traces, "layout": layout}
 
 
-def confusion_charts(runs: Sequence[Run]) -> Switch:
-    """How often each class was taken for each, as shares of the true class.
+def draw_confusions(runs: Sequence[Run]) -> Switch:
+    """How often each class was predicted as each, as shares of the true class.
 
     Args:
         runs: one for each architecture.
@@ -324,7 +329,7 @@ def confusion_charts(runs: Sequence[Run]) -> Switch:
             continue
         labels, counts = [escape(label) for label in matrix["labels"]], matrix["counts"]
         ticks = [escape(label if len(label) <= 15 else label[:14] + "…") for label in matrix["labels"]]
-        shares = [[_rounded(100 * n / max(sum(row), 1)) for n in row] for row in counts]
+        shares = [[_round(100 * n / max(sum(row), 1)) for n in row] for row in counts]
         trace = {
             "type": "heatmap",
             "x": labels,
@@ -337,29 +342,29 @@ def confusion_charts(runs: Sequence[Run]) -> Switch:
             "colorbar": {"ticksuffix": " %", "thickness": 12, "outlinewidth": 0},
             "xgap": 1,
             "ygap": 1,
-            "hovertemplate": "%{y} taken for %{x}: %{customdata} (%{z:.3g} %)<extra></extra>",
+            "hovertemplate": "%{y} predicted as %{x}: %{customdata} (%{z:.3g} %)<extra></extra>",
         }
         if len(labels) <= 12:
             trace |= {"text": counts, "texttemplate": "%{text}"}
-        told = f"{ARCHITECTURES[run.architecture]}, seed {run.seed}: a row for each true class"
-        axis = base_axis() | {"type": "category", "showgrid": False, "tickvals": labels, "ticktext": ticks}
+        title = f"{ARCHITECTURES[run.architecture]}, seed {run.seed}: a row for each true class"
+        axis = make_axis() | {"type": "category", "showgrid": False, "tickvals": labels, "ticktext": ticks}
         axis |= {"showticklabels": len(labels) <= 40}
-        layout = base_layout(told) | {
+        layout = make_layout(title) | {
             "height": 120 + min(28 * len(labels), 560),
             "margin": {"l": 60, "r": 10, "t": 44, "b": 60},
-            "xaxis": axis | {"title": {"text": "taken for", "font": {"size": 13}}},
+            "xaxis": axis | {"title": {"text": "predicted class", "font": {"size": 13}}},
             "yaxis": axis | {"autorange": "reversed"},
         }
         figures[ARCHITECTURES[run.architecture]] = {"data": [trace], "layout": layout}
     return figures
 
 
-def _by_clock(group: Group, title: str, found: Sequence[tuple[Run, str]], scale: float, axis: Figure) -> Switch:
+def _draw_by_clock(group: Group, title: str, found: Sequence[tuple[Run, str]], scale: float, axis: Figure) -> Switch:
     clocks = [clock for clock in _CLOCKS if found and all(clock == "updates" or clock in r.curves for r, _ in found)]
-    return {_CLOCKS[clock][0]: _curves(group, title, found, scale, axis, clock) for clock in clocks}
+    return {_CLOCKS[clock][0]: _draw_curves(group, title, found, scale, axis, clock) for clock in clocks}
 
 
-def _curves(
+def _draw_curves(
     group: Group, title: str, found: Sequence[tuple[Run, str]], scale: float, axis: Figure, clock: str
 ) -> Figure:
     traces: list[Figure] = []
@@ -372,7 +377,7 @@ def _curves(
     }
     axis_title = _CLOCKS[clock][1]
     for run, key in found:
-        steps, values = _thinned(_against(run, key, clock))
+        steps, values = _thin(_against(run, key, clock))
         kind, name = run.architecture, contenders[run.directory].name
         label = name + ("" if key == title else f" ({metric_name(key)})")
         traces.append(
@@ -380,7 +385,7 @@ def _curves(
                 "type": "scatter",
                 "mode": "lines+markers" if len(steps) <= 25 else "lines",
                 "x": steps,
-                "y": [_rounded(scale * value) if math.isfinite(value) else None for value in values],
+                "y": [_round(scale * value) if math.isfinite(value) else None for value in values],
                 "name": escape(label),
                 "legendgroup": escape(label),
                 "showlegend": label not in seeds,
@@ -390,20 +395,20 @@ def _curves(
             }
         )
         seeds.setdefault(label, []).append((run, key))
-    traces += [_band(label, of_one, scale, clock) for label, of_one in seeds.items() if len(of_one) > 1]
-    layout = base_layout(metric_name(title)) | {
+    traces += [_draw_band(label, of_one, scale, clock) for label, of_one in seeds.items() if len(of_one) > 1]
+    layout = make_layout(escape(metric_name(title))) | {
         "height": 290,
         "margin": {"l": 58, "r": 14, "t": 44, "b": 48},
-        "xaxis": base_axis()
+        "xaxis": make_axis()
         | {"title": {"text": axis_title, "standoff": 8, "font": {"size": 13}}, "rangemode": "tozero"},
-        "yaxis": base_axis() | axis,
+        "yaxis": make_axis() | axis,
         "showlegend": True,
         "hovermode": "closest",
     }
     return {"data": traces, "layout": layout}
 
 
-def _band(label: str, seeds: Sequence[tuple[Run, str]], scale: float, clock: str) -> Figure:
+def _draw_band(label: str, seeds: Sequence[tuple[Run, str]], scale: float, clock: str) -> Figure:
     """From the lowest to the highest of the seeds, at the updates that all of them have logged; what was spent by then
     is their mean."""
     curves = [dict(zip(run.curves[key].steps, run.curves[key].values, strict=True)) for run, key in seeds]
@@ -411,8 +416,8 @@ def _band(label: str, seeds: Sequence[tuple[Run, str]], scale: float, clock: str
     clocks = [dict(zip(run.curves[key].steps, x, strict=False)) for (run, key), x in zip(seeds, spent, strict=True)]
     shared = sorted(step for step in curves[0] if all(step in c and math.isfinite(c[step]) for c in curves))
     shared = shared[:: -(-len(shared) // _MAX_POINTS) or 1]
-    x = [_rounded(fmean(of_one[step] for of_one in clocks)) for step in shared]
-    low, high = ([_rounded(scale * end(c[step] for c in curves)) for step in shared] for end in (min, max))
+    x = [_round(fmean(of_one[step] for of_one in clocks)) for step in shared]
+    low, high = ([_round(scale * end(c[step] for c in curves)) for step in shared] for end in (min, max))
     return {
         "type": "scatter",
         "mode": "none",
@@ -446,14 +451,14 @@ def _round_range(low: float, high: float) -> list[float]:
     return [max(10 * math.floor((low - 2) / 10), 0), min(10 * math.ceil((high + 2) / 10), 104)]
 
 
-def _thinned(curve: Curve) -> tuple[list[float], list[float]]:
+def _thin(curve: Curve) -> tuple[list[float], list[float]]:
     """At most ``_MAX_POINTS`` of the logged points, evenly spaced, the last one among them."""
     stride = -(-len(curve.steps) // _MAX_POINTS) or 1
     kept = range(len(curve.steps) - 1, -1, -stride)[::-1]
-    return [_rounded(curve.steps[i]) for i in kept], [curve.values[i] for i in kept]
+    return [_round(curve.steps[i]) for i in kept], [curve.values[i] for i in kept]
 
 
-def _rounded(value: float) -> float:
+def _round(value: float) -> float:
     return float(f"{value:.5g}")
 
 
@@ -461,24 +466,61 @@ def _colour(architecture: str) -> str:
     return f"var(--{architecture})"
 
 
-def base_axis() -> Figure:
+def make_axis() -> Figure:
     """What all axes have."""
     return {"gridcolor": "var(--line)", "linecolor": "var(--line)", "zeroline": False, "automargin": True}
 
 
-def base_layout(title: str, says: str = "") -> Figure:
+def make_layout(title: str, subtitle: str = "") -> Figure:
     """What all charts have.
 
     Args:
         title: of the chart, HTML.
-        says: how it is to be read, HTML, below the title.
+        subtitle: how it is to be read, HTML, below the title.
     """
     return {
         "title": {"text": title, "x": 0, "xref": "container", "y": 1, "yref": "container", "yanchor": "top"}
         | {"pad": {"t": 6, "l": 6}, "font": {"size": 14, "color": "var(--ink)"}}
-        | ({"subtitle": {"text": says, "font": {"size": 12, "color": "var(--soft)"}}} if says else {}),
+        | ({"subtitle": {"text": subtitle, "font": {"size": 12, "color": "var(--soft)"}}} if subtitle else {}),
         "font": {"family": "system-ui, 'Noto Sans', sans-serif", "size": 13, "color": "var(--soft)"},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "showlegend": False,
     }
+
+
+def separate_titles(figures: Switch) -> Switch:
+    """Figures with their titles apart, as text: plotly would not break their lines where the page is narrow.
+
+    Args:
+        figures: whose layouts have a title, a height and a margin.
+    """
+    return {name: _separate_title(figure) for name, figure in figures.items()}
+
+
+def _separate_title(figure: Figure) -> Figure:
+    layout = dict(figure["layout"])
+    title = layout.pop("title")
+    layout["height"] -= _TITLE_HEIGHT
+    layout["margin"] = {**layout["margin"], "t": layout["margin"]["t"] - _TITLE_HEIGHT}
+    texts = {"title": unescape(title["text"]), "subtitle": unescape(title.get("subtitle", {}).get("text", ""))}
+    return {**texts, "data": figure["data"], "layout": layout}
+
+
+def resolve_colours(figure: Any) -> Any:
+    """A figure with the colours of light ground in place of the names of the style's.
+
+    Args:
+        figure: of plotly, as plain data.
+    """
+    if isinstance(figure, str):
+        return _light_colours().get(figure.removeprefix("var(").removesuffix(")"), figure)
+    if isinstance(figure, list):
+        return [resolve_colours(value) for value in figure]
+    return {key: resolve_colours(value) for key, value in figure.items()} if isinstance(figure, dict) else figure
+
+
+@cache
+def _light_colours() -> dict[str, str]:
+    style = (Path(__file__).parent / "templates" / "page.css").read_text(encoding="utf-8")
+    return dict(re.findall(r"(--[a-z_-]+): (#[0-9a-f]+);", style.partition("@media")[0]))

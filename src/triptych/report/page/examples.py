@@ -17,21 +17,21 @@ LEAST_IN_BIN = 15
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class Example:
     """One example with the answers of all architectures.
 
     Attributes:
-        given: the input.
+        input: what the models read.
         reference: the right answer; empty where there is none.
         outputs: by architecture.
     """
 
-    given: str
+    input: str
     reference: str
     outputs: dict[str, str]
 
 
-def chosen_runs(group: Group) -> dict[str, Run]:
+def choose_runs(group: Group) -> dict[str, Run]:
     """By architecture the first seed of the configuration that is best on the validation set.
 
     Args:
@@ -40,7 +40,7 @@ def chosen_runs(group: Group) -> dict[str, Run]:
     return {name: group.best(contenders).runs[0] for name, contenders in group.by_architecture().items()}
 
 
-def telling_examples(group: Group, count: int = 4) -> dict[str, list[Shown]]:
+def find_telling_examples(group: Group, count: int = 4) -> dict[str, list[Example]]:
     """The examples that say most: where the qualities of the answers are furthest apart, the worst for all, and the
     best for all. The quality is what the example adds to the metric; of a translation its chrF.
 
@@ -51,10 +51,10 @@ def telling_examples(group: Group, count: int = 4) -> dict[str, list[Shown]]:
     Returns:
         the examples under a title; none where the runs have no answers to the same examples.
     """
-    runs = chosen_runs(group)
+    runs = choose_runs(group)
     if not are_paired(list(runs.values())) or "input" not in next(iter(runs.values())).answers[0]:
         return {}
-    qualities = {name: _qualities(group, run) for name, run in runs.items()}
+    qualities = {name: _rate_answers(group, run) for name, run in runs.items()}
     if any(quality is None or not np.isfinite(quality).all() for quality in qualities.values()):
         return {}
     table = np.array(list(qualities.values()))  # architectures, examples
@@ -68,10 +68,10 @@ def telling_examples(group: Group, count: int = 4) -> dict[str, list[Shown]]:
     for title, order in orders.items():  # each example once
         orders[title] = [i for i in order if i not in seen][:count]
         seen.update(orders[title])
-    return {title: [_shown(group, runs, qualities, i) for i in order] for title, order in orders.items()}
+    return {title: [_collect_outputs(group, runs, qualities, i) for i in order] for title, order in orders.items()}
 
 
-def by_length(group: Group) -> dict[str, list[tuple[str, float, int]]]:
+def score_by_length(group: Group) -> dict[str, list[tuple[str, float, int]]]:
     """The metric on the examples of like length, the mean over seeds.
 
     Args:
@@ -110,7 +110,7 @@ def _range(words: Float[np.ndarray, " examples"]) -> str:
     return str(low) if low == high else f"{low} to {high}"
 
 
-def _qualities(group: Group, run: Run) -> Float[np.ndarray, " examples"] | None:
+def _rate_answers(group: Group, run: Run) -> Float[np.ndarray, " examples"] | None:
     """Of each answer, higher is better."""
     if by := run.task_facts.ranked_by:
         return np.array([answer.get(by, math.nan) for answer in run.answers])
@@ -124,9 +124,9 @@ def _qualities(group: Group, run: Run) -> Float[np.ndarray, " examples"] | None:
     return values if group.metric.higher_is_better else -values
 
 
-def _shown(
+def _collect_outputs(
     group: Group, runs: dict[str, Run], qualities: dict[str, Float[np.ndarray, " examples"] | None], index: int
-) -> Shown:
+) -> Example:
     first = next(iter(runs.values())).answers[index]
     outputs = {}
     for name, run in runs.items():
@@ -134,4 +134,4 @@ def _shown(
         assert quality is not None
         value = abs(float(quality[index]))
         outputs[name] = str(run.answers[index].get("output", group.metric.show(value)))
-    return Shown(str(first["input"]), str(first.get("reference", "")), outputs)
+    return Example(str(first["input"]), str(first.get("reference", "")), outputs)

@@ -1,0 +1,52 @@
+"""The pages are Jinja2 templates in ``templates``, with their style and scripts beside them. Each is rendered as one
+HTML file that needs no network.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
+
+from triptych.report.page.charts import separate_titles
+from triptych.report.wording import amount
+
+
+def render_template(name: str, context: Mapping[str, object]) -> str:
+    """Render a page. Whatever it says is escaped: names and texts of runs are text, never HTML.
+
+    Args:
+        name: of the template.
+        context: what the template lays out; a variable that it lacks is an error.
+
+    Returns:
+        the page's text, with everything it needs inside.
+    """
+    return _environment().get_template(name).render(context) + "\n"
+
+
+def read_source(name: str) -> str:
+    """The text of a style or a script, as it is in its file: it is not a template.
+
+    Args:
+        name: of the file, in ``templates``.
+    """
+    environment = _environment()
+    assert environment.loader is not None
+    return environment.loader.get_source(environment, name)[0]
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("triptych.report.page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals |= {"read_source": read_source, "read_plotly": get_plotlyjs}
+    environment.filters |= {"separate_titles": separate_titles, "amount": amount}
+    # Of the filter ``tojson``, which escapes what HTML or a script could take for its own.
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    return environment
