@@ -1,5 +1,6 @@
 # make install: the environment, and nothing else
 # make demo: trains the grid on the embedded corpus and writes outputs/demo/report.html
+# make quick: the tests that a change needs, within a minute; make quick SECONDS=200 on a busy machine
 # make test: the tests
 # make faults: what a run must survive, a few times each; make faults FULL=1: as often as docs/faults.md says
 # make release: before a release, the blocks, models and tasks with what pip gives users today (downloads gigabytes)
@@ -13,13 +14,18 @@ GRID = dates/translation_full,dates/translation_decoder_only,dates/classificatio
 dates/classification_decoder_only,dates/classification_full,dates/language_modeling_decoder_only,$\
 dates/language_modeling_full
 
-.PHONY: install demo test faults release families bench check clean
+.PHONY: install demo quick test faults release families bench check clean
 
 install: .venv/installed
 
 demo: .venv/installed
 	.venv/bin/triptych train -m experiment=$(GRID) run_dir=outputs/demo
 	.venv/bin/triptych compare outputs/demo --output outputs/demo/report.html
+
+quick: .venv/installed
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/python tests/quick.py $(SECONDS)
 
 test: .venv/installed
 	.venv/bin/python -m pytest

@@ -7,11 +7,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from clock import wait_until
 
 STARTED = ("HYDRA_", "TRIPTYCH_", "WANDB_", "SLURM_")
 """Variables that are not inherited, but for that of the tests: they are of whoever has started these."""
@@ -94,12 +95,9 @@ class Command:
 
     def wait(self, timeout: float) -> int:
         """Its exit status, as soon as there is one."""
-        deadline = time.monotonic() + timeout
-        while (status := self.returncode) is None:
-            if time.monotonic() > deadline:
-                raise subprocess.TimeoutExpired("triptych", timeout)
-            time.sleep(0.005)
-        return status
+        wait_until(lambda: self.returncode is not None, timeout, "the end of triptych", pause=0.005)
+        assert self.returncode is not None
+        return self.returncode
 
     def send_signal(self, signum: int) -> None:
         """To the process alone."""

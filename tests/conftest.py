@@ -23,7 +23,7 @@ from triptych.config import TrainConfig  # noqa: E402
 from triptych.models import DecoderOnly, EncoderDecoder, EncoderOnly  # noqa: E402
 from triptych.nn import Embedding, Head, Stack  # noqa: E402
 
-pytest_plugins = ["faults_table"]
+pytest_plugins = ["faults_table", "clock"]
 
 Model = EncoderOnly | DecoderOnly | EncoderDecoder
 

@@ -18,7 +18,7 @@ def test_the_blocks_in_plain_pytorch() -> None:
 
 def test_links_lead_somewhere() -> None:
     """From the README and from each page of docs to files of the project."""
-    for page in (README, *README.parent.glob("docs/*.md"), README.parent / "CONTRIBUTING.md"):
+    for page in (README, *README.parent.glob("docs/**/*.md"), README.parent / "CONTRIBUTING.md"):
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page.name}: {target}"

@@ -9,7 +9,6 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 
 import tiny
+from clock import wait_until
 from commands import Command
 
 FULL = os.environ.get("TRIPTYCH_FAULTS") == "full"
@@ -85,17 +85,20 @@ class Job:
 
     def wait(self, seconds: float = 300) -> int:
         """Its exit status."""
-        return self.process.wait(timeout=seconds)
+        wait_until(lambda: self.process.poll() is not None, seconds, lambda: self.text, pause=0.005)
+        return self.process.wait(0)
 
     def until(self, condition: Callable[[], object], seconds: float = 120) -> bool:
         """Waits until the condition holds (True), or the process has ended (False)."""
-        deadline = time.monotonic() + seconds
-        while not condition():
-            if self.process.poll() is not None:
-                return bool(condition())
-            assert time.monotonic() < deadline, f"nothing after {seconds} s: {self.text}"
-            time.sleep(0.002)
-        return True
+        held = False
+
+        def is_over() -> bool:
+            nonlocal held
+            held = bool(condition())  # it may not last
+            return held or self.process.poll() is not None
+
+        wait_until(is_over, seconds, lambda: self.text, pause=0.002)
+        return held or bool(condition())
 
     def kill(self, signum: int = signal.SIGKILL) -> None:
         """The signal to the whole session: data workers too."""

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import triptych
+from clock import wait_until
 from triptych.config import RunError
 from triptych.training import damage_of, newest_good, read_checkpoint
 from triptych.training.checkpoint_file import CheckpointFiles, write_checkpoint
@@ -55,17 +56,13 @@ def test_fault_5_killed_while_it_saves(
     tmp_path: Path, full: bool, chance: random.Random, record_property: Callable[[str, object], None]
 ) -> None:
     kills = 12 if full else 3
-    seen, cut = [0], 0
+    seen, cut, temporary = [0], 0, tmp_path / ".last.ckpt.tmp"
     for _ in range(kills):
         process = subprocess.Popen(
             [sys.executable, "-c", SAVES_FOREVER, str(tmp_path)], env={**os.environ, "TMPDIR": "/dev/shm"}
         )
-        temporary = tmp_path / ".last.ckpt.tmp"
-        before = time.monotonic()
-        while not temporary.exists():
-            assert process.poll() is None
-            assert time.monotonic() < before + 120
-            time.sleep(0.001)
+        wait_until(lambda ended=process.poll: temporary.exists() or ended() is not None, 120, pause=0.001)
+        assert process.poll() is None
         time.sleep(chance.uniform(0, 0.2))
         process.kill()
         process.wait()

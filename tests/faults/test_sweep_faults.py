@@ -5,11 +5,12 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+
+from clock import bound, wait_until
 
 pytestmark = pytest.mark.faults
 
@@ -81,7 +82,7 @@ def test_fault_16_the_others_go_on(hows: list[str], ends: dict[str, str], launch
     (tmp_path / "own" / "shape" / "mine.yaml").write_text("d_ff: 16\n")
     fail = ["+callbacks.fail._target_=failing.Fail", f"+callbacks.fail.how={','.join(hows)}"]
     process = start(tmp_path, "shape=mine", *fail, *launcher, options=["--config-dir=own"])
-    stdout, stderr = process.communicate(timeout=300)
+    stdout, stderr = process.communicate(timeout=bound(300))
     assert process.returncode == 1
     answer = stderr.splitlines()[-1]
     assert answer.startswith(f"error: {len(ends)} of {len(hows)} jobs failed: ")
@@ -109,16 +110,17 @@ def test_fault_16_a_sweep_that_is_asked_to_end(signum: signal.Signals, launcher:
     imported by the job where the sweep itself does not."""
     (tmp_path / "yaml.py").write_text("raise SystemExit(9)")
     process = start(tmp_path, "seed=1,2,3", "trainer.max_steps=1000000", *launcher, flags=["-P"])
-    deadline = time.monotonic() + 120
-    while len(list(tmp_path.glob("sweep/*/checkpoints/last.ckpt"))) < (2 if launcher else 1):
+
+    def is_there() -> bool:
         assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+        return len(list(tmp_path.glob("sweep/*/checkpoints/last.ckpt"))) >= (2 if launcher else 1)
+
+    wait_until(is_there, 120, "checkpoints")
     if signum == signal.SIGINT:
         os.killpg(process.pid, signum)  # as a terminal does
     else:
         process.send_signal(signum)
-    stdout, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate(timeout=bound(60))
     assert process.returncode == 128 + signum
     assert f"stopped by {signum.name} in job 1 of 3: " in stderr
     assert "job 3 of 3" not in stdout
@@ -134,12 +136,12 @@ def test_fault_16_a_launcher_that_is_not_ours(tmp_path: Path) -> None:
     """Hydra's own calls the training itself, one job after the other: each has its directory nevertheless (the same as
     our launchers give it), the error is named, and the same sweep elsewhere does again only what failed."""
     process = start(tmp_path, "seed=1,-1,2", "hydra/launcher=basic")
-    _, stderr = process.communicate(timeout=300)
+    _, stderr = process.communicate(timeout=bound(300))
     assert process.returncode == 1
     assert stderr.splitlines()[-1] == "error: seed=-1: expected 0 or more"
     finished = {file: file.stat().st_mtime_ns for file in tmp_path.glob("sweep/*/summary.json")}
     assert len(finished) == 2
-    stdout, _ = start(tmp_path, "seed=1,-1,2").communicate(timeout=300)
+    stdout, _ = start(tmp_path, "seed=1,-1,2").communicate(timeout=bound(300))
     assert stdout.count("done already") == 2
     assert {file: file.stat().st_mtime_ns for file in tmp_path.glob("sweep/*/summary.json")} == finished
 
@@ -156,6 +158,6 @@ def test_fault_16_a_launcher_that_is_not_ours(tmp_path: Path) -> None:
 )
 def test_sweeps_that_cannot_be(overrides: list[str], answer: str, tmp_path: Path) -> None:
     process = start(tmp_path, *overrides)
-    _, stderr = process.communicate(timeout=120)
+    _, stderr = process.communicate(timeout=bound(120))
     assert process.returncode == 1
     assert re.match(f"error: {answer}", stderr.splitlines()[-1]), stderr

@@ -12,6 +12,7 @@ import pytest
 from hydra import compose, initialize_config_module
 from hydra.core.config_store import ConfigStore
 
+from clock import check_within, wait_until
 from triptych.config import ConfigError, TrainConfig
 from triptych.launch.processes import FORWARDED, Place, find_place, run_processes, tasks_per_node
 from triptych.training.strategies import check_place
@@ -41,10 +42,7 @@ def run(script: str, folder: Path, count: int = 2) -> int:
 
 
 def wait_for_end(pids: list[int], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while any(map(is_alive, pids)):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: not any(map(is_alive, pids)), seconds, f"end of {pids}")
 
 
 def is_alive(pid: int) -> bool:
@@ -95,7 +93,7 @@ def test_each_rank_knows_its_place(tmp_path: Path, capfd: pytest.CaptureFixture[
 def test_the_status_is_that_of_the_first_failure(script: str, status: int, tmp_path: Path) -> None:
     started = time.monotonic()
     assert run(script, tmp_path) == status
-    assert time.monotonic() - started < 5
+    check_within(5, time.monotonic() - started)
 
 
 def test_the_output_of_the_rank_that_failed_is_shown(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -124,7 +122,7 @@ time.sleep(60)
     started = time.monotonic()
     command = [sys.executable, "-c", PRELUDE + script, str(tmp_path)]
     assert run_processes(command, 2, tmp_path) == 5
-    assert time.monotonic() - started < 8
+    check_within(8, time.monotonic() - started)
     wait_for_end([int((tmp_path / name).read_text()) for name in ("child", "rank")], seconds=2)
 
 
@@ -152,10 +150,7 @@ def test_no_rank_outlives_a_killed_parent(tmp_path: Path) -> None:
         run("import time\n" + script, tmp_path)
         os._exit(0)
     files = [tmp_path / str(rank) for rank in (0, 1)]
-    deadline = time.monotonic() + 20
-    while not all(file.exists() and file.read_text() for file in files):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: all(file.exists() and file.read_text() for file in files), 20, "both ranks")
     pids = [int(file.read_text()) for file in files]
     assert all(map(is_alive, pids))
     os.kill(parent, signal.SIGKILL)

@@ -21,6 +21,7 @@ import pytest
 import tiny
 import triptych
 from browser import Browser, needs_browser
+from clock import bound
 from commands import run
 from triptych.models.generation import Sampling
 from triptych.report.playground import Playground
@@ -343,7 +344,7 @@ def test_an_answer_that_nobody_waits_for(server: Server) -> None:
             asked.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # leaves at once
     assert server.get("/")[0] == 200
     server.process.send_signal(signal.SIGINT)
-    _, errors = server.process.communicate(timeout=30)
+    _, errors = server.process.communicate(timeout=bound(30))
     assert (server.process.returncode, errors) == (0, "")
 
 
@@ -364,5 +365,5 @@ def test_control_c_ends_it(runs: Path) -> None:
     assert process.stdout is not None
     process.stdout.readline()
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=bound(30))
     assert (process.returncode, errors) == (0, "")

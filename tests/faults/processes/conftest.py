@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 import tiny
+from clock import TooLateError, bound, wait_until
 
 TINY = [
     *tiny.TINY,
@@ -33,15 +34,6 @@ TINY = [
     "logger=csv",
 ]
 WITNESS = ["+callbacks.witness._target_=witness.Witness", "+callbacks.witness.folder=."]
-
-
-def wait_until(condition: Callable[[], bool], seconds: float, what: str) -> float:
-    """How many seconds it took; fails after that many."""
-    started = time.monotonic()
-    while not condition():
-        assert time.monotonic() - started < seconds, f"not within {seconds} s: {what}"
-        time.sleep(0.05)
-    return time.monotonic() - started
 
 
 class Training:
@@ -120,9 +112,9 @@ class Training:
     def wait(self, seconds: float = 120) -> int:
         """The exit status."""
         try:
-            return self.process.wait(seconds)
+            return self.process.wait(bound(seconds))
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"runs on after {seconds} s: {self.stderr.read_text()}") from None
+            raise TooLateError(f"runs on after {bound(seconds):g} s: {self.stderr.read_text()}") from None
 
     def updates(self, rank: int = 0) -> int:
         """How many updates a rank has made; 0: it has not begun."""
@@ -161,10 +153,11 @@ class Training:
 
     def wait_until_gone(self, seconds: float) -> float:
         """Waits until nothing is left of it, not even an orphan, and says how many seconds that took."""
-        started = time.monotonic()
-        status = self.wait(seconds)
-        wait_until(lambda: not self.members(), seconds - (time.monotonic() - started), f"all gone (status {status})")
-        return time.monotonic() - started
+        return wait_until(
+            lambda: self.process.poll() is not None and not self.members(),
+            seconds,
+            lambda: f"all gone (status {self.process.poll()}): {self.stderr.read_text()}",
+        )
 
     def kill(self) -> None:
         """Ends whatever is left."""
@@ -190,12 +183,6 @@ def read(pid: int, name: str) -> bytes:
         return Path(f"/proc/{pid}/{name}").read_bytes()
     except OSError:
         return b""
-
-
-@pytest.fixture(name="wait_until", scope="session")
-def waiting() -> Callable[[Callable[[], bool], float, str], float]:
-    """``wait_until`` for tests."""
-    return wait_until
 
 
 @pytest.fixture(scope="session")
@@ -305,7 +292,7 @@ class Cluster:
     def command(self, *command: str, environment: Mapping[str, str] = os.environ) -> str:
         """What a command of Slurm prints: srun, sbatch, scancel, scontrol, squeue, ..."""
         own = {**environment, **self.environment}
-        finished = subprocess.run(command, env=own, capture_output=True, text=True, timeout=60, check=False)
+        finished = subprocess.run(command, env=own, capture_output=True, text=True, timeout=bound(60), check=False)
         assert finished.returncode == 0, f"{command}: {finished.stdout}{finished.stderr}"
         return finished.stdout.strip()
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from clock import wait_until
 from triptych.training import damage_of, read_checkpoint
 
 pytestmark = pytest.mark.faults
@@ -55,7 +56,6 @@ def test_fault_1_killed_with_two_processes(
 def test_fault_4_the_warning_of_the_scheduler(
     cluster: Any,
     training: Any,
-    wait_until: Callable[..., float],
     full: bool,
     record_property: Callable[[str, object], None],
 ) -> None:

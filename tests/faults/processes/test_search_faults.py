@@ -4,7 +4,7 @@ import json
 import os
 import re
 import signal
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import optuna
 import pytest
 
 import tiny
+from clock import wait_until
 from commands import Command
 from triptych.search.trials import open_storage
 
@@ -56,6 +57,15 @@ class Search:
             self.kill()
         return self.output.read_text()
 
+    def wait_until(self, condition: Callable[[Path], object]) -> None:
+        """Waits for something in its folder while it runs."""
+
+        def is_there() -> bool:
+            assert self.process.poll() is None, self.output.read_text()
+            return bool(condition(self.folder))
+
+        wait_until(is_there, 200, pause=0.01)
+
     def kill(self) -> None:
         """Ends it and its jobs at once."""
         try:
@@ -92,11 +102,7 @@ def test_a_search_that_is_killed_ends_as_if_it_had_not_been(tmp_path: Path) -> N
         lambda folder: len(list(folder.glob("search/*/"))) >= 3,  # at the beginning of the second (and the locks)
     ):
         search = Search(tmp_path / "killed", *overrides)
-        deadline = time.monotonic() + 200
-        while not condition(search.folder):
-            assert search.process.poll() is None, search.output.read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        search.wait_until(condition)
         search.kill()
     search = Search(tmp_path / "killed", *overrides)
     search.wait()
@@ -140,11 +146,7 @@ def test_a_search_that_cannot_begin_ends_and_can_be_mended(tmp_path: Path) -> No
 def test_a_job_that_outlives_its_worker_is_waited_for(tmp_path: Path) -> None:
     overrides = ["optimizer.lr=interval(1e-3,1e-2)", "hydra.sweeper.n_trials=1", "trainer.max_steps=600"]
     first = Search(tmp_path, *overrides)
-    deadline = time.monotonic() + 200
-    while not list(tmp_path.glob("search/*/checkpoints/*.ckpt")):
-        assert first.process.poll() is None, first.output.read_text()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    first.wait_until(lambda folder: list(folder.glob("search/*/checkpoints/*.ckpt")))
     os.kill(first.process.pid, signal.SIGKILL)  # it alone
     try:
         second = Search(tmp_path, *overrides)

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from clock import wait_until
+
 pytestmark = pytest.mark.faults
 
 LONG = ["trainer.max_steps=24", "trainer.val_check_interval=1000", "callbacks.checkpoints.every_n_steps=4",
@@ -25,7 +27,7 @@ def summary(run_dir: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def undisturbed(
-    cluster: Any, new_training: Callable[[Path], Any], tmp_path_factory: pytest.TempPathFactory, wait_until: Any
+    cluster: Any, new_training: Callable[[Path], Any], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, str]]:
     """The SHA-256 of the weights after a run that was left alone, by the file that started it."""
     trainings = {name: new_training(tmp_path_factory.mktemp(name)) for name in ("one_gpu", "several_nodes")}
@@ -45,12 +47,11 @@ class Running:
         cluster: the scheduler.
         training: where it is started.
         template: the file that starts it.
-        wait_until: the fixture.
         seconds: of an update.
     """
 
-    def __init__(self, cluster: Any, training: Any, template: str, wait_until: Any, seconds: float) -> None:
-        self.cluster, self.training, self.wait_until = cluster, training, wait_until
+    def __init__(self, cluster: Any, training: Any, template: str, seconds: float) -> None:
+        self.cluster, self.training = cluster, training
         self.log = training.folder / "log"
         options = (f"--output={self.log}",)
         slow = f"+callbacks.witness.seconds=[{seconds},{seconds}]"
@@ -73,7 +74,7 @@ class Running:
             assert self.state not in ("FAILED", "CANCELLED", "COMPLETED"), self.log.read_text()
             return all(self.training.updates(rank) >= count for rank in range(self.ranks))
 
-        self.wait_until(is_there, 90, f"update {count}")
+        wait_until(is_there, 90, f"update {count}")
 
     @property
     def state(self) -> str:
@@ -82,11 +83,11 @@ class Running:
 
     def wait_for(self, state: str, seconds: float = 90) -> None:
         """Waits until that is its state."""
-        self.wait_until(lambda: self.state == state, seconds, f"{state}; see {self.log}")
+        wait_until(lambda: self.state == state, seconds, f"{state}; see {self.log}")
 
     def goes_on(self, expected: str) -> None:
         """It goes back into the queue once, and ends with these weights, as one run of W&B."""
-        self.wait_until(lambda: self.cluster.show(self.job)["Restarts"] == "1", 40, "back in the queue")
+        wait_until(lambda: self.cluster.show(self.job)["Restarts"] == "1", 40, "back in the queue")
         self.wait_for("COMPLETED")
         text = self.log.read_text()
         assert "going on from" in text
@@ -100,18 +101,18 @@ class Running:
 
     def nothing_is_left(self) -> None:
         """No process, and no place in the queue."""
-        self.wait_until(lambda: not self.training.members(), 15, "no process is left")
+        wait_until(lambda: not self.training.members(), 15, "no process is left")
         assert self.cluster.command("squeue", "--noheader", f"--jobs={self.job}", "--states=PENDING,RUNNING") == ""
         assert not (self.run_dir / "summary.json").exists()
 
 
 @pytest.fixture
-def running(cluster: Any, training: Any, wait_until: Any) -> Iterator[Callable[..., Running]]:
+def running(cluster: Any, training: Any) -> Iterator[Callable[..., Running]]:
     """Starts a job; what is left of it is cancelled after the test."""
     jobs: list[Running] = []
 
     def start(template: str, seconds: float = 0.15) -> Running:
-        jobs.append(Running(cluster, training, template, wait_until, seconds))
+        jobs.append(Running(cluster, training, template, seconds))
         return jobs[-1]
 
     yield start

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import tiny
+from clock import wait_until
 
 pytestmark = pytest.mark.faults
 
@@ -44,7 +45,7 @@ def jobs(
         training.kill()
 
 
-def ended(cluster: Any, job: str, wait_until: Any) -> dict[str, str]:
+def ended(cluster: Any, job: str) -> dict[str, str]:
     """What Slurm says of a job at its end."""
     wait_until(lambda: cluster.show(job)["JobState"] not in ("PENDING", "RUNNING", "COMPLETING"), 150, f"end of {job}")
     shown: dict[str, str] = cluster.show(job)
@@ -52,9 +53,9 @@ def ended(cluster: Any, job: str, wait_until: Any) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", NODES_AND_RANKS)
-def test_each_runs(name: str, cluster: Any, jobs: dict[str, tuple[Any, str]], wait_until: Any) -> None:
+def test_each_runs(name: str, cluster: Any, jobs: dict[str, tuple[Any, str]]) -> None:
     training, job = jobs[name]
-    shown = ended(cluster, job, wait_until)
+    shown = ended(cluster, job)
     log = (training.folder / f"slurm-{job}.out").read_text()
     assert shown["JobState"] == "COMPLETED", log
     nodes, ranks = NODES_AND_RANKS[name]
@@ -65,19 +66,19 @@ def test_each_runs(name: str, cluster: Any, jobs: dict[str, tuple[Any, str]], wa
     assert shown["TresPerNode"] == f"gres:gpu:{ranks // nodes}" if name != "cpu" else "TresPerNode" not in shown
 
 
-def test_one_machine_or_two_are_the_same(cluster: Any, jobs: dict[str, tuple[Any, str]], wait_until: Any) -> None:
+def test_one_machine_or_two_are_the_same(cluster: Any, jobs: dict[str, tuple[Any, str]]) -> None:
     weights = []
     for name in ("one_node", "several_nodes"):
         training, job = jobs[name]
-        ended(cluster, job, wait_until)
+        ended(cluster, job)
         record = json.loads((training.folder / "outputs" / "slurm" / job / "summary.json").read_text())
         weights.append(record["weights_sha256"])
     assert weights[0] == weights[1]
 
 
-def test_an_array_reads_a_line_for_each_run(cluster: Any, jobs: dict[str, tuple[Any, str]], wait_until: Any) -> None:
+def test_an_array_reads_a_line_for_each_run(cluster: Any, jobs: dict[str, tuple[Any, str]]) -> None:
     training, job = jobs["array"]
-    states = {number: ended(cluster, f"{job}_{number}", wait_until)["JobState"] for number in "1234"}
+    states = {number: ended(cluster, f"{job}_{number}")["JobState"] for number in "1234"}
     logs = {number: (training.folder / number).read_text() for number in states}
     assert states == {"1": "COMPLETED", "2": "FAILED", "3": "COMPLETED", "4": "FAILED"}, "\n".join(logs.values())
     runs = {path.parent.name: json.loads(path.read_text()) for path in training.folder.rglob("summary.json")}
@@ -87,15 +88,15 @@ def test_an_array_reads_a_line_for_each_run(cluster: Any, jobs: dict[str, tuple[
         assert logs[number] == f"error: sweep.txt has no overrides in line {number}\n"
 
 
-def test_gpus_without_a_task_are_refused(cluster: Any, jobs: dict[str, tuple[Any, str]], wait_until: Any) -> None:
+def test_gpus_without_a_task_are_refused(cluster: Any, jobs: dict[str, tuple[Any, str]]) -> None:
     training, job = jobs["refused"]
-    assert ended(cluster, job, wait_until)["JobState"] == "FAILED"
+    assert ended(cluster, job)["JobState"] == "FAILED"
     log = (training.folder / "log").read_text()
     assert "trainer.devices=3 on trainer.num_nodes=1, but srun has started 2 processes" in log
     assert "Traceback" not in log
 
 
-def test_the_first_ten_lines_of_the_page(cluster: Any, tmp_path: Path, wait_until: Any) -> None:
+def test_the_first_ten_lines_of_the_page(cluster: Any, tmp_path: Path) -> None:
     """From a checkout to an array of which one task was put back, line by line. What is replaced: where the checkout
     comes from, the installation (the environment of this test is taken), and the sizes."""
     page = (ROOT / "docs" / "cluster.md").read_text()
@@ -141,7 +142,7 @@ def test_the_first_ten_lines_of_the_page(cluster: Any, tmp_path: Path, wait_unti
                 wait_until(lambda folder=checkpoints: any(folder.glob("step-*.ckpt")), 60, "a checkpoint")
             if line.startswith("triptych compare"):
                 for number in "12":
-                    shown = ended(cluster, f"{job}_{number}", wait_until)
+                    shown = ended(cluster, f"{job}_{number}")
                     assert shown["JobState"] == "COMPLETED", (checkout / f"slurm-{job}_{number}.out").read_text()
                     assert shown["Restarts"] == str(int(number == "1"))
             answer = say(line.replace("array.sbatch sweep.txt", " ".join(["array.sbatch sweep.txt", *sizes])))
