@@ -115,7 +115,7 @@ def loop(batch_size: int) -> Row:
     folder = tempfile.TemporaryDirectory()
     ConfigStore.instance().store(name="train_schema", node=TrainConfig)
     overrides = [
-        "experiment=dates/language_modeling_decoder_only",
+        "experiment=dates/language_modeling",
         "trainer.accelerator=cpu",
         f"batch.size={batch_size}",
         f"trainer.max_steps={UPDATES}",

@@ -17,18 +17,18 @@ from oracle import Case, cached_distance, decoded_alike, measure
 
 TESTS = Path(__file__).parent
 FAMILIES = {
-    "BERT": ("Bert", "bert-style, bert-tiny, -mini, -small, -medium, -base, -large"),
-    "RoBERTa": ("Roberta", "roberta-style, roberta-base, -large"),
-    "ViT": ("ViT", "vit-style, vit-ti-16, vit-s-16, vit-b-16, vit-b-32, vit-l-16, vit-h-14"),
-    "GPT-2": ("GPT2", "gpt2-style, gpt2, gpt2-medium, -large, -xl"),
-    "GPT-3 (as GPT-Neo)": ("GPTNeo", "gpt3-style, gpt3-125m, -350m, -760m, -1.3b, -2.7b, -6.7b, -13b, -175b"),
-    "LLaMA": ("Llama", "llama-style, llama-7b, -13b, -33b, -65b, llama-2-70b, llama-3.1-8b, -70b, llama-3.2-1b"),
+    "BERT": ("Bert", "bert/style, /tiny, /mini, /small, /medium, /base, /large"),
+    "RoBERTa": ("Roberta", "roberta/style, /base, /large"),
+    "ViT": ("ViT", "vit/style, /ti-16, /s-16, /b-16, /b-32, /l-16, /h-14"),
+    "GPT-2": ("GPT2", "gpt2/style, /small, /medium, /large, /xl"),
+    "GPT-3 (as GPT-Neo)": ("GPTNeo", "gpt3/style, /125m, /350m, /760m, /1.3b, /2.7b, /6.7b, /13b, /175b"),
+    "LLaMA": ("Llama", "llama/style, /7b, /13b, /33b, /65b, /2-70b; llama/3.1-style, /3.1-8b, /3.1-70b, /3.2-1b"),
     "T5": (
         "T5",
-        "t5-style, t5-small, -base, -large, -3b, -11b; t5-v1_1-style, -small, -base, -large, -xl, -xxl",
+        "t5/style, /small, /base, /large, /3b, /11b; t5/v1_1-style, -small, -base, -large, -xl, -xxl",
     ),
-    "BART": ("Bart", "bart-style, bart-base, -large"),
-    "MarianMT, the original": ("Marian", "marian-style, marian, transformer-style, transformer-base, -big"),
+    "BART": ("Bart", "bart/style, /base, /large"),
+    "MarianMT, the original": ("Marian", "marian/style, /opus-mt; transformer/style, /base, /big"),
     "PEGASUS": ("Pegasus", "full (Triptych's own default)"),
 }
 """By family: how the classes of ``transformers`` begin, and the choices of ``model=``."""
@@ -105,7 +105,7 @@ Written by `make families`, which measures all of this anew.
 |---|---|
 {choices}
 
-A `-style` is the family at any size (`model=bert-style shape=tiny`); the others are the published sizes.
+A `style` is the family at any size (`model=bert/style shape=tiny`); the others are the published sizes.
 
 ## Against `transformers`
 

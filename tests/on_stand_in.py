@@ -31,16 +31,16 @@ from triptych.training.checkpoint_file import copied, write_checkpoint
 from triptych.training.failures import is_loss_of_a_peer
 
 CELLS = {
-    "dates/translation_full": ["task.num_beams=2", "model.decoder.position=relative"],
-    "dates/translation_decoder_only": ["batch.packed=true", "block.position=rotary"],
-    "dates/pairs_full": ["block.position=learned"],
-    "dates/similarity_encoder_only": ["batch.packed=true", "block.num_token_types=2"],
-    "dates/language_modeling_decoder_only": ["block.windows=[4,null]", "block.num_kv_heads=1"],
-    "dates/language_modeling_full": [],
-    "dates/question_answering_encoder_only": ["batch.packed=true"],
-    "dates/tagging_decoder_only": [],
-    "dates/denoising_encoder_only": [],
-    "dates/denoising_full": [],
+    "dates/translation": ["task.num_beams=2", "model.decoder.position=relative"],
+    "dates/translation model=decoder_only": ["batch.packed=true", "block.position=rotary"],
+    "dates/pairs model=full": ["block.position=learned"],
+    "dates/similarity": ["batch.packed=true", "block.num_token_types=2"],
+    "dates/language_modeling": ["block.windows=[4,null]", "block.num_kv_heads=1"],
+    "dates/language_modeling model=full": [],
+    "dates/question_answering": ["batch.packed=true"],
+    "dates/tagging model=decoder_only": [],
+    "dates/denoising": [],
+    "dates/denoising model=full": [],
     "digits/encoder_only": [],
 }
 DATES = ["data.num_train=40", "data.num_validation=8", "data.num_test=8", "data.languages=[de,en,ja]"]
@@ -78,7 +78,7 @@ def configured(chosen: Chosen, experiment: str) -> DictConfig:
     """Nothing of it learns from rounding errors, as AdamW does where the gradient is 0."""
     still = ["block.bias=false", "optimizer.eps=1.0e-4"]
     given = [*tiny.NETWORK, *still, "batch.size=8", "batch.eval_size=8", *CELLS[experiment]]
-    return chosen(f"experiment={experiment}", *given, *(DATES if experiment.startswith("dates") else []))
+    return chosen(*f"experiment={experiment}".split(), *given, *(DATES if experiment.startswith("dates") else []))
 
 
 def run(
@@ -121,8 +121,8 @@ def test_a_task_trains_and_is_measured_as_on_the_cpu(experiment: str, chosen: Ch
 
 @pytest.mark.parametrize(
     "experiment",
-    ["dates/translation_full", "dates/pairs_full", "dates/similarity_encoder_only", "dates/language_modeling_full",
-     "dates/question_answering_encoder_only", "dates/tagging_decoder_only"],
+    ["dates/translation", "dates/pairs model=full", "dates/similarity", "dates/language_modeling model=full",
+     "dates/question_answering", "dates/tagging model=decoder_only"],
 )  # fmt: skip
 def test_a_device_without_float64_is_enough(experiment: str, chosen: Chosen, monkeypatch: pytest.MonkeyPatch) -> None:
     """Apple's GPUs are such ones."""
@@ -160,7 +160,7 @@ class Watching(SingleDeviceStrategy):
 
 def test_the_best_weights_are_read_into_main_memory(chosen: Chosen, tmp_path: Path) -> None:
     """The optimizer's state beside them would not fit onto a device that holds a share of it."""
-    config = configured(chosen, "dates/tagging_decoder_only")
+    config = configured(chosen, "dates/tagging model=decoder_only")
     config.test_weights, config.run_dir = "best", str(tmp_path)
     with on_stand_in():
         task, data, _ = made(config)

@@ -15,16 +15,16 @@ from triptych.config.explain import SCHEMAS, keys_of
 from triptych.config.terms import REMARKS, THEIR_KEYS
 
 # A command, and after -> what its answer must say, the pieces with | between them.
-# E is experiment=dates/translation_full, P is task=translation model=full data=parallel_text data.dir=. ,
+# E is experiment=dates/translation, P is task=translation model=full data=parallel_text data.dir=. ,
 # T is task=classification model=encoder_only data=labelled_text data.dir=. data.train=pairs.tsv .
 BEFORE_TORCH = """
 # commands, and what is no key=value
 trian E  ->  triptych trian | did you mean train?
-train dates/translation_full  ->  dates/translation_full | did you mean experiment=dates/translation_full?
-train conf/experiment/dates/translation_full.yaml  ->  did you mean experiment=dates/translation_full?
-train experiment dates/translation_full  ->  did you mean experiment=dates/translation_full?
-train experiment = dates/translation_full  ->  without blanks, experiment=dates/translation_full
-train experiment:dates/translation_full  ->  did you mean experiment=dates/translation_full?
+train dates/translation  ->  dates/translation | did you mean experiment=dates/translation?
+train conf/experiment/dates/translation.yaml  ->  did you mean experiment=dates/translation?
+train experiment dates/translation  ->  did you mean experiment=dates/translation?
+train experiment = dates/translation  ->  without blanks, experiment=dates/translation
+train experiment:dates/translation  ->  did you mean experiment=dates/translation?
 train E seed 3  ->  did you mean seed=3?
 train E seed= 3  ->  without blanks, seed=3
 train E debug  ->  debug=fast
@@ -42,7 +42,7 @@ predict x  ->  did you mean checkpoint=x?
 predict 'input=<(echo a)'  ->  input=<(echo a) | quotes
 
 # nothing, or too much, is chosen
-train  ->  nothing to train | experiment=NAME | experiment=dates/translation_full | task=
+train  ->  nothing to train | experiment=NAME | experiment=dates/translation | task=
 train model=decoder_only  ->  nothing to train | experiment=NAME
 doctor  ->  nothing to train | experiment=NAME
 train E seed=1,2  ->  -m
@@ -52,11 +52,19 @@ train E ~optimizer  ->  ~optimizer | adamw
 train E ~trainer.max_steps  ->  trainer.max_steps | expected a whole number
 
 # choices of groups
-train experiment=dates/translation_ful  ->  dates/translation_ful | did you mean dates/translation_full?
-train experiment=dates.translation_full  ->  did you mean dates/translation_full?
-train experiment=nowhere/x  ->  nowhere/x | dates/classification_decoder_only (21 more) | wikitext2
+train experiment=dates/translatoin  ->  dates/translatoin | did you mean dates/translation?
+train experiment=dates.translation_full  ->  did you mean dates/translation?
+train experiment=nowhere/x  ->  nowhere/x | dates/classification (7 more) | wikitext2
 train model=ful  ->  model=ful | did you mean full?
-train E model=bert  ->  model=bert | bert-base
+train E model=bert  ->  model=bert | bert/base
+train E model=bert-base  ->  model=bert-base: there is no such choice; did you mean bert/base?
+train E model=gpt2  ->  did you mean gpt2/small?
+train E model=gpt3-13b  ->  did you mean gpt3/13b?
+train E model=gpt3-1.3b  ->  did you mean gpt3/1.3b?
+train E model=facebook/bart-base  ->  did you mean bart/base?
+train E model=nothing  ->  bert/base (6 more) | decoder_only | t5/11b (11 more)
+train E model/bert=base  ->  model/bert=base | did you mean model=bert/base?
+train E model=t5  ->  model=t5 | did you mean t5/11b
 train E model=gpt  ->  model=gpt | gpt2
 train E model=encoder_decoder  ->  did you mean full?
 train E model=decoder-only  ->  did you mean decoder_only?
@@ -79,7 +87,7 @@ train -m E hydra/launcher=submitit_slurm  ->  hydra/launcher=submitit_slurm | di
 train E hydra/launcher=slurm  ->  add -m
 
 # keys, by other people's names
-train E experiments=dates/translation_full  ->  experiments | did you mean experiment?
+train E experiments=dates/translation  ->  experiments | did you mean experiment?
 train E lr=0.1  ->  lr: there is no such key | optimizer.lr
 train E optimizer.learning_rate=1  ->  optimizer.learning_rate | did you mean optimizer.lr?
 train E batch_size=3  ->  batch_size | did you mean batch.size?
@@ -195,7 +203,7 @@ compare .  ->  .
 """
 
 SHORT = {
-    "E": "experiment=dates/translation_full",
+    "E": "experiment=dates/translation",
     "P": "task=translation model=full data=parallel_text data.dir=.",
     "T": "task=classification model=encoder_only data=labelled_text data.dir=. data.train=pairs.tsv",
 }

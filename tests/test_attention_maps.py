@@ -177,8 +177,8 @@ EXPERIMENTS = [
 def task_of(chosen: Callable[..., DictConfig], randomize: Callable[..., Any]) -> Callable[..., Task]:
     """The task of an experiment, with random weights, in float64."""
 
-    def make(experiment: str, *overrides: str) -> Task:
-        config = chosen(f"experiment={experiment}", *tiny.NETWORK, "shape.num_layers=2", *overrides)
+    def make(*overrides: str) -> Task:
+        config = chosen(*tiny.NETWORK, "shape.num_layers=2", *overrides)
         corpus = build_node(config, "data")
         tokenizer = train_tokenizer(config, corpus.splits())
         complete(config, tokenizer, corpus.facts)
@@ -194,7 +194,7 @@ def task_of(chosen: Callable[..., DictConfig], randomize: Callable[..., Any]) ->
 class TestAttentionMaps:
     @pytest.mark.parametrize("experiment", EXPERIMENTS)
     def test_is_one_pass_over_what_was_read_and_written(self, task_of: Callable[..., Task], experiment: str) -> None:
-        task = task_of(f"dates/{experiment}", *tiny.DATES)
+        task = task_of(*tiny.dates(experiment), *tiny.DATES)
         given: Any = ("month", "5 März 98") if task.reads_pairs else "5 März 98"
         (maps,) = attention_maps(task, [given])
         (prediction,) = task.predict([given])
@@ -232,7 +232,7 @@ class TestAttentionMaps:
             assert "".join(maps.cross.keys).startswith("<bos>")
 
     def test_names_the_tokens_of_a_translation(self, task_of: Callable[..., Task]) -> None:
-        task: Any = task_of("dates/translation_full", *tiny.DATES, "task.num_beams=3")
+        task: Any = task_of(*tiny.dates("translation_full"), *tiny.DATES, "task.num_beams=3")
         maps, _ = attention_maps(task, ["5 März", "Mai"])
         assert maps.cross.keys == ("<bos>", *"5 März", "<eos>")
         written = "".join(name for name in maps.cross.queries[1:] if name not in ("<pad>", "<bos>", "<sep>", "<mask>"))
@@ -242,7 +242,7 @@ class TestAttentionMaps:
         assert task.search == BeamSearch(3, 1.0, task.search.early_stopping)
 
     def test_names_the_patches_of_an_image(self, task_of: Callable[..., Task]) -> None:
-        task = task_of("digits/encoder_only").float()
+        task = task_of("experiment=digits/encoder_only").float()
         assert task.image_shape is not None
         image: Image = torch.rand(task.image_shape).numpy()
         (maps,) = attention_maps(task, [image])
@@ -260,7 +260,7 @@ class TestPictures:
     @pytest.mark.parametrize("experiment", ["translation_full", "translation_decoder_only", "language_modeling_full"])
     def test_show_each_row_that_writes_and_no_other(self, task_of: Callable[..., Task], experiment: str) -> None:
         """The prompt of the decoder-only model is longer than 24 tokens."""
-        task: Any = task_of(f"dates/{experiment}", *tiny.DATES)
+        task: Any = task_of(*tiny.dates(experiment), *tiny.DATES)
         text = "Donnerstag, 5. März 1998"
         splits = Splits([], [], [Example(text, target="1998-03-05")])
         (sample,) = json.loads(json.dumps(attention(task, splits)))["samples"]
@@ -280,7 +280,7 @@ class TestPictures:
         assert next(iter(figures)) == "alignment"
 
     def test_what_is_cut_is_said(self, task_of: Callable[..., Task]) -> None:
-        task: Any = task_of("dates/translation_decoder_only", *tiny.DATES)
+        task: Any = task_of(*tiny.dates("translation_decoder_only"), *tiny.DATES)
         (maps,) = attention_maps(task, ["5 März 98"])
         assert maps.decoder is not None
         num_read = len(maps.decoder.queries) - len(maps.decoder.written) + 1
@@ -291,7 +291,7 @@ class TestPictures:
         assert f"writes (the first 3 of {len(maps.decoder.written)})" in said
 
     def test_where_nothing_is_written_a_row_is_a_token_that_is_read(self, task_of: Callable[..., Task]) -> None:
-        task = task_of("dates/classification_full", *tiny.DATES)
+        task = task_of(*tiny.dates("classification_full"), *tiny.DATES)
         (maps,) = attention_maps(task, ["5 März 98"])
         figures = draw_attention(looked(maps, 40), "full", "told")
         assert next(iter(figures)) == "encoder rollout"
@@ -305,7 +305,7 @@ class TestPictures:
 @pytest.mark.parametrize("tokenizer", ["bytes", "bpe", "unigram", "wordpiece", "words"])
 def test_names_of_tokens_together_are_the_text(chosen: Callable[..., DictConfig], tokenizer: str) -> None:
     options = [] if tokenizer in ("bytes", "words") else ["tokenizer.vocab_size=400"]
-    config = chosen("experiment=dates/translation_full", *tiny.DATES, f"tokenizer={tokenizer}", *options)
+    config = chosen("experiment=dates/translation", *tiny.DATES, f"tokenizer={tokenizer}", *options)
     trained = train_tokenizer(config, build_node(config, "data").splits())
     (ids,) = trained.encode(["5. Mai 1998"])
     assert "".join(trained.names(ids)).replace(" ", "") == "5.Mai1998"
@@ -313,7 +313,7 @@ def test_names_of_tokens_together_are_the_text(chosen: Callable[..., DictConfig]
 
 
 def test_bytes_of_a_character_have_names(chosen: Callable[..., DictConfig]) -> None:
-    config = chosen("experiment=dates/translation_full", *tiny.DATES, "tokenizer=bytes")
+    config = chosen("experiment=dates/translation", *tiny.DATES, "tokenizer=bytes")
     trained = train_tokenizer(config, build_node(config, "data").splits())
     (ids,) = trained.encode(["mä"])
     assert trained.names(ids) == ["m", "<0xC3>", "<0xA4>"]

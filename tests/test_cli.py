@@ -40,14 +40,12 @@ def train(cwd: Path, *overrides: str) -> Path:
 
 @pytest.fixture(scope="module")
 def translation(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train(tmp_path_factory.mktemp("translation"), "experiment=dates/translation_full")
+    return train(tmp_path_factory.mktemp("translation"), "experiment=dates/translation")
 
 
 @pytest.fixture(scope="module")
 def classification(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train(
-        tmp_path_factory.mktemp("classification"), "experiment=dates/classification_encoder_only", "logger=csv"
-    )
+    return train(tmp_path_factory.mktemp("classification"), "experiment=dates/classification", "logger=csv")
 
 
 @pytest.fixture(scope="module")
@@ -187,14 +185,14 @@ def test_evaluate_prints_what_training_printed(name: str, request: pytest.Fixtur
 
 
 def test_same_seed_same_weights(classification: Path, tmp_path: Path) -> None:
-    again = train(tmp_path, "experiment=dates/classification_encoder_only", "logger=csv")
+    again = train(tmp_path, "experiment=dates/classification", "logger=csv")
     other = [json.loads((d / "summary.json").read_text())["weights_sha256"] for d in (classification, again)]
     assert other[0] == other[1]
 
 
 def test_checkpoints_by_the_clock(tmp_path: Path) -> None:
     run_dir = train(
-        tmp_path, "experiment=dates/classification_encoder_only", "logger=csv", "trainer.max_steps=100",
+        tmp_path, "experiment=dates/classification", "logger=csv", "trainer.max_steps=100",
         "trainer.val_check_interval=100", "callbacks.checkpoints.every_n_steps=null",
         "callbacks.checkpoints.every_n_minutes=0.001", "callbacks.checkpoints.keep=4",
     )  # fmt: skip
@@ -271,7 +269,7 @@ class TestPredict:
 
 def launch(folder: Path) -> Finished:
     # the middle job fails: five heads do not divide the width
-    overrides = ["experiment=dates/classification_decoder_only", "shape.num_heads=1,5,2", "run_dir=sweep"]
+    overrides = ["experiment=dates/classification", "model=decoder_only", "shape.num_heads=1,5,2", "run_dir=sweep"]
     return run("train", "-m", *TINY, *overrides, cwd=folder)
 
 

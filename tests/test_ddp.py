@@ -14,7 +14,7 @@ import tiny
 
 TINY = [
     *tiny.TINY,
-    "experiment=dates/translation_full",
+    "experiment=dates/translation",
     "data.num_validation=50",
     "data.num_test=2",
     "block.dropout=0",

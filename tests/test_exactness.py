@@ -40,13 +40,19 @@ WINDOWS = ["task=language_modeling", "model=decoder_only", "data=plain_text", "d
 ACCUMULATED = ["trainer.accumulate_grad_batches=3", "trainer.val_check_interval=150"]
 BY_TOKENS = ["batch.size=null", "batch.tokens=70"]
 LAYOUTS = {
-    "padded": ["experiment=dates/language_modeling_full", *DATES],
+    "padded": ["experiment=dates/language_modeling", "model=full", *DATES],
     "windows": [*WINDOWS, "shape.max_length=16"],
-    "accumulated": ["experiment=dates/tagging_encoder_only", *DATES, *ACCUMULATED, *BY_TOKENS],
-    "written": ["experiment=dates/translation_full", *DATES],
-    "classified": ["experiment=dates/classification_decoder_only", *DATES, *ACCUMULATED],
-    "scored": ["experiment=dates/similarity_decoder_only", *DATES],
-    "asked": ["experiment=dates/question_answering_full", *DATES, "shape.max_length=30", "batch.too_long=truncate"],
+    "accumulated": ["experiment=dates/tagging", *DATES, *ACCUMULATED, *BY_TOKENS],
+    "written": ["experiment=dates/translation", *DATES],
+    "classified": ["experiment=dates/classification", "model=decoder_only", *DATES, *ACCUMULATED],
+    "scored": ["experiment=dates/similarity", "model=decoder_only", *DATES],
+    "asked": [
+        "experiment=dates/question_answering",
+        "model=full",
+        *DATES,
+        "shape.max_length=30",
+        "batch.too_long=truncate",
+    ],
 }
 """Examples have unequal numbers of labels in the first and the third, whose updates have fewer examples than parts, or
 more. Of 50 examples one rank evaluates 20, the other

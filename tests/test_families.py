@@ -25,7 +25,12 @@ from triptych.nn import Network
 from triptych.planning.flops import count_parameters
 
 CONF = Path(__file__).parents[1] / "conf" / "model"
-FILES = sorted(file.stem for file in CONF.glob("*.yaml"))
+FILES = sorted(
+    file.relative_to(CONF).with_suffix("").as_posix()
+    for file in CONF.rglob("*.yaml")
+    if file.parent.name not in ("embedding", "parts")
+)
+STYLES = [name for name in FILES if name.endswith("style")]
 
 
 def composed(*overrides: str) -> DictConfig:
@@ -36,8 +41,9 @@ def composed(*overrides: str) -> DictConfig:
 
 def network_of(model: str, vocab_size: int, *overrides: str) -> tuple[DictConfig, Network]:
     """With the task that the family is pre-trained on, unless another is given."""
-    family = re.split("[-0-9]", model)[0]
-    task = {"bert": "denoising", "roberta": "denoising", "gpt": "language_modeling", "llama": "language_modeling"}
+    family = model.partition("/")[0]
+    task = {"bert": "denoising", "roberta": "denoising"}
+    task |= dict.fromkeys(("gpt2", "gpt3", "llama"), "language_modeling")
     size = [f"shape.vocab_size={vocab_size}", f"task={task.get(family, 'translation')}"]
     if family == "vit":
         size = [f"model.head.num_outputs={vocab_size}", "task=classification", "data=digits"]
@@ -121,82 +127,79 @@ def vit(width: int, layers: int, heads: int, patch: int) -> Any:
 
 PUBLISHED: dict[str, tuple[int, Any]] = {
     **{
-        f"bert-{name}": (30522, (bert, width, layers))
+        f"bert/{name}": (30522, (bert, width, layers))
         for name, width, layers in (
             ("tiny", 128, 2), ("mini", 256, 4), ("small", 512, 4), ("medium", 512, 8), ("base", 768, 12),
             ("large", 1024, 24),
         )
     },
-    "roberta-base": (50265, (roberta, 768, 12)),
-    "roberta-large": (50265, (roberta, 1024, 24)),
-    "gpt2": (50257, (gpt, 768, 12, 12, 1024)),
-    "gpt2-medium": (50257, (gpt, 1024, 24, 16, 1024)),
-    "gpt2-large": (50257, (gpt, 1280, 36, 20, 1024)),
-    "gpt2-xl": (50257, (gpt, 1600, 48, 25, 1024)),
-    "gpt3-125m": (50257, (gpt, 768, 12, 12, 2048)),
-    "gpt3-350m": (50257, (gpt, 1024, 24, 16, 2048)),
-    "gpt3-760m": (50257, (gpt, 1536, 24, 16, 2048)),
-    "gpt3-1.3b": (50257, (gpt, 2048, 24, 16, 2048)),
-    "gpt3-2.7b": (50257, (gpt, 2560, 32, 32, 2048)),
-    "gpt3-6.7b": (50257, (gpt, 4096, 32, 32, 2048)),
-    "gpt3-13b": (50257, (gpt, 5120, 40, 40, 2048)),
-    "gpt3-175b": (50257, (gpt, 12288, 96, 96, 2048)),
-    "llama-7b": (32000, (llama, 4096, 32, 32, 11008)),
-    "llama-13b": (32000, (llama, 5120, 40, 40, 13824)),
-    "llama-33b": (32000, (llama, 6656, 60, 52, 17920)),
-    "llama-65b": (32000, (llama, 8192, 80, 64, 22016)),
-    "llama-2-70b": (32000, (llama, 8192, 80, 64, 28672, {"kv": 8})),
-    "llama-3.1-8b": (128256, (llama, 4096, 32, 32, 14336, {"kv": 8, "vocab": 128256})),
-    "llama-3.1-70b": (128256, (llama, 8192, 80, 64, 28672, {"kv": 8, "vocab": 128256})),
-    "llama-3.2-1b": (128256, (llama, 2048, 16, 32, 8192, {"kv": 8, "vocab": 128256, "tied": True})),
-    "t5-small": (32128, (t5, 512, 6, 8, 2048, 64)),
-    "t5-base": (32128, (t5, 768, 12, 12, 3072, 64)),
-    "t5-large": (32128, (t5, 1024, 24, 16, 4096, 64)),
-    "t5-3b": (32128, (t5, 1024, 24, 32, 16384, 128)),
-    "t5-11b": (32128, (t5, 1024, 24, 128, 65536, 128)),
-    "t5-v1_1-small": (32128, (t5, 512, 8, 6, 1024, 64, {"gated": True})),
-    "t5-v1_1-base": (32128, (t5, 768, 12, 12, 2048, 64, {"gated": True})),
-    "t5-v1_1-large": (32128, (t5, 1024, 24, 16, 2816, 64, {"gated": True})),
-    "t5-v1_1-xl": (32128, (t5, 2048, 24, 32, 5120, 64, {"gated": True})),
-    "t5-v1_1-xxl": (32128, (t5, 4096, 24, 64, 10240, 64, {"gated": True})),
-    "bart-base": (50265, (bart, 768, 6, 12)),
-    "bart-large": (50265, (bart, 1024, 12, 16)),
-    "marian": (58101, (marian, 512, 8, 58101)),
-    "transformer-base": (37000, (marian, 512, 8, 37000)),
-    "transformer-big": (37000, (marian, 1024, 16, 37000)),
-    "vit-ti-16": (1000, (vit, 192, 12, 3, 16)),
-    "vit-s-16": (1000, (vit, 384, 12, 6, 16)),
-    "vit-b-32": (1000, (vit, 768, 12, 12, 32)),
-    "vit-b-16": (1000, (vit, 768, 12, 12, 16)),
-    "vit-l-16": (1000, (vit, 1024, 24, 16, 16)),
-    "vit-h-14": (1000, (vit, 1280, 32, 16, 14)),
+    "roberta/base": (50265, (roberta, 768, 12)),
+    "roberta/large": (50265, (roberta, 1024, 24)),
+    "gpt2/small": (50257, (gpt, 768, 12, 12, 1024)),
+    "gpt2/medium": (50257, (gpt, 1024, 24, 16, 1024)),
+    "gpt2/large": (50257, (gpt, 1280, 36, 20, 1024)),
+    "gpt2/xl": (50257, (gpt, 1600, 48, 25, 1024)),
+    "gpt3/125m": (50257, (gpt, 768, 12, 12, 2048)),
+    "gpt3/350m": (50257, (gpt, 1024, 24, 16, 2048)),
+    "gpt3/760m": (50257, (gpt, 1536, 24, 16, 2048)),
+    "gpt3/1.3b": (50257, (gpt, 2048, 24, 16, 2048)),
+    "gpt3/2.7b": (50257, (gpt, 2560, 32, 32, 2048)),
+    "gpt3/6.7b": (50257, (gpt, 4096, 32, 32, 2048)),
+    "gpt3/13b": (50257, (gpt, 5120, 40, 40, 2048)),
+    "gpt3/175b": (50257, (gpt, 12288, 96, 96, 2048)),
+    "llama/7b": (32000, (llama, 4096, 32, 32, 11008)),
+    "llama/13b": (32000, (llama, 5120, 40, 40, 13824)),
+    "llama/33b": (32000, (llama, 6656, 60, 52, 17920)),
+    "llama/65b": (32000, (llama, 8192, 80, 64, 22016)),
+    "llama/2-70b": (32000, (llama, 8192, 80, 64, 28672, {"kv": 8})),
+    "llama/3.1-8b": (128256, (llama, 4096, 32, 32, 14336, {"kv": 8, "vocab": 128256})),
+    "llama/3.1-70b": (128256, (llama, 8192, 80, 64, 28672, {"kv": 8, "vocab": 128256})),
+    "llama/3.2-1b": (128256, (llama, 2048, 16, 32, 8192, {"kv": 8, "vocab": 128256, "tied": True})),
+    "t5/small": (32128, (t5, 512, 6, 8, 2048, 64)),
+    "t5/base": (32128, (t5, 768, 12, 12, 3072, 64)),
+    "t5/large": (32128, (t5, 1024, 24, 16, 4096, 64)),
+    "t5/3b": (32128, (t5, 1024, 24, 32, 16384, 128)),
+    "t5/11b": (32128, (t5, 1024, 24, 128, 65536, 128)),
+    "t5/v1_1-small": (32128, (t5, 512, 8, 6, 1024, 64, {"gated": True})),
+    "t5/v1_1-base": (32128, (t5, 768, 12, 12, 2048, 64, {"gated": True})),
+    "t5/v1_1-large": (32128, (t5, 1024, 24, 16, 2816, 64, {"gated": True})),
+    "t5/v1_1-xl": (32128, (t5, 2048, 24, 32, 5120, 64, {"gated": True})),
+    "t5/v1_1-xxl": (32128, (t5, 4096, 24, 64, 10240, 64, {"gated": True})),
+    "bart/base": (50265, (bart, 768, 6, 12)),
+    "bart/large": (50265, (bart, 1024, 12, 16)),
+    "marian/opus-mt": (58101, (marian, 512, 8, 58101)),
+    "transformer/base": (37000, (marian, 512, 8, 37000)),
+    "transformer/big": (37000, (marian, 1024, 16, 37000)),
+    "vit/ti-16": (1000, (vit, 192, 12, 3, 16)),
+    "vit/s-16": (1000, (vit, 384, 12, 6, 16)),
+    "vit/b-32": (1000, (vit, 768, 12, 12, 32)),
+    "vit/b-16": (1000, (vit, 768, 12, 12, 16)),
+    "vit/l-16": (1000, (vit, 1024, 24, 16, 16)),
+    "vit/h-14": (1000, (vit, 1280, 32, 16, 14)),
 }  # fmt: skip
 """Vocabulary (of images, the classes), and how transformers builds the model."""
 
 EXACT = {
-    "transformer-base": 63_082_496,
-    "marian": 73_886_208,
-    "t5-base": 222_903_552,
-    "t5-v1_1-base": 247_577_856,
-    "bart-base": 139_420_416,
-    "bert-base": 109_514_298,
-    "roberta-base": 124_697_433,
-    "gpt2": 124_439_808,
-    "gpt3-125m": 125_226_240,
-    "llama-7b": 6_738_415_616,
-    "llama-3.1-8b": 8_030_261_248,
-    "vit-b-16": 86_567_656,
+    "transformer/base": 63_082_496,
+    "marian/opus-mt": 73_886_208,
+    "t5/base": 222_903_552,
+    "t5/v1_1-base": 247_577_856,
+    "bart/base": 139_420_416,
+    "bert/base": 109_514_298,
+    "roberta/base": 124_697_433,
+    "gpt2/small": 124_439_808,
+    "gpt3/125m": 125_226_240,
+    "llama/7b": 6_738_415_616,
+    "llama/3.1-8b": 8_030_261_248,
+    "vit/b-16": 86_567_656,
 }
 """What others have counted."""
 
 
 def test_every_file_is_tested() -> None:
-    styles = {name for name in FILES if name.endswith("-style")}
-    assert set(FILES) == {*PUBLISHED, *styles, "full", "encoder_only", "decoder_only"}
-    assert styles == {
-        f"{family}-style" for family in ("bart", "bert", "gpt2", "gpt3", "llama", "llama-3.1", "marian", "roberta",
-                                         "t5", "t5-v1_1", "transformer", "vit")
-    }  # fmt: skip
+    assert set(FILES) == {*PUBLISHED, *STYLES, "full", "encoder_only", "decoder_only"}
+    families = {name.partition("/")[0] for name in PUBLISHED}
+    assert set(STYLES) == {*(f"{family}/style" for family in families), "llama/3.1-style", "t5/v1_1-style"}
 
 
 def counted(model: str) -> tuple[int, int, int]:
@@ -222,10 +225,10 @@ def test_number_of_parameters(model: str) -> None:
 
 def test_gpt3_rounds_to_its_names() -> None:
     """The numbers are those of the headers, which ``test_number_of_parameters`` has counted."""
-    for model in (name for name in PUBLISHED if name.startswith("gpt3-")):
+    for model in (name for name in PUBLISHED if name.startswith("gpt3/")):
         said = re.search(r"([\d,]+) parameters", (CONF / f"{model}.yaml").read_text())
         assert said is not None
-        size = model.removeprefix("gpt3-")
+        size = model.removeprefix("gpt3/")
         unit, digits = {"m": 1e6, "b": 1e9}[size[-1]], len(size.partition(".")[2][:-1])
         published = {"350m": 356.0}.get(size, float(size[:-1]))  # the paper's 350 is rounded
         assert round(int(said[1].replace(",", "")) / unit, digits) == published, model
@@ -233,8 +236,8 @@ def test_gpt3_rounds_to_its_names() -> None:
 
 def test_bert_with_both_heads() -> None:
     """The masked-LM head and, behind the pooler, the two classes of next-sentence prediction."""
-    _, masked = network_of("bert-base", 30522)
-    _, classes = network_of("bert-base", 30522, "task=classification", "model.head.num_outputs=2")
+    _, masked = network_of("bert/base", 30522)
+    _, classes = network_of("bert/base", 30522, "task=classification", "model.head.num_outputs=2")
     assert classes.head.pool == "first"
     pooled = sum(p.numel() for p in classes.head.parameters())
     assert count_parameters(masked)[0] + pooled == 110_106_428
@@ -243,16 +246,13 @@ def test_bert_with_both_heads() -> None:
 
 def test_roberta_with_its_pooler() -> None:
     """Without the classes behind it."""
-    _, classes = network_of("roberta-base", 50265, "task=classification", "model.head.num_outputs=2")
+    _, classes = network_of("roberta/base", 50265, "task=classification", "model.head.num_outputs=2")
     assert count_parameters(classes)[0] - 2 * 768 - 2 == 124_645_632
 
 
 def test_vit_without_its_classes() -> None:
-    _, network = network_of("vit-b-16", 1000)
+    _, network = network_of("vit/b-16", 1000)
     assert count_parameters(network)[0] - sum(p.numel() for p in network.head.parameters()) == 85_798_656
-
-
-STYLES = [name for name in FILES if name.endswith("-style")]
 
 
 @pytest.mark.parametrize("model", STYLES)
@@ -264,18 +264,18 @@ def test_a_family_takes_any_shape(model: str) -> None:
 
 def test_the_command_line_wins() -> None:
     config, network = network_of(
-        "t5-small", 50, "shape.d_model=128", "block.dropout=0.3", "model.decoder.num_layers=2", "block.norm=layer"
+        "t5/small", 50, "shape.d_model=128", "block.dropout=0.3", "model.decoder.num_layers=2", "block.norm=layer"
     )
     assert (config.shape.d_model, config.shape.d_ff, config.block.dropout) == (128, 2048, 0.3)
     assert [len(stack.layers) for stack in network.stacks] == [6, 2]
     assert network.stacks[0].layers[0].self_attention.q.weight.shape == (8 * 64, 128)
     assert isinstance(network.stacks[0].final_norm, torch.nn.LayerNorm)
-    config, _ = network_of("bert-base", 50, "shape=tiny")
+    config, _ = network_of("bert/base", 50, "shape=tiny")
     assert (config.shape.d_model, config.shape.num_layers, config.block.norm_eps) == (64, 2, 1e-12)
 
 
 def test_the_options_of_the_rotations() -> None:
-    for model, factor in (("llama-3.1-8b", 8), ("llama-3.2-1b", 32)):
+    for model, factor in (("llama/3.1-8b", 8), ("llama/3.2-1b", 32)):
         scaling = composed(f"model={model}").block.rope_scaling
         assert dict(scaling) == {
             "_target_": "triptych.nn.RopeScaling", "factor": factor, "low_rotations": 1, "high_rotations": 4,
@@ -286,14 +286,14 @@ def test_the_options_of_the_rotations() -> None:
 def test_an_experiments_shape_is_not_taken_in_silence(chosen: Callable[..., DictConfig]) -> None:
     """Whether it stands in a file of its own or not."""
     with pytest.raises(ConfigError) as error:
-        check_before_data(chosen("experiment=dates/classification_encoder_only", "model=bert-base", "shape.d_ff=99"))
+        check_before_data(chosen("experiment=dates/classification", "model=bert/base", "shape.d_ff=99"))
     assert str(error.value) == (
-        "experiment=dates/classification_encoder_only has another shape than model=bert-base: for the model's "
+        "experiment=dates/classification has another shape than model=bert/base: for the model's "
         "give shape.d_model=768 shape.num_layers=12 shape.num_heads=12 shape.max_length=512, for the experiment's "
         "shape=tiny"
     )
     with pytest.raises(ConfigError, match=r"for the model's give shape\.d_model=768 shape\.num_layers=6 ") as error:
-        check_before_data(chosen("experiment=imdb/full", "model=bart-base"))
+        check_before_data(chosen("experiment=imdb/full", "model=bart/base"))
     assert str(error.value).endswith(
         "for the experiment's shape.d_model=64 shape.num_layers=2 shape.num_heads=4 shape.d_ff=256 shape.max_length=256"
     )
@@ -302,10 +302,10 @@ def test_an_experiments_shape_is_not_taken_in_silence(chosen: Callable[..., Dict
 @pytest.mark.parametrize(
     ("choice", "said"),
     [
-        (["model=bert-style", "block.tie_output=true"], ["block.dropout=0.0 (model=bert-style: 0.1)"]),
+        (["model=bert/style", "block.tie_output=true"], ["block.dropout=0.0 (model=bert/style: 0.1)"]),
         (
-            ["model=bert-base", "shape=tiny"],
-            ["block.tie_output=False (model=bert-base: True), block.dropout=0.0 (model=bert-base: 0.1)"],
+            ["model=bert/base", "shape=tiny"],
+            ["block.tie_output=False (model=bert/base: True), block.dropout=0.0 (model=bert/base: 0.1)"],
         ),
         (["model=encoder_only"], []),
         ([], []),
@@ -314,7 +314,7 @@ def test_an_experiments_shape_is_not_taken_in_silence(chosen: Callable[..., Dict
 def test_an_experiments_options_are_named(
     choice: list[str], said: list[str], chosen: Callable[..., DictConfig], caplog: pytest.LogCaptureFixture
 ) -> None:
-    experiment = "experiment=dates/denoising_encoder_only"
+    experiment = "experiment=dates/denoising"
     config = chosen(experiment, *choice)
     check_before_data(config)
     assert caplog.messages == [f"{experiment} has {what}" for what in said]

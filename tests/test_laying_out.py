@@ -47,7 +47,7 @@ def laid_out(config: DictConfig) -> tuple[Splits, Task]:
 @pytest.mark.parametrize("experiment", ["translation_full", "classification_encoder_only"])
 def test_no_garbage_is_looked_for(experiment: str, chosen: Callable[..., DictConfig]) -> None:
     """Python goes through all examples each time that a few hundred more are there."""
-    config = chosen(f"experiment=dates/{experiment}", *tiny.TINY, "data.num_train=3000")
+    config = chosen(*tiny.dates(experiment), *tiny.TINY, "data.num_train=3000")
     corpus: Corpus = build(config, "data")
     with collections() as seen:
         splits = corpus.splits()
@@ -63,7 +63,7 @@ def test_no_garbage_is_looked_for(experiment: str, chosen: Callable[..., DictCon
 
 
 def test_it_says_what_it_does(chosen: Callable[..., DictConfig], monkeypatch: pytest.MonkeyPatch) -> None:
-    config = chosen("experiment=dates/translation_full", *tiny.TINY, "data.num_train=1234")
+    config = chosen("experiment=dates/translation", *tiny.TINY, "data.num_train=1234")
     splits, task = laid_out(config)
 
     class Terminal(io.StringIO):
@@ -93,7 +93,7 @@ def test_scored_labels(labels: list[list[int]], counts: list[int]) -> None:
 
 
 def test_each_example_is_laid_out_as_if_it_were_alone(chosen: Callable[..., DictConfig]) -> None:
-    config = chosen("experiment=dates/translation_full", *tiny.TINY)
+    config = chosen("experiment=dates/translation", *tiny.TINY)
     splits, task = laid_out(config)
     encoded = encode_training(config, task, splits.train)
     for i in (0, 7, 399):

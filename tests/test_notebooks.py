@@ -27,7 +27,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     options = [*tiny.TINY, "logger=csv", "trainer.max_steps=6", "trainer.val_check_interval=3"]
     for name in EXPERIMENTS:
-        finished = run("train", f"experiment=dates/{name}", *options, f"run_dir={name}", cwd=folder)
+        finished = run("train", *tiny.dates(name), *options, f"run_dir={name}", cwd=folder)
         assert finished.returncode == 0, finished.stderr
     return folder
 

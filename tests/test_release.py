@@ -26,7 +26,7 @@ def test_triptych_is_installed() -> None:
 def test_commands_print_nothing_that_is_not_theirs(tmp_path: Path) -> None:
     small = [*tiny.TINY, "trainer.max_steps=6", "trainer.val_check_interval=3", "scheduler.warmup_steps=2"]
     commands = (
-        ["train", "experiment=dates/translation_full", *small, "logger=csv", "run_dir=run"],
+        ["train", "experiment=dates/translation", *small, "logger=csv", "run_dir=run"],
         ["evaluate", "checkpoint=run"],
         ["predict", "checkpoint=run"],
         ["compare", "run"],

@@ -1,5 +1,13 @@
 """Overrides that make a run as small as it can be: seconds, nearly all of them imports."""
 
+import re
+
 NETWORK = ["shape.d_model=16", "shape.num_heads=2", "shape.num_layers=1", "shape.d_ff=32"]
 DATES = ["data.num_train=400", "data.num_validation=60", "data.num_test=60", "data.languages=[de,en,ja]"]
 TINY = [*NETWORK, *DATES, "batch.size=20", "batch.eval_size=32", "callbacks.progress.refresh_rate=0"]
+
+
+def dates(name: str) -> list[str]:
+    """A run of dates by the name of its record: translation_full."""
+    question, architecture = re.findall("(.+)_(full|encoder_only|decoder_only)", name)[0]
+    return [f"experiment=dates/{question}", f"model={architecture}"]

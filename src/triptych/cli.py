@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 USAGE = """\
 triptych: trains and compares the three Transformer architectures.
 
-  triptych train experiment=dates/translation_full     train, validate, test; one directory for each run
+  triptych train experiment=dates/translation     train, validate, test; one directory for each run
   triptych train -m experiment=... seed=1,2,3          a sweep: one process and one directory for each combination
   triptych doctor experiment=... key=value             the plan of a training, and what would stop it; trains nothing
   triptych evaluate checkpoint=RUN                     the metrics of a checkpoint, or of a run's newest one
@@ -363,7 +363,7 @@ def check_early(command: str, config: "DictConfig") -> None:
         keys = {override.partition("=")[0].lstrip("+") for override in HydraConfig.get().overrides.task}
         if not {"experiment", "task"} & keys:
             raise ConfigError(
-                "nothing to train is chosen: give experiment=NAME, such as experiment=dates/translation_full, or "
+                "nothing to train is chosen: give experiment=NAME, such as experiment=dates/translation, or "
                 f"task=... model=... data=... (triptych {command} --help lists them)"
             )
     if command == "doctor" and config.device is not None:

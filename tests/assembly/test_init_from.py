@@ -72,17 +72,17 @@ def fine_tune(chosen: Choose, tmp_path: Path) -> Callable[..., tuple[DictConfig,
 
 
 CASES = [
-    ("task=denoising model=bert-style", "task=classification", False),
-    ("task=denoising model=bert-style", "task=tagging", False),
+    ("task=denoising model=bert/style", "task=classification", False),
+    ("task=denoising model=bert/style", "task=tagging", False),
     ("task=denoising model=encoder_only", "task=denoising", True),
-    ("task=language_modeling model=gpt2-style", "task=classification", False),
-    ("task=language_modeling model=llama-style", "task=translation", True),
-    ("task=denoising model=bart-style", "task=classification", False),
-    ("task=denoising model=t5-v1_1-style", "task=translation", True),
-    ("task=denoising model=t5-style", "task=translation", True),
-    ("task=classification model=bert-style", "task=classification", True),
-    ("task=classification model=bert-style", "task=classification data.languages=[de,en,fr]", False),
-    ("task=classification model=bert-style", "task=tagging", False),
+    ("task=language_modeling model=gpt2/style", "task=classification", False),
+    ("task=language_modeling model=llama/style", "task=translation", True),
+    ("task=denoising model=bart/style", "task=classification", False),
+    ("task=denoising model=t5/v1_1-style", "task=translation", True),
+    ("task=denoising model=t5/style", "task=translation", True),
+    ("task=classification model=bert/style", "task=classification", True),
+    ("task=classification model=bert/style", "task=classification data.languages=[de,en,fr]", False),
+    ("task=classification model=bert/style", "task=tagging", False),
 ]
 
 
@@ -115,10 +115,10 @@ class TestSettings:
     def test_are_the_checkpoints(self, pretrain: Callable[..., Task], fine_tune: Callable[..., Any]) -> None:
         """Those of single stacks too, whatever the experiment says; the head is that of the task."""
         tokenizer = pretrain(
-            "task=denoising", "model=bart-style", "model.decoder.num_layers=2", "model.encoder.dropout=0.25",
+            "task=denoising", "model=bart/style", "model.decoder.num_layers=2", "model.encoder.dropout=0.25",
             "tokenizer=bpe", "tokenizer.vocab_size=300",
         ).tokenizer  # fmt: skip
-        config, task, _ = fine_tune("experiment=dates/classification_full", "data.languages=[de,en,ja]")
+        config, task, _ = fine_tune("experiment=dates/classification", "model=full", "data.languages=[de,en,ja]")
         assert task.tokenizer.to_json() == tokenizer.to_json()
         assert config.tokenizer.vocab_size == config.shape.vocab_size == 300
         assert (config.shape.d_model, config.shape.d_ff, config.block.first_position) == (16, 32, 2)
@@ -144,7 +144,7 @@ class TestSettings:
     def test_what_the_command_line_says_wins(
         self, pretrain: Callable[..., Task], fine_tune: Callable[..., Any], caplog: pytest.LogCaptureFixture
     ) -> None:
-        theirs = pretrain("task=denoising", "model=roberta-style").network.state_dict()
+        theirs = pretrain("task=denoising", "model=roberta/style").network.state_dict()
         with caplog.at_level("INFO", "triptych"):
             config, task, _ = fine_tune(
                 "task=classification", "block.dropout=0.3", "model.encoder.attention_dropout=0.5",
@@ -159,7 +159,7 @@ class TestSettings:
     def test_another_function_than_was_trained_is_said(
         self, pretrain: Callable[..., Task], fine_tune: Callable[..., Any], caplog: pytest.LogCaptureFixture
     ) -> None:
-        pretrain("task=denoising", "model=bert-style")
+        pretrain("task=denoising", "model=bert/style")
         fine_tune("task=classification", "block.activation=relu", "block.dropout=0.3")
         warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
         assert len(warnings) == 1
@@ -167,8 +167,8 @@ class TestSettings:
         assert warnings[0].endswith("was trained with gelu")
 
     def test_of_a_chosen_model_are_its_own(self, pretrain: Callable[..., Task], fine_tune: Callable[..., Any]) -> None:
-        pretrain("task=denoising", "model=bert-style")
-        config, _, _ = fine_tune("task=classification", "model=bert-style", *tiny.NETWORK, "block.dropout=0.0")
+        pretrain("task=denoising", "model=bert/style")
+        config, _, _ = fine_tune("task=classification", "model=bert/style", *tiny.NETWORK, "block.dropout=0.0")
         assert (config.block.dropout, config.block.attention_dropout) == (0.0, 0.1)
         assert config.shape.vocab_size is not None
 
@@ -181,8 +181,8 @@ class TestSettings:
             "init_from=.* is encoder_only, but model=decoder_only is decoder_only",
         ),
         (
-            ["experiment=dates/classification_full"],
-            "init_from=.* is encoder_only, but experiment=dates/classification_full is full",
+            ["experiment=dates/translation"],
+            "init_from=.* is encoder_only, but experiment=dates/translation is full; add model=encoder_only",
         ),
         (["task=translation"], "task=translation on model=encoder_only: .*"),
         (["tokenizer=bytes"], "tokenizer: init_from=.* has its own, which is used; leave tokenizer away"),
@@ -217,7 +217,7 @@ def test_refusals(
 ) -> None:
     (tmp_path / "text.ckpt").write_text("weights")
     write_checkpoint({"state_dict": {}}, tmp_path / "weights.ckpt")
-    pretrain("task=denoising", "model=bert-style")
+    pretrain("task=denoising", "model=bert/style")
     with pytest.raises(ConfigError) as error:
         fine_tune("task=classification", *(override.format(folder=tmp_path) for override in overrides))
     assert re.fullmatch(message, str(error.value)), error.value
@@ -246,9 +246,9 @@ def test_an_output_layer_of_its_own_is_not_lost(pretrain: Callable[..., Task], f
 
 def test_a_run_ends_the_same_after_a_kill(pretrain: Callable[..., Task], chosen: Choose, tmp_path: Path) -> None:
     """And without the checkpoint that it began with, once it has others."""
-    pretrain("task=denoising", "model=bert-style")
+    pretrain("task=denoising", "model=bert/style")
     overrides = [
-        *tiny.DATES, "experiment=dates/classification_encoder_only", "init_from=pretrained.ckpt", "batch.size=20",
+        *tiny.DATES, "experiment=dates/classification", "init_from=pretrained.ckpt", "batch.size=20",
         "callbacks.progress.refresh_rate=0", "logger=csv", "trainer.accelerator=cpu", "scheduler.warmup_steps=1",
         "trainer.max_steps=40", "trainer.val_check_interval=20", "callbacks.checkpoints.every_n_steps=3",
     ]  # fmt: skip

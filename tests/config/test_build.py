@@ -159,7 +159,7 @@ def test_a_precision_in_full_is_what_lightning_takes_it_for() -> None:
 
 @pytest.mark.parametrize("spelling", ["16", "'16'", "16-mixed"])
 def test_no_spelling_of_float16_gets_past_the_fused_optimizer(spelling: str, chosen: Callable[..., DictConfig]) -> None:
-    given = ["experiment=dates/translation_full", f"trainer.precision={spelling}"]
+    given = ["experiment=dates/translation", f"trainer.precision={spelling}"]
     with pytest.raises(ConfigError, match=f"^trainer.precision={spelling.strip(chr(39))} scales gradients"):
         check_before_data(chosen(*given))
     check_before_data(chosen(*given, "optimizer.fused=false"))

@@ -1,5 +1,6 @@
 """Every experiment composes, and its network is built on the meta device; the groups and keys that scripts rely on."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,23 @@ from omegaconf import DictConfig, OmegaConf
 
 from triptych.assembly.compatibility import check_grid
 from triptych.assembly.network import check_network
-from triptych.config import ConfigError, EvaluateConfig, PredictConfig, TrainConfig, build, check, target_of
+from triptych.config import (
+    ARCHITECTURES,
+    ConfigError,
+    EvaluateConfig,
+    PredictConfig,
+    TrainConfig,
+    build,
+    check,
+    target_of,
+)
 
 CONF = Path(__file__).parents[2] / "conf"
 EXPERIMENTS = sorted(
     p.relative_to(CONF / "experiment").with_suffix("").as_posix() for p in (CONF / "experiment").rglob("*.yaml")
 )
+
+REFUSED = {("encoder_only", "dates/translation"), ("encoder_only", "dates/language_modeling")}
 
 
 def composed(*overrides: str, command: str = "train") -> DictConfig:
@@ -32,9 +44,29 @@ def options(group: str) -> set[str]:
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_experiment(experiment: str) -> None:
     config = composed(f"experiment={experiment}")
-    if experiment.startswith("dates/"):
-        kind = "pairs" if experiment.startswith("dates/pairs") else target_of(config, "task").name
-        assert experiment == f"dates/{kind}_{target_of(config, 'model').architecture}"
+    check_builds(config)
+
+
+@pytest.mark.parametrize("model", ARCHITECTURES)
+@pytest.mark.parametrize("experiment", [name for name in EXPERIMENTS if name.startswith("dates/")])
+def test_a_question_to_each_architecture(experiment: str, model: str) -> None:
+    """The header says what to expect of those that can answer it, and names no other."""
+    config = composed(f"experiment={experiment}", f"model={model}")
+    header = [
+        line for line in (CONF / "experiment" / f"{experiment}.yaml").read_text().splitlines() if line[0:1] == "#"
+    ]
+    expected = " ".join(header[-4:])
+    assert experiment in ("dates/pairs", f"dates/{target_of(config, 'task').name}")
+    if (model, experiment) in REFUSED:
+        with pytest.raises(ConfigError, match=f"on model={model}"):
+            check_grid(config)
+        assert model not in expected
+    else:
+        check_builds(config)
+        assert len(re.findall(rf"\b{model}\b", expected)) == 2  # what is expected, and what it costs
+
+
+def check_builds(config: DictConfig) -> None:
     check_grid(config)
     network = check_network(config)
     assert {p.device.type for p in network.parameters()} == {"meta"}
@@ -84,15 +116,7 @@ def test_names_that_scripts_rely_on() -> None:
         "wikitext2",
         "ud_english_ewt",
     }
-    assert {e.removeprefix("dates/") for e in EXPERIMENTS if e.startswith("dates/")} >= {
-        "translation_full",
-        "translation_decoder_only",
-        "classification_encoder_only",
-        "classification_decoder_only",
-        "classification_full",
-        "language_modeling_decoder_only",
-        "language_modeling_full",
-    }
+    assert set(EXPERIMENTS) >= {"dates/translation", "dates/classification", "dates/language_modeling"}
     config = composed()
     for key in (
         "seed",
@@ -148,14 +172,14 @@ def test_one_stack_can_be_overridden() -> None:
         (["task=translation", "data=digits", "model=decoder_only"], "task=translation: data=digits serves classif"),
         (
             ["task=classification", "data=digits", "model=full"],
-            "data=digits has images, and model=full reads texts; choose model=vit-style, or model=decoder_only",
+            "data=digits has images, and model=full reads texts; choose model=vit/style, or model=decoder_only",
         ),
-        (["task=classification", "data=digits", "model=bert-style"], "data=digits has images, and model=encoder_only"),
+        (["task=classification", "data=digits", "model=bert/style"], "data=digits has images, and model=encoder_only"),
         (
             ["task=classification", "data=labelled_text", "data.label=null", "model=encoder_only"],
             "task=classification: data.label=null; expected the column",
         ),
-        (["task=classification", "data=dates", "model=vit-style"], "data=dates has texts, and model=encoder_only read"),
+        (["task=classification", "data=dates", "model=vit/style"], "data=dates has texts, and model=encoder_only read"),
     ],
 )
 def test_refused_cells_say_why(overrides: list[str], message: str) -> None:

@@ -93,15 +93,15 @@ def test_fault_6_cut(share: int, tmp_path: Path, caplog: pytest.LogCaptureFixtur
 
 def test_fault_6_cut_under_a_real_run(tmp_path: Path, job: Callable[..., Any], run_of: Callable[[Path], Any]) -> None:
     """The run goes on from the one before, to the same end; and says so."""
-    alone = job(tmp_path, "experiment=dates/classification_encoder_only", "run_dir=alone")
-    started = job(tmp_path, "experiment=dates/classification_encoder_only", "run_dir=run", "trainer.max_steps=60")
+    alone = job(tmp_path, "experiment=dates/classification", "run_dir=alone")
+    started = job(tmp_path, "experiment=dates/classification", "run_dir=run", "trainer.max_steps=60")
     run = run_of(tmp_path / "run")
     assert started.until(lambda: run.newest >= 20), started.text
     started.kill()
     started.wait()
     newest = sorted((run.directory / "checkpoints").glob("step-*.ckpt"))[-1]
     newest.write_bytes(newest.read_bytes()[:1000])
-    again = job(tmp_path, "experiment=dates/classification_encoder_only", "run_dir=run")
+    again = job(tmp_path, "experiment=dates/classification", "run_dir=run")
     assert again.wait() == 0, again.text
     assert f"{newest.name} is damaged and skipped" in again.text
     assert alone.wait() == 0, alone.text
@@ -118,7 +118,7 @@ def test_fault_6_cut_under_a_real_run(tmp_path: Path, job: Callable[..., Any], r
     (tmp_path / "broken" / "summary.json").unlink()
     for file in (tmp_path / "broken" / "checkpoints").iterdir():
         file.write_bytes(file.read_bytes()[:1000])
-    none_good = job(tmp_path, "experiment=dates/classification_encoder_only", "run_dir=broken")
+    none_good = job(tmp_path, "experiment=dates/classification", "run_dir=broken")
     assert none_good.wait() == 1
     assert "checkpoints is whole; resume=never starts over" in none_good.text
     assert "Traceback" not in none_good.text
@@ -183,7 +183,7 @@ def test_fault_8_file_size_limit(tmp_path: Path) -> None:
 
 def test_fault_8_a_run_on_a_full_disk(small_disk: Path, job: Callable[..., Any], run_of: Callable[[Path], Any]) -> None:
     """It stops with one line; with room again, it goes on."""
-    sizes = ["experiment=dates/classification_encoder_only", "shape.d_model=64", "shape.num_layers=2"]
+    sizes = ["experiment=dates/classification", "shape.d_model=64", "shape.num_layers=2"]
     started = job(small_disk.parent, *sizes, f"run_dir={small_disk}/run")
     assert started.wait() == 1, started.text
     assert "No space left on device" in started.text

@@ -13,7 +13,7 @@ from clock import check_within
 
 pytestmark = pytest.mark.faults
 
-CLASSIFICATION = "experiment=dates/classification_encoder_only"
+CLASSIFICATION = "experiment=dates/classification"
 EXPLODES = ["optimizer.lr=1e30", "trainer.gradient_clip_val=null", "scheduler.warmup_steps=0"]
 
 

@@ -195,7 +195,7 @@ class TestIds:
 
     def test_a_tokenizer_of_another_checkpoint_is_refused(self, tmp_path: Path) -> None:
         """In evaluate and predict as in training."""
-        small = "experiment=dates/classification_encoder_only"
+        small = "experiment=dates/classification"
         (answer,) = answers_to([["train", small, *SMALL_DATES, "data.languages=[de,en]"]], tmp_path)
         assert answer[0] == 0, answer[1]
         file = next(iter((tmp_path / "run" / "checkpoints").glob("*.ckpt")))
@@ -343,7 +343,7 @@ MISTAKES = {
         ["tokenizer.vocabsize", "did you mean tokenizer.vocab_size?"],
     ),
     "an encoder has no decoder": (
-        ["experiment=dates/classification_encoder_only", "model.decoder.num_layers=2"],
+        ["experiment=dates/classification", "model.decoder.num_layers=2"],
         ["model.decoder.num_layers", "did you mean model.encoder.num_layers?"],
     ),
     "a logger that is not there": (["logger=csv", "logger.wandb.offline=false"], ["expected one of logger.csv"]),

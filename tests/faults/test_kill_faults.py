@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+import tiny
+
 pytestmark = pytest.mark.faults
 
 EMA, BF16 = "callbacks=[default,ema]", "trainer.precision=bf16-mixed"
@@ -45,7 +47,7 @@ def test_fault_1_killed_at_random_steps(
     chance: random.Random,
     record_property: Callable[[str, object], None],
 ) -> None:
-    overrides = [f"experiment=dates/{case}", *{**CASES, **OTHERS}[case]]
+    overrides = [*tiny.dates(case), *{**CASES, **OTHERS}[case]]
     undisturbed = job(tmp_path, *overrides, "run_dir=alone")
     assert undisturbed.wait() == 0, undisturbed.text
     alone, killed = run_of(tmp_path / "alone"), run_of(tmp_path / "killed")
@@ -74,7 +76,7 @@ def test_fault_2_resume_of_a_resume_across_epochs(
     tmp_path: Path, job: Callable[..., Any], run_of: Callable[[Path], Any]
 ) -> None:
     """20 updates are an epoch here."""
-    overrides = ["experiment=dates/classification_full", DROPOUT]
+    overrides = ["experiment=dates/classification", "model=full", DROPOUT]
     alone = job(tmp_path, *overrides, "run_dir=alone")
     run = run_of(tmp_path / "run")
     for target in (20, 40):

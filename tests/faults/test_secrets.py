@@ -36,7 +36,7 @@ SECRETS = {
 }
 TINY = [
     *tiny.TINY,
-    "experiment=dates/classification_encoder_only",
+    "experiment=dates/classification",
     "data.num_train=60",
     "data.num_validation=20",
     "data.num_test=20",

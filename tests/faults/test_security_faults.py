@@ -99,7 +99,7 @@ class Payload:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The content of an honest checkpoint."""
     folder = tmp_path_factory.mktemp("trained")
-    command = ["train", "experiment=dates/classification_encoder_only", "data.languages=[de,en]", *SMALL]
+    command = ["train", "experiment=dates/classification", "data.languages=[de,en]", *SMALL]
     ((status, stderr, _),) = answers_to([command], folder)
     assert status == 0, stderr
     content = torch.load(next(iter(folder.glob("run/checkpoints/*.ckpt"))), weights_only=True)
@@ -175,7 +175,7 @@ class TestCheckpoints:
         planted = folder / "run-5" / "checkpoints" / "step-00000001.ckpt"
         planted.parent.mkdir(parents=True)
         planted.write_bytes((folder / "evil-inside.ckpt").read_bytes())
-        own = ["train", "experiment=dates/classification_encoder_only", "data.languages=[de,en]"]
+        own = ["train", "experiment=dates/classification", "data.languages=[de,en]"]
         own += [word for word in SMALL if not word.startswith("run_dir=")]
         commands = [[*own, f"resume={place}", f"run_dir=run-{number}"] for number, place in enumerate(places)]
         answers = answers_to(commands, folder, TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD="1")

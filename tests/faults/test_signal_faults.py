@@ -15,7 +15,7 @@ from clock import check_within
 
 pytestmark = pytest.mark.faults
 
-CLASSIFICATION = "experiment=dates/classification_encoder_only"
+CLASSIFICATION = "experiment=dates/classification"
 STATUS = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGUSR1: 138}
 
 

@@ -15,7 +15,8 @@ from clock import bound, wait_until
 pytestmark = pytest.mark.faults
 
 TINY = [
-    "experiment=dates/classification_decoder_only",
+    "experiment=dates/classification",
+    "model=decoder_only",
     "data.num_train=100",
     "data.num_validation=20",
     "data.num_test=20",

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.fault(14)]
 API_KEY = "0123456789abcdef" * 2 + "01234567"
 TINY = [
     *tiny.TINY,
-    "experiment=dates/translation_full",
+    "experiment=dates/translation",
     "data.num_validation=20",
     "data.num_test=20",
     "data.languages=[en]",

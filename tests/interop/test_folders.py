@@ -151,7 +151,7 @@ class TestExport:
         """The tokenizer of an export adds what ``predict`` adds: nothing here."""
         (tmp_path / "book.txt").write_text("\n".join(TEXTS) * 20)
         book = f"task=language_modeling data=plain_text data.dir={tmp_path} data.train=book.txt"
-        path = checkpoint_of(tmp_path, "model=gpt2-style", *book.split(), of_dates=False)
+        path = checkpoint_of(tmp_path, "model=gpt2/style", *book.split(), of_dates=False)
         save_pretrained(path, tmp_path / "out")
         self.check_writing(path, tmp_path / "out", hf.AutoModelForCausalLM)
         again = load_pretrained(tmp_path / "out")
@@ -182,7 +182,7 @@ class TestExport:
         task.max_new_tokens = 12
         assert task.predict(SENTENCES) == texts.batch_decode(outputs, skip_special_tokens=True)
 
-    @pytest.mark.parametrize("model", ["decoder_only", "gpt2-style", "llama-style", "bert-style"])
+    @pytest.mark.parametrize("model", ["decoder_only", "gpt2/style", "llama/style", "bert/style"])
     def test_a_classifier_answers_the_same(self, tmp_path: Path, model: str) -> None:
         path = checkpoint_of(tmp_path, f"model={model}", "task=classification")
         save_pretrained(path, tmp_path / "out")
@@ -194,7 +194,7 @@ class TestExport:
         for found, expected in zip(ours.predict(SENTENCES), logits.softmax(-1), strict=True):
             assert list(found.probabilities.values()) == pytest.approx(expected.tolist(), abs=1e-5)
 
-    @pytest.mark.parametrize("model", ["decoder_only", "gpt2-style", "llama-style", "bert-style"])
+    @pytest.mark.parametrize("model", ["decoder_only", "gpt2/style", "llama/style", "bert/style"])
     def test_a_tagger_answers_the_same(self, tmp_path: Path, model: str) -> None:
         path = checkpoint_of(tmp_path, f"model={model}", "task=tagging")
         save_pretrained(path, tmp_path / "out")
@@ -208,7 +208,7 @@ class TestExport:
             assert found.split() == [names[i] for i in row[mask.bool()].tolist()][1:-1]  # each character is a word
 
     def test_masked_tokens_are_restored_alike(self, tmp_path: Path) -> None:
-        path = checkpoint_of(tmp_path, "model=bert-style", "task=denoising")
+        path = checkpoint_of(tmp_path, "model=bert/style", "task=denoising")
         save_pretrained(path, tmp_path / "out")
         texts = AutoTokenizer.from_pretrained(tmp_path / "out")
         theirs, ours = hf.AutoModelForMaskedLM.from_pretrained(tmp_path / "out").eval(), triptych.load(path)
@@ -225,7 +225,7 @@ class TestExport:
         assert not (tmp_path / "out").exists()
 
     def test_a_folder_that_is_not_empty_is_left_alone(self, tmp_path: Path) -> None:
-        path = checkpoint_of(tmp_path, "model=gpt2-style", "task=classification")
+        path = checkpoint_of(tmp_path, "model=gpt2/style", "task=classification")
         with pytest.raises(ConfigError, match="is not empty"):
             save_pretrained(path, tmp_path)
 

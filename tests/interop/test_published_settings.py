@@ -36,23 +36,23 @@ BART_BASE = {
 }  # fmt: skip
 
 PUBLISHED = [
-    ("bert-base", "denoising", hf.BertConfig()),
-    ("bert-base", "classification", hf.BertConfig()),
-    ("bert-base", "tagging", hf.BertConfig()),
-    ("roberta-base", "denoising", hf.RobertaConfig(**ROBERTA)),
-    ("roberta-base", "classification", hf.RobertaConfig(**ROBERTA)),
-    ("gpt2", "language_modeling", hf.GPT2Config()),
-    ("gpt2", "classification", hf.GPT2Config()),
-    ("llama-7b", "language_modeling", hf.LlamaConfig()),
-    ("llama-3.1-8b", "language_modeling", hf.LlamaConfig(**LLAMA_3_1)),
-    ("t5-base", "denoising", hf.T5Config(**T5_BASE)),
-    ("t5-base", "classification", hf.T5Config(**T5_BASE)),
-    ("t5-v1_1-base", "translation", hf.T5Config(**T5_1_1)),
-    ("bart-large", "denoising", hf.BartConfig()),
-    ("bart-base", "classification", hf.BartConfig(**BART_BASE)),
-    ("marian", "translation", hf.MarianConfig(**MARIAN)),
-    ("transformer-base", "translation", hf.MarianConfig(**MARIAN)),
-    ("vit-b-16", "classification", hf.ViTConfig()),
+    ("bert/base", "denoising", hf.BertConfig()),
+    ("bert/base", "classification", hf.BertConfig()),
+    ("bert/base", "tagging", hf.BertConfig()),
+    ("roberta/base", "denoising", hf.RobertaConfig(**ROBERTA)),
+    ("roberta/base", "classification", hf.RobertaConfig(**ROBERTA)),
+    ("gpt2/small", "language_modeling", hf.GPT2Config()),
+    ("gpt2/small", "classification", hf.GPT2Config()),
+    ("llama/7b", "language_modeling", hf.LlamaConfig()),
+    ("llama/3.1-8b", "language_modeling", hf.LlamaConfig(**LLAMA_3_1)),
+    ("t5/base", "denoising", hf.T5Config(**T5_BASE)),
+    ("t5/base", "classification", hf.T5Config(**T5_BASE)),
+    ("t5/v1_1-base", "translation", hf.T5Config(**T5_1_1)),
+    ("bart/large", "denoising", hf.BartConfig()),
+    ("bart/base", "classification", hf.BartConfig(**BART_BASE)),
+    ("marian/opus-mt", "translation", hf.MarianConfig(**MARIAN)),
+    ("transformer/base", "translation", hf.MarianConfig(**MARIAN)),
+    ("vit/b-16", "classification", hf.ViTConfig()),
 ]
 
 
@@ -65,7 +65,7 @@ def resolved(config: Any) -> dict[str, Any]:
 )
 def test_options_are_those_of_transformers(model: str, task: str, their: Any) -> None:
     values = their.to_dict()
-    if model == "t5-v1_1-base":  # to_dict of transformers 5 says true
+    if model == "t5/v1_1-base":  # to_dict of transformers 5 says true
         values["tie_word_embeddings"] = False
     family = next(family for family in FAMILIES if family.model_type == values["model_type"])
     settings = family.settings(TheirConfig(values, "config.json"), {})
@@ -76,7 +76,7 @@ def test_options_are_those_of_transformers(model: str, task: str, their: Any) ->
     ours.shape.vocab_size = values.get("vocab_size")
     ours.model.head.num_outputs = 3
     choose_head(ours)
-    expected = {"encoder.activation", "decoder.activation"} if model == "transformer-base" else set()
-    if model == "transformer-base":  # relu, and no bias of the logits
+    expected = {"encoder.activation", "decoder.activation"} if model == "transformer/base" else set()
+    if model == "transformer/base":  # relu, and no bias of the logits
         expected |= {"head.bias"}
     assert set(differences(resolved(ours), resolved(theirs))) == expected

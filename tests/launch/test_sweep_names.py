@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 from triptych.config import target_of
 from triptych.launch.sweep import experiment_of, job_directory
 
-TRANSLATION = "experiment=dates/translation_full"
+TRANSLATION = "experiment=dates/translation"
 
 
 @pytest.mark.parametrize(
@@ -22,9 +22,13 @@ TRANSLATION = "experiment=dates/translation_full"
         ([TRANSLATION, "model=decoder_only", "match=params", "reference=full"], "dates/translation_decoder_only"),
         ([TRANSLATION, "task=tagging"], "dates/tagging_full"),
         ([TRANSLATION, "data=date_pairs", "task=similarity"], "date_pairs/similarity_full"),
+        (["experiment=dates/classification"], "dates/classification_encoder_only"),
+        (["experiment=dates/pairs", "model=full"], "dates/pairs_full"),
+        (["experiment=dates/denoising", "model=bert/style"], "dates/denoising_bert-style"),
+        (["experiment=imdb/pretraining", "run_dir=sweep"], "imdb/pretraining_encoder_only"),
         (["experiment=sst2/encoder_only", "model=encoder_only"], "sst2/encoder_only"),
         (["experiment=sst2/encoder_only", "model=full"], "sst2/classification_full"),
-        (["task=tagging", "model=bert-style"], "dates/tagging_bert-style"),
+        (["task=tagging", "model=bert/style"], "dates/tagging_bert-style"),
     ],
 )
 def test_a_run_has_the_name_of_what_it_is(overrides: list[str], name: str, chosen: Callable[..., DictConfig]) -> None:

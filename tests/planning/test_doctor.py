@@ -27,7 +27,7 @@ from triptych.planning.gpus import GPUS
 from triptych.planning.plan import computed_seconds, make_plan
 from triptych.planning.tables import duration, quantity
 
-JOB = ["experiment=dates/translation_full", *tiny.TINY, "trainer.max_steps=6", "trainer.val_check_interval=3"]
+JOB = ["experiment=dates/translation", *tiny.TINY, "trainer.max_steps=6", "trainer.val_check_interval=3"]
 JOB += ["scheduler.warmup_steps=2"]
 ILL = ["task=translation", "model=full", "trainer=ddp_cpu", "batch.size=21", "run_dir=file/run", "seed=-1"]
 ILL += ["scheduler.warmup_steps=9999"]
@@ -55,9 +55,9 @@ def answers(folder: Path) -> dict[str, Finished]:
         "ill": ([*ILL, "data=plain_text", "data.dir=nowhere", "data.train=text.txt"], {}),
         "key": ([*JOB, *online, "device=t4", "trainer.precision=bf16-mixed"], {"WANDB_API_KEY": KEY}),
         "no key": ([*JOB, *online, "device=a100-40gb", "trainer.accelerator=gpu"], {}),
-        "gpt3": (["model=gpt3-175b", *LARGE, "shape.vocab_size=50257", "trainer.devices=8", "trainer.num_nodes=4"], {}),
+        "gpt3": (["model=gpt3/175b", *LARGE, "shape.vocab_size=50257", "trainer.devices=8", "trainer.num_nodes=4"], {}),
         "files": ([*FILES, "trainer.accelerator=cpu"], {}),
-        "no file": (["model=gpt2", *LARGE, "data.train=other.txt"], {}),
+        "no file": (["model=gpt2/small", *LARGE, "data.train=other.txt"], {}),
         "typo": ([*JOB, "shape.dmodel=3"], {}),
         "own typo": ([*JOB, "devise=h100"], {}),
         "device": ([*JOB, "device=h1000"], {}),

@@ -338,7 +338,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def answers(folder: Path) -> dict[str, Finished]:
-    job = ["experiment=dates/translation_full", *tiny.TINY, "logger=csv", "trainer.accelerator=cpu"]
+    job = ["experiment=dates/translation", *tiny.TINY, "logger=csv", "trainer.accelerator=cpu"]
     job += ["trainer.max_steps=60", "trainer.val_check_interval=60", "scheduler.warmup_steps=10"]
     flops = [*job, "model=decoder_only", "match=train_flops", "reference=full", "run_dir=flops"]
     params = [*job, "match=params", "reference=full"]

@@ -83,7 +83,7 @@ def summary_of(
         "precision": "32-true",
         "tokens_per_update": 2304.0,
         "too_long": {"policy": "error", "train": 0, "validation": 0, "test": 0},
-        "command": f"triptych train experiment=dates/{task}_{architecture} seed={seed}",
+        "command": f"triptych train experiment=dates/{task} model={architecture} seed={seed}",
         "samples": samples_of(task, architecture),
     }
 

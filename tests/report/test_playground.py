@@ -97,7 +97,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     for name in EXPERIMENTS:
         options = [*tiny.TINY, "logger=csv", "trainer.max_steps=6", "trainer.val_check_interval=3", f"run_dir={name}"]
-        finished = run("train", f"experiment=dates/{name}", *options, cwd=folder)
+        finished = run("train", *tiny.dates(name), *options, cwd=folder)
         assert finished.returncode == 0, finished.stderr
     return folder
 

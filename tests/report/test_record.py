@@ -14,7 +14,7 @@ import triptych
 from commands import Finished, run
 
 TINY = [*tiny.TINY, "trainer.max_steps=6", "trainer.val_check_interval=2", "trainer.accelerator=cpu", "logger=csv"]
-CLASSIFICATION = "experiment=dates/classification_encoder_only"
+CLASSIFICATION = "experiment=dates/classification"
 BEST_OF_AVERAGES = ["callbacks=[default,ema]", "test_weights=best", "callbacks.ema.decay=0.5"]
 
 

@@ -107,7 +107,7 @@ def test_the_page_says_what_the_runs_show(page: Path, seven_runs: Path) -> None:
     assert "luckier" not in text
     assert "3.8 % above the entropy" in text
     assert "translation_killed" in text
-    assert "triptych train experiment=dates/translation_full seed=1" in text
+    assert "triptych train experiment=dates/translation model=full seed=1" in text
     summary = json.loads((seven_runs / "translation_full_seed1" / "summary.json").read_text(encoding="utf-8"))
     for sample in summary["samples"]:
         assert sample["input"] in text

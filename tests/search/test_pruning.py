@@ -15,7 +15,8 @@ from triptych.search.trials import open_storage
 
 TINY = [
     *tiny.TINY,
-    "experiment=dates/classification_decoder_only",
+    "experiment=dates/classification",
+    "model=decoder_only",
     "trainer.max_steps=6",
     "trainer.val_check_interval=2",
     "trainer.log_every_n_steps=2",

@@ -47,7 +47,8 @@ def records(folder: Path) -> dict[str, dict[str, Any]]:
 
 def test_trials_are_validated_and_the_chosen_one_is_tested_once_by_what_is_printed(tmp_path: Path) -> None:
     own = [
-        "experiment=dates/classification_decoder_only",
+        "experiment=dates/classification",
+        "model=decoder_only",
         LR,
         "hydra.sweeper.n_trials=2",
         "block.norm=choice('rms',layer)",
@@ -107,7 +108,13 @@ def test_trials_are_validated_and_the_chosen_one_is_tested_once_by_what_is_print
 @pytest.mark.faults  # four trainings
 def test_each_architecture_gets_as_many_trials_and_each_trial_all_seeds(tmp_path: Path) -> None:
     experiments = ["dates/classification_decoder_only", "dates/classification_encoder_only"]
-    overrides = [f"experiment={','.join(experiments)}", LR, "hydra.sweeper.n_trials=1", "hydra.sweeper.seeds=[1,2]"]
+    overrides = [
+        "experiment=dates/classification",
+        "model=decoder_only,encoder_only",
+        LR,
+        "hydra.sweeper.n_trials=1",
+        "hydra.sweeper.seeds=[1,2]",
+    ]
     overrides += ["hydra.sweeper.storage=search/trials.db", "hydra.sweeper.metric=val/accuracy"]
     overrides += ["hydra.sweeper.direction=maximize", "hydra/launcher=joblib", "hydra.launcher.n_jobs=1"]
     finished = search(tmp_path, *overrides)
@@ -169,7 +176,7 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("overrides", "answer"), MISTAKES, ids=[answer[:30] for _, answer in MISTAKES])
 def test_mistakes_are_answered_before_any_job(overrides: list[str], answer: str, tmp_path: Path) -> None:
-    finished = search(tmp_path, "experiment=dates/classification_decoder_only", *overrides)
+    finished = search(tmp_path, "experiment=dates/classification", "model=decoder_only", *overrides)
     assert finished.returncode == 1
     assert answer in finished.stderr
     assert len(finished.stderr.strip().splitlines()) == 1

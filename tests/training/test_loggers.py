@@ -20,9 +20,10 @@ from commands import Command, run
 
 RUN = "outputs/pair/run-0123abcd"
 COMMAND = [
-    "train", *tiny.TINY, "experiment=dates/classification_full", "logger=[wandb,tensorboard]", "trainer.max_steps=40",
-    "trainer.val_check_interval=8", "trainer.log_every_n_steps=3", "callbacks.checkpoints.every_n_steps=5",
-    "logger.wandb.tags=[mine]", "logger.wandb.log_model=true", f"run_dir={RUN}",
+    "train", *tiny.TINY, "experiment=dates/classification", "model=full", "logger=[wandb,tensorboard]",
+    "trainer.max_steps=40", "trainer.val_check_interval=8", "trainer.log_every_n_steps=3",
+    "callbacks.checkpoints.every_n_steps=5", "logger.wandb.tags=[mine]", "logger.wandb.log_model=true",
+    f"run_dir={RUN}",
 ]  # fmt: skip
 
 

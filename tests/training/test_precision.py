@@ -40,7 +40,7 @@ def trained(folder: Path, *overrides: str) -> Path:
 @pytest.fixture(scope="module", params=["bf16-mixed", "bf16-true"])
 def classifier(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("classifier")
-    return trained(folder, "experiment=dates/classification_encoder_only", f"trainer.precision={request.param}")
+    return trained(folder, "experiment=dates/classification", f"trainer.precision={request.param}")
 
 
 def rows_of(directory: Path) -> list[dict[str, Any]]:
@@ -76,7 +76,7 @@ def test_answers_are_those_that_were_tested(classifier: Path, tmp_path: Path) ->
 
 def test_so_are_texts(tmp_path: Path) -> None:
     """The record's samples too."""
-    directory = trained(tmp_path, "experiment=dates/translation_decoder_only", "trainer.precision=bf16-mixed")
+    directory = trained(tmp_path, "experiment=dates/translation", "model=decoder_only", "trainer.precision=bf16-mixed")
     rows = rows_of(directory)
     expected = [row["output"] for row in rows]
     assert triptych.load(directory).predict([row["input"] for row in rows]) == expected

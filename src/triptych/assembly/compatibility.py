@@ -50,7 +50,7 @@ def check_corpus(config: DictConfig) -> None:
             raise ConfigError(f"task={task.name}: data.{key}=null; expected the column of the data that has it")
     if corpus.has_images and not issubclass(embedding, PatchEmbedding):
         raise ConfigError(
-            f"data={name} has images, and model={architecture} reads texts; choose model=vit-style, or "
+            f"data={name} has images, and model={architecture} reads texts; choose model=vit/style, or "
             "model=decoder_only model/embedding=patches"
         )
     if issubclass(embedding, PatchEmbedding) and not corpus.has_images:

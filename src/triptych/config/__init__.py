@@ -18,6 +18,7 @@ from triptych.config.errors import MOST, ConfigError, RunError, listed, more, ne
 from triptych.config.identity import FREE, PLACES, flat
 from triptych.config.schema import (
     ACCELERATORS,
+    ARCHITECTURES,
     MATCHES,
     TRAINER,
     BatchConfig,
@@ -35,6 +36,7 @@ from triptych.config.schema import (
 __all__ = [
     "ACCELERATORS",
     "ALLOWED",
+    "ARCHITECTURES",
     "FREE",
     "MATCHES",
     "MOST",

@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Sequence
 
-from triptych.config.terms import alike
+from triptych.config.terms import alike, plain
 
 
 class ConfigError(ValueError):
@@ -26,7 +26,7 @@ MOST = 16
 def nearest(name: str, valid: Sequence[str]) -> str:
     """The valid names most like this one, as the end of an error message; empty if none is like it."""
     matches = alike(name, valid) or difflib.get_close_matches(name, valid, n=1)
-    matches = matches or [choice for choice in valid if len(choice) > 3 and choice in name][:1]
+    matches = matches or [choice for choice in valid if len(choice) > 3 and plain(choice) in plain(name)][:1]
     return f"; did you mean {listed(matches, 'or')}?" if matches else ""
 
 

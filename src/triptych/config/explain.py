@@ -16,6 +16,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from triptych.config import (
+    ARCHITECTURES,
     MOST,
     ConfigError,
     DoctorConfig,
@@ -60,6 +61,8 @@ def explain(error: BaseException, command: str, arguments: Sequence[str]) -> str
         return missing_choice(match[1], arguments)
     if match := re.search(r"Could not override '([^']+)'", message) or re.search(r"full_key: (\S+)", details):
         key = match[1]
+        if answer := chosen_by_folder(key, arguments):
+            return answer
         if "is not in struct" in details or "not in '" in details:
             return f"{key}: there is no such key{nearest_key(key, command, arguments)}"
         return wrong_value(key, command, arguments) or f"{key}: {details.splitlines()[0]}"
@@ -122,11 +125,12 @@ def without_key(number: int, arguments: Sequence[str], command: str) -> str:
         choices = choices_of(argument, arguments)
         return f"{argument}: expected key=value, such as {argument}={choices[0] if choices else '...'}"
     name = (argument.partition("experiment/")[2] or argument).removesuffix(".yaml")
-    if name in choices_of("experiment", arguments):
+    experiments = choices_of("experiment", arguments)
+    if name in experiments:
         return f"{argument}: expected key=value; did you mean experiment={name}?"
-    return (
-        f"{argument}: expected key=value, such as experiment=NAME{nearest(name, choices_of('experiment', arguments))}"
-    )
+    if meant := with_architecture(name, experiments):
+        return f"{argument}: expected key=value; {meant}"
+    return f"{argument}: expected key=value, such as experiment=NAME{nearest(name, experiments)}"
 
 
 def without_choice(group: str, arguments: Sequence[str]) -> str:
@@ -182,8 +186,29 @@ def missing_choice(path: str, arguments: Sequence[str]) -> str:
     for group in (*given, parts[0], "/".join(parts[:2])):
         if choices := choices_of(group, arguments):
             choice = path.removeprefix(f"{group}/")
-            return f"{group}={choice}: there is no such choice; {said(choice, choices)}"
+            meant = with_architecture(choice, choices) or said(choice, choices)
+            return f"{group}={choice}: there is no such choice; {meant}"
     return f"{parts[0]}: there is no such group"
+
+
+def with_architecture(name: str, experiments: Sequence[str]) -> str | None:
+    """What to say of an experiment whose name ends with an architecture, where that is chosen by model=; None: it is
+    none."""
+    for architecture in ARCHITECTURES:
+        question = name.removesuffix(f"_{architecture}")
+        if question != name and question in experiments:
+            return f"did you mean experiment={question} model={architecture}?"
+    return None
+
+
+def chosen_by_folder(key: str, arguments: Sequence[str]) -> str | None:
+    """What to say of model/bert=base, where the folder belongs to the choice; None: the key is no such folder."""
+    group, _, folder = key.partition("/")
+    for override in parsed(arguments):
+        choice = f"{folder}/{override.value()}"
+        if override.key_or_group == key and choice in choices_of(group, arguments):
+            return f"{override.input_line}: the folder belongs to the choice; did you mean {group}={choice}?"
+    return None
 
 
 def said(choice: str, choices: Sequence[str]) -> str:
@@ -201,12 +226,14 @@ def said(choice: str, choices: Sequence[str]) -> str:
 
 
 def choices_of(group: str, arguments: Sequence[str]) -> list[str]:
-    """The choices of a group, those in the user's own folder included; empty: there is no such group."""
-    pattern = "**/*.yaml" if group == "experiment" else "*.yaml"
+    """The choices of a group, those in the user's own folder included; empty: there is no such group. In a folder of
+    the group, the files that set keys of the whole configuration are choices, as published models do (bert/base); the
+    others are of a group of their own (model/embedding)."""
     found = {
         file.relative_to(folder / group).with_suffix("").as_posix()
         for folder in (Path(str(files("triptych.conf"))), *own_folders(arguments))
-        for file in (folder / group).glob(pattern)
+        for file in (folder / group).rglob("*.yaml")
+        if file.parent == folder / group or b"# @package _global_" in file.read_bytes()
     }
     return sorted(found)
 

@@ -21,8 +21,9 @@ def given() -> list[str]:
 
 
 def is_given(key: str) -> bool:
-    """Whether the command line sets this key, a node around it or a part of it."""
-    return any(f"{key}.".startswith(f"{name}.") or f"{name}.".startswith(f"{key}.") for name in given())
+    """Whether the command line sets this key, a node around it or a part of it; model=full is a choice, and sets none."""
+    names = [name for name in given() if name != "model"]
+    return any(f"{key}.".startswith(f"{name}.") or f"{name}.".startswith(f"{key}.") for name in names)
 
 
 def check_model_choice(config: DictConfig) -> None:
@@ -79,8 +80,8 @@ def composed_with(architecture: str, overrides: Sequence[str]) -> DictConfig:
 
 def adopt(config: DictConfig, theirs: DictConfig) -> None:
     """Puts the network of a trained model and its tokenizer into a configuration, where the command line says nothing
-    else, nor an experiment that begins with a checkpoint itself; with ``model=``, the network is the command line's.
-    The head is left to the task.
+    else, nor an experiment that begins with a checkpoint itself; with a published model, the network is that one. The
+    head is left to the task.
 
     Args:
         config: of this run, as Hydra has composed it.
@@ -94,13 +95,16 @@ def adopt(config: DictConfig, theirs: DictConfig) -> None:
     if architecture != own:
         for group in ("model", "experiment"):
             if group in given():
-                raise ConfigError(f"init_from={init_from} is {architecture}, but {group}={choices[group]} is {own}")
+                hint = f"; add model={architecture}" if group == "experiment" else ""
+                raise ConfigError(
+                    f"init_from={init_from} is {architecture}, but {group}={choices[group]} is {own}{hint}"
+                )
         overrides = [*HydraConfig.get().overrides.task, f"model={architecture}"]
         config.model = compose(HydraConfig.get().job.config_name, overrides=overrides).model
     if is_given("tokenizer") and config.tokenizer != theirs.tokenizer:
         raise ConfigError(f"tokenizer: init_from={init_from} has its own, which is used; leave tokenizer away")
     config.tokenizer = theirs.tokenizer
-    if "model" in given():
+    if "model" in given() and choices["model"] != own:
         if config.shape.vocab_size is None:
             config.shape.vocab_size = theirs.shape.vocab_size
         return

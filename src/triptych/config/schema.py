@@ -155,6 +155,7 @@ class BatchConfig:
     too_long: str = field(default="error", metadata={"choices": ("error", "truncate", "drop")})
 
 
+ARCHITECTURES = ("full", "encoder_only", "decoder_only")
 MATCHES = ("params", "active_params", "train_flops", "tokens", "wall_time")
 """What ``match`` may be; see ``triptych.planning.matching``."""
 

@@ -1,5 +1,6 @@
 """What other libraries call our keys and choices: Lightning, Hydra, Hugging Face, PyTorch, nanoGPT, fairseq."""
 
+import difflib
 import re
 from collections.abc import Collection
 
@@ -77,6 +78,7 @@ THEIR_CHOICES = {
     "fast": "true 1 yes on",
     "full": "encoder_decoder seq2seq enc_dec vanilla",
     "gelu_tanh": "gelu_new gelu_pytorch_tanh",
+    "gpt2/small": "gpt2",
     "gpu": "cuda",
     "inverse_sqrt": "noam invsqrt inverse_square_root",
     "language_modeling": "lm causal_lm clm text_generation generation",
@@ -90,6 +92,7 @@ THEIR_CHOICES = {
     "local": "basic submitit_local",
     "parallel_text": "wmt iwslt opus bitext",
     "plain_text": "text txt lm wikitext wikitext103",
+    "marian/opus-mt": "marian",
     "never": "false no none null off",
     "pretrained": "gpt2 bert huggingface hf auto",
     "rotary": "rope",
@@ -135,11 +138,12 @@ def alike(name: str, valid: Collection[str]) -> list[str]:
         valid: in their order.
     """
     bare = plain(name)
-    if same := [choice for choice in valid if plain(choice) == bare]:
-        return same[:1]
+    if same := [choice for choice in valid if plain(choice) == bare]:  # of gpt3/13b and gpt3/1.3b the nearest
+        return [max(same, key=lambda choice: difflib.SequenceMatcher(None, name, choice).ratio())]
     if same := [choice for choice in valid if bare in map(plain, THEIR_CHOICES.get(choice, "").split())]:
         return same[:1]
-    return [choice for choice in valid if len(name) > 2 and choice.lower().startswith(name.lower())]
+    beginning = name.lower() if len(name) > 2 else f"{name.lower()}/"
+    return [choice for choice in valid if choice.lower().startswith(beginning)]
 
 
 def plain(name: str) -> str:

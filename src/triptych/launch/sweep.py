@@ -20,7 +20,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from triptych.config import ConfigError
+from triptych.config import ARCHITECTURES, ConfigError
 from triptych.launch.scheduler import is_one_of_several
 from triptych.storage.redaction import Redactor
 from triptych.storage.runs import is_done
@@ -171,22 +171,24 @@ def parent_of(config: DictConfig, overrides: Sequence[str]) -> Path:
 
 
 def experiment_of(hydra: DictConfig | HydraConf) -> str:
-    """The name of the experiment; or, without one, or with another corpus, task or model than the experiment's, the
-    names of these.
+    """EXPERIMENT_MODEL, or the experiment alone if its name ends with the architecture. Without one, or with another
+    corpus or task than the experiment's, or another model than its name says: DATA/TASK_MODEL.
 
     Args:
         hydra: its part of a configuration.
     """
     choices, name = hydra.runtime.choices, hydra.runtime.choices["experiment"]
+    model = choices["model"].replace("/", "-")
     if name is not None:
-        given = {override.partition("=")[0] for override in hydra.overrides.task}
-        if not given & {*NAMING}:
-            return str(name)
+        says_model = re.search(rf"(^|[/_])({'|'.join(ARCHITECTURES)})$", name)
+        full_name, decisive = (name, NAMING) if says_model else (f"{name}_{model}", ("data", "task"))
+        if not {override.partition("=")[0] for override in hydra.overrides.task} & {*decisive}:
+            return str(full_name)
         where = [override for override in hydra.overrides.hydra if override.startswith("hydra.searchpath=")]
         own = compose(hydra.job.config_name, overrides=[f"experiment={name}", *where], return_hydra_config=True)
-        if all(own.hydra.runtime.choices[group] == choices[group] for group in NAMING):
-            return str(name)
-    return f"{choices['data']}/{choices['task']}_{choices['model']}"
+        if all(own.hydra.runtime.choices[group] == choices[group] for group in decisive):
+            return str(full_name)
+    return f"{choices['data']}/{choices['task']}_{model}"
 
 
 def digest_of(config: DictConfig) -> str:

@@ -24,7 +24,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from triptych.assembly.compatibility import check_grid
 from triptych.assembly.network import check_network
-from triptych.config import ConfigError, nearest, target_of
+from triptych.config import ARCHITECTURES, ConfigError, nearest, target_of
 from triptych.config.overrides import composed_with
 from triptych.nn import Network
 from triptych.planning.batch_shapes import Data, Survey
@@ -41,7 +41,6 @@ UNITS = {"params": "parameters", "active_params": "active parameters", "train_fl
          "wall_time": "s"}  # fmt: skip
 TOLERANCE, TOLERANCE_OF_TIME = 0.02, 0.1
 """The most that is left between a match and its goal, as a share of the goal."""
-ARCHITECTURES = ("full", "encoder_only", "decoder_only")
 DEEPER, WIDER, STRETCH = 4, 4, 2
 """At most so many times the configured depth, the configured width (or its part), and the proportional d_ff (or its
 part)."""

@@ -26,7 +26,8 @@ from clock import TooLateError, bound, wait_until
 
 TINY = [
     *tiny.TINY,
-    "experiment=dates/classification_decoder_only",
+    "experiment=dates/classification",
+    "model=decoder_only",
     "trainer.accelerator=cpu",
     "trainer.max_steps=6",
     "trainer.val_check_interval=3",

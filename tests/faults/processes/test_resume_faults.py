@@ -18,7 +18,7 @@ pytestmark = pytest.mark.faults
 
 TWO = ["trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2"]
 SHARED = ["trainer=fsdp", "trainer.accelerator=cpu", "trainer.devices=2"]
-CLASSIFICATION = ["experiment=dates/classification_encoder_only", "trainer.accumulate_grad_batches=2",
+CLASSIFICATION = ["experiment=dates/classification", "trainer.accumulate_grad_batches=2",
                   "trainer.val_check_interval=14"]  # fmt: skip
 
 

@@ -20,7 +20,8 @@ pytestmark = pytest.mark.faults
 
 TINY = [
     *tiny.TINY,
-    "experiment=dates/classification_decoder_only",
+    "experiment=dates/classification",
+    "model=decoder_only",
     "trainer.max_steps=12",
     "trainer.val_check_interval=3",
     "trainer.log_every_n_steps=3",

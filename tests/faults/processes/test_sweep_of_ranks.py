@@ -15,7 +15,7 @@ pytestmark = pytest.mark.faults
 
 def test_each_job_is_one_run_however_many_ranks(tmp_path: Path) -> None:
     """One directory, one W&B run, one log (and what the terminal of the job has shown)."""
-    layout = ["experiment=dates/classification_decoder_only", "trainer=ddp_cpu", "trainer.max_steps=4"]
+    layout = ["experiment=dates/classification", "model=decoder_only", "trainer=ddp_cpu", "trainer.max_steps=4"]
     jobs = ["seed=1,2", "run_dir=sweep", "trainer.val_check_interval=2"]
     finished = subprocess.run(
         [sys.executable, "-m", "triptych", "train", "-m", *tiny.TINY, *layout, *jobs],
