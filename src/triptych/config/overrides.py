@@ -21,7 +21,7 @@ def given() -> list[str]:
 
 
 def is_given(key: str) -> bool:
-    """Whether the command line sets this key, a node around it or a part of it; model=full is a choice, and sets none."""
+    """Whether the command line sets this key, a node around it or a part of it."""  # model=full sets none
     names = [name for name in given() if name != "model"]
     return any(f"{key}.".startswith(f"{name}.") or f"{name}.".startswith(f"{key}.") for name in names)
 
