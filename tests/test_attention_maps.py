@@ -24,7 +24,7 @@ from triptych.data import Example, Image, Splits
 from triptych.models.generation import BeamSearch
 from triptych.nn import MultiHeadAttention, Visibility, masks
 from triptych.report.page.attention import draw_attention
-from triptych.report.samples import attention, is_recordable, looked
+from triptych.report.samples import attention, is_recordable, list_maps
 from triptych.tasks import Task
 from triptych.tasks.generative import GenerativeTask
 
@@ -285,7 +285,7 @@ class TestPictures:
         assert maps.decoder is not None
         num_read = len(maps.decoder.queries) - len(maps.decoder.written) + 1
         assert not is_recordable(maps, num_read - 1)
-        figures = draw_attention(looked(maps, num_read + 2), "decoder_only", "told")
+        figures = draw_attention(list_maps(maps, num_read + 2), "decoder_only", "told")
         assert tokens_of(figures["alignment"]["data"][0]["y"]) == list(maps.decoder.written[:3])
         said = figures["alignment"]["layout"]["title"]["subtitle"]["text"]
         assert f"writes (the first 3 of {len(maps.decoder.written)})" in said
@@ -293,7 +293,7 @@ class TestPictures:
     def test_where_nothing_is_written_a_row_is_a_token_that_is_read(self, task_of: Callable[..., Task]) -> None:
         task = task_of(*tiny.dates("classification_full"), *tiny.DATES)
         (maps,) = attention_maps(task, ["5 März 98"])
-        figures = draw_attention(looked(maps, 40), "full", "told")
+        figures = draw_attention(list_maps(maps, 40), "full", "told")
         assert next(iter(figures)) == "encoder rollout"
         for name, figure in figures.items():
             found = maps.encoder if name.startswith("encoder") else maps.decoder

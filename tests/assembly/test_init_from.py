@@ -185,7 +185,7 @@ class TestSettings:
             "init_from=.* is encoder_only, but experiment=dates/translation is full; add model=encoder_only",
         ),
         (["task=translation"], "task=translation on model=encoder_only: .*"),
-        (["tokenizer=bytes"], "tokenizer: init_from=.* has its own, which is used; leave tokenizer away"),
+        (["tokenizer=bytes"], "tokenizer: init_from=.* has its own, which is used; omit tokenizer"),
         (
             ["shape.d_ff=48"],
             r"init_from=.* has another network: encoder.layers.0.feed_forward.up.weight is \(32, 16\) there and "

@@ -135,7 +135,7 @@ def without_key(number: int, arguments: Sequence[str], command: str) -> str:
 
 def without_choice(group: str, arguments: Sequence[str]) -> str:
     """What to say of a group that is taken away (~logger), though every training has a choice of it."""
-    return f"~{group}: a training needs one; {said('', choices_of(group, arguments))}"
+    return f"~{group}: a training needs one; {describe_choices('', choices_of(group, arguments))}"
 
 
 def place_of(error: OSError, arguments: Sequence[str]) -> str | None:
@@ -186,7 +186,7 @@ def missing_choice(path: str, arguments: Sequence[str]) -> str:
     for group in (*given, parts[0], "/".join(parts[:2])):
         if choices := choices_of(group, arguments):
             choice = path.removeprefix(f"{group}/")
-            meant = with_architecture(choice, choices) or said(choice, choices)
+            meant = with_architecture(choice, choices) or describe_choices(choice, choices)
             return f"{group}={choice}: there is no such choice; {meant}"
     return f"{parts[0]}: there is no such group"
 
@@ -211,7 +211,7 @@ def chosen_by_folder(key: str, arguments: Sequence[str]) -> str | None:
     return None
 
 
-def said(choice: str, choices: Sequence[str]) -> str:
+def describe_choices(choice: str, choices: Sequence[str]) -> str:
     """Which choices there are; of many the nearest, or those that begin a family, such as the sizes of a model."""
     near, every = nearest(choice, choices), ", ".join(choices)
     if len(every) <= LONG:

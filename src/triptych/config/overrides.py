@@ -15,14 +15,14 @@ from triptych.config import ConfigError, Shape, flat, target_of
 log = logging.getLogger("triptych")
 
 
-def given() -> list[str]:
+def list_overridden() -> list[str]:
     """The keys and groups that the command line sets."""
     return [override.partition("=")[0].lstrip("+~").replace("/", ".") for override in HydraConfig.get().overrides.task]
 
 
 def is_given(key: str) -> bool:
-    """Whether the command line sets this key, a node around it or a part of it."""  # model=full sets none
-    names = [name for name in given() if name != "model"]
+    """Whether the command line sets this key, a node around it or a part of it; model=full, a choice, sets none."""
+    names = [name for name in list_overridden() if name != "model"]
     return any(f"{key}.".startswith(f"{name}.") or f"{name}.".startswith(f"{key}.") for name in names)
 
 
@@ -35,7 +35,7 @@ def check_model_choice(config: DictConfig) -> None:
     """
     choices = HydraConfig.get().runtime.choices
     model, experiment = choices["model"], choices["experiment"]
-    if "model" not in given() or experiment is None or model == target_of(config, "model").architecture:
+    if "model" not in list_overridden() or experiment is None or model == target_of(config, "model").architecture:
         return
     own = compose("train", overrides=[f"model={model}"])
     differ = {
@@ -94,7 +94,7 @@ def adopt(config: DictConfig, theirs: DictConfig) -> None:
     architecture, own = (target_of(c, "model").architecture for c in (theirs, config))
     if architecture != own:
         for group in ("model", "experiment"):
-            if group in given():
+            if group in list_overridden():
                 hint = f"; add model={architecture}" if group == "experiment" else ""
                 raise ConfigError(
                     f"init_from={init_from} is {architecture}, but {group}={choices[group]} is {own}{hint}"
@@ -102,9 +102,9 @@ def adopt(config: DictConfig, theirs: DictConfig) -> None:
         overrides = [*HydraConfig.get().overrides.task, f"model={architecture}"]
         config.model = compose(HydraConfig.get().job.config_name, overrides=overrides).model
     if is_given("tokenizer") and config.tokenizer != theirs.tokenizer:
-        raise ConfigError(f"tokenizer: init_from={init_from} has its own, which is used; leave tokenizer away")
+        raise ConfigError(f"tokenizer: init_from={init_from} has its own, which is used; omit tokenizer")
     config.tokenizer = theirs.tokenizer
-    if "model" in given() and choices["model"] != own:
+    if "model" in list_overridden() and choices["model"] != own:
         if config.shape.vocab_size is None:
             config.shape.vocab_size = theirs.shape.vocab_size
         return

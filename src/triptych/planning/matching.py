@@ -125,10 +125,10 @@ class Match:
                 "match=%s reference=%s: in the end %s %s, %s %s",
                 self.quantity,
                 self.reference,
-                shown(record["reached"]),
+                spell(record["reached"]),
                 UNITS[self.quantity],
-                said(record["mismatch"]),
-                shown(record["goal"]),
+                compare(record["mismatch"]),
+                spell(record["goal"]),
             )
 
     def __str__(self) -> str:
@@ -138,7 +138,7 @@ class Match:
         unit = UNITS[self.quantity]
         return (
             f"match={self.quantity} reference={self.reference}: {', '.join(solved) or 'nothing to change'}: "
-            f"{shown(self.expected)} {unit}, {said(self.expected / self.goal - 1)} {shown(self.goal)}"
+            f"{spell(self.expected)} {unit}, {compare(self.expected / self.goal - 1)} {spell(self.goal)}"
         )
 
 
@@ -182,7 +182,7 @@ def reference_of(config: DictConfig, overrides: Sequence[str]) -> Reference | No
     if name is None:
         raise ConfigError(f"match={quantity} needs a reference: one of {', '.join(ARCHITECTURES)}, or a finished run")
     if quantity is None:
-        raise ConfigError(f"reference={name} is of match=...: give match={', '.join(RECORDED)}, or leave it away")
+        raise ConfigError(f"reference={name} is of match=...: give match={', '.join(RECORDED)}, or omit it")
     if config.resume not in ("auto", "never"):
         raise ConfigError(f"match={quantity}: resume={config.resume} goes on with another run's network and updates")
     if config.init_from is not None and (quantity in SIZES or name in ARCHITECTURES):
@@ -321,8 +321,8 @@ def find_match(config: DictConfig, reference: Reference, data: Data, measure: Me
         found, expected = {"trainer.max_steps": updates}, totals[0](updates)
         if abs(expected / goal - 1) > tolerance_of(quantity):
             raise ConfigError(
-                f"match={quantity} reference={name}: {updates} updates are {shown(expected)} {UNITS[quantity]}, "
-                f"{said(expected / goal - 1)} {shown(goal)}, and no other number is nearer; expected a longer training"
+                f"match={quantity} reference={name}: {updates} updates are {spell(expected)} {UNITS[quantity]}, "
+                f"{compare(expected / goal - 1)} {spell(goal)}, and no other number is nearer: expected a longer run"
             )
     chosen = {key: value for key, value in found.items() if value != given[key]}
     return Match(quantity, name, goal, expected, given, chosen)
@@ -337,7 +337,7 @@ def _solved_size(
         least, most = count(smallest(start)), count(largest(start))
         raise ConfigError(
             f"match={own.match} reference={reference.name}: no size near shape.d_model={start.d_model} num_layers="
-            f"{start.num_layers} d_ff={start.d_ff} of model={target_of(own, 'model').architecture} has {shown(goal)} "
+            f"{start.num_layers} d_ff={start.d_ff} of model={target_of(own, 'model').architecture} has {spell(goal)} "
             f"{UNITS[own.match]}; of this width it has {least:,} to {most:,}"
         )
     return {f"shape.{key}": value for key, value in asdict(size).items()}, count(size)
@@ -484,7 +484,7 @@ def silence() -> Iterator[None]:
         log.setLevel(level)
 
 
-def shown(amount: float) -> str:
+def spell(amount: float) -> str:
     """An amount for people."""
     return f"{amount:,.0f}" if 100 <= amount < 1e9 else f"{amount:.3e}" if amount >= 1e9 else f"{amount:.3g}"
 
@@ -494,7 +494,7 @@ def tolerance_of(quantity: str) -> float:
     return TOLERANCE_OF_TIME if quantity == "wall_time" else TOLERANCE
 
 
-def said(mismatch: float) -> str:
+def compare(mismatch: float) -> str:
     """A difference to a goal for people, in front of the goal."""
     share = f"{abs(mismatch):.2%}".replace("%", " %")
     return "as many as" if mismatch == 0 else f"{share} {'more' if mismatch > 0 else 'less'} than"

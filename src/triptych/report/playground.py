@@ -28,7 +28,7 @@ from triptych.report.page.attention import draw_attention
 from triptych.report.page.charts import Switch
 from triptych.report.page.document import render_template
 from triptych.report.records import ARCHITECTURES, Run, find_runs
-from triptych.report.samples import is_recordable, looked, recordable_length
+from triptych.report.samples import is_recordable, list_maps, recordable_length
 from triptych.tasks import Task
 from triptych.tasks.base import ClassPrediction, Prediction
 from triptych.tasks.generative import GenerativeTask
@@ -115,7 +115,7 @@ class Card:
         probabilities: of the likeliest classes.
         num_read: tokens of a text that is longer; 0: all of it was read.
         num_drawable: the most tokens for which attention is drawn, where it is not; 0: it is.
-        attention: figures of where the model looked.
+        attention: figures of where the model list_maps.
     """
 
     run: Run
@@ -204,7 +204,7 @@ def _describe_form(question: Question, runs: Sequence[Run], task: Task) -> dict[
 
 
 def _answer(run: Run, task: Task, question: Question) -> Card:
-    """What one model says, and where it looked.
+    """What one model says, and where it list_maps.
 
     Raises:
         ConfigError: a text that the model cannot read.
@@ -227,7 +227,7 @@ def _answer(run: Run, task: Task, question: Question) -> Card:
         probabilities=_likeliest(maps.prediction),
         num_read=num_read,
         num_drawable=0 if is_drawn else longest,
-        attention=draw_attention(looked(maps, longest), run.architecture, ARCHITECTURES[run.architecture])
+        attention=draw_attention(list_maps(maps, longest), run.architecture, ARCHITECTURES[run.architecture])
         if is_drawn
         else {},
     )

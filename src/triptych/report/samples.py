@@ -41,7 +41,7 @@ def samples(task: Task, splits: Splits, count: int = 8) -> list[dict[str, str]]:
         return [{"input": text[:50], "output": str(task.predict([text[:50]])[0]), "reference": text[50:]}]
     examples = list(splits.test[:count])
     return [
-        {"input": name_of(task, example), "output": shown(output), "reference": task.reference(example)}
+        {"input": name_of(task, example), "output": format_answer(output), "reference": task.reference(example)}
         for example, output in zip(examples, task.predict([task.asked(example) for example in examples]), strict=True)
     ]
 
@@ -125,8 +125,8 @@ def attention(task: Task, splits: Splits, count: int = 2) -> dict[str, Any]:
         "samples": [
             {
                 "input": name_of(task, example),
-                "output": shown(maps.prediction),
-                **looked(maps, longest),
+                "output": format_answer(maps.prediction),
+                **list_maps(maps, longest),
             }
             for example, maps in zip(examples, found, strict=True)
             if is_recordable(maps, longest)
@@ -158,7 +158,7 @@ def is_recordable(maps: AttentionMaps, longest: int) -> bool:
     return max(given) <= longest
 
 
-def looked(maps: AttentionMaps, longest: int) -> dict[str, Any]:
+def list_maps(maps: AttentionMaps, longest: int) -> dict[str, Any]:
     """The kinds of attention as tokens and thousandths. A decoder's first rows are what they are whatever follows: of a
     text that became too long while it was written these are kept, and their number is beside that of all.
 
@@ -192,7 +192,7 @@ def name_of(task: Task, example: Example) -> str:
     return text if example.pair is None else f"{text} | {example.pair}"
 
 
-def shown(answer: object) -> str:
+def format_answer(answer: object) -> str:
     """An answer as text; of classes the likeliest, a number with six digits."""
     if isinstance(answer, ClassPrediction):
         return answer.label

@@ -33,7 +33,8 @@ def linear(
     bias: Float[Tensor, " out_features"] | None = None,
 ) -> Float[Tensor, "*batch out_features"]:
     """x W^T + b. In float32 torch asks MKL, which leaves the wider instructions of AMD's processors unused. Large
-    products are oneDNN's here, which is up to 1.8 times as quick there. The sums are those of another order.
+    products are oneDNN's here, which is up to 1.8 times as quick there. Rounding differs: the order of summation
+    changes.
 
     Args:
         x: rows.

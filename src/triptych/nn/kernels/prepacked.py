@@ -21,7 +21,7 @@ class PrepackedLinear(nn.Module):
     """y = x W^T + b like ``nn.Linear``, with a copy of W in the order in which the product reads it.
 
     What torch calls for a few rows reads W as it stands, or puts it into blocks in every call; here oneDNN's blocks are
-    made once. The sums are those of another order.
+    made once. Rounding differs: the order of summation changes.
 
     Args:
         linear: the layer, on a CPU, in float32.
