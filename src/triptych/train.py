@@ -58,8 +58,7 @@ def train(config: DictConfig) -> None:
     Path(config.run_dir).mkdir(parents=True, exist_ok=True)
     if place.starter is None and world_size > 1:
         raise SystemExit(start_processes(config, command, world_size))
-    log.info("reading %s", command.data)
-    run = build_run(make_plan(chosen, reference, world_size, place.environment()), place)
+    run = build_run(make_plan(chosen, reference, command.data, place.environment(), world_size), place)
     begin_directory(run)
     tests = "pruning" not in config.callbacks  # a trial of a search does not
     with ending_in_order(run, command), explained(run.config, run.trainer, run.task, run.data):

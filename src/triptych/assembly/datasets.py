@@ -40,16 +40,18 @@ from triptych.tasks import LanguageModeling, Task
 log = logging.getLogger("triptych")
 
 
-def read_corpus(config: DictConfig) -> tuple[Corpus, Splits, CorpusFacts]:
+def read_corpus(config: DictConfig, name: str) -> tuple[Corpus, Splits, CorpusFacts]:
     """The corpus, its examples, and what is known of it once they are read.
 
     Args:
         config: of the training.
+        name: what the corpus is called.
 
     Raises:
         ValueError: it cannot be read.
     """
     corpus: Corpus = build(config, "data")
+    log.info("reading %s", name)
     splits = corpus.splits()
     parts = (splits.train, splits.validation, splits.test)
     sizes = (str(part) if isinstance(part, LongText) else f"{len(part):,} examples" for part in parts)

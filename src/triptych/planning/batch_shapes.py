@@ -245,5 +245,5 @@ def look_at_data(config: DictConfig, tokenizer: Tokenizer | None, world_size: in
     """
     if {"dir", "name"} & set(config.data):
         return UnreadData(tokenizer, world_size)
-    _, splits, facts = read_corpus(config)
+    _, splits, facts = read_corpus(config, target_of(config, "data").__name__)
     return ReadData(splits, facts, tokenizer or train_tokenizer(config, splits), world_size)

@@ -172,14 +172,17 @@ def find_origin(chosen: Chosen) -> Earlier | Pretrained | None:
     return pretrained
 
 
-def make_plan(chosen: Chosen, reference: Reference | None, world_size: int, environment: ClusterEnvironment) -> Plan:
+def make_plan(
+    chosen: Chosen, reference: Reference | None, data_name: str, environment: ClusterEnvironment, world_size: int
+) -> Plan:
     """Reads the data and decides what is still open: the match, the vocabulary, the outputs.
 
     Args:
         chosen: of the training.
         reference: that it is to be matched with.
-        world_size: processes that train together.
+        data_name: what the corpus is called.
         environment: of this process, for ``match=wall_time``.
+        world_size: processes that train together.
 
     Raises:
         ConfigError: data that cannot be read, are not those of the checkpoint, or cannot be matched.
@@ -187,7 +190,7 @@ def make_plan(chosen: Chosen, reference: Reference | None, world_size: int, envi
     origin = find_origin(chosen)
     config = chosen.config.copy()
     with refusing():
-        corpus, splits, facts = read_corpus(config)
+        corpus, splits, facts = read_corpus(config, data_name)
         if isinstance(origin, Earlier):
             origin.check_data(facts)
         tokenizer = train_tokenizer(config, splits) if origin is None else origin.tokenizer
