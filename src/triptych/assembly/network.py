@@ -3,7 +3,7 @@
 from typing import cast
 
 import torch
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from triptych.config import ConfigError, build, target_of
 from triptych.data import (
@@ -76,6 +76,7 @@ def check_network(config: DictConfig) -> Network:
         ConfigError: such a shape, or a stack with fewer positions than the texts may have tokens.
     """
     trial = config.copy()
+    OmegaConf.set_readonly(trial, False)  # a plan's can be read only
     if trial.shape.vocab_size is None:
         trial.shape.vocab_size = 8
     if trial.model.head.num_outputs is None:
