@@ -232,7 +232,8 @@ class TestMatches:
         config = chosen(*overrides)
         reference = reference_of(config, overrides)
         assert reference is not None
-        with pytest.raises(ConfigError, match=r"^match=train_flops reference=full: 1 updates are .*expected a longer run$"):
+        refusal = r"^match=train_flops reference=full: 1 updates are .*expected a longer run$"
+        with pytest.raises(ConfigError, match=refusal):
             find_match(config, reference, data_of(config), None)
 
     def test_a_size_out_of_reach_is_refused(self, chosen: Choose, tmp_path: Path) -> None:
