@@ -19,6 +19,7 @@ from torch import Tensor, nn
 install_import_hook(["triptych.nn", "triptych.models", "triptych.models.generation"], "beartype.beartype")
 
 from browser import Browser  # noqa: E402
+from parts import make_stack  # noqa: E402
 from triptych.config import TrainConfig  # noqa: E402
 from triptych.models import DecoderOnly, EncoderDecoder, EncoderOnly  # noqa: E402
 from triptych.nn import Embedding, Head, Stack  # noqa: E402
@@ -98,7 +99,7 @@ def _build(
 ) -> Model:
     def stack(*, causal: bool, cross_attention: bool = False) -> Stack:
         options = {"num_heads": 4, "d_ff": 24} | block
-        return Stack(
+        return make_stack(
             num_layers=num_layers,
             d_model=d_model,
             causal=causal,

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 import tiny
+from parts import make_sizes
 from triptych.assembly.datasets import train_tokenizer
 from triptych.assembly.network import complete, make_task
 from triptych.attention import attention_maps, recorded, rollout
@@ -33,11 +34,11 @@ VOCAB = 11
 blocks = st.fixed_dictionaries(
     {
         "norm": st.sampled_from(["layer", "rms"]),
-        "norm_position": st.sampled_from(["pre", "post"]),
+        "residual": st.sampled_from(["pre", "post"]),
         "bias": st.booleans(),
         "num_kv_heads": st.sampled_from([None, 2, 1]),
         "head_dim": st.sampled_from([None, 6]),
-        "qk_scale": st.sampled_from([None, 1.0]),
+        "scale": st.sampled_from([None, 1.0]),
         "windows": st.sampled_from([None, [3], [None, 2]]),
     }
 )
@@ -115,7 +116,7 @@ class TestRecorded:
             assert_close(w.sum(-1), seen.any(-1).double())
 
     def test_equals_pytorch(self, randomize: Callable[..., Any]) -> None:
-        attention = randomize(MultiHeadAttention(d_model=12, num_heads=3, dropout=0.5)).train()
+        attention = randomize(MultiHeadAttention(make_sizes(d_model=12, num_heads=3), dropout=0.5)).train()
         other = nn.MultiheadAttention(12, 3, batch_first=True)
         with torch.no_grad():
             other.in_proj_weight.copy_(torch.cat([attention.q.weight, attention.k.weight, attention.v.weight]))

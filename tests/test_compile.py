@@ -34,7 +34,9 @@ def summary(run_dir: Path) -> dict[str, Any]:
     return json.loads((run_dir / "summary.json").read_text())
 
 
-@pytest.mark.parametrize("network", [[], ["shape.max_length=128", "block.windows=[8]"]], ids=["full", "windows"])
+@pytest.mark.parametrize(
+    "network", [[], ["shape.max_length=128", "block.attention.windows=[8]"]], ids=["full", "windows"]
+)
 def test_trains_the_same(folder: Path, network: list[str]) -> None:
     for compiles, name in (("false", "plain"), ("true", "compiled")):
         options = [f"compile={compiles}", f"run_dir={name}", "block.activation_checkpointing=true"]

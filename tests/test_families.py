@@ -257,26 +257,26 @@ def test_vit_without_its_classes() -> None:
 
 @pytest.mark.parametrize("model", STYLES)
 def test_a_family_takes_any_shape(model: str) -> None:
-    config, network = network_of(model, 50, "shape=tiny", "block.num_kv_heads=2")
+    config, network = network_of(model, 50, "shape=tiny", "block.attention.num_kv_heads=2")
     assert (config.shape.d_model, config.shape.num_layers) == (64, 2)
     assert all(len(stack.layers) == 2 for stack in network.stacks)
 
 
 def test_the_command_line_wins() -> None:
     config, network = network_of(
-        "t5/small", 50, "shape.d_model=128", "block.dropout=0.3", "model.decoder.num_layers=2", "block.norm=layer"
+        "t5/small", 50, "shape.d_model=128", "block.dropout=0.3", "model.decoder.num_layers=2", "block/norm=layer"
     )
     assert (config.shape.d_model, config.shape.d_ff, config.block.dropout) == (128, 2048, 0.3)
     assert [len(stack.layers) for stack in network.stacks] == [6, 2]
     assert network.stacks[0].layers[0].self_attention.q.weight.shape == (8 * 64, 128)
     assert isinstance(network.stacks[0].final_norm, torch.nn.LayerNorm)
     config, _ = network_of("bert/base", 50, "shape=tiny")
-    assert (config.shape.d_model, config.shape.num_layers, config.block.norm_eps) == (64, 2, 1e-12)
+    assert (config.shape.d_model, config.shape.num_layers, config.block.norm.eps) == (64, 2, 1e-12)
 
 
 def test_the_options_of_the_rotations() -> None:
     for model, factor in (("llama/3.1-8b", 8), ("llama/3.2-1b", 32)):
-        scaling = composed(f"model={model}").block.rope_scaling
+        scaling = composed(f"model={model}").block.position.scaling
         assert dict(scaling) == {
             "_target_": "triptych.nn.RopeScaling", "factor": factor, "low_rotations": 1, "high_rotations": 4,
             "original_length": 8192,

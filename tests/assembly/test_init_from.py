@@ -121,7 +121,7 @@ class TestSettings:
         config, task, _ = fine_tune("experiment=dates/classification", "model=full", "data.languages=[de,en,ja]")
         assert task.tokenizer.to_json() == tokenizer.to_json()
         assert config.tokenizer.vocab_size == config.shape.vocab_size == 300
-        assert (config.shape.d_model, config.shape.d_ff, config.block.first_position) == (16, 32, 2)
+        assert (config.shape.d_model, config.shape.d_ff, config.block.position.first) == (16, 32, 2)
         assert config.block.dropout == 0.1  # the experiment has 0.0
         assert (config.model.encoder.num_layers, config.model.decoder.num_layers) == (1, 2)
         assert (config.model.encoder.dropout, config.model.decoder.dropout) == (0.25, 0.1)
@@ -147,10 +147,10 @@ class TestSettings:
         theirs = pretrain("task=denoising", "model=roberta/style").network.state_dict()
         with caplog.at_level("INFO", "triptych"):
             config, task, _ = fine_tune(
-                "task=classification", "block.dropout=0.3", "model.encoder.attention_dropout=0.5",
+                "task=classification", "block.dropout=0.3", "model.encoder.attention.dropout=0.5",
                 "shape.max_length=100", "heads.classes.transform=none",
             )  # fmt: skip
-        assert (config.model.encoder.dropout, config.model.encoder.attention_dropout) == (0.3, 0.5)
+        assert (config.model.encoder.dropout, config.model.encoder.attention.dropout) == (0.3, 0.5)
         assert (config.model.head.transform, config.model.head.bias) == ("none", "trained")
         positions = task.network.state_dict()["encoder.positions"]
         assert torch.equal(positions, theirs["encoder.positions"][:102])  # RoBERTa's begin at row 2
@@ -160,16 +160,16 @@ class TestSettings:
         self, pretrain: Callable[..., Task], fine_tune: Callable[..., Any], caplog: pytest.LogCaptureFixture
     ) -> None:
         pretrain("task=denoising", "model=bert/style")
-        fine_tune("task=classification", "block.activation=relu", "block.dropout=0.3")
+        fine_tune("task=classification", "block.feed_forward.activation=relu", "block.dropout=0.3")
         warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
         assert len(warnings) == 1
-        assert warnings[0].startswith("block.activation=relu, but init_from=")
+        assert warnings[0].startswith("block.feed_forward.activation=relu, but init_from=")
         assert warnings[0].endswith("was trained with gelu")
 
     def test_of_a_chosen_model_are_its_own(self, pretrain: Callable[..., Task], fine_tune: Callable[..., Any]) -> None:
         pretrain("task=denoising", "model=bert/style")
         config, _, _ = fine_tune("task=classification", "model=bert/style", *tiny.NETWORK, "block.dropout=0.0")
-        assert (config.block.dropout, config.block.attention_dropout) == (0.0, 0.1)
+        assert (config.block.dropout, config.block.attention.dropout) == (0.0, 0.1)
         assert config.shape.vocab_size is not None
 
 
@@ -199,7 +199,7 @@ class TestSettings:
         ),
         (["shape.max_length=129"], r".*: encoder.positions is \(128, 16\) there and \(129, 16\) here"),
         (
-            ["block.embed_norm=false", "block.gated=true"],
+            ["block.embed_norm=false", "block/feed_forward=gated"],
             r".*: encoder.embed_norm.weight is \(16,\) there and missing here, .*, "
             r"encoder.layers.0.feed_forward.gate.weight is missing there and \(32, 16\) here, .*",
         ),
@@ -228,7 +228,7 @@ def test_an_experiment_of_fine_tuning_keeps_its_own_settings(
 ) -> None:
     """imdb/fine_tuning names a checkpoint itself, so its max_length and dropout are meant; sst2's are meant for another
     network."""
-    pretrain("task=denoising", "model=encoder_only", "block.position=rotary", "block.dropout=0.05")
+    pretrain("task=denoising", "model=encoder_only", "block/position=rotary", "block.dropout=0.05")
     for experiment, dropout in (("imdb/fine_tuning", 0.2), ("sst2/encoder_only", 0.05)):
         config = chosen(f"experiment={experiment}", f"init_from={tmp_path / 'pretrained.ckpt'}")
         settings, _ = settings_to_adopt(config)

@@ -148,7 +148,7 @@ def test_a_pretrained_tokenizer_needs_a_folder_with_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize("model", ["full", "encoder_only", "decoder_only"])
 def test_block_options_reach_every_stack(model: str, position: str) -> None:
     config = composed(
-        f"model={model}", f"block.position={position}", "block.norm=rms", "block.gated=true", "shape.d_model=32"
+        f"model={model}", f"block/position={position}", "block/norm=rms", "block/feed_forward=gated", "shape.d_model=32"
     )
     network = check_network(config)
     assert not [m for m in network.modules() if type(m).__name__ == "LayerNorm"]
@@ -203,4 +203,4 @@ def test_a_stack_with_fewer_positions_than_tokens_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"shape\.max_length=20, but a stack has max_length=10"):
         check_network(config)
     check_network(composed("model=full", "model.decoder.max_length=10", "shape.max_length=10"))
-    check_network(composed("model=full", "model.decoder.max_length=10", "shape.max_length=20", "block.position=rotary"))
+    check_network(composed("model=full", "model.decoder.max_length=10", "shape.max_length=20", "block/position=rotary"))

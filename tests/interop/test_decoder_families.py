@@ -144,7 +144,7 @@ def test_reads_the_rotary_settings_of_old_files(scaling: dict[str, Any], key: st
     old_scaling = {key: scaling["rope_type"], **old}
     change(tmp_path, rope_parameters=None, rope_theta=scaling["rope_theta"], rope_scaling=old_scaling)
     assert read_network(tmp_path).config == new
-    assert new.block.rope_scaling.factor == scaling["factor"]
+    assert new.block.position.scaling.factor == scaling["factor"]
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,9 @@ SMALL = {
     "shape.vocab_size": 101,
     "shape.max_length": 24,
 }
-LIKE_LLAMA = {"block.norm": "rms", "block.position": "rotary", "block.gated": True}
+OF_ATTENTION = {"block.attention.num_kv_heads": 2, "block.attention.qkv_bias": False}
+LIKE_LLAMA = {"block/norm": "rms", "block/position": "rotary", "block/feed_forward": "gated"}
+NO_BIAS = LIKE_LLAMA | {"block.bias": False}
 
 
 @pytest.mark.parametrize(
@@ -214,14 +216,26 @@ LIKE_LLAMA = {"block.norm": "rms", "block.position": "rotary", "block.gated": Tr
         ("denoising", {"block.tie_output": False}, "gpt2"),
         ("classification", {}, "gpt2"),
         ("tagging", {}, "gpt2"),
-        ("language_modeling", {"block.num_kv_heads": 2, "block.qkv_bias": False, "block.windows": [9]}, "gpt_neo"),
-        ("language_modeling", {"block.num_kv_heads": 1, "block.qk_scale": 0.3}, "gpt2"),
-        ("language_modeling", {"block.position": "learned", "block.first_position": 3}, "gpt2"),
-        ("language_modeling", {"block.windows": [None, 4], "block.qkv_bias": False}, "gpt_neo"),
+        (
+            "language_modeling",
+            {**OF_ATTENTION, "block.attention.windows": [9]},
+            "gpt_neo",
+        ),
+        ("language_modeling", {"block.attention.num_kv_heads": 1, "block.attention.scale": 0.3}, "gpt2"),
+        ("language_modeling", {"block/position": "learned", "block.position.first": 3}, "gpt2"),
+        ("language_modeling", {"block.attention.windows": [None, 4], "block.attention.qkv_bias": False}, "gpt_neo"),
         ("language_modeling", LIKE_LLAMA, "llama"),
-        ("translation", {**LIKE_LLAMA, "block.bias": False, "block.num_kv_heads": 2, "block.head_dim": 10}, "llama"),
-        ("classification", {**LIKE_LLAMA, "block.bias": False, "block.qkv_bias": True, "block.qk_scale": 1.0}, "llama"),
-        ("tagging", {**LIKE_LLAMA, "block.scale_embedding": False, "block.rope_theta": 100.0}, "llama"),
+        (
+            "translation",
+            {**NO_BIAS, "block.attention.num_kv_heads": 2, "shape.head_dim": 10},
+            "llama",
+        ),
+        (
+            "classification",
+            {**NO_BIAS, "block.attention.qkv_bias": True, "block.attention.scale": 1.0},
+            "llama",
+        ),
+        ("tagging", {**LIKE_LLAMA, "block.scale_embedding": False, "block.position.theta": 100.0}, "llama"),
     ],
     ids=str,
 )

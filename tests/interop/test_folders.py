@@ -220,7 +220,9 @@ class TestExport:
 
     def test_what_no_family_is_says_why(self, tmp_path: Path) -> None:
         path = checkpoint_of(tmp_path, "model=encoder_only", "task=classification")
-        with pytest.raises(ConfigError, match=r"no published family is this network.*norm_position=pre \(there post\)"):
+        with pytest.raises(
+            ConfigError, match=r"no published family is this network.*residual=PreNorm \(there PostNorm\)"
+        ):
             save_pretrained(path, tmp_path / "out")
         assert not (tmp_path / "out").exists()
 
@@ -261,7 +263,7 @@ def test_export_of_an_import_is_bitwise_the_same(classifier: Path, tmp_path: Pat
         ({"problem_type": "regression"}, "problem_type=regression; expected None or single_label_classification"),
         ({"quantization_config": {"bits": 4}}, "quantization_config=.*; expected None"),
         ({"hidden_dropout_prob": "0.1"}, "block.dropout='0.1': expected no text"),
-        ({"layer_norm_eps": -1}, "block.norm_eps=-1.*: expected at least 0"),
+        ({"layer_norm_eps": -1}, "block.norm.eps=-1.*: expected at least 0"),
         ({"model_type": "mamba"}, "model_type=mamba; expected one of bert, roberta, "),
     ],
     ids=[f"odd {i}" for i in range(12)],

@@ -154,16 +154,16 @@ def test_sinusoids_in_their_order_are_their_table(table: type) -> None:
     assert torch.equal(Marian().reordered(reordered, to_ours=True)["encoder.positions"], mine["encoder.positions"])
 
 
-POST_BART = {"block.norm_position": "post", "block.embed_norm": True}
-T5_LIKE = {"block.norm": "rms", "block.position": "relative", "block.bias": False, "block.gated": True}
+POST_BART = {"block/residual": "post", "block.embed_norm": True}
+T5_LIKE = {"block/norm": "rms", "block/position": "relative", "block.bias": False, "block/feed_forward": "gated"}
 OURS = {
     "default": ("pegasus", {}),
-    "original": ("marian", {"block.norm_position": "post", "block.activation": "relu"}),
+    "original": ("marian", {"block/residual": "post", "block.feed_forward.activation": "relu"}),
     "untied": ("pegasus", {"block.tie_output": False}),
     "longer_decoder": ("pegasus", {"model.decoder.max_length": 50}),
-    "other_scale": ("pegasus", {"block.qk_scale": 0.1, "heads.tokens.bias": "trained"}),
+    "other_scale": ("pegasus", {"block.attention.scale": 0.1, "heads.tokens.bias": "trained"}),
     "sinusoidal_bart": ("bart", POST_BART),
-    "bart_without_biases": ("bart", {**POST_BART, "block.position": "learned", "block.bias": False}),
+    "bart_without_biases": ("bart", {**POST_BART, "block/position": "learned", "block.bias": False}),
     "t5_with_scaled_embedding": ("t5", T5_LIKE),
     "t5_untied": ("t5", {**T5_LIKE, "block.tie_output": False, "heads.tokens.scale_states": True}),
 }
@@ -198,12 +198,12 @@ def test_exports_our_own_models(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"block.position": "rotary"}, "pegasus, differs in model.encoder.position=rotary .there sinusoidal."),
+        ({"block/position": "rotary"}, "pegasus, differs in model.encoder.position=Rotary .there Sinusoidal."),
         ({**T5_LIKE, "model.decoder.num_heads": 2}, "t5, differs in model.decoder.num_heads=2 .there 4."),
-        ({"block.norm_eps": 1e-6}, "pegasus, differs in model.encoder.norm_eps=1e-06 .there 1e-05."),
-        ({"block.first_position": 3}, "pegasus, differs in model.encoder.first_position=3 .there 0."),
+        ({"block.norm.eps": 1e-6}, "pegasus, differs in model.encoder.norm.eps=1e-06 .there 1e-05."),
+        ({"block.position.first": 3}, "pegasus, differs in model.encoder.position.first=3 .there 0."),
     ],
-    ids=["rotary", "heads", "eps", "first_position"],
+    ids=["rotary", "heads", "eps", "first"],
 )
 def test_says_what_stands_in_the_way_of_an_export(settings: dict[str, Any], said: str, tmp_path: Path) -> None:
     config = configuration("full", "translation", {"shape.vocab_size": 101, **settings}, 101)
@@ -295,12 +295,12 @@ def test_another_head(case: Case, tmp_path: Path, caplog: pytest.LogCaptureFixtu
         (
             CASES[6],
             {"max_position_embeddings": 41},
-            "embed_positions.weight of .42, 32. does not fit encoder.positions",
+            "embed_positions.weight of .42, 32. does not fit encoder.position.table",
         ),
         (
             CASES[11],
             {"max_position_embeddings": 41},
-            "embed_positions.weight of .40, 32. does not fit encoder.positions",
+            "embed_positions.weight of .40, 32. does not fit encoder.position.table",
         ),
         (CASES[6], {"decoder_layers": 4}, "missing: model.decoder.layers.3"),
         (CASES[6], {"decoder_layers": 2}, "knows nothing of some tensors: model.decoder.layers.2"),

@@ -8,7 +8,7 @@ from hydra import compose, initialize_config_module
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
-from triptych.assembly.network import choose_head
+from triptych.assembly.network import choose_parts
 from triptych.config import TrainConfig, flat
 from triptych.interop.families.equivalences import canonical, differences
 from triptych.interop.families.family import TheirConfig
@@ -75,7 +75,7 @@ def test_options_are_those_of_transformers(model: str, task: str, their: Any) ->
         ours = compose("train", overrides=[f"model={model}", f"task={task}", "run_dir=unused", "logger=csv"])
     ours.shape.vocab_size = values.get("vocab_size")
     ours.model.head.num_outputs = 3
-    choose_head(ours)
+    choose_parts(ours)
     expected = {"encoder.activation", "decoder.activation"} if model == "transformer/base" else set()
     if model == "transformer/base":  # relu, and no bias of the logits
         expected |= {"head.bias"}

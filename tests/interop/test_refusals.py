@@ -92,7 +92,7 @@ def test_a_size_that_is_none(value: Any, folder: Path) -> None:
 def test_a_value_of_another_type(folder: Path) -> None:
     set_values(folder, layer_norm_epsilon="small")
     text = answer(folder)
-    assert "block.norm_eps='small': expected no text" in text
+    assert "block.norm.eps='small': expected no text" in text
 
 
 def test_a_missing_value(folder: Path) -> None:
@@ -236,34 +236,34 @@ def own(settings: dict[str, Any], architecture: str = "decoder_only", task: str 
 @pytest.mark.parametrize(
     ("settings", "nearest", "obstacles"),
     [
-        ({"block.norm": "rms"}, "gpt2", ["model.decoder.norm=rms (there layer)"]),
+        ({"block/norm": "rms"}, "gpt2", ["model.decoder.norm=RMSNorm (there LayerNorm)"]),
         (
-            {"block.norm": "rms", "block.position": "learned"},
+            {"block/norm": "rms", "block/position": "learned"},
             "gpt2",
-            ["model.decoder.norm=rms (there layer)"],
+            ["model.decoder.norm=RMSNorm (there LayerNorm)"],
         ),
         (
-            {"block.position": "rotary", "block.gated": True, "block.num_kv_heads": 1},
+            {"block/position": "rotary", "block/feed_forward": "gated", "block.attention.num_kv_heads": 1},
             "llama",
-            ["model.decoder.norm=layer (there rms)"],
+            ["model.decoder.norm=LayerNorm (there RMSNorm)"],
         ),
         (
-            {"block.norm": "rms", "block.position": "relative"},
+            {"block/norm": "rms", "block/position": "relative"},
             "gpt2",
-            ["model.decoder.norm=rms (there layer)", "model.decoder.position=relative (there learned)"],
+            ["model.decoder.position=Relative (there Learned)", "model.decoder.norm=RMSNorm (there LayerNorm)"],
         ),
         (
-            {"block.windows": [2, 3], "block.qkv_bias": False, "shape.num_layers": 2},
+            {"block.attention.windows": [2, 3], "block.attention.qkv_bias": False, "shape.num_layers": 2},
             "gpt2",
-            ["model.decoder.windows=[2, 3] (there [None, None])"],
+            ["model.decoder.attention.windows=[2, 3] (there [None, None])"],
         ),
         (
-            {"shape.num_heads": 3, "block.head_dim": 4, "block.norm": "rms", "block.position": "rotary"}
-            | {"block.gated": True},
+            {"shape.num_heads": 3, "shape.head_dim": 4, "block/norm": "rms", "block/position": "rotary"}
+            | {"block/feed_forward": "gated"},
             "llama",
             ["model.decoder.head_dim=4 (there 5)"],
         ),
-        ({"block.norm_position": "post"}, "gpt2", ["model.decoder.norm_position=post (there pre)"]),
+        ({"block/residual": "post"}, "gpt2", ["model.decoder.residual=PostNorm (there PreNorm)"]),
         ({"heads.tokens.bias": "trained"}, "gpt2", ["model.head.bias=trained (there none)"]),
     ],
     ids=str,
@@ -280,6 +280,6 @@ def test_a_network_that_no_family_is(
 
 
 def test_a_task_that_no_family_has_a_head_for(randomize: Callable[..., Any], tmp_path: Path) -> None:
-    network, config = own({"block.norm_position": "post", "block.embed_norm": True}, "encoder_only", "denoising")
+    network, config = own({"block/residual": "post", "block.embed_norm": True}, "encoder_only", "denoising")
     with pytest.raises(ConfigError, match="none has a head for task=translation"):
         write_network(tmp_path, network, config, "translation")

@@ -103,7 +103,7 @@ def network_of(settings: dict[str, Any]) -> tuple[Any, Any]:
 
 def test_what_weights_take_up(tmp_path: Path) -> None:
     """A fixed table of positions, and biases that are not there, are those of a ViT."""
-    network, config = network_of({"block.position": "sinusoidal", "block.bias": False, "heads.classes.bias": "none"})
+    network, config = network_of({"block/position": "sinusoidal", "block.bias": False, "heads.classes.bias": "none"})
     write_network(tmp_path, network, config, "classification", labels=("a", "b", "c"))
     theirs = hf.AutoModelForImageClassification.from_pretrained(tmp_path).eval()
     assert theirs.config.image_size == 8
@@ -115,8 +115,8 @@ def test_what_weights_take_up(tmp_path: Path) -> None:
 
 
 def test_what_is_no_vit(tmp_path: Path) -> None:
-    network, config = network_of({"block.norm_position": "post"})
-    with pytest.raises(ConfigError, match=r"vit, differs in model\.encoder\.norm_position=post \(there pre\)"):
+    network, config = network_of({"block/residual": "post"})
+    with pytest.raises(ConfigError, match=r"vit, differs in model\.encoder\.residual=PostNorm \(there PreNorm\)"):
         write_network(tmp_path, network, config, "classification")
 
 

@@ -34,7 +34,7 @@ class TestCount:
                 num_layers=6,
                 num_heads=8,
                 d_ff=2048,
-                norm_position="post",
+                residual="post",
                 tie_output=True,
             )
         assert self.count(model) == 63_082_496
@@ -47,7 +47,7 @@ class TestCount:
         head_dim=st.sampled_from([None, 6]),
         d_ff=st.integers(1, 40),
         norm=st.sampled_from(["layer", "rms"]),
-        norm_position=st.sampled_from(["pre", "post"]),
+        residual=st.sampled_from(["pre", "post"]),
         gated=st.booleans(),
         bias=st.booleans(),
         position=st.sampled_from(["none", "learned", "sinusoidal", "rotary", "relative"]),
@@ -63,7 +63,7 @@ class TestCount:
         attention = 2 * d * head_dim * (heads + kv_heads) + bias * (head_dim * (heads + 2 * kv_heads) + d)
         ups = 2 if options["gated"] else 1
         feed_forward = (ups + 1) * d * d_ff + bias * (ups * d_ff + d)
-        per_stack = norm * (options["norm_position"] == "pre") + 32 * heads * (options["position"] == "relative")
+        per_stack = norm * (options["residual"] == "pre") + 32 * heads * (options["position"] == "relative")
         per_stack += max_length * d * (options["position"] == "learned")
         stack = layers * (attention + feed_forward + 2 * norm) + per_stack
         stacks = stack if architecture != "full" else 2 * stack + layers * (attention + norm)

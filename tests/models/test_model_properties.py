@@ -20,7 +20,7 @@ few_examples = settings(max_examples=5)  # for each kind of position
 blocks = st.fixed_dictionaries(
     {
         "norm": st.sampled_from(["layer", "rms"]),
-        "norm_position": st.sampled_from(["pre", "post"]),
+        "residual": st.sampled_from(["pre", "post"]),
         "activation": st.sampled_from(["relu", "gelu", "gelu_tanh", "silu"]),
         "gated": st.booleans(),
         "bias": st.booleans(),

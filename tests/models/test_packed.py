@@ -22,10 +22,10 @@ options = st.fixed_dictionaries(
     {
         "pool": st.sampled_from(["none", "first", "mean", "last"]),
         "norm": st.sampled_from(["layer", "rms"]),
-        "norm_position": st.sampled_from(["pre", "post"]),
+        "residual": st.sampled_from(["pre", "post"]),
         "num_kv_heads": st.sampled_from([None, 2, 1]),
         "windows": st.sampled_from([None, [2, None]]),
-        "first_position": st.sampled_from([0, 2]),
+        "first": st.sampled_from([0, 2]),
     }
 )
 

@@ -15,10 +15,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention.varlen import varlen_attn
 from torch.testing import assert_close
 
+from parts import make_sizes, make_stack
 from triptych.nn import Documents, MultiHeadAttention, Rotary, Visibility, attend, attention
 from triptych.nn.attention import attend_explicitly, reads_packed_rows
 from triptych.nn.kv_cache import LayerCache
 from triptych.nn.masks import causal_mask
+from triptych.nn.positions import rotate
 
 
 def formula(q: Tensor, k: Tensor, v: Tensor, visible: Tensor, bias: Tensor | None) -> Tensor:
@@ -156,7 +158,7 @@ class TestMultiHeadAttention:
         causal: bool,
         padded: bool,
     ) -> None:
-        attention = randomize(MultiHeadAttention(d_model=12, num_heads=3))
+        attention = randomize(MultiHeadAttention(make_sizes(d_model=12, num_heads=3)))
         x = torch.randn(2, 5, 12)
         memory = torch.randn(2, 7, 12) if cross else None
         source = x if memory is None else memory
@@ -179,8 +181,8 @@ class TestMultiHeadAttention:
         assert_close(attention(x, memory, visibility=visibility), expected, atol=1e-5, rtol=1e-5)
 
     def test_grouped_queries_are_repeated_key_heads(self, randomize: Callable[..., Any]) -> None:
-        grouped = randomize(MultiHeadAttention(d_model=16, num_heads=4, num_kv_heads=2, head_dim=3))
-        full = MultiHeadAttention(d_model=16, num_heads=4, head_dim=3)
+        grouped = randomize(MultiHeadAttention(make_sizes(d_model=16, num_heads=4, head_dim=3), num_kv_heads=2))
+        full = MultiHeadAttention(make_sizes(d_model=16, num_heads=4, head_dim=3))
         state = grouped.state_dict()
         for name in ("k.weight", "k.bias", "v.weight", "v.bias"):
             first, second = state[name].split(3)
@@ -190,8 +192,8 @@ class TestMultiHeadAttention:
         assert_close(grouped(x, visibility=Visibility()), full(x, visibility=Visibility()))
 
     def test_dropout_acts_in_training_only(self) -> None:
-        attention = MultiHeadAttention(d_model=12, num_heads=3, dropout=0.5)
-        same = MultiHeadAttention(d_model=12, num_heads=3)
+        attention = MultiHeadAttention(make_sizes(d_model=12, num_heads=3), dropout=0.5)
+        same = MultiHeadAttention(make_sizes(d_model=12, num_heads=3))
         same.load_state_dict(attention.state_dict())
         x = torch.randn(2, 5, 12)
         expected = same(x, visibility=Visibility())
@@ -199,26 +201,27 @@ class TestMultiHeadAttention:
         assert_close(attention.eval()(x, visibility=Visibility()), expected)
 
     def test_projections_without_bias(self) -> None:
-        attention = MultiHeadAttention(d_model=12, num_heads=3, bias=False)
+        attention = MultiHeadAttention(make_sizes(d_model=12, num_heads=3, bias=False))
         assert {name for name, _ in attention.named_parameters()} == {f"{x}.weight" for x in "qkvo"}
 
     def test_heads_must_divide_the_width(self) -> None:
         with pytest.raises(ValueError, match=r"shape\.num_heads=5 .* nearest that does: 4"):
-            MultiHeadAttention(d_model=16, num_heads=5)
+            make_stack(num_layers=1, d_model=16, num_heads=5, d_ff=24, causal=False)
 
     def test_key_heads_must_divide_the_heads(self) -> None:
-        with pytest.raises(ValueError, match=r"block\.num_kv_heads=3 does not divide shape\.num_heads=4"):
-            MultiHeadAttention(d_model=16, num_heads=4, num_kv_heads=3)
+        with pytest.raises(ValueError, match=r"block\.attention\.num_kv_heads=3 does not divide shape\.num_heads=4"):
+            MultiHeadAttention(make_sizes(d_model=16, num_heads=4), num_kv_heads=3)
 
     def test_rotary_positions_turn_queries_and_keys_alike(self, randomize: Callable[..., Any]) -> None:
-        attention, rotary = randomize(MultiHeadAttention(d_model=12, num_heads=3)), Rotary(head_dim=4)
+        sizes = make_sizes(d_model=12, num_heads=3)
+        attention, rotary = randomize(MultiHeadAttention(sizes)), Rotary(sizes)
         x, positions = torch.randn(2, 6, 12), torch.tensor([0, 1, 2, 5, 6, 9])
-        angles = rotary(positions)
+        angles = rotary.angles(positions)
         q, k, v = (
             projection(x).unflatten(-1, (3, 4)).transpose(1, 2)
             for projection in (attention.q, attention.k, attention.v)
         )
-        heads = attend(Rotary.rotate(q, angles), Rotary.rotate(k, angles), v, Visibility())
+        heads = attend(rotate(q, angles), rotate(k, angles), v, Visibility())
         expected = attention.o(heads.transpose(1, 2).reshape(2, 6, 12))
         found = attention(x, visibility=Visibility(), angles=angles)
         assert_close(found, expected)
@@ -227,9 +230,9 @@ class TestMultiHeadAttention:
 
     @pytest.mark.parametrize("rotary", [False, True])
     def test_a_cache_changes_nothing(self, randomize: Callable[..., Any], rotary: bool) -> None:
-        attention = randomize(MultiHeadAttention(d_model=12, num_heads=3, num_kv_heads=1))
+        attention = randomize(MultiHeadAttention(make_sizes(d_model=12, num_heads=3), num_kv_heads=1))
         x = torch.randn(2, 6, 12)
-        angles = Rotary(head_dim=4)(torch.arange(6)) if rotary else None
+        angles = Rotary(make_sizes(head_dim=4)).angles(torch.arange(6)) if rotary else None
         expected = attention(x, visibility=Visibility(causal=True), angles=angles)
         cache = LayerCache(capacity=6)
         found = []
@@ -242,7 +245,7 @@ class TestMultiHeadAttention:
         assert_close(torch.cat(found, dim=1), expected)
 
     def test_a_memory_is_projected_once(self, randomize: Callable[..., Any]) -> None:
-        attention = randomize(MultiHeadAttention(d_model=12, num_heads=3))
+        attention = randomize(MultiHeadAttention(make_sizes(d_model=12, num_heads=3)))
         x, memory, cache = torch.randn(2, 1, 12), torch.randn(2, 4, 12), LayerCache(capacity=4)
         expected = attention(x, memory, visibility=Visibility())
         calls = []

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from triptych.nn import FeedForward
-from triptych.nn.block import Residual, make_norm
+from parts import NORMS, RESIDUALS, make_sizes
+from triptych.nn import FeedForward, GatedFeedForward
 
 ACTIVATIONS: dict[str, Callable[[float], float]] = {
     "relu": lambda x: max(x, 0.0),
@@ -30,7 +30,11 @@ class TestFeedForward:
     @pytest.mark.parametrize("gated", [False, True])
     @pytest.mark.parametrize("bias", [False, True])
     def test_is_the_formula(self, randomize: Callable[..., Any], activation: str, gated: bool, bias: bool) -> None:
-        layer = randomize(FeedForward(d_model=6, d_ff=10, activation=activation, gated=gated, bias=bias))
+        layer = randomize(
+            (GatedFeedForward if gated else FeedForward)(
+                make_sizes(d_model=6, d_ff=10, bias=bias), activation=activation
+            )
+        )
         x = 2 * torch.randn(2, 3, 6)
         activated = affine(layer.gate if gated else layer.up, x).detach().apply_(ACTIVATIONS[activation])
         hidden = activated * affine(layer.up, x) if gated else activated
@@ -38,7 +42,7 @@ class TestFeedForward:
         assert all((module.bias is not None) == bias for module in layer.modules() if isinstance(module, nn.Linear))
 
     def test_dropout_acts_on_hidden_units_in_training_only(self) -> None:
-        layer = FeedForward(d_model=6, d_ff=1000, dropout=0.5)
+        layer = FeedForward(make_sizes(d_model=6, d_ff=1000), dropout=0.5)
         seen: list[Tensor] = []
         layer.down.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
         x = torch.randn(1, 1, 6)
@@ -52,13 +56,13 @@ class TestFeedForward:
 
 class TestNorm:
     def test_layer_norm_is_the_formula(self, randomize: Callable[..., Any]) -> None:
-        norm, x, eps = randomize(make_norm("layer", 8, 0.1)), torch.randn(2, 3, 8) + 1, 0.1
+        norm, x, eps = randomize(NORMS["layer"](8, eps=0.1)), torch.randn(2, 3, 8) + 1, 0.1
         centred = x.double() - x.double().mean(-1, keepdim=True)
         expected = centred / (centred.square().mean(-1, keepdim=True) + eps).sqrt() * norm.weight + norm.bias
         assert_close(norm(x).double(), expected, atol=1e-5, rtol=1e-5)
 
     def test_rms_norm_is_the_formula(self, randomize: Callable[..., Any]) -> None:
-        norm, x, eps = randomize(make_norm("rms", 8, 0.1)), torch.randn(2, 3, 8) + 1, 0.1
+        norm, x, eps = randomize(NORMS["rms"](8, eps=0.1)), torch.randn(2, 3, 8) + 1, 0.1
         expected = norm.weight * x.double() / (x.double().square().mean(-1, keepdim=True) + eps).sqrt()
         assert_close(norm(x).double(), expected, atol=1e-5, rtol=1e-5)
         assert [name for name, _ in norm.named_parameters()] == ["weight"]
@@ -67,16 +71,14 @@ class TestNorm:
 class TestResidual:
     @pytest.mark.parametrize("norm", ["layer", "rms"])
     def test_pre_and_post(self, randomize: Callable[..., Any], norm: str) -> None:
-        norm = randomize(make_norm(norm, 8, 1e-5))
         x = torch.randn(2, 3, 8)
-        pre = Residual(norm=norm, norm_position="pre", dropout=0.0)
-        post = Residual(norm=norm, norm_position="post", dropout=0.0)
-        assert_close(pre(x, torch.sin), x + torch.sin(norm(x)))
-        assert_close(post(x, torch.sin), norm(x + torch.sin(x)))
+        pre, post = (randomize(part(make_sizes(d_model=8), NORMS[norm])) for part in RESIDUALS.values())
+        assert_close(pre(x, torch.sin), x + torch.sin(pre.norm(x)))
+        assert_close(post(x, torch.sin), post.norm(x + torch.sin(x)))
 
-    @pytest.mark.parametrize("norm_position", ["pre", "post"])
-    def test_dropout_acts_on_the_branch_in_training_only(self, norm_position: str) -> None:
-        residual = Residual(norm=nn.Identity(), norm_position=norm_position, dropout=0.5)
+    @pytest.mark.parametrize("name", ["pre", "post"])
+    def test_dropout_acts_on_the_branch_in_training_only(self, name: str) -> None:
+        residual = RESIDUALS[name](make_sizes(d_model=8, dropout=0.5), nn.Identity)
         x = torch.randn(2, 3, 8)
         branch = residual(x, torch.ones_like) - x
         assert ((branch.abs() < 1e-5) | ((branch - 2).abs() < 1e-5)).all()

@@ -13,13 +13,13 @@ from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from triptych.nn import Targets
+from triptych.nn import LayerNorm, Targets
 from triptych.nn.kernels import cross_entropy as loss
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},
     "tied": {"tie_output": True},
-    "transform": {"head_options": {"transform": "gelu", "norm": "layer", "bias": "trained", "scale_states": True}},
+    "transform": {"head_options": {"transform": "gelu", "norm": LayerNorm, "bias": "trained", "scale_states": True}},
     "fixed bias": {"head_options": {"bias": "fixed"}},
 }
 

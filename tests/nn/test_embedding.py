@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
+from parts import make_stack
 from triptych.models import DecoderOnly, EncoderOnly
-from triptych.nn import Embedding, Head, PatchEmbedding, Stack
+from triptych.nn import Embedding, Head, PatchEmbedding
 
 TOKENS = torch.tensor([[1, 2, 3], [4, 1, 1]])
 TYPES = torch.tensor([[0, 1, 1], [1, 0, 0]])
@@ -112,7 +113,7 @@ def network_of_patches(architecture: str, *, max_length: int = 7, **options: Any
     embedding = PatchEmbedding(image_size=[4, 6], patch_size=[2, 2], num_channels=3, d_model=16)
     causal = architecture == "decoder_only"
     sizes: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 24, "max_length": max_length}
-    stack = Stack(**sizes, causal=causal, position="learned")
+    stack = make_stack(**sizes, causal=causal, position="learned")
     head = Head(d_model=16, num_outputs=3, pool="last" if causal else "first")
     if causal:
         return DecoderOnly(embedding=embedding, decoder=stack, head=head, **options)

@@ -1,6 +1,7 @@
 """Pools against plain loops."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
+from parts import NORMS
 from triptych.nn import Head
 
 masks = st.integers(1, 6).flatmap(
@@ -60,7 +62,8 @@ def test_dropout_acts_in_training_only() -> None:
 @pytest.mark.parametrize("norm", ["none", "layer", "rms"])
 @pytest.mark.parametrize("scale_states", [False, True])
 def test_transform_is_the_formula(randomize: Callable[..., Any], transform: str, norm: str, scale_states: bool) -> None:
-    options = {"transform": transform, "norm": norm, "norm_eps": 0.1, "scale_states": scale_states, "bias": "trained"}
+    part = partial(NORMS[norm], eps=0.1) if norm in NORMS else None
+    options = {"transform": transform, "norm": part, "scale_states": scale_states, "bias": "trained"}
     head = randomize(Head(d_model=16, num_outputs=3, **options)).double()
     states = torch.randn(2, 4, 16, dtype=torch.float64)
     x = states @ head.dense.weight.T + head.dense.bias

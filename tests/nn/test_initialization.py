@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from triptych.nn import Embedding, Stack
+from parts import make_stack
+from triptych.nn import Embedding
 
 
 def assert_normal(weight: Tensor, std: float) -> None:
@@ -22,7 +23,7 @@ def assert_normal(weight: Tensor, std: float) -> None:
 @pytest.mark.parametrize("cross_attention", [False, True])
 def test_linear_weights(cross_attention: bool) -> None:
     num_layers = 3
-    stack = Stack(
+    stack = make_stack(
         num_layers=num_layers,
         d_model=64,
         num_heads=4,
@@ -49,8 +50,8 @@ def test_linear_weights(cross_attention: bool) -> None:
 
 
 def test_relative_tables_are_zero() -> None:
-    stack = Stack(num_layers=1, d_model=16, num_heads=4, d_ff=24, causal=True, position="relative")
-    assert not stack.relative_bias.table.weight.any()
+    stack = make_stack(num_layers=1, d_model=16, num_heads=4, d_ff=24, causal=True, position="relative")
+    assert not stack.position.table.weight.any()
 
 
 def test_embeddings() -> None:
@@ -62,15 +63,15 @@ def test_embeddings() -> None:
 
 def test_learned_positions() -> None:
     options = {"num_layers": 1, "d_model": 64, "num_heads": 4, "d_ff": 8, "causal": False}
-    stack = Stack(**options, position="learned", max_length=300, first_position=2)
-    assert stack.positions.shape == (302, 64)
-    assert_normal(stack.positions, 1 / 8)
+    stack = make_stack(**options, position="learned", max_length=300, first=2)
+    assert stack.position.table.shape == (302, 64)
+    assert_normal(stack.position.table, 1 / 8)
 
 
 @pytest.mark.parametrize("num_layers", [2, 12])
 @pytest.mark.parametrize("options", [{"activation": "relu"}, {"activation": "gelu", "norm": "rms"}])
 def test_the_sum_of_all_branches_has_the_size_of_one(num_layers: int, options: dict[str, str]) -> None:
-    stack = Stack(num_layers=num_layers, d_model=64, num_heads=4, d_ff=256, causal=False, **options)
+    stack = make_stack(num_layers=num_layers, d_model=64, num_heads=4, d_ff=256, causal=False, **options)
     last: list[Tensor] = []
     stack.final_norm.register_forward_pre_hook(lambda _, inputs: last.append(inputs[0]))
     x = torch.randn(8, 4, 64)
@@ -80,17 +81,17 @@ def test_the_sum_of_all_branches_has_the_size_of_one(num_layers: int, options: d
 
 
 @pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only", "full"])
-@pytest.mark.parametrize("norm_position", ["pre", "post"])
+@pytest.mark.parametrize("residual", ["pre", "post"])
 @pytest.mark.parametrize("tie_output", [False, True])
 def test_first_logits_are_of_order_one(
-    build: Callable[..., Any], architecture: str, norm_position: str, tie_output: bool
+    build: Callable[..., Any], architecture: str, residual: str, tie_output: bool
 ) -> None:
     model = build(
         architecture,
         vocab_size=300,
         d_model=64,
         d_ff=128,
-        norm_position=norm_position,
+        residual=residual,
         tie_output=tie_output,
         position="none",
     )
@@ -101,7 +102,7 @@ def test_first_logits_are_of_order_one(
 
 
 def test_every_parameter_gets_a_gradient_at_the_start() -> None:
-    stack = Stack(
+    stack = make_stack(
         num_layers=2, d_model=16, num_heads=4, d_ff=24, causal=True, cross_attention=True, position="relative"
     )
     x, memory = torch.randn(2, 2, 5, 16).unbind()

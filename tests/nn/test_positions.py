@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from triptych.nn import RelativeBias, RopeScaling, Rotary, sinusoids
+from parts import make_sizes
+from triptych.nn import Relative, RopeScaling, Rotary, sinusoids
+from triptych.nn.positions import rotate
 
 
 class TestSinusoids:
@@ -32,7 +34,7 @@ class TestRotary:
     def test_is_a_complex_rotation(self, head_dim: int, start: int, theta: float) -> None:
         x = torch.randn(2, 3, 5, head_dim)
         positions = start + torch.arange(5)
-        y = Rotary.rotate(x, Rotary(head_dim=head_dim, theta=theta)(positions))
+        y = rotate(x, Rotary(make_sizes(head_dim=head_dim), theta=theta).angles(positions))
         a, b = x.double().split(head_dim // 2, dim=-1)
         frequencies = torch.tensor([theta ** (-2 * i / head_dim) for i in range(head_dim // 2)], dtype=torch.float64)
         rotated = torch.complex(a, b) * torch.exp(1j * positions[:, None].double() * frequencies)
@@ -42,34 +44,34 @@ class TestRotary:
 
     @given(distance=st.integers(-8, 8), shift=st.integers(1, 30))
     def test_scores_depend_on_the_distance_alone(self, distance: int, shift: int) -> None:
-        rotary, (q, k) = Rotary(head_dim=8), torch.randn(2, 1, 1, 1, 8)
+        rotary, (q, k) = Rotary(make_sizes(head_dim=8)), torch.randn(2, 1, 1, 1, 8)
 
         def score(query: int, key: int) -> float:
-            rotated = [Rotary.rotate(x, rotary(torch.tensor([position]))) for x, position in ((q, query), (k, key))]
+            rotated = [rotate(x, rotary.angles(torch.tensor([position]))) for x, position in ((q, query), (k, key))]
             return float((rotated[0] * rotated[1]).sum())
 
         assert score(10 + shift, 10 + shift + distance) == pytest.approx(score(10, 10 + distance), abs=1e-4)
         assert score(10, 10 + distance) != pytest.approx(score(10, 10 + distance + shift), abs=1e-4)
 
     def test_low_precision_is_rotated_in_float32(self) -> None:
-        x, angles = torch.randn(1, 1, 4, 8).bfloat16(), Rotary(head_dim=8)(torch.arange(4))
-        y = Rotary.rotate(x, angles)
+        x, angles = torch.randn(1, 1, 4, 8).bfloat16(), Rotary(make_sizes(head_dim=8)).angles(torch.arange(4))
+        y = rotate(x, angles)
         assert y.dtype == torch.bfloat16
-        assert torch.equal(y, Rotary.rotate(x.float(), angles).bfloat16())
+        assert torch.equal(y, rotate(x.float(), angles).bfloat16())
 
     @pytest.mark.parametrize("default", [torch.bfloat16, torch.float16, torch.float64])
     @pytest.mark.parametrize("scaling", [None, RopeScaling(factor=8.0, original_length=512)])
     def test_the_angles_do_not_follow_the_default_type(self, default: torch.dtype, scaling: RopeScaling | None) -> None:
         """Lightning trains with another one in bf16-true, 16-true and 64-true; others read with float32's."""
-        rotary, positions = Rotary(head_dim=64, scaling=scaling), torch.arange(2048)
-        expected = rotary(positions)
+        rotary, positions = Rotary(make_sizes(head_dim=64), scaling=scaling), torch.arange(2048)
+        expected = rotary.angles(positions)
         frequencies = 10000.0 ** (-torch.arange(0, 64, 2, dtype=torch.float64) / 64)
         frequencies = frequencies if scaling is None else scaling(frequencies)
         assert_close(expected[0].double(), (positions[:, None] * frequencies).cos(), atol=5e-4, rtol=0)
         before = torch.get_default_dtype()
         torch.set_default_dtype(default)
         try:
-            found = rotary(positions)
+            found = rotary.angles(positions)
         finally:
             torch.set_default_dtype(before)
         assert {part.dtype for part in found} == {torch.float32}
@@ -77,7 +79,7 @@ class TestRotary:
 
     def test_an_odd_width_raises(self) -> None:
         with pytest.raises(ValueError, match="head_dim=5"):
-            Rotary(head_dim=5)
+            Rotary(make_sizes(head_dim=5))
 
 
 def t5_bucket(relative: int, *, causal: bool, num_buckets: int, max_distance: int) -> int:
@@ -108,18 +110,18 @@ class TestRopeScaling:
             assert found == pytest.approx((1 - s) * w / factor + s * w)
 
     def test_without_a_length_every_frequency_is_slowed(self) -> None:
-        angles = Rotary(head_dim=8, scaling=RopeScaling(factor=4.0))(torch.arange(0, 40, 4))
-        assert_close(angles, Rotary(head_dim=8)(torch.arange(10)))
+        angles = Rotary(make_sizes(head_dim=8), scaling=RopeScaling(factor=4.0)).angles(torch.arange(0, 40, 4))
+        assert_close(angles, Rotary(make_sizes(head_dim=8)).angles(torch.arange(10)))
 
 
-class TestRelativeBias:
+class TestRelative:
     @pytest.mark.parametrize("causal", [False, True])
     @pytest.mark.parametrize(("num_buckets", "max_distance"), [(32, 128), (8, 20), (16, 100)])
     def test_buckets_are_those_of_t5(self, causal: bool, num_buckets: int, max_distance: int) -> None:
         length = 2 * max_distance + 3
-        found = RelativeBias(num_heads=1, causal=causal, num_buckets=num_buckets, max_distance=max_distance).buckets(
-            length, length
-        )
+        found = Relative(
+            make_sizes(num_heads=1, causal=causal), num_buckets=num_buckets, max_distance=max_distance
+        ).buckets(length, length)
         bucket = {
             relative: t5_bucket(relative, causal=causal, num_buckets=num_buckets, max_distance=max_distance)
             for relative in range(-length + 1, length)
@@ -131,12 +133,12 @@ class TestRelativeBias:
     @given(queries=st.integers(1, 9), past=st.integers(0, 150), causal=st.booleans())
     def test_with_a_cache_the_queries_are_the_last_positions(self, queries: int, past: int, causal: bool) -> None:
         keys = past + queries
-        bias = RelativeBias(num_heads=1, causal=causal)
+        bias = Relative(make_sizes(num_heads=1, causal=causal))
         assert torch.equal(bias.buckets(queries, keys), bias.buckets(keys, keys)[past:])
 
     def test_each_head_looks_up_its_column(self, randomize: Callable[..., Any]) -> None:
-        bias = randomize(RelativeBias(num_heads=3, causal=False))
-        found, buckets = bias(4, 6), bias.buckets(4, 6)
+        bias = randomize(Relative(make_sizes(num_heads=3, head_dim=4)))
+        found, buckets = bias.bias(4, 6), bias.buckets(4, 6)
         assert found.shape == (1, 3, 4, 6)
         for head in range(3):
             for i in range(4):

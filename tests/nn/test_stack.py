@@ -8,22 +8,23 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
+from parts import make_stack
 from triptych.nn import Documents, KeyValueCache, Stack, sinusoids
 
 D_MODEL, NUM_HEADS, D_FF, NUM_LAYERS = 16, 4, 24, 3
 
 
 @torch.no_grad()
-def to_torch(stack: Stack, copy_attention: Callable[..., Any], *, norm_position: str, activation: str) -> nn.Module:
+def to_torch(stack: Stack, copy_attention: Callable[..., Any], *, residual: str, activation: str) -> nn.Module:
     """PyTorch's module with the weights of a stack."""
     options = {
         "dropout": 0.0,
         "activation": activation,
         "batch_first": True,
-        "norm_first": norm_position == "pre",
+        "norm_first": residual == "pre",
         "dtype": torch.float64,
     }
-    final_norm = nn.LayerNorm(D_MODEL, dtype=torch.float64) if norm_position == "pre" else None
+    final_norm = nn.LayerNorm(D_MODEL, dtype=torch.float64) if residual == "pre" else None
     if final_norm is not None:
         final_norm.load_state_dict(stack.final_norm.state_dict())
     if stack.has_cross_attention:
@@ -51,11 +52,11 @@ def padding(batch: int, length: int) -> Tensor:
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
-@pytest.mark.parametrize("norm_position", ["pre", "post"])
+@pytest.mark.parametrize("residual", ["pre", "post"])
 @pytest.mark.parametrize("padded", [False, True])
 class TestAgainstPyTorch:
     def stack(self, randomize: Callable[..., Any], *, causal: bool, cross_attention: bool, **options: Any) -> Stack:
-        stack = Stack(
+        stack = make_stack(
             num_layers=NUM_LAYERS,
             d_model=D_MODEL,
             num_heads=NUM_HEADS,
@@ -74,10 +75,10 @@ class TestAgainstPyTorch:
         copy_attention: Callable[..., Any],
         causal: bool,
         padded: bool,
-        norm_position: str,
+        residual: str,
         activation: str,
     ) -> None:
-        options = {"norm_position": norm_position, "activation": activation}
+        options = {"residual": residual, "activation": activation}
         stack = self.stack(randomize, causal=causal, cross_attention=False, **options)
         x = torch.randn(3, 7, D_MODEL, dtype=torch.float64)
         real = padding(3, 7) if padded else torch.ones(3, 7, dtype=torch.bool)
@@ -92,10 +93,10 @@ class TestAgainstPyTorch:
         randomize: Callable[..., Any],
         copy_attention: Callable[..., Any],
         padded: bool,
-        norm_position: str,
+        residual: str,
         activation: str,
     ) -> None:
-        options = {"norm_position": norm_position, "activation": activation}
+        options = {"residual": residual, "activation": activation}
         stack = self.stack(randomize, causal=True, cross_attention=True, **options)
         x = torch.randn(3, 7, D_MODEL, dtype=torch.float64)
         memory = torch.randn(3, 5, D_MODEL, dtype=torch.float64)
@@ -114,10 +115,8 @@ class TestAgainstPyTorch:
 
 @pytest.mark.parametrize("norm", ["layer", "rms"])
 def test_only_pre_norm_has_a_final_norm(norm: str) -> None:
-    def states(norm_position: str) -> tuple[Stack, Tensor]:
-        stack = Stack(
-            num_layers=1, d_model=16, num_heads=4, d_ff=24, causal=False, norm=norm, norm_position=norm_position
-        )
+    def states(residual: str) -> tuple[Stack, Tensor]:
+        stack = make_stack(num_layers=1, d_model=16, num_heads=4, d_ff=24, causal=False, norm=norm, residual=residual)
         return stack, stack(torch.randn(2, 3, 16))
 
     pre, y = states("pre")
@@ -131,8 +130,8 @@ def test_only_pre_norm_has_a_final_norm(norm: str) -> None:
 def test_each_dropout_reaches_every_layer(option: str) -> None:
     options = {"d_model": 16, "num_heads": 4, "d_ff": 24, "causal": True, "cross_attention": True}
     x, memory = torch.randn(2, 2, 3, 16).unbind()
-    stack = Stack(num_layers=2, **options, **{option: 0.5})
-    plain = Stack(num_layers=2, **options)
+    stack = make_stack(num_layers=2, **options, **{option: 0.5})
+    plain = make_stack(num_layers=2, **options)
     plain.load_state_dict(stack.state_dict())
     expected = plain(x, memory=memory)
     for layer in stack.layers:
@@ -142,13 +141,13 @@ def test_each_dropout_reaches_every_layer(option: str) -> None:
 
 
 def test_one_relative_table_serves_all_layers() -> None:
-    stack = Stack(num_layers=3, d_model=16, num_heads=4, d_ff=24, causal=True, position="relative")
+    stack = make_stack(num_layers=3, d_model=16, num_heads=4, d_ff=24, causal=True, position="relative")
     tables = [parameter for name, parameter in stack.named_parameters() if "table" in name]
     assert [table.shape for table in tables] == [(32, 4)]
 
 
 def test_the_cache_holds_every_layer_and_the_memory_once(randomize: Callable[..., Any]) -> None:
-    stack = randomize(Stack(num_layers=2, d_model=16, num_heads=4, d_ff=24, causal=True, cross_attention=True))
+    stack = randomize(make_stack(num_layers=2, d_model=16, num_heads=4, d_ff=24, causal=True, cross_attention=True))
     x, memory = torch.randn(2, 6, 16), torch.randn(2, 5, 16)
     cache = KeyValueCache(num_layers=2, capacity=6, memory_length=5)
     found = [stack(part, memory=memory, cache=cache) for part in x.split([1, 3, 2], dim=1)]
@@ -163,21 +162,21 @@ class TestPositions:
     PLACES = torch.tensor([[3, 0, 5], [1, 1, 2]])
 
     @pytest.mark.parametrize("position", ["learned", "sinusoidal"])
-    @pytest.mark.parametrize("first_position", [0, 2])
+    @pytest.mark.parametrize("first", [0, 2])
     @pytest.mark.parametrize("embed_norm", [False, True])
     def test_the_first_block_reads_the_sum(
-        self, randomize: Callable[..., Any], position: str, first_position: int, embed_norm: bool
+        self, randomize: Callable[..., Any], position: str, first: int, embed_norm: bool
     ) -> None:
-        options = {"position": position, "first_position": first_position, "max_length": 6, "embed_norm": embed_norm}
-        stack = randomize(Stack(**self.OPTIONS, **options))
+        options = {"position": position, "first": first, "max_length": 6, "embed_norm": embed_norm}
+        stack = randomize(make_stack(**self.OPTIONS, **options))
         read: list[Tensor] = []
         stack.layers[0].register_forward_pre_hook(lambda _, inputs: read.append(inputs[0]))
         x = torch.randn(2, 3, 16)
         stack(x, positions=self.PLACES)
         stack(x)
-        table = stack.positions if position == "learned" else sinusoids(8, 16)
+        table = stack.position.table if position == "learned" else sinusoids(8, 16)
         for found, places in zip(read, (self.PLACES, torch.arange(3).expand(2, 3)), strict=True):
-            expected = x + torch.stack([table[first_position + row] for row in places])
+            expected = x + torch.stack([table[first + row] for row in places])
             if embed_norm:
                 mean, variance = expected.mean(-1, keepdim=True), expected.var(-1, keepdim=True, correction=0)
                 expected = (expected - mean) / (variance + 1e-5).sqrt()
@@ -186,7 +185,7 @@ class TestPositions:
 
     @pytest.mark.parametrize("position", ["learned", "sinusoidal"])
     def test_beyond_the_table_raises(self, position: str) -> None:
-        stack = Stack(**self.OPTIONS, position=position, max_length=4, first_position=2)
+        stack = make_stack(**self.OPTIONS, position=position, max_length=4, first=2)
         stack(torch.randn(1, 4, 16))
         with pytest.raises(ValueError, match=r"5 positions, but shape\.max_length=4"):
             stack(torch.randn(1, 5, 16))
@@ -194,28 +193,28 @@ class TestPositions:
 
     def test_only_a_learned_table_is_trained_or_saved(self) -> None:
         for position in ("none", "rotary", "relative", "sinusoidal", "learned"):
-            names = Stack(**self.OPTIONS, position=position).state_dict()
-            assert ("positions" in names) == (position == "learned")
-            assert ("relative_bias.table.weight" in names) == (position == "relative")
+            names = make_stack(**self.OPTIONS, position=position).state_dict()
+            assert ("position.table" in names) == (position == "learned")
+            assert ("position.table.weight" in names) == (position == "relative")
 
     @pytest.mark.parametrize("position", ["none", "rotary", "relative"])
     def test_the_other_schemes_have_no_limit(self, position: str) -> None:
-        stack = Stack(**self.OPTIONS, position=position, max_length=4)
+        stack = make_stack(**self.OPTIONS, position=position, max_length=4)
         assert stack.room is None
         assert stack(torch.randn(1, 9, 16)).shape == (1, 9, 16)
 
 
 def test_windows_take_turns(randomize: Callable[..., Any]) -> None:
     """A change of the first position reaches as far as the windows of the blocks together."""
-    options = {"d_model": 16, "num_heads": 4, "d_ff": 24, "causal": True, "position": "none", "norm_position": "post"}
+    options = {"d_model": 16, "num_heads": 4, "d_ff": 24, "causal": True, "position": "none", "residual": "post"}
     x = torch.randn(1, 12, 16, dtype=torch.float64)
     changed = torch.cat((torch.randn(1, 1, 16, dtype=torch.float64), x[:, 1:]), dim=1)
     for num_layers, reach in ((1, 2), (2, 5), (3, 7)):  # a window of w reaches w - 1 positions on
-        stack = randomize(Stack(num_layers=num_layers, windows=[3, 4], **options)).double()
+        stack = randomize(make_stack(num_layers=num_layers, windows=[3, 4], **options)).double()
         differs = (stack(x) != stack(changed)).any(-1)[0]
         assert differs.tolist() == [i <= reach for i in range(12)]
-    with pytest.raises(ValueError, match=r"block\.windows=\[0\]"):
-        Stack(num_layers=1, windows=[0], **options)
+    with pytest.raises(ValueError, match=r"block\.attention\.windows=\[0\]"):
+        make_stack(num_layers=1, windows=[0], **options)
 
 
 @pytest.mark.parametrize("documents", [None, (3, 2)], ids=["padded", "packed"])
@@ -224,7 +223,7 @@ def test_activation_checkpointing_changes_memory_alone(documents: tuple[int, ...
     gradients, kept = [], []
     for checkpoints in (False, True):
         torch.manual_seed(0)
-        stack = Stack(
+        stack = make_stack(
             num_layers=3, d_model=16, num_heads=2, d_ff=32, causal=True, dropout=0.2, attention_dropout=0.2,
             cross_attention=documents is None, activation_checkpointing=checkpoints,
         )  # fmt: skip

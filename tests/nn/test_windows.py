@@ -14,7 +14,8 @@ from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from triptych.nn import Documents, Stack, Visibility, attend, masks
+from parts import make_stack
+from triptych.nn import Documents, Visibility, attend, masks
 from triptych.nn.masks import Local
 
 CPU = torch.device("cpu")
@@ -130,7 +131,7 @@ class TestAttendLocally:
     @pytest.mark.parametrize("kernel", ["fused", "explicit"])
     def test_makes_nothing_of_the_size_of_all_pairs(self, causal: bool, kernel: str) -> None:
         length, window, heads = 2048, 64, 2
-        stack = Stack(
+        stack = make_stack(
             num_layers=2, d_model=8, num_heads=heads, d_ff=16, causal=causal, windows=[window], position="none"
         )
         if kernel == "explicit":
@@ -199,7 +200,9 @@ class TestNetworks:
     @pytest.mark.parametrize("causal", [False, True])
     def test_documents_of_a_packed_row(self, randomize: Callable[..., Any], causal: bool) -> None:
         """Each is what it is alone."""
-        stack = randomize(Stack(num_layers=2, d_model=8, num_heads=2, d_ff=16, causal=causal, windows=[5, 40])).double()
+        stack = randomize(
+            make_stack(num_layers=2, d_model=8, num_heads=2, d_ff=16, causal=causal, windows=[5, 40])
+        ).double()
         lengths = (200, 1, 131, 160)
         x = torch.randn(1, sum(lengths), 8, dtype=torch.float64)
         y = stack(x, documents=Documents(lengths, CPU))

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
+from parts import make_stack
 from triptych.data import Encoded, collate
 from triptych.models import DecoderOnly, EncoderOnly
-from triptych.nn import Head, PatchEmbedding, Stack
+from triptych.nn import Head, PatchEmbedding
 from triptych.planning.flops import count_parameters, decoding_flops, forward_flops, inputs_of, shape_of, training_flops
 
 D, FF, LAYERS, VOCAB, LENGTH = 16, 24, 2, 11, 24  # of the models that ``build`` builds
@@ -77,7 +78,7 @@ class TestOperations:
         with torch.device("meta"):
             embedding = PatchEmbedding(image_size=[4, 12], patch_size=[2, 3], num_channels=2, d_model=D)
             causal, sizes = architecture == "decoder_only", {"d_model": D, "num_heads": 4, "d_ff": FF}
-            stack = Stack(num_layers=LAYERS, causal=causal, max_length=9, **sizes)
+            stack = make_stack(num_layers=LAYERS, causal=causal, max_length=9, **sizes)
             parts: dict[str, Any] = {"embedding": embedding, "head": Head(d_model=D, num_outputs=VOCAB, pool="last")}
             network = DecoderOnly(**parts, decoder=stack) if causal else EncoderOnly(**parts, encoder=stack)
         body = multiply_adds("encoder_only", 9, 0, outputs=1)
@@ -173,7 +174,7 @@ class TestOperations:
         if architecture == "images":
             with torch.device("meta"):
                 embedding = PatchEmbedding(image_size=[4, 12], patch_size=[2, 3], num_channels=2, d_model=D)
-                stack = Stack(num_layers=LAYERS, causal=False, max_length=9, d_model=D, num_heads=4, d_ff=FF)
+                stack = make_stack(num_layers=LAYERS, causal=False, max_length=9, d_model=D, num_heads=4, d_ff=FF)
                 head = Head(d_model=D, num_outputs=VOCAB, pool="first")
                 model: Any = EncoderOnly(embedding=embedding, encoder=stack, head=head)
             shape: tuple[int, ...] = (5, 2, 4, 12)

@@ -16,9 +16,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from parts import make_stack
 from triptych.config import build as build_node
 from triptych.models import DecoderOnly, EncoderOnly
-from triptych.nn import Embedding, Head, PatchEmbedding, Stack, Targets
+from triptych.nn import Embedding, Head, PatchEmbedding, Targets
 from triptych.nn.kernels import cross_entropy as loss
 from triptych.planning.activations import Activations
 from triptych.planning.flops import count_parameters, parameters_by_part
@@ -135,7 +136,7 @@ class TestActivations:
             head_dim=draw(None, 12),
             d_ff=draw(48, 128),
             norm=draw("layer", "rms"),
-            norm_position=draw("pre", "post"),
+            residual=draw("pre", "post"),
             embed_norm=draw(False, True),
             activation=draw("relu", "gelu", "gelu_tanh", "silu"),
             gated=draw(False, True),
@@ -221,7 +222,7 @@ class TestActivations:
     def test_of_images(self) -> None:
         """Patches of 2x3 pixels in two channels: 8 of them and [cls]."""
         embedding = PatchEmbedding(image_size=[4, 12], patch_size=[2, 3], num_channels=2, d_model=32)
-        stack = Stack(num_layers=2, causal=False, max_length=9, d_model=32, num_heads=4, d_ff=64)
+        stack = make_stack(num_layers=2, causal=False, max_length=9, d_model=32, num_heads=4, d_ff=64)
         model = EncoderOnly(embedding=embedding, encoder=stack, head=Head(d_model=32, num_outputs=5, pool="first"))
         images = torch.zeros(7, 2, 4, 12)
         kept = kept_of(model, [images, None], "32-true")
@@ -250,7 +251,7 @@ class TestActivations:
         weights = 4 * (layers * block + outside)
         with torch.device("meta"):
             options: dict[str, Any] = {"norm": "rms", "activation": "silu", "gated": True, "bias": False}
-            stack = Stack(
+            stack = make_stack(
                 num_layers=layers, d_model=d, num_heads=heads, d_ff=f, causal=True, position="rotary", **options
             )
             embedding, head = Embedding(vocab_size=vocab, d_model=d), Head(d_model=d, num_outputs=vocab)

@@ -27,7 +27,7 @@ from triptych.search.study import Identity, Settings, Study, Trial, outcome
 from triptych.search.trials import locks_of, open_storage
 
 SPACE = {
-    "block.norm": CategoricalDistribution(["layer", "rms"]),
+    "block/norm": CategoricalDistribution(["layer", "rms"]),
     "optimizer.lr": FloatDistribution(1e-4, 1e-1, log=True),
     "shape.num_layers": IntDistribution(1, 6),
 }
@@ -56,7 +56,7 @@ def study_in(folder: Path, own: Settings = SETTINGS, name: str = "study", suffix
 def loss(params: dict[str, object]) -> float:
     layers = params["shape.num_layers"]
     assert isinstance(layers, int)
-    norm = 0.1 if params["block.norm"] == "rms" else 0.0
+    norm = 0.1 if params["block/norm"] == "rms" else 0.0
     return (math.log10(float(str(params["optimizer.lr"]))) + 2.5) ** 2 + (layers - 3) ** 2 / 9 + norm
 
 
@@ -178,7 +178,7 @@ def test_equal_parameters_are_not_run_at_the_same_time(
 ) -> None:
     folder = folders()
     own = with_settings(n_trials=6, n_jobs=6, sampler="random")
-    space = {"block.norm": CategoricalDistribution(["layer", "rms"])}
+    space = {"block/norm": CategoricalDistribution(["layer", "rms"])}
     study = Study("study", open_storage(folder / "optuna.journal"), locks_of(folder / "x"), space, IDENTITY, own)
     rounds = []
     while True:
@@ -186,18 +186,18 @@ def test_equal_parameters_are_not_run_at_the_same_time(
         if not mine:
             break
         rounds.append([trial.number for trial in mine])
-        norms = [trial.params["block.norm"] for trial in mine]
+        norms = [trial.params["block/norm"] for trial in mine]
         assert len(norms) == len(set(norms))
         for trial in mine:
-            path = folder / f"{trial.params['block.norm']}"
+            path = folder / f"{trial.params['block/norm']}"
             path.mkdir(exist_ok=True)
             (path / "summary.json").write_text('{"metrics": {"val/loss": 1}}')
             study.tell(trial, [job_in(path)])
     assert waiting == 0
     first = {}
-    for number, params in ((trial.number, trial.params["block.norm"]) for trial in study.trials):
+    for number, params in ((trial.number, trial.params["block/norm"]) for trial in study.trials):
         first.setdefault(params, number)
-    same = {trial.number: first[trial.params["block.norm"]] for trial in study.trials}
+    same = {trial.number: first[trial.params["block/norm"]] for trial in study.trials}
     said = re.findall(r"trial (\d+) of study: complete(?:, as trial (\d+))?, val", capsys.readouterr().out)
     assert {int(number): int(earlier or number) for number, earlier in said} == same
     assert len(rounds) > 1
@@ -242,7 +242,7 @@ def finished(study: Study) -> FrozenTrial:
         ({"metric": "val/accuracy"}, "hydra.sweeper.metric=val/loss, and this one val/accuracy"),
         ({"seeds": [1, 2]}, "hydra.sweeper.seeds=None, and this one"),
         ({"configuration": "1", "overrides": ["a=2"]}, "it has a=1, and this one a=2"),
-        ({"searched": {}}, r"it searches block.norm in choice\(layer,rms\), and this one in nothing"),
+        ({"searched": {}}, r"it searches block/norm in choice\(layer,rms\), and this one in nothing"),
         (
             {"searched": {**IDENTITY.searched, "optimizer.lr": distribution_to_json(FloatDistribution(1, 2))}},
             r"optimizer.lr in tag\(log,interval\(0.0001,0.1\)\), and this one in interval\(1.0,2.0\)",

@@ -51,7 +51,7 @@ def test_trials_are_validated_and_the_chosen_one_is_tested_once_by_what_is_print
         "model=decoder_only",
         LR,
         "hydra.sweeper.n_trials=2",
-        "block.norm=choice('rms',layer)",
+        "block/norm=choice('rms',layer)",
     ]
     finished = search(tmp_path, *own)
     assert finished.returncode == 0, finished.stderr

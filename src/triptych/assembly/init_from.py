@@ -71,7 +71,7 @@ class Pretrained:
         problems = []
         for name in {**self._weights, **own}:
             was, now = (tuple(s[name].shape) if name in s else None for s in (self._weights, own))
-            is_longer = name.endswith(".positions") and was and now and was[0] > now[0] and was[1:] == now[1:]
+            is_longer = name.endswith(".position.table") and was and now and was[0] > now[0] and was[1:] == now[1:]
             if was != now and not is_longer and not name.startswith(HEAD):
                 problems.append(f"{name} is {was or 'missing'} there and {now or 'missing'} here")
         if problems:

@@ -3,9 +3,9 @@
 from typing import cast
 
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
-from triptych.config import ConfigError, build, target_of
+from triptych.config import PARTS, ConfigError, build, check, target_of
 from triptych.data import (
     CorpusFacts,
     Tokenizer,
@@ -22,18 +22,25 @@ def complete(config: DictConfig, tokenizer: Tokenizer, corpus: CorpusFacts) -> N
     head = config.model.head
     if head.num_outputs is None:
         head.num_outputs = task.num_outputs(config.shape.vocab_size, corpus)
-    choose_head(config)
+    choose_parts(config)
 
 
-def choose_head(config: DictConfig) -> None:
-    """Fills in what the task decides of the head, as far as it is null."""
+def choose_parts(config: DictConfig) -> None:
+    """Fills in what is null of the network: the parts of each stack by those of ``block``, and the head by the task."""
     task, architecture = target_of(config, "task"), target_of(config, "model").architecture
-    kind = "tokens" if task.predicts_tokens else "tags" if task.pools[architecture] == "none" else "classes"
-    for key, value in {"pool": task.pools[architecture], **config.heads[kind]}.items():
-        if config.model.head[key] is None:
-            config.model.head[key] = value
-    if config.model.tie_output is None:
-        config.model.tie_output = task.predicts_tokens and config.block.tie_output
+    model, kind = config.model, "classes"
+    if task.predicts_tokens or task.pools[architecture] == "none":
+        kind = "tokens" if task.predicts_tokens else "tags"
+    for stack in (model[name] for name in ("encoder", "decoder") if name in model):
+        for part in PARTS:
+            if stack[part] is None:
+                stack[part] = config.block[part]
+    with open_dict(config.heads):
+        model.head = OmegaConf.merge(config.heads[kind], model.head)
+    if model.head.pool is None:
+        model.head.pool = task.pools[architecture]
+    if model.tie_output is None:
+        model.tie_output = task.predicts_tokens and config.block.tie_output
 
 
 def make_task(config: DictConfig, tokenizer: Tokenizer, corpus: CorpusFacts, network: Network | None = None) -> Task:
@@ -81,7 +88,9 @@ def check_network(config: DictConfig) -> Network:
         trial.shape.vocab_size = 8
     if trial.model.head.num_outputs is None:
         trial.model.head.num_outputs = trial.shape.vocab_size
-    choose_head(trial)
+    for key in (*(f"block.{part}" for part in PARTS), *(f"heads.{kind}" for kind in trial.heads)):
+        check(trial, key, ("d_model", "num_outputs", "pool"))  # before the copies in the stacks
+    choose_parts(trial)
     with torch.device("meta"):
         network: Network = build(trial, "model")
     reads_text = isinstance(network.embedding, Embedding)

@@ -5,6 +5,7 @@ wrong name or type with the key, the value and the nearest valid choice.
 """
 
 import dataclasses
+import functools
 import importlib
 import inspect
 import math
@@ -98,7 +99,8 @@ def check_allowed(key: str, path: str, allowed: Sequence[str]) -> tuple[str, ...
 
 
 def build(config: DictConfig, key: str, given: Mapping[str, object] | None = None) -> Any:
-    """Calls what ``key._target_`` names with the other values of the node; nodes within are built first.
+    """Calls what ``key._target_`` names with the other values of the node; nodes within are built first. Where
+    ``key._partial_`` is true, the result still wants its positional arguments: it is a part, and a stack has the sizes.
 
     Args:
         config: the whole configuration.
@@ -112,6 +114,8 @@ def build(config: DictConfig, key: str, given: Mapping[str, object] | None = Non
     for name, value in arguments.items():
         if isinstance(value, DictConfig):
             arguments[name] = build(config, f"{key}.{name}")
+    if OmegaConf.select(config, f"{key}._partial_"):
+        return functools.partial(target_of(config, key), **arguments)
     try:
         return target_of(config, key)(**arguments)
     except ValueError as error:
@@ -140,10 +144,12 @@ def check(config: DictConfig, key: str, given: Sequence[str] = ()) -> dict[str, 
     except NameError:  # a library's annotations may name what it imports for type checkers only
         hints = {}
     takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
-    settings = [n for n, p in parameters.items() if n not in given and p.kind is not inspect.Parameter.VAR_KEYWORD]
+    is_partial = bool(OmegaConf.select(config, f"{key}._partial_"))
+    named = [p for p in parameters.values() if p.kind is inspect.Parameter.KEYWORD_ONLY or not is_partial]
+    settings = [p.name for p in named if p.name not in given and p.kind is not inspect.Parameter.VAR_KEYWORD]
     arguments: dict[str, object] = {}
     for name in node:
-        if name == "_target_":
+        if name in ("_target_", "_partial_"):
             continue
         if name not in settings and (not takes_any or name.startswith("_")):
             raise ConfigError(f"{key}.{name}: {target.__name__} has no such setting{suggestion(name, settings)}")
@@ -155,7 +161,10 @@ def check(config: DictConfig, key: str, given: Sequence[str] = ()) -> dict[str, 
         else:
             if isinstance(value, DictConfig | ListConfig):
                 value = OmegaConf.to_container(value, resolve=True)
-            check_type(f"{key}.{name}", value, hints.get(name, Any))
+            hint = hints.get(name, Any)
+            check_type(f"{key}.{name}", value, hint)
+            if type(value) is int and float in (hint, *typing.get_args(hint)) and int not in typing.get_args(hint):
+                value = float(value)  # 5 and 5.0 are the same setting
         arguments[name] = value
     for name in settings:
         if name not in arguments and parameters[name].default is inspect.Parameter.empty:

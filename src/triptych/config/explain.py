@@ -308,7 +308,7 @@ def choices_in(arguments: Sequence[str]) -> tuple[str, ...]:
 def all_keys(config: DictConfig, prefix: str = "") -> Iterator[str]:
     """Every key of a configuration that a user may set, the nodes within before their own."""
     for name in map(str, config):
-        if name == "_target_":
+        if name in ("_target_", "_partial_"):
             continue
         yield prefix + name
         value = config._get_node(name)

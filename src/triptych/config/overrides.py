@@ -10,7 +10,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from triptych.config import ConfigError, Shape, flat, target_of
+from triptych.config import PARTS, ConfigError, Shape, flat, target_of
 
 log = logging.getLogger("triptych")
 
@@ -50,7 +50,7 @@ def check_model_choice(config: DictConfig) -> None:
             f"for the experiment's {of_experiment}"
         )
     differences = [
-        f"{node}.{key}={config[node][key]} (model={model}: {own[node][key]})"
+        f"{node}.{key}={name_of(config[node][key])} (model={model}: {name_of(own[node][key])})"
         for node in ("block", "heads")
         for key in differ[node]
     ]
@@ -110,18 +110,45 @@ def adopt(config: DictConfig, theirs: DictConfig) -> None:
         return
     if theirs.model.embedding._target_ != config.model.embedding._target_:  # of images, or of tokens
         config.model.embedding = theirs.model.embedding
-    nodes = ("shape", "block", *(f"heads.{kind}" for kind in theirs.heads))
-    settings = {f"{node}.{key}": value for node in nodes for key, value in OmegaConf.select(theirs, node).items()}
     meant = settings_of_experiment()
+
+    def is_set(key: str) -> bool:
+        return is_given(key) or any(f"{name}.".startswith(f"{key}.") for name in meant)
+
+    settings = {f"{node}.{key}": value for node in ("shape", "block", "heads") for key, value in theirs[node].items()}
     for key, value in {**settings, **differing_settings(theirs, config.model)}.items():
-        if not is_given(key) and key not in meant:
+        own_value = OmegaConf.select(config, key)
+        if not is_set(key):
             OmegaConf.update(config, key, value, merge=False)
-        elif (
-            (own_value := OmegaConf.select(config, key)) != value
-            and key.startswith(("block.", "model."))
-            and "dropout" not in key
-        ):
-            log.warning("%s=%s, but init_from=%s was trained with %s", key, own_value, init_from, value)
+        elif isinstance(value, DictConfig) and own_value is not None and value._target_ == own_value._target_:
+            for name, option in (
+                (str(k), v) for k, v in value.items()
+            ):  # of the same part, the options that are not set
+                if not is_set(f"{key}.{name}"):
+                    own_value[name] = option
+                else:
+                    warn_of_difference(config, f"{key}.{name}", option)
+        else:
+            warn_of_difference(config, key, value)
+
+
+def warn_of_difference(config: DictConfig, key: str, value: object) -> None:
+    """Says that the trained model had another value of a setting of the network; another dropout is no other network.
+
+    Args:
+        config: of this run.
+        key: of the setting.
+        value: of the trained model.
+    """
+    own_value = OmegaConf.select(config, key)
+    if own_value != value and key.startswith(("block.", "model.")) and "dropout" not in key:
+        own, their = name_of(own_value), name_of(value)
+        log.warning("%s=%s, but init_from=%s was trained with %s", key, own, config.init_from, their)
+
+
+def name_of(value: object) -> object:
+    """What a message calls a value: of a part its class, of anything else the value itself."""
+    return str(value._target_).rpartition(".")[2] if isinstance(value, DictConfig) else value
 
 
 def settings_of_experiment() -> set[str]:
@@ -157,6 +184,9 @@ def differing_settings(theirs: DictConfig, model: DictConfig) -> dict[str, Any]:
         node = theirs.model[part]
         keys = [f"{part}.{key}" for key in map(str, node)] if isinstance(node, DictConfig) else [part]
         for key in (f"model.{key}" for key in keys):
-            if (value := OmegaConf.select(theirs, key)) != OmegaConf.select(template, key):
+            own, name = OmegaConf.select(template, key), key.rpartition(".")[2]
+            if name in PARTS and own is None:
+                own = theirs.block[name]
+            if (value := OmegaConf.select(theirs, key)) != own:
                 found[key] = value
     return found

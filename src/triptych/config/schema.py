@@ -18,6 +18,7 @@ class Shape:
         d_model: width.
         num_layers: blocks of each stack (the full model has two stacks).
         num_heads: heads of each attention.
+        head_dim: width of each head; None: d_model / num_heads.
         d_ff: width of the feed-forward sub-layers.
         vocab_size: tokens; None: as many as the tokenizer has.
         max_length: the most tokens that a stack reads at once: positions of the learned or sinusoidal table, length of
@@ -27,6 +28,7 @@ class Shape:
     d_model: int = 128
     num_layers: int = 2
     num_heads: int = 4
+    head_dim: int | None = None
     d_ff: int = 512
     vocab_size: int | None = None
     max_length: int = 128
@@ -34,87 +36,47 @@ class Shape:
 
 @dataclass
 class Block:
-    """The options of the shared blocks; the same node feeds every stack.
+    """The parts of the shared blocks and what these share; the same node feeds every stack. A part is a group of its
+    own (``block/position=rotary``), with options of its own (``block.position.theta=5e5``).
 
     Attributes:
-        norm: layer or rms.
-        norm_eps: added to the variance.
-        norm_position: pre or post.
+        position: where a token stands.
+        attention: of each position to others.
+        feed_forward: of each position by itself.
+        residual: the way around both.
+        norm: of each of these, and of the last states.
         embed_norm: whether embedded tokens are normalised before the first block.
-        activation: relu, gelu, gelu_tanh or silu.
-        gated: whether the feed-forward sub-layers are gated.
         bias: whether the projections have a bias.
-        qkv_bias: whether those of queries, keys and values have one; None: as bias.
-        num_kv_heads: key and value heads; None: as many as query heads.
-        head_dim: width of each head; None: d_model / num_heads.
-        qk_scale: of the attention's scores; None: 1 / sqrt(head_dim).
-        windows: how far positions see in the first, second, ... block, and so on in turns; None: without limit.
-        position: none, learned, sinusoidal, rotary or relative.
-        first_position: row of the first token in a table of positions.
-        rope_theta: base of the frequencies of rotary positions.
-        rope_scaling: a triptych.nn.RopeScaling; None: the frequencies as they are.
-        relative_buckets: rows of the table of relative positions.
-        relative_max_distance: from this distance on, all share a row.
         scale_embedding: whether tokens' vectors are multiplied by sqrt(d_model).
         num_token_types: types of tokens that have a vector each, such as the two texts of a pair.
         tie_output: whether the output layer is the token table, where the outputs are tokens.
         dropout: of embeddings and of each sub-layer's output.
-        attention_dropout: of the attention weights.
-        feed_forward_dropout: of the hidden units of the feed-forward sub-layers.
         token_dropout: probability that training does not see a token (its place it does).
         activation_checkpointing: whether the backward pass computes each block anew, which saves memory and costs time.
     """
 
-    norm: str = field(default="layer", metadata={"choices": ("layer", "rms")})
-    norm_eps: float = 1e-5
-    norm_position: str = field(default="pre", metadata={"choices": ("pre", "post")})
+    position: dict[str, Any] = MISSING
+    attention: dict[str, Any] = MISSING
+    feed_forward: dict[str, Any] = MISSING
+    residual: dict[str, Any] = MISSING
+    norm: dict[str, Any] = MISSING
     embed_norm: bool = False
-    activation: str = field(default="gelu", metadata={"choices": ("relu", "gelu", "gelu_tanh", "silu")})
-    gated: bool = False
     bias: bool = True
-    qkv_bias: bool | None = None
-    num_kv_heads: int | None = None
-    head_dim: int | None = None
-    qk_scale: float | None = None
-    windows: list[int | None] | None = None
-    position: str = field(
-        default="sinusoidal", metadata={"choices": ("none", "learned", "sinusoidal", "rotary", "relative")}
-    )
-    first_position: int = 0
-    rope_theta: float = 10000.0
-    rope_scaling: dict[str, Any] | None = None
-    relative_buckets: int = 32
-    relative_max_distance: int = 128
     scale_embedding: bool = True
     num_token_types: int = 0
     tie_output: bool = True
     dropout: float = 0.1
-    attention_dropout: float = 0.0
-    feed_forward_dropout: float = 0.0
     token_dropout: float = 0.0
     activation_checkpointing: bool = False
 
 
-@dataclass
-class HeadOptions:
-    """What stands between the last states and the outputs; see ``triptych.nn.Head``.
-
-    Attributes:
-        transform: none, or the activation of a dense layer before the output layer: tanh, relu, gelu, gelu_tanh, silu.
-        norm: of that layer: none, layer or rms.
-        bias: of the output layer: none, trained or fixed.
-        scale_states: whether states are divided by sqrt(d_model) before the output layer.
-    """
-
-    transform: str = field(default="none", metadata={"choices": ("none", "tanh", "relu", "gelu", "gelu_tanh", "silu")})
-    norm: str = field(default="none", metadata={"choices": ("none", "layer", "rms")})
-    bias: str = field(default="none", metadata={"choices": ("none", "trained", "fixed")})
-    scale_states: bool = False
+PARTS = ("position", "attention", "feed_forward", "residual", "norm")
+"""What of ``block`` is chosen by a group; a stack may have others."""
 
 
 @dataclass
 class Heads:
-    """The options of the head, by what the task predicts; ``model.head`` is one of them.
+    """The head, by what the task predicts; ``model.head`` is one of them.
 
     Attributes:
         tokens: of the vocabulary.
@@ -122,9 +84,9 @@ class Heads:
         tags: of each word.
     """
 
-    tokens: HeadOptions = field(default_factory=HeadOptions)
-    classes: HeadOptions = field(default_factory=HeadOptions)
-    tags: HeadOptions = field(default_factory=HeadOptions)
+    tokens: dict[str, Any] = MISSING
+    classes: dict[str, Any] = MISSING
+    tags: dict[str, Any] = MISSING
 
 
 @dataclass

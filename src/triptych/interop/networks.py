@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf, ValidationError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from triptych.assembly.network import choose_head
+from triptych.assembly.network import choose_parts
 from triptych.config import ConfigError, TrainConfig, build, flat, listed, nearest
 from triptych.interop.families.bart import Bart
 from triptych.interop.families.bert import Bert
@@ -146,7 +146,8 @@ def write_network(
         state = {name: tensor.detach().to("cpu", torch.float32) for name, tensor in weights.items()}
         differing = differences(mine, other)
         obstacles = [
-            f"model.{key}={differing[key][0]} (there {differing[key][1]})" for key in absorb(state, mine, other)
+            f"model.{key}={name_of(differing[key][0])} (there {name_of(differing[key][1])})"
+            for key in absorb(state, mine, other)
         ]
         for key, value in (special or {}).items():
             if values[key] != value:
@@ -177,20 +178,28 @@ def write_network(
     return family
 
 
+def name_of(value: object) -> object:
+    """What a message calls a value: of a part the name of its class, without its package."""
+    return value.rpartition(".")[2] if isinstance(value, str) else value
+
+
 def configuration(architecture: str, task: str, settings: Settings, num_outputs: int) -> DictConfig:
     """The configuration of a training run of such a network.
 
     Args:
         architecture: encoder_only, decoder_only or full.
         task: that the head is for.
-        settings: by dotted key.
+        settings: by dotted key, or by group.
         num_outputs: of the head.
 
     Raises:
         ConfigError: a setting of another type.
     """
-    config = defaults(architecture, task).copy()
+    choices = tuple(f"{key}={value}" for key, value in settings.items() if "/" in key or "@" in key)
+    config = defaults(architecture, task, choices).copy()
     for key, value in settings.items():
+        if "/" in key or "@" in key:
+            continue
         if isinstance(value, str) and not isinstance(OmegaConf.select(config, key), str):  # it would be converted
             raise ConfigError(f"{key}={value!r}: expected no text")
         try:
@@ -198,15 +207,15 @@ def configuration(architecture: str, task: str, settings: Settings, num_outputs:
         except ValidationError as error:
             raise ConfigError(f"{key}={value}: {str(error).splitlines()[0]}") from None
     config.model.head.num_outputs = num_outputs
-    choose_head(config)
+    choose_parts(config)
     return config
 
 
 @cache
-def defaults(architecture: str, task: str) -> DictConfig:
-    """The project's configuration, with no corpus."""
+def defaults(architecture: str, task: str, choices: tuple[str, ...]) -> DictConfig:
+    """The project's configuration, with no corpus, and with some choices of parts."""
     ConfigStore.instance().store(name="train_schema", node=TrainConfig)
     with initialize_config_module("triptych.conf", version_base="1.3"):
-        config = compose("train", overrides=[f"model={architecture}", f"task={task}", *NOWHERE])
+        config = compose("train", overrides=[f"model={architecture}", f"task={task}", *choices, *NOWHERE])
     config.data = {}
     return config

@@ -196,7 +196,7 @@ def to_ours(
     if unexpected:
         raise ConfigError(f"{config.place} knows nothing of some tensors: {listed(unexpected)}")
     state = dict(family.reordered(state, to_ours=True))
-    for name in [name for name in state if name.endswith(".positions") and not ours[name].requires_grad]:
+    for name in [name for name in state if name.endswith(".position.table") and not ours[name].requires_grad]:
         if not torch.allclose(state[name], ours[name], atol=1e-2):  # another table differs by 1, a bfloat16 by 0.002
             found = used[family.their_name(name, task, config)[0]]
             raise ConfigError(f"{found} is another table than the sinusoids of model_type={family.model_type}")

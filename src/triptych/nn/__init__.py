@@ -3,15 +3,18 @@
 from triptych.nn.attention import MultiHeadAttention, attend
 from triptych.nn.block import Block
 from triptych.nn.embedding import Embedding, PatchEmbedding
-from triptych.nn.feed_forward import FeedForward
+from triptych.nn.feed_forward import FeedForward, GatedFeedForward
 from triptych.nn.head import Head
 from triptych.nn.kernels.cross_entropy import Targets
 from triptych.nn.kernels.prepacked import prepacked
 from triptych.nn.kv_cache import KeyValueCache
 from triptych.nn.masks import Visibility
 from triptych.nn.network import Network
+from triptych.nn.norm import LayerNorm, RMSNorm
 from triptych.nn.packing import Documents
-from triptych.nn.positions import RelativeBias, RopeScaling, Rotary, sinusoids
+from triptych.nn.positions import Learned, Position, Relative, RopeScaling, Rotary, Sinusoidal, sinusoids
+from triptych.nn.residual import PostNorm, PreNorm, Residual
+from triptych.nn.sizes import Sizes
 from triptych.nn.stack import Stack
 
 __all__ = [
@@ -19,14 +22,24 @@ __all__ = [
     "Documents",
     "Embedding",
     "FeedForward",
+    "GatedFeedForward",
     "Head",
     "KeyValueCache",
+    "LayerNorm",
+    "Learned",
     "MultiHeadAttention",
     "Network",
     "PatchEmbedding",
-    "RelativeBias",
+    "Position",
+    "PostNorm",
+    "PreNorm",
+    "RMSNorm",
+    "Relative",
+    "Residual",
     "RopeScaling",
     "Rotary",
+    "Sinusoidal",
+    "Sizes",
     "Stack",
     "Targets",
     "Visibility",

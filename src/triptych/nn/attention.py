@@ -1,6 +1,7 @@
 """Scaled dot-product and multi-head attention."""
 
 import inspect
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,8 @@ from torch.nn.attention.varlen import varlen_attn
 from triptych.nn.kernels.linear import Linear
 from triptych.nn.kv_cache import LayerCache
 from triptych.nn.masks import Local, Packing, Visibility, causal_mask
-from triptych.nn.positions import Angles, Rotary
+from triptych.nn.positions import Angles, rotate
+from triptych.nn.sizes import Sizes
 
 TELLS_GROUPS = "enable_gqa" in inspect.signature(varlen_attn).parameters
 """Whether the kernel for packed rows wants to be told of fewer key heads than query heads. From torch 2.12 on it does;
@@ -215,54 +217,51 @@ class MultiHeadAttention(nn.Module):
     Vaswani et al. 2017, section 3.2.2.
 
     Args:
-        d_model: width of the input and the output.
-        num_heads: query heads.
+        sizes: of the stack.
+        layer: the number of the block, from 0.
         num_kv_heads: key and value heads; None: as many as query heads.
-        head_dim: width of each head; None: d_model / num_heads.
-        qk_scale: of the scores; None: 1 / sqrt(head_dim).
-        bias: whether the projections have one.
-        qkv_bias: whether those of queries, keys and values have one; None: as ``bias``.
+        scale: of the scores; None: 1 / sqrt(head_dim).
+        qkv_bias: whether the projections to queries, keys and values have a bias; None: as all.
+        windows: how far a position sees, itself included, in self-attention of the first, second, ... block, and so on
+            in turns; None: without limit.
         dropout: probability of dropping an attention weight.
 
+    Attributes:
+        window: of this block.
+
     Raises:
-        ValueError: heads that do not divide the width, or key heads that do not divide the query heads.
+        ValueError: key heads that do not divide the query heads, or windows of less than one position.
     """
 
     def __init__(
         self,
+        sizes: Sizes,
+        layer: int = 0,
         *,
-        d_model: int,
-        num_heads: int,
         num_kv_heads: int | None = None,
-        head_dim: int | None = None,
-        qk_scale: float | None = None,
-        bias: bool = True,
+        scale: float | None = None,
         qkv_bias: bool | None = None,
+        windows: Sequence[int | None] | None = None,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        qkv_bias = bias if qkv_bias is None else qkv_bias
+        num_heads, qkv_bias = sizes.num_heads, sizes.bias if qkv_bias is None else qkv_bias
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
-        if head_dim is None:
-            if d_model % num_heads:
-                divisors = [heads for heads in range(1, d_model + 1) if d_model % heads == 0]
-                nearest = min(divisors, key=lambda heads: abs(heads - num_heads))
-                raise ValueError(
-                    f"shape.num_heads={num_heads} does not divide shape.d_model={d_model}; nearest that does: {nearest}"
-                )
-            head_dim = d_model // num_heads
-        if num_heads % num_kv_heads:
-            divisors = [heads for heads in range(1, num_heads + 1) if num_heads % heads == 0]
-            nearest = min(divisors, key=lambda heads: abs(heads - num_kv_heads))
+        if num_kv_heads < 1 or num_heads % num_kv_heads:
+            nearest = nearest_divisor(num_heads, num_kv_heads)
             raise ValueError(
-                f"block.num_kv_heads={num_kv_heads} does not divide shape.num_heads={num_heads}; "
+                f"block.attention.num_kv_heads={num_kv_heads} does not divide shape.num_heads={num_heads}; "
                 f"nearest that does: {nearest}"
             )
-        self.head_dim, self.qk_scale, self.dropout = head_dim, qk_scale, dropout
-        self.q = Linear(d_model, num_heads * head_dim, bias=qkv_bias)
-        self.k = Linear(d_model, num_kv_heads * head_dim, bias=qkv_bias)
-        self.v = Linear(d_model, num_kv_heads * head_dim, bias=qkv_bias)
-        self.o = Linear(num_heads * head_dim, d_model, bias=bias)
+        windows = windows or (None,)
+        if any(window is not None and window < 1 for window in windows):
+            raise ValueError(f"block.attention.windows={list(windows)}: expected numbers of at least 1, or null")
+        self.window = windows[layer % len(windows)]
+        self.head_dim, self.scale, self.dropout = sizes.head_dim, scale, dropout
+        self.q = Linear(sizes.d_model, num_heads * sizes.head_dim, bias=qkv_bias)
+        self.k = Linear(sizes.d_model, num_kv_heads * sizes.head_dim, bias=qkv_bias)
+        self.v = Linear(sizes.d_model, num_kv_heads * sizes.head_dim, bias=qkv_bias)
+        self.o = Linear(num_heads * sizes.head_dim, sizes.d_model, bias=sizes.bias)
 
     def forward(
         self,
@@ -290,21 +289,26 @@ class MultiHeadAttention(nn.Module):
             x = x.reshape(len(memory), -1, x.shape[-1])
         q = self._split(self.q(x))
         if angles is not None:
-            q = Rotary.rotate(q, angles)
+            q = rotate(q, angles)
         if memory is not None and cache is not None and cache.length:
             k, v = cache.contents
         else:
             source = x if memory is None else memory
             k, v = self._split(self.k(source)), self._split(self.v(source))
             if angles is not None:
-                k = Rotary.rotate(k, angles)
+                k = rotate(k, angles)
             if cache is not None:
                 cache.append(k, v)
                 k, v = cache.contents
         dropout = self.dropout if self.training else 0.0
-        heads = attend(q, k, v, visibility, bias, scale=self.qk_scale, dropout=dropout)
+        heads = attend(q, k, v, visibility, bias, scale=self.scale, dropout=dropout)
         y: Tensor = self.o(heads.transpose(1, 2).flatten(2))
         return y.view(batch, queries, -1)
 
     def _split(self, x: Float[Tensor, "batch length width"]) -> Float[Tensor, "batch heads length head_dim"]:
         return x.view(*x.shape[:2], -1, self.head_dim).transpose(1, 2)
+
+
+def nearest_divisor(number: int, wanted: int) -> int:
+    """The divisor of a number that is nearest to the one that was wanted."""
+    return min((n for n in range(1, number + 1) if number % n == 0), key=lambda n: abs(n - wanted))

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from triptych.nn.kernels.linear import Linear
+from triptych.nn.sizes import Sizes
 
 ActivationName = Literal["relu", "gelu", "gelu_tanh", "silu"]
 
@@ -21,41 +22,45 @@ ACTIVATIONS: dict[ActivationName, Callable[[Tensor], Tensor]] = {
 
 
 class FeedForward(nn.Module):
-    """down(act(up(x))), or gated: down(act(gate(x)) * up(x)).
-
-    Vaswani et al. 2017, section 3.3; gated: Shazeer 2020.
+    """down(dropout(act(up(x)))). Vaswani et al. 2017, section 3.3.
 
     Args:
-        d_model: width of the input and the output.
-        d_ff: width in between.
-        activation: relu, gelu (exact), gelu_tanh or silu.
-        gated: whether a second projection gates the first.
-        bias: whether the projections have one.
+        sizes: of the stack.
+        activation: act: relu, gelu (exact), gelu_tanh or silu.
         dropout: probability of dropping a hidden unit.
     """
 
-    def __init__(
-        self,
-        *,
-        d_model: int,
-        d_ff: int,
-        activation: ActivationName = "relu",
-        gated: bool = False,
-        bias: bool = True,
-        dropout: float = 0.0,
-    ) -> None:
+    def __init__(self, sizes: Sizes, *, activation: ActivationName = "relu", dropout: float = 0.0) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[activation]
-        self.up = Linear(d_model, d_ff, bias=bias)
-        self.gate = Linear(d_model, d_ff, bias=bias) if gated else None
-        self.down = Linear(d_ff, d_model, bias=bias)
+        self.up = Linear(sizes.d_model, sizes.d_ff, bias=sizes.bias)
+        self.down = Linear(sizes.d_ff, sizes.d_model, bias=sizes.bias)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "batch length d_model"]) -> Float[Tensor, "batch length d_model"]:
         """Each position by itself."""
-        if self.gate is None:
-            hidden = self.activation(self.up(x))
-        else:
-            hidden = self.activation(self.gate(x)) * self.up(x)
-        y: Tensor = self.down(self.dropout(hidden))
+        y: Tensor = self.down(self.dropout(self.activation(self.up(x))))
+        return y
+
+
+class GatedFeedForward(nn.Module):
+    """down(dropout(act(gate(x)) * up(x))). Shazeer 2020.
+
+    Args:
+        sizes: of the stack.
+        activation: act: relu, gelu (exact), gelu_tanh or silu.
+        dropout: probability of dropping a hidden unit.
+    """
+
+    def __init__(self, sizes: Sizes, *, activation: ActivationName = "silu", dropout: float = 0.0) -> None:
+        super().__init__()
+        self.activation = ACTIVATIONS[activation]
+        self.up = Linear(sizes.d_model, sizes.d_ff, bias=sizes.bias)
+        self.gate = Linear(sizes.d_model, sizes.d_ff, bias=sizes.bias)
+        self.down = Linear(sizes.d_ff, sizes.d_model, bias=sizes.bias)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Float[Tensor, "batch length d_model"]) -> Float[Tensor, "batch length d_model"]:
+        """Each position by itself."""
+        y: Tensor = self.down(self.dropout(self.activation(self.gate(x)) * self.up(x)))
         return y

@@ -1,12 +1,12 @@
 """From states to what is predicted."""
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from triptych.nn.block import NormName, make_norm
 from triptych.nn.feed_forward import ACTIVATIONS, ActivationName
 from triptych.nn.initialization import initialize_linear
 from triptych.nn.kernels.cross_entropy import Targets, linear_cross_entropy, scores
@@ -15,7 +15,6 @@ from triptych.nn.packing import Documents
 
 PoolName = Literal["none", "first", "mean", "last"]
 TransformName = Literal["none", "tanh"] | ActivationName
-HeadNormName = Literal["none"] | NormName
 HeadBiasName = Literal["none", "trained", "fixed"]
 
 
@@ -29,8 +28,7 @@ class Head(nn.Module):
             positions).
         transform: none, or the act of a dense layer before the output (Devlin et al. 2019: gelu for masked tokens, tanh
             for classes).
-        norm: of that layer: none, layer or rms.
-        norm_eps: added to the variance.
+        norm: makes the norm of that layer, from its width; None: there is none.
         scale_states: scale = 1 / sqrt(d_model) if true, else 1 (Raffel et al. 2020, with a tied W).
         bias: none, trained, or fixed (a b that training leaves alone).
         dropout: probability of dropping a unit of what W is applied to.
@@ -43,8 +41,7 @@ class Head(nn.Module):
         num_outputs: int,
         pool: PoolName = "none",
         transform: TransformName = "none",
-        norm: HeadNormName = "none",
-        norm_eps: float = 1e-5,
+        norm: Callable[[int], nn.Module] | None = None,
         scale_states: bool = False,
         bias: HeadBiasName = "none",
         dropout: float = 0.0,
@@ -53,7 +50,7 @@ class Head(nn.Module):
         self.pool = pool
         self.dense = None if transform == "none" else Linear(d_model, d_model)
         self.activation = None if transform == "none" else torch.tanh if transform == "tanh" else ACTIVATIONS[transform]
-        self.norm = nn.Identity() if norm == "none" else make_norm(norm, d_model, norm_eps)
+        self.norm = nn.Identity() if norm is None else norm(d_model)
         self.scale = d_model**-0.5 if scale_states else 1.0
         self.dropout = nn.Dropout(dropout)
         self.output = Linear(d_model, num_outputs, bias=bias != "none")

@@ -8,12 +8,7 @@
 - Biases 0, norms 1, relative position tables 0.
 """
 
-from typing import TYPE_CHECKING
-
 from torch import nn
-
-if TYPE_CHECKING:
-    pass
 
 
 def initialize_linear(linear: nn.Linear, scale: float = 1.0) -> None:

@@ -1,11 +1,126 @@
-"""Where a token stands: sinusoids, rotary embedding, relative bias. (Learned positions are a plain table.)"""
+"""Where a token stands: the position schemes, one class each."""
 
 import math
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+
+from triptych.nn.sizes import Sizes
+
+Angles = tuple[Float[Tensor, "length half"], Float[Tensor, "length half"]]
+"""cos and sin of the rotation of every position and frequency."""
+
+
+class Position(nn.Module):
+    """No positions at all; a scheme is a subclass that overrides what it does.
+
+    Each stack has a scheme of its own, which serves all its layers. A causal stack without positions can still tell
+    them apart (Haviv et al. 2022).
+
+    Args:
+        sizes: of the stack.
+    """
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__()
+
+    @property
+    def room(self) -> int | None:
+        """The positions that there is a vector for; None: no limit."""
+        return None
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether scores have a bias: windows are then masks of all pairs."""
+        return type(self).bias is not Position.bias
+
+    def reset_parameters(self) -> None:
+        """Initialises the parameters, if there are some."""
+
+    def add(
+        self, x: Float[Tensor, "batch length d_model"], start: int, places: Int[Tensor, "#batch length"] | None
+    ) -> Float[Tensor, "batch length d_model"]:
+        """What goes into the first block.
+
+        Args:
+            x: embedded tokens.
+            start: the place of the first one.
+            places: of all; None: start, start + 1, ...
+        """
+        return x
+
+    def angles(self, places: Int[Tensor, " length"]) -> Angles | None:
+        """How far the queries and keys of these places are rotated; None: they are not."""
+        return None
+
+    def bias(self, num_queries: int, num_keys: int) -> Float[Tensor, "1 heads queries keys"] | None:
+        """What is added to the scores of the last ``num_queries`` of ``num_keys`` places; None: nothing."""
+        return None
+
+
+class Table(Position):
+    """x + P[first + place].
+
+    Args:
+        sizes: of the stack; P has max_length rows more than ``first``.
+        first: row of the first token.
+    """
+
+    table: Tensor
+
+    def __init__(self, sizes: Sizes, *, first: int = 0) -> None:
+        super().__init__(sizes)
+        self.first, self.max_length = first, sizes.max_length
+
+    @property
+    def room(self) -> int:
+        """See ``Position``."""
+        return self.max_length
+
+    def add(
+        self, x: Float[Tensor, "batch length d_model"], start: int, places: Int[Tensor, "#batch length"] | None
+    ) -> Float[Tensor, "batch length d_model"]:
+        """See ``Position``."""
+        if places is None:
+            begin = self.first + start
+            return x + self.table[begin : begin + x.shape[1]]
+        return x + F.embedding(self.first + places, self.table)
+
+
+class Learned(Table):
+    """A table P that is trained. Gehring et al. 2017, section 3.1.
+
+    Args:
+        sizes: of the stack; P has max_length rows more than ``first``.
+        first: row of the first token.
+    """
+
+    def __init__(self, sizes: Sizes, *, first: int = 0) -> None:
+        super().__init__(sizes, first=first)
+        self.table = nn.Parameter(torch.empty(first + sizes.max_length, sizes.d_model))
+
+    def reset_parameters(self) -> None:
+        """P ~ normal(0, d_model^-1/2)."""
+        nn.init.normal_(self.table, std=self.table.shape[1] ** -0.5)
+
+
+class Sinusoidal(Table):
+    """A table P of ``sinusoids``. Vaswani et al. 2017, section 3.5.
+
+    Args:
+        sizes: of the stack; P has max_length rows more than ``first``.
+        first: row of the first token.
+
+    Raises:
+        ValueError: an odd width.
+    """
+
+    def __init__(self, sizes: Sizes, *, first: int = 0) -> None:
+        super().__init__(sizes, first=first)
+        self.register_buffer("table", sinusoids(first + sizes.max_length, sizes.d_model), persistent=False)
 
 
 def sinusoids(num_positions: int, d_model: int) -> Float[Tensor, "positions d_model"]:
@@ -25,10 +140,6 @@ def sinusoids(num_positions: int, d_model: int) -> Float[Tensor, "positions d_mo
     frequencies = 10000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
     angles = torch.arange(num_positions, dtype=torch.float64)[:, None] * frequencies
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1).float()
-
-
-Angles = tuple[Float[Tensor, "length half"], Float[Tensor, "length half"]]
-"""cos and sin of the rotation of every position and frequency."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +170,13 @@ class RopeScaling:
         return (1 - s) * frequencies / self.factor + s * frequencies
 
 
-class Rotary(nn.Module):
+class Rotary(Position):
     """Rotates the pairs (i, i + D/2) of queries and keys by the angle p theta^(-2i / D).
 
     Scores then depend on the distance of two positions alone. Su et al. 2021, section 3.4; the pairing is LLaMA's.
 
     Args:
-        head_dim: D, even.
+        sizes: of the stack; D is head_dim, even.
         theta: base of the frequencies.
         scaling: of the frequencies; None: as they are.
 
@@ -73,49 +184,52 @@ class Rotary(nn.Module):
         ValueError: an odd width.
     """
 
-    def __init__(self, *, head_dim: int, theta: float = 10000.0, scaling: RopeScaling | None = None) -> None:
-        super().__init__()
-        if head_dim % 2:
-            raise ValueError(f"head_dim={head_dim}: rotary positions need an even width of each head")
-        self.head_dim, self.theta, self.scaling = head_dim, theta, scaling
+    def __init__(self, sizes: Sizes, *, theta: float = 10000.0, scaling: RopeScaling | None = None) -> None:
+        super().__init__(sizes)
+        if sizes.head_dim % 2:
+            raise ValueError(f"head_dim={sizes.head_dim}: rotary positions need an even width of each head")
+        self.head_dim, self.theta, self.scaling = sizes.head_dim, theta, scaling
 
-    def forward(self, positions: Int[Tensor, " length"]) -> Angles:
-        """The angles of these positions, in float32 whatever the network's type; computed once for all layers."""
+    def angles(self, places: Int[Tensor, " length"]) -> Angles:
+        """See ``Position``; in float32 whatever the network's type, computed once for all layers."""
         # In bf16-true Lightning makes bf16 the default type, which a quotient of integers would have.
-        exponents = -torch.arange(0, self.head_dim, 2, dtype=torch.float32, device=positions.device) / self.head_dim
+        exponents = -torch.arange(0, self.head_dim, 2, dtype=torch.float32, device=places.device) / self.head_dim
         frequencies = self.theta**exponents
         if self.scaling is not None:
             frequencies = self.scaling(frequencies)
-        angles = positions[:, None].float() * frequencies
+        angles = places[:, None].float() * frequencies
         return angles.cos(), angles.sin()
 
-    @staticmethod
-    def rotate(
-        x: Float[Tensor, "batch heads length head_dim"], angles: Angles
-    ) -> Float[Tensor, "batch heads length head_dim"]:
-        """(a, b) -> (a cos - b sin, b cos + a sin) for the two halves a, b of each head."""
-        cos, sin = angles
-        a, b = x.chunk(2, dim=-1)
-        return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1).type_as(x)
+
+def rotate(
+    x: Float[Tensor, "batch heads length head_dim"], angles: Angles
+) -> Float[Tensor, "batch heads length head_dim"]:
+    """(a, b) -> (a cos - b sin, b cos + a sin) for the two halves a, b of each head."""
+    cos, sin = angles
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1).type_as(x)
 
 
-class RelativeBias(nn.Module):
+class Relative(Position):
     """A learned score for each head and bucket of the distance between key and query, added before the softmax.
 
     Near distances have a bucket each, far ones share buckets that grow logarithmically. Raffel et al. 2020 (T5),
     section 2.1. One table serves all layers of a stack.
 
     Args:
-        num_heads: heads of the attention.
-        causal: whether keys lie only at or before the query (then all buckets serve the past).
+        sizes: of the stack; in a causal one all buckets serve the past.
         num_buckets: rows of the table.
         max_distance: from this distance on, all share the last bucket.
     """
 
-    def __init__(self, *, num_heads: int, causal: bool, num_buckets: int = 32, max_distance: int = 128) -> None:
-        super().__init__()
-        self.causal, self.num_buckets, self.max_distance = causal, num_buckets, max_distance
-        self.table = nn.Embedding(num_buckets, num_heads)
+    def __init__(self, sizes: Sizes, *, num_buckets: int = 32, max_distance: int = 128) -> None:
+        super().__init__(sizes)
+        self.causal, self.num_buckets, self.max_distance = sizes.causal, num_buckets, max_distance
+        self.table = nn.Embedding(num_buckets, sizes.num_heads)
+
+    def reset_parameters(self) -> None:
+        """All distances are alike at first."""
+        nn.init.zeros_(self.table.weight)
 
     def buckets(self, num_queries: int, num_keys: int) -> Int[Tensor, "queries keys"]:
         """The bucket of each pair; the queries are the last of the key positions."""
@@ -132,7 +246,7 @@ class RelativeBias(nn.Module):
         far = torch.log(distance.clamp(min=1).float() / near) / math.log(self.max_distance / near) * (size - near)
         return offset + torch.where(distance < near, distance, (near + far.long()).clamp(max=size - 1))
 
-    def forward(self, num_queries: int, num_keys: int) -> Float[Tensor, "1 heads queries keys"]:
-        """The bias of each head for the last ``num_queries`` of ``num_keys`` positions."""
+    def bias(self, num_queries: int, num_keys: int) -> Float[Tensor, "1 heads queries keys"]:
+        """See ``Position``."""
         bias: Tensor = self.table(self.buckets(num_queries, num_keys))
         return bias.permute(2, 0, 1)[None]

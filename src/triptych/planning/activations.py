@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from triptych.nn import Head, Network, PatchEmbedding, Stack
+from triptych.nn import GatedFeedForward, Head, Network, PatchEmbedding, Rotary, Stack
 from triptych.nn.attention import LONGEST_EXPLICIT, MultiHeadAttention
 from triptych.nn.block import Block
 from triptych.nn.feed_forward import ACTIVATIONS, FeedForward
@@ -92,7 +92,7 @@ class Activations:
         d, norms = stack.d_model, [m for m in (stack.embed_norm, stack.final_norm) if not isinstance(m, nn.Identity)]
         positions = self._dropped(stack.dropout.p, d, self.precision.weight)
         positions += sum(self._norm(norm, d) for norm in norms)
-        is_relative = stack.relative_bias is not None
+        is_relative = stack.position.has_bias
         blocks = [
             self._block(stack, block, window, rows, length, source, padded=padded)
             for block, window in zip(stack.layers, stack.windows, strict=True)
@@ -107,7 +107,7 @@ class Activations:
         self, stack: Stack, block: Block, window: int | None, rows: int, length: int, source: int, *, padded: bool
     ) -> int:
         d, attention, cross = stack.d_model, block.self_attention, block.cross_attention
-        is_relative, is_rotary = stack.relative_bias is not None, stack.rotary is not None
+        is_relative, is_rotary = stack.position.has_bias, isinstance(stack.position, Rotary)
         local = stack.local(window, length)
         row = self._attention(attention, length, local, is_relative=is_relative, is_rotary=is_rotary)
         positions = self._feed_forward(block.feed_forward, d)
@@ -179,9 +179,10 @@ class Activations:
     def _is_fused(self, attention: MultiHeadAttention, *, is_relative: bool) -> bool:
         return self.on_gpu or not (attention.dropout or is_relative)
 
-    def _feed_forward(self, feed_forward: FeedForward, d: int) -> int:
+    def _feed_forward(self, feed_forward: nn.Module, d: int) -> int:
+        assert isinstance(feed_forward, FeedForward | GatedFeedForward)
         has_result = feed_forward.activation in KEEP_THEIR_RESULT
-        is_gated, drops = feed_forward.gate is not None, feed_forward.dropout.p > 0
+        is_gated, drops = isinstance(feed_forward, GatedFeedForward), feed_forward.dropout.p > 0
         kept = 1 if is_gated else 0 if has_result and not drops else 1
         kept += 1  # what the last matrix reads
         kept += (1 if has_result else 2) if is_gated else 0

@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 
 from triptych.assembly.compatibility import check_compiled
 from triptych.assembly.datasets import encode_training, read_corpus, train_tokenizer
-from triptych.assembly.network import check_network, choose_head, complete, make_task
+from triptych.assembly.network import check_network, choose_parts, complete, make_task
 from triptych.config import build, target_of
 from triptych.data import (
     BytePairs,
@@ -213,7 +213,7 @@ class UnreadData:
             config.model.head.num_outputs = config.shape.vocab_size if task.predicts_tokens else ASSUMED_CLASSES
             if not task.predicts_tokens:
                 assumptions.append(f"{ASSUMED_CLASSES} classes; the data say how many there are")
-        choose_head(config)
+        choose_parts(config)
         return config, assumptions
 
     def _vocab_size(self, config: DictConfig) -> tuple[int, list[str]]:

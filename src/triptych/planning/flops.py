@@ -8,7 +8,7 @@ from math import comb, prod
 from statistics import fmean
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from triptych.data.batches.batch import Batch
@@ -27,9 +27,14 @@ def count_parameters(network: Network) -> tuple[int, int]:
     Args:
         network: one of the three architectures; tied parameters count once.
     """
-    embedding = {*network.embedding.parameters(), *(stack.positions for stack in network.stacks)}
+    embedding = {*network.embedding.parameters()} | position_tables(network)
     trainable = [p for p in network.parameters() if p.requires_grad]
     return sum(p.numel() for p in trainable), sum(p.numel() for p in trainable if p not in embedding)
+
+
+def position_tables(network: Network) -> set[nn.Parameter]:
+    """The parameters of position schemes that have a vector for each place, of which a token reads one."""
+    return {p for stack in network.stacks if stack.room is not None for p in stack.position.parameters()}
 
 
 def active_parameters(network: Network) -> int:
@@ -41,7 +46,7 @@ def active_parameters(network: Network) -> int:
     Args:
         network: one of the three architectures.
     """
-    tables = {stack.positions for stack in network.stacks}
+    tables = position_tables(network)
     parts = [*network.stacks, network.head]
     if isinstance(network.embedding, PatchEmbedding):
         parts.append(network.embedding.patches)

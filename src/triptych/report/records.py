@@ -273,7 +273,7 @@ def read_settings(path: Path) -> dict[str, object]:
         path: the file.
 
     Returns:
-        values by dotted keys; lists as texts.
+        values by dotted keys; lists as texts, parts by their class (block.position: Rotary).
 
     Raises:
         ValueError: in one line, the file, and what was expected there.
@@ -287,6 +287,9 @@ def read_settings(path: Path) -> dict[str, object]:
         raise ValueError(f"{path}: damaged, expected YAML: {said}") from error
     free = tuple(f"{key}." for key in (*FREE, "seed", "data.dir"))
     leaves = flat(config) if isinstance(config, dict) else {}
+    for node in [key.removesuffix("._partial_") for key in leaves if key.endswith("._partial_")]:
+        del leaves[f"{node}._partial_"]
+        leaves[node] = str(leaves.pop(f"{node}._target_", None)).rpartition(".")[2]
     return {
         key: str(value) if isinstance(value, list) else value
         for key, value in leaves.items()

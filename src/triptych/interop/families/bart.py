@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from triptych.interop.families.family import THEIR_ACTIVATIONS, Family, Settings, TheirConfig
+from triptych.interop.families.family import Family, Settings, TheirConfig, their_activation
 
 GENERATIVE = ("translation", "denoising", "language_modeling")
 """The tasks for which a full model writes tokens: one class of ``transformers`` serves them all."""
@@ -25,7 +25,7 @@ SUBLAYERS = {
     "feed_forward.down": "fc2",
     "feed_forward_residual.norm": "final_layer_norm",
 }
-OUTSIDE = {"positions": "embed_positions.weight", "embed_norm": "layernorm_embedding", "final_norm": "layer_norm"}
+OUTSIDE = {"position.table": "embed_positions.weight", "embed_norm": "layernorm_embedding", "final_norm": "layer_norm"}
 
 
 class Bart(Family):
@@ -78,17 +78,17 @@ class Bart(Family):
             "model.decoder.num_layers": config.size("decoder_layers"),
             "model.decoder.num_heads": config.size("decoder_attention_heads"),
             "model.decoder.d_ff": config.size("decoder_ffn_dim"),
-            "block.norm_eps": 1e-5,
-            "block.norm_position": "post",
+            "block.norm.eps": 1e-5,
+            "block/residual": "post",
             "block.embed_norm": True,
-            "block.activation": config.activation("activation_function", "gelu"),
-            "block.position": "learned",
-            "block.first_position": 2,
+            "block.feed_forward.activation": config.activation("activation_function", "gelu"),
+            "block/position": "learned",
+            "block.position.first": 2,
             "block.scale_embedding": config.get("scale_embedding", False),
             "block.tie_output": config.get("tie_word_embeddings", True),
             "block.dropout": config.get("dropout", 0.1),
-            "block.attention_dropout": config.get("attention_dropout", 0.0),
-            "block.feed_forward_dropout": config.get("activation_dropout", 0.0),
+            "block.attention.dropout": config.get("attention_dropout", 0.0),
+            "block.feed_forward.dropout": config.get("activation_dropout", 0.0),
             "heads.tokens.bias": "fixed",
             "heads.classes.transform": "tanh",
             "heads.classes.bias": "trained",
@@ -105,12 +105,12 @@ class Bart(Family):
             },
             "vocab_size": model["embedding.vocab_size"],
             "max_position_embeddings": max(model["encoder.max_length"], model["decoder.max_length"]),
-            "activation_function": THEIR_ACTIVATIONS[model["encoder.activation"]],
+            "activation_function": their_activation(model, "encoder"),
             "scale_embedding": model["embedding.scale_embedding"],
             "tie_word_embeddings": model["tie_output"] or model["head.pool"] != "none",
             "dropout": model["encoder.dropout"],
-            "attention_dropout": model["encoder.attention_dropout"],
-            "activation_dropout": model["encoder.feed_forward_dropout"],
+            "attention_dropout": model.get("encoder.attention.dropout", 0.0),
+            "activation_dropout": model.get("encoder.feed_forward.dropout", 0.0),
         }
 
     def shapes(self, config: TheirConfig) -> Mapping[str, tuple[int, ...]]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from triptych.interop.families.family import THEIR_ACTIVATIONS, Family, Settings, TheirConfig
+from triptych.interop.families.family import Family, Settings, TheirConfig, their_activation
 
 LAYER = "bert.encoder.layer.{}."
 
@@ -25,7 +25,7 @@ class Bert(Family):
     names = {
         "embedding.tokens": "bert.embeddings.word_embeddings",
         "embedding.token_types": "bert.embeddings.token_type_embeddings",
-        "encoder.positions": "bert.embeddings.position_embeddings.weight",
+        "encoder.position.table": "bert.embeddings.position_embeddings.weight",
         "encoder.embed_norm": "bert.embeddings.LayerNorm",
         "encoder.layers.{}.self_attention.q": LAYER + "attention.self.query",
         "encoder.layers.{}.self_attention.k": LAYER + "attention.self.key",
@@ -65,19 +65,18 @@ class Bert(Family):
             "shape.d_ff": config.size("intermediate_size"),
             "shape.vocab_size": config.size("vocab_size"),
             "shape.max_length": config.size("max_position_embeddings"),
-            "block.norm_eps": config.get("layer_norm_eps", 1e-12),
-            "block.norm_position": "post",
+            "block.norm.eps": config.get("layer_norm_eps", 1e-12),
+            "block/residual": "post",
             "block.embed_norm": True,
-            "block.activation": activation,
-            "block.position": "learned",
+            "block.feed_forward.activation": activation,
+            "block/position": "learned",
             "block.scale_embedding": False,
             "block.num_token_types": config.get("type_vocab_size", 2),
             "block.tie_output": config.get("tie_word_embeddings", True),
             "block.dropout": config.get("hidden_dropout_prob", 0.1),
-            "block.attention_dropout": config.get("attention_probs_dropout_prob", 0.1),
+            "block.attention.dropout": config.get("attention_probs_dropout_prob", 0.1),
+            "head@heads.tokens": "bert",
             "heads.tokens.transform": activation,
-            "heads.tokens.norm": "layer",
-            "heads.tokens.bias": "trained",
             "heads.classes.transform": "tanh",
             "heads.classes.bias": "trained",
             "heads.tags.bias": "trained",
@@ -92,10 +91,10 @@ class Bert(Family):
             "intermediate_size": model["encoder.d_ff"],
             "vocab_size": model["embedding.vocab_size"],
             "max_position_embeddings": model["encoder.max_length"],
-            "layer_norm_eps": model["encoder.norm_eps"],
-            "hidden_act": THEIR_ACTIVATIONS[model["encoder.activation"]],
+            "layer_norm_eps": model.get("encoder.norm.eps", 1e-5),
+            "hidden_act": their_activation(model, "encoder"),
             "type_vocab_size": max(model["embedding.num_token_types"], 1),
             "tie_word_embeddings": model["tie_output"] or model["head.pool"] != "none",
             "hidden_dropout_prob": model["encoder.dropout"],
-            "attention_probs_dropout_prob": model["encoder.attention_dropout"],
+            "attention_probs_dropout_prob": model.get("encoder.attention.dropout", 0.0),
         }

@@ -9,49 +9,48 @@ from torch import Tensor
 from triptych.interop.families.family import Settings
 from triptych.nn import RopeScaling, sinusoids
 
+OF_ATTENTION = tuple(f"attention.{option}" for option in ("num_kv_heads", "scale", "windows", "qkv_bias"))
+TABLES = ("triptych.nn.Learned", "triptych.nn.Sinusoidal")
+"""Of the position schemes, those that have as many vectors as max_length says."""
+
 State = dict[str, Tensor]
 """Weights by our names; tied ones under each of their names."""
 
 
 def canonical(model: Mapping[str, Any]) -> Settings:
-    """The flat ``model`` node with what is meant in place of null, and without what has no effect in evaluation.
+    """The flat ``model`` node with what is meant in place of null, with the class of each part (encoder.position), and
+    without what has no effect in evaluation.
 
     Args:
-        model: the resolved node, flat, such as encoder.norm.
+        model: the resolved node, flat, such as encoder.norm.eps.
     """
-    found = {key: value for key, value in model.items() if "dropout" not in key and not key.endswith("_target_")}
+    acting = {key: value for key, value in model.items() if "dropout" not in key and not key.endswith("_partial_")}
+    found = {key.removesuffix("._target_"): value for key, value in acting.items()}
     for stack in stacks_of(model):
-        options = {key.removeprefix(f"{stack}."): value for key, value in found.items() if key.startswith(f"{stack}.")}
-        head_dim = options["head_dim"] or options["d_model"] // options["num_heads"]
-        windows = options["windows"] or [None]
-        options |= {
-            "head_dim": head_dim,
-            "num_kv_heads": options["num_kv_heads"] or options["num_heads"],
-            "qk_scale": options["qk_scale"] or head_dim**-0.5,
-            "qkv_bias": options["bias"] if options["qkv_bias"] is None else options["qkv_bias"],
-            "windows": [windows[i % len(windows)] for i in range(options["num_layers"])],
-            "rope_scaling": rope_scaling(model, stack),
+        head_dim = found[f"{stack}.head_dim"] or found[f"{stack}.d_model"] // found[f"{stack}.num_heads"]
+        meant = {"head_dim": head_dim, **{key: found.get(f"{stack}.{key}") for key in OF_ATTENTION}}
+        windows = meant["attention.windows"] or [None]
+        meant |= {
+            "attention.num_kv_heads": meant["attention.num_kv_heads"] or found[f"{stack}.num_heads"],
+            "attention.scale": meant["attention.scale"] or head_dim**-0.5,
+            "attention.windows": [windows[i % len(windows)] for i in range(found[f"{stack}.num_layers"])],
         }
-        acts = {
-            "learned": ("max_length", "first_position"),
-            "sinusoidal": ("max_length", "first_position"),
-            "rotary": tuple(key for key in options if key.startswith("rope_")),
-            "relative": ("relative_buckets", "relative_max_distance"),
-        }
-        idle = {key for keys in acts.values() for key in keys} - set(acts.get(options["position"], ()))
-        idle |= {key for key in options if key.startswith("rope_scaling.")}
-        found = {key: value for key, value in found.items() if not key.startswith(f"{stack}.")}
-        found |= {f"{stack}.{key}": value for key, value in options.items() if key not in idle}
-    if found["head.transform"] == "none":
-        found["head.norm"] = "none"
-    if found["head.norm"] == "none":
-        del found["head.norm_eps"]
+        if meant["attention.qkv_bias"] is None:
+            meant["attention.qkv_bias"] = found[f"{stack}.bias"]
+        found |= {f"{stack}.{key}": value for key, value in meant.items()}
+        if f"{stack}.position.theta" in found:
+            found[f"{stack}.position.scaling"] = rope_scaling(model, stack)
+            found = {key: value for key, value in found.items() if f"{stack}.position.scaling." not in key}
+        if found[f"{stack}.position"] not in TABLES:
+            del found[f"{stack}.max_length"]
+    if found.get("head.transform", "none") == "none" or found.get("head.norm") is None:
+        found = {key: value for key, value in found.items() if not key.startswith("head.norm")} | {"head.norm": None}
     return found
 
 
 def rope_scaling(model: Mapping[str, Any], stack: str) -> RopeScaling | None:
     """The scaling of rotary frequencies that a flat ``model`` node has in a stack."""
-    key = f"{stack}.rope_scaling."
+    key = f"{stack}.position.scaling."
     given = {name.removeprefix(key): value for name, value in model.items() if name.startswith(key)}
     given.pop("_target_", None)
     return RopeScaling(**given) if given else None
@@ -64,7 +63,7 @@ def stacks_of(model: Mapping[str, Any]) -> list[str]:
 
 def differences(mine: Settings, theirs: Settings) -> dict[str, tuple[Any, Any]]:
     """The settings in which two canonical models differ, with both values. What acts in one of them alone is left out,
-    since another setting says so, such as ``position`` of ``rope_theta``."""
+    since another setting says so, such as ``position`` of ``position.theta``."""
     return {key: (my, theirs[key]) for key, my in mine.items() if key in theirs and my != theirs[key]}
 
 
@@ -85,7 +84,7 @@ def absorb(state: State, mine: Settings, theirs: Settings) -> list[str]:
     is_traded = [m.get(key) for m in (mine, theirs) for key in scales] == [True, False, False, True]
     obstacles = []
     for key, (my, their) in differences(mine, theirs).items():
-        stack, _, name = key.rpartition(".")
+        stack, _, name = key.partition(".") if "." in key else ("", "", key)
         match name, my, their:
             case ("tie_output", True, False) | ("bias", "trained" | "fixed", "trained" | "fixed"):
                 pass  # of a tied pair, the state has both
@@ -95,24 +94,24 @@ def absorb(state: State, mine: Settings, theirs: Settings) -> list[str]:
                 state["head.output.weight"] = state["head.output.weight"] * width ** ((their - my) / 2)
             case "num_token_types", 0, number:
                 state["embedding.token_types.weight"] = torch.zeros(number, width)
-            case ("position", "sinusoidal", "learned") | ("max_length", _, _) if (
-                mine[f"{stack}.position"] == "sinusoidal"
+            case ("position", _, "triptych.nn.Learned") | ("max_length", _, _) if (
+                mine[f"{stack}.position"] == "triptych.nn.Sinusoidal"
             ):
-                rows = theirs[f"{stack}.max_length"] + mine[f"{stack}.first_position"]  # as many as wanted
-                state[f"{stack}.positions"] = sinusoids(rows, theirs[f"{stack}.d_model"])
-            case "first_position", int(), int() if theirs[f"{stack}.position"] == "learned":
-                table = state[f"{stack}.positions"][my:]
-                state[f"{stack}.positions"] = torch.cat((table.new_zeros(their, table.shape[1]), table))
-            case (("bias" | "qkv_bias"), False, True):
-                endings = (".q", ".k", ".v") if name == "qkv_bias" else (".o", ".up", ".gate", ".down")
+                rows = theirs[f"{stack}.max_length"] + mine[f"{stack}.position.first"]  # as many as wanted
+                state[f"{stack}.position.table"] = sinusoids(rows, theirs[f"{stack}.d_model"])
+            case "position.first", int(), int() if theirs[f"{stack}.position"] == "triptych.nn.Learned":
+                table = state[f"{stack}.position.table"][my:]
+                state[f"{stack}.position.table"] = torch.cat((table.new_zeros(their, table.shape[1]), table))
+            case (("bias" | "attention.qkv_bias"), False, True):
+                endings = (".q", ".k", ".v") if name == "attention.qkv_bias" else (".o", ".up", ".gate", ".down")
                 for weight in [n for n in state if n.startswith(stack) and n.removesuffix(".weight").endswith(endings)]:
                     state[weight.replace(".weight", ".bias")] = torch.zeros(len(state[weight]))
             case "bias", "none", "trained" | "fixed":
                 state["head.output.bias"] = torch.zeros(len(state["head.output.weight"]))
-            case "num_kv_heads", _, heads if heads % my == 0:
+            case "attention.num_kv_heads", _, heads if heads % my == 0:
                 for n in [n for n in state if n.startswith(stack) and ("attention.k." in n or "attention.v." in n)]:
                     state[n] = torch.cat([head for head in state[n].chunk(my) for _ in range(heads // my)])
-            case "qk_scale", _, _:
+            case "attention.scale", _, _:
                 for q in [n for n in state if n.startswith(stack) and ".q." in n]:
                     state[q] = state[q] * (my / their)
             case _:

@@ -10,7 +10,8 @@ from torch import Tensor
 from triptych.config import ConfigError, suggestion
 
 Settings = dict[str, Any]
-"""Values by the dotted key of our configuration, such as block.norm."""
+"""Values by the dotted key of our configuration, such as block.norm.eps, and choices by their group, such as
+block/norm."""
 
 ACTIVATIONS = {
     "relu": "relu",
@@ -31,6 +32,11 @@ CLASSIFYING = ("classification", "tagging")
 """The tasks whose classes the configuration names."""
 
 THEIR_ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_tanh": "gelu_new", "silu": "silu"}
+
+
+def their_activation(model: Settings, stack: str) -> str:
+    """Their name of the activation of a stack; of one without any, gelu's."""
+    return THEIR_ACTIVATIONS[model.get(f"{stack}.feed_forward.activation", "gelu")]
 
 
 class Family(ABC):
@@ -86,7 +92,8 @@ class Family(ABC):
         """Their configuration; what it cannot say of the model is left out.
 
         Args:
-            model: the resolved ``model`` node, flat, such as encoder.norm.
+            model: the resolved ``model`` node, flat, such as encoder.norm.eps; its parts may be any, also such as no
+                family has.
         """
 
     def shapes(self, config: "TheirConfig") -> Mapping[str, tuple[int, ...]]:

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from triptych.interop.families.family import THEIR_ACTIVATIONS, TOKEN_TASKS, Family, Settings, TheirConfig
+from triptych.interop.families.family import TOKEN_TASKS, Family, Settings, TheirConfig, their_activation
 
 LAYER = "transformer.h.{}."
 
@@ -23,7 +23,7 @@ class Gpt2(Family):
     }
     names = {
         "embedding.tokens": "transformer.wte",
-        "decoder.positions": "transformer.wpe.weight",
+        "decoder.position.table": "transformer.wpe.weight",
         "decoder.layers.{}.self_attention.q": LAYER + "attn.c_attn[0]",
         "decoder.layers.{}.self_attention.k": LAYER + "attn.c_attn[1]",
         "decoder.layers.{}.self_attention.v": LAYER + "attn.c_attn[2]",
@@ -56,7 +56,7 @@ class Gpt2(Family):
             "shape.d_ff": config.get("n_inner", None) or 4 * config.size("n_embd"),
             "shape.max_length": config.size("n_positions"),
             "block.dropout": config.get("resid_pdrop", 0.1),
-            "block.attention_dropout": config.get("attn_pdrop", 0.1),
+            "block.attention.dropout": config.get("attn_pdrop", 0.1),
         }
 
     def config(self, model: Settings) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class Gpt2(Family):
             "n_positions": model["decoder.max_length"],
             "resid_pdrop": model["decoder.dropout"],
             "embd_pdrop": model["decoder.dropout"],
-            "attn_pdrop": model["decoder.attention_dropout"],
+            "attn_pdrop": model.get("decoder.attention.dropout", 0.0),
         }
 
 
@@ -77,9 +77,9 @@ def learned_positions(config: TheirConfig) -> Settings:
     """Our settings, as far as GPT-2 and GPT-Neo have them by the same names."""
     return {
         "shape.vocab_size": config.size("vocab_size"),
-        "block.norm_eps": config.get("layer_norm_epsilon", 1e-5),
-        "block.activation": config.activation("activation_function", "gelu_new"),
-        "block.position": "learned",
+        "block.norm.eps": config.get("layer_norm_epsilon", 1e-5),
+        "block.feed_forward.activation": config.activation("activation_function", "gelu_new"),
+        "block/position": "learned",
         "block.scale_embedding": False,
         "block.tie_output": config.get("tie_word_embeddings", True),
         "heads.tags.bias": "trained",
@@ -90,8 +90,8 @@ def their_learned_positions(model: Settings) -> dict[str, Any]:
     """The configuration, as far as GPT-2 and GPT-Neo have it by the same names."""
     return {
         "vocab_size": model["embedding.vocab_size"],
-        "layer_norm_epsilon": model["decoder.norm_eps"],
-        "activation_function": THEIR_ACTIVATIONS[model["decoder.activation"]],
+        "layer_norm_epsilon": model.get("decoder.norm.eps", 1e-5),
+        "activation_function": their_activation(model, "decoder"),
         # a table that is scaled on the way in alone becomes two tables
         "tie_word_embeddings": model["tie_output"] and not model["embedding.scale_embedding"],
     }

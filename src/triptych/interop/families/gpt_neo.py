@@ -45,16 +45,16 @@ class GptNeo(Gpt2):
             "shape.num_heads": config.size("num_heads"),
             "shape.d_ff": config.get("intermediate_size", None) or 4 * config.size("hidden_size"),
             "shape.max_length": config.size("max_position_embeddings"),
-            "block.qk_scale": 1.0,
-            "block.qkv_bias": False,
-            "block.windows": [widths[kind] for kind in kinds] if "local" in kinds else None,
+            "block.attention.scale": 1.0,
+            "block.attention.qkv_bias": False,
+            "block.attention.windows": [widths[kind] for kind in kinds] if "local" in kinds else None,
             "block.dropout": config.get("resid_dropout", 0.0),
-            "block.attention_dropout": config.get("attention_dropout", 0.0),
+            "block.attention.dropout": config.get("attention_dropout", 0.0),
         }
 
     def config(self, model: Settings) -> dict[str, Any]:
         """See ``Family``; of several widths of windows, the first."""
-        num_layers, windows = model["decoder.num_layers"], model["decoder.windows"] or [None]
+        num_layers, windows = model["decoder.num_layers"], model.get("decoder.attention.windows") or [None]
         kinds = ["global" if windows[i % len(windows)] is None else "local" for i in range(num_layers)]
         return their_learned_positions(model) | {
             "hidden_size": model["decoder.d_model"],
@@ -66,5 +66,5 @@ class GptNeo(Gpt2):
             "window_size": next((window for window in windows if window is not None), 256),
             "resid_dropout": model["decoder.dropout"],
             "embed_dropout": model["decoder.dropout"],
-            "attention_dropout": model["decoder.attention_dropout"],
+            "attention_dropout": model.get("decoder.attention.dropout", 0.0),
         }

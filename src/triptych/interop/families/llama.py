@@ -7,7 +7,7 @@ from torch import Tensor
 
 from triptych.config import ConfigError
 from triptych.interop.families.equivalences import rope_scaling
-from triptych.interop.families.family import THEIR_ACTIVATIONS, TOKEN_TASKS, Family, Settings, TheirConfig
+from triptych.interop.families.family import TOKEN_TASKS, Family, Settings, TheirConfig, their_activation
 
 LAYER = "model.layers.{}."
 
@@ -57,45 +57,45 @@ class Llama(Family):
             "shape.d_ff": config.size("intermediate_size"),
             "shape.vocab_size": config.size("vocab_size"),
             "shape.max_length": config.size("max_position_embeddings"),
-            "block.num_kv_heads": config.get("num_key_value_heads", None),
-            "block.head_dim": config.get("head_dim", None),
-            "block.norm": "rms",
-            "block.norm_eps": config.get("rms_norm_eps", 1e-6),
-            "block.activation": config.activation("hidden_act", "silu"),
-            "block.gated": True,
+            "block.attention.num_kv_heads": config.get("num_key_value_heads", None),
+            "shape.head_dim": config.get("head_dim", None),
+            "block/norm": "rms",
+            "block.norm.eps": config.get("rms_norm_eps", 1e-6),
+            "block.feed_forward.activation": config.activation("hidden_act", "silu"),
+            "block/feed_forward": "gated",
             "block.bias": has_bias,
-            "block.position": "rotary",
-            "block.rope_theta": theta,
-            "block.rope_scaling": scaling,
+            "block/position": "rotary",
+            "block.position.theta": theta,
+            "block.position.scaling": scaling,
             "block.scale_embedding": False,
             "block.tie_output": config.get("tie_word_embeddings", False),
             "block.dropout": 0.0,
-            "block.attention_dropout": config.get("attention_dropout", 0.0),
+            "block.attention.dropout": config.get("attention_dropout", 0.0),
             "heads.tags.bias": "trained",
         }
 
     def config(self, model: Settings) -> dict[str, Any]:
         """See ``Family``."""
         d_model, num_heads = model["decoder.d_model"], model["decoder.num_heads"]
-        has_bias = bool(model["decoder.bias"] or model["decoder.qkv_bias"])
+        has_bias = bool(model["decoder.bias"] or model.get("decoder.attention.qkv_bias"))
         return {
             "hidden_size": d_model,
             "num_hidden_layers": model["decoder.num_layers"],
             "num_attention_heads": num_heads,
-            "num_key_value_heads": model["decoder.num_kv_heads"] or num_heads,
+            "num_key_value_heads": model.get("decoder.attention.num_kv_heads") or num_heads,
             # transformers wants d_model to be a multiple of the heads, whatever their width
             "head_dim": None if d_model % num_heads else model["decoder.head_dim"],
             "intermediate_size": model["decoder.d_ff"],
             "vocab_size": model["embedding.vocab_size"],
             "max_position_embeddings": model["decoder.max_length"],
-            "rms_norm_eps": model["decoder.norm_eps"],
-            "hidden_act": THEIR_ACTIVATIONS[model["decoder.activation"]],
+            "rms_norm_eps": model.get("decoder.norm.eps", 1e-5),
+            "hidden_act": their_activation(model, "decoder"),
             "attention_bias": has_bias,
             "mlp_bias": has_bias,
             "rope_parameters": their_rope(model),
             # a table that is scaled on the way in alone becomes two tables
             "tie_word_embeddings": model["tie_output"] and not model["embedding.scale_embedding"],
-            "attention_dropout": model["decoder.attention_dropout"],
+            "attention_dropout": model.get("decoder.attention.dropout", 0.0),
         }
 
 
@@ -131,7 +131,7 @@ def rope(config: TheirConfig) -> tuple[float, dict[str, Any] | None]:
 
 def their_rope(model: Settings) -> dict[str, Any]:
     """Their rope_parameters."""
-    theta, scaling = model["decoder.rope_theta"], rope_scaling(model, "decoder")
+    theta, scaling = model.get("decoder.position.theta", 10000.0), rope_scaling(model, "decoder")
     if scaling is None:
         return {"rope_type": "default", "rope_theta": theta}
     if scaling.original_length is None:

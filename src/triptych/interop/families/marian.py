@@ -25,8 +25,8 @@ class Marian(Bart):
         config.expect("decoder_vocab_size", None, [None, config["vocab_size"]])
         return super().settings(config, tensors) | {
             "block.embed_norm": False,
-            "block.position": "sinusoidal",
-            "block.first_position": 0,
+            "block/position": "sinusoidal",
+            "block.position.first": 0,
         }
 
     def reordered(self, state: Mapping[str, Tensor], *, to_ours: bool) -> Mapping[str, Tensor]:

@@ -17,4 +17,4 @@ class Pegasus(Marian):
 
     def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
         """See ``Family``."""
-        return super().settings(config, tensors) | {"block.norm_position": "pre"}
+        return super().settings(config, tensors) | {"block/residual": "pre"}

@@ -43,13 +43,13 @@ class Roberta(Bert):
         first = config.get("pad_token_id", 1) + 1
         return super().settings(config, tensors) | {
             "shape.max_length": config.size("max_position_embeddings") - first,
-            "block.first_position": first,
+            "block.position.first": first,
             "heads.tokens.transform": "gelu",
         }
 
     def config(self, model: Settings) -> dict[str, Any]:
         """See ``Family``; without rows before the first position, two are added, as published."""
-        first = model["encoder.first_position"] or 2
+        first = model.get("encoder.position.first", 0) or 2
         return super().config(model) | {
             "max_position_embeddings": model["encoder.max_length"] + first,
             "pad_token_id": first - 1,

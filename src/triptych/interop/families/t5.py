@@ -39,7 +39,7 @@ def stack(name: str) -> dict[str, str]:
     """The names that the encoder and the decoder have in common."""
     ours, theirs = f"{name}.layers.{{}}", f"transformer.{name}.block.{{}}.layer"
     return {
-        f"{name}.relative_bias.table": f"transformer.{name}.block.0.layer.0.SelfAttention.relative_attention_bias",
+        f"{name}.position.table": f"transformer.{name}.block.0.layer.0.SelfAttention.relative_attention_bias",
         f"{name}.final_norm": f"transformer.{name}.final_layer_norm",
         f"{ours}.self_residual.norm": f"{theirs}.0.layer_norm",
         **attention(f"{ours}.self_attention", f"{theirs}.0.SelfAttention"),
@@ -100,22 +100,22 @@ class T5(Family):
             "shape.vocab_size": config.size("vocab_size"),
             "shape.max_length": config.get("n_positions", 512),
             "model.decoder.num_layers": config.size(depth),
-            "block.norm": "rms",
-            "block.norm_eps": config.get("layer_norm_epsilon", 1e-6),
-            "block.norm_position": "pre",
-            "block.activation": activation,
-            "block.gated": is_gated,
+            "block/norm": "rms",
+            "block.norm.eps": config.get("layer_norm_epsilon", 1e-6),
+            "block/residual": "pre",
+            "block.feed_forward.activation": activation,
+            "block/feed_forward": "gated" if is_gated else "plain",
             "block.bias": False,
-            "block.head_dim": config.size("d_kv"),
-            "block.qk_scale": 1.0,
-            "block.position": "relative",
-            "block.relative_buckets": config.get("relative_attention_num_buckets", 32),
-            "block.relative_max_distance": config.get("relative_attention_max_distance", 128),
+            "shape.head_dim": config.size("d_kv"),
+            "block.attention.scale": 1.0,
+            "block/position": "relative",
+            "block.position.num_buckets": config.get("relative_attention_num_buckets", 32),
+            "block.position.max_distance": config.get("relative_attention_max_distance", 128),
             "block.scale_embedding": False,
             "block.tie_output": is_tied,
             "block.dropout": config.get("dropout_rate", 0.1),
-            "block.attention_dropout": config.get("dropout_rate", 0.1),
-            "block.feed_forward_dropout": config.get("dropout_rate", 0.1),
+            "block.attention.dropout": config.get("dropout_rate", 0.1),
+            "block.feed_forward.dropout": config.get("dropout_rate", 0.1),
             "heads.tokens.scale_states": config.get("scale_decoder_outputs", config.get("tie_word_embeddings", True)),
             "heads.classes.transform": "tanh",
             "heads.classes.bias": "trained",
@@ -123,7 +123,8 @@ class T5(Family):
 
     def config(self, model: Settings) -> dict[str, Any]:
         """See ``Family``."""
-        kind = (model["encoder.activation"], model["encoder.gated"])
+        is_gated = str(model["encoder.feed_forward._target_"]).endswith(".GatedFeedForward")
+        kind = (model.get("encoder.feed_forward.activation"), is_gated)
         is_scaled = model["tie_output"] and model["head.scale_states"] != model["embedding.scale_embedding"]
         return {
             "d_model": model["encoder.d_model"],
@@ -134,10 +135,10 @@ class T5(Family):
             "d_ff": model["encoder.d_ff"],
             "vocab_size": model["embedding.vocab_size"],
             "n_positions": model["encoder.max_length"],
-            "layer_norm_epsilon": model["encoder.norm_eps"],
-            "feed_forward_proj": next(name for name, value in PROJECTIONS.items() if value == kind),
-            "relative_attention_num_buckets": model["encoder.relative_buckets"],
-            "relative_attention_max_distance": model["encoder.relative_max_distance"],
+            "layer_norm_epsilon": model.get("encoder.norm.eps", 1e-5),
+            "feed_forward_proj": next((name for name, value in PROJECTIONS.items() if value == kind), "relu"),
+            "relative_attention_num_buckets": model.get("encoder.position.num_buckets", 32),
+            "relative_attention_max_distance": model.get("encoder.position.max_distance", 128),
             "tie_word_embeddings": is_scaled or model["head.pool"] != "none",  # means that the output is scaled, too
             "dropout_rate": model["encoder.dropout"],
         }

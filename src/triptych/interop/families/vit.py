@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from triptych.config import ConfigError
-from triptych.interop.families.family import THEIR_ACTIVATIONS, Family, Settings, TheirConfig
+from triptych.interop.families.family import Family, Settings, TheirConfig, their_activation
 
 LAYER = "vit.encoder.layer.{}."
 PATCHES = "vit.embeddings.patch_embeddings.projection"
@@ -26,7 +26,7 @@ class Vit(Family):
     names = {
         "embedding.cls": "vit.embeddings.cls_token",
         "embedding.patches": PATCHES,
-        "encoder.positions": "vit.embeddings.position_embeddings",
+        "encoder.position.table": "vit.embeddings.position_embeddings",
         "encoder.layers.{}.self_attention.q": LAYER + "attention.attention.query",
         "encoder.layers.{}.self_attention.k": LAYER + "attention.attention.key",
         "encoder.layers.{}.self_attention.v": LAYER + "attention.attention.value",
@@ -57,20 +57,20 @@ class Vit(Family):
                 "num_channels": config.get("num_channels", 3),
                 "d_model": "${shape.d_model}",
             },
-            "block.norm_eps": config.get("layer_norm_eps", 1e-12),
-            "block.norm_position": "pre",
-            "block.activation": config.activation("hidden_act", "gelu"),
-            "block.qkv_bias": config.get("qkv_bias", True),
-            "block.position": "learned",
+            "block.norm.eps": config.get("layer_norm_eps", 1e-12),
+            "block/residual": "pre",
+            "block.feed_forward.activation": config.activation("hidden_act", "gelu"),
+            "block.attention.qkv_bias": config.get("qkv_bias", True),
+            "block/position": "learned",
             "block.tie_output": False,
             "block.dropout": config.get("hidden_dropout_prob", 0.0),
-            "block.attention_dropout": config.get("attention_probs_dropout_prob", 0.0),
+            "block.attention.dropout": config.get("attention_probs_dropout_prob", 0.0),
             "heads.classes.bias": "trained",
         }
 
     def config(self, model: Settings) -> dict[str, Any]:
         """See ``Family``."""
-        qkv_bias = model["encoder.qkv_bias"]
+        qkv_bias = model.get("encoder.attention.qkv_bias")
         return {
             "hidden_size": model["encoder.d_model"],
             "num_hidden_layers": model["encoder.num_layers"],
@@ -79,11 +79,11 @@ class Vit(Family):
             "image_size": side_or_sides(model["embedding.image_size"]),
             "patch_size": side_or_sides(model["embedding.patch_size"]),
             "num_channels": model["embedding.num_channels"],
-            "layer_norm_eps": model["encoder.norm_eps"],
-            "hidden_act": THEIR_ACTIVATIONS[model["encoder.activation"]],
+            "layer_norm_eps": model.get("encoder.norm.eps", 1e-5),
+            "hidden_act": their_activation(model, "encoder"),
             "qkv_bias": model["encoder.bias"] if qkv_bias is None else qkv_bias,
             "hidden_dropout_prob": model["encoder.dropout"],
-            "attention_probs_dropout_prob": model["encoder.attention_dropout"],
+            "attention_probs_dropout_prob": model.get("encoder.attention.dropout", 0.0),
         }
 
     def shapes(self, config: TheirConfig) -> Mapping[str, tuple[int, ...]]:

@@ -286,11 +286,16 @@ def _labels(runs: Sequence[Run]) -> list[str]:
 
 def _differing(runs: Sequence[Run]) -> dict[str, str]:
     """The settings that are not the same in all runs, by their short names. What is said twice, such as block.dropout
-    and model.encoder.dropout, is one."""
-    differing: dict[str, str] = {}
-    for key in dict.fromkeys(key for run in runs for key in run.settings):
-        if len({str(run.settings.get(key)) for run in runs}) > 1:
-            differing.setdefault(key.rpartition(".")[2], key)
+    and model.encoder.dropout, is one; a setting that some runs lack belongs to a part that others have."""
+    every = dict.fromkeys(key for run in runs for key in run.settings)
+    common = [key for key in every if all(key in run.settings for run in runs)]
+    for keys in (common, every):
+        differing: dict[str, str] = {}
+        for key in keys:
+            if len({str(run.settings.get(key)) for run in runs}) > 1:
+                differing.setdefault(key.rpartition(".")[2], key)
+        if differing:
+            break
     return differing
 
 

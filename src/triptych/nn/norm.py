@@ -1,0 +1,36 @@
+"""Normalisation: a part (see ``triptych.nn.sizes``) that is made with the width of what it normalises."""
+
+from torch import nn
+
+
+def check_eps(eps: float) -> float:
+    """The same number.
+
+    Raises:
+        ValueError: it is negative.
+    """
+    if eps < 0:
+        raise ValueError(f"block.norm.eps={eps}: expected at least 0")
+    return eps
+
+
+class LayerNorm(nn.LayerNorm):
+    """w (x - mean(x)) / sqrt(var(x) + eps) + b. Ba et al. 2016.
+
+    Raises:
+        ValueError: a negative eps.
+    """
+
+    def __init__(self, width: int, *, eps: float = 1e-5) -> None:
+        super().__init__(width, eps=check_eps(eps))
+
+
+class RMSNorm(nn.RMSNorm):
+    """w x / sqrt(mean(x^2) + eps). Zhang and Sennrich 2019.
+
+    Raises:
+        ValueError: a negative eps.
+    """
+
+    def __init__(self, width: int, *, eps: float = 1e-5) -> None:
+        super().__init__(width, eps=check_eps(eps))

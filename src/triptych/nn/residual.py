@@ -1,0 +1,60 @@
+"""How a sub-layer's output and its input become one."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import ClassVar
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from triptych.nn.sizes import Sizes
+
+
+class Residual(nn.Module, ABC):
+    """The way around a sub-layer.
+
+    Args:
+        sizes: of the stack.
+        norm: makes the norm, from its width.
+
+    Attributes:
+        needs_final_norm: whether the last block's states are not normalised yet.
+    """
+
+    needs_final_norm: ClassVar[bool]
+
+    def __init__(self, sizes: Sizes, norm: Callable[[int], nn.Module]) -> None:
+        super().__init__()
+        self.norm, self.dropout = norm(sizes.d_model), nn.Dropout(sizes.dropout)
+
+    @abstractmethod
+    def forward(
+        self, x: Float[Tensor, "batch length d_model"], sublayer: Callable[[Tensor], Tensor]
+    ) -> Float[Tensor, "batch length d_model"]:
+        """Adds what the sub-layer says of x to x."""
+
+
+class PreNorm(Residual):
+    """x + dropout(f(norm(x))). It trains without a long warm-up: Xiong et al. 2020."""
+
+    needs_final_norm = True
+
+    def forward(
+        self, x: Float[Tensor, "batch length d_model"], sublayer: Callable[[Tensor], Tensor]
+    ) -> Float[Tensor, "batch length d_model"]:
+        """See ``Residual``."""
+        y: Tensor = x + self.dropout(sublayer(self.norm(x)))
+        return y
+
+
+class PostNorm(Residual):
+    """norm(x + dropout(f(x))). Vaswani et al. 2017, section 3.1."""
+
+    needs_final_norm = False
+
+    def forward(
+        self, x: Float[Tensor, "batch length d_model"], sublayer: Callable[[Tensor], Tensor]
+    ) -> Float[Tensor, "batch length d_model"]:
+        """See ``Residual``."""
+        y: Tensor = self.norm(x + self.dropout(sublayer(x)))
+        return y

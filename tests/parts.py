@@ -1,0 +1,80 @@
+"""Parts of a stack by short names, as tests vary them."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from triptych.nn import (
+    FeedForward,
+    GatedFeedForward,
+    LayerNorm,
+    Learned,
+    MultiHeadAttention,
+    Position,
+    PostNorm,
+    PreNorm,
+    Relative,
+    RMSNorm,
+    Rotary,
+    Sinusoidal,
+    Sizes,
+    Stack,
+)
+
+POSITIONS = {"none": Position, "learned": Learned, "sinusoidal": Sinusoidal, "rotary": Rotary, "relative": Relative}
+NORMS = {"layer": LayerNorm, "rms": RMSNorm}
+RESIDUALS = {"pre": PreNorm, "post": PostNorm}
+
+
+def make_sizes(*, d_model: int = 16, num_heads: int = 4, head_dim: int | None = None, **options: Any) -> Sizes:
+    """Sizes of a small stack."""
+    head_dim = d_model // num_heads if head_dim is None else head_dim
+    return Sizes(d_model=d_model, num_heads=num_heads, head_dim=head_dim, **{"d_ff": 24, **options})
+
+
+def choose_parts(
+    *,
+    position: str | Callable[..., Position] = "sinusoidal",
+    first: int = 0,
+    norm: str = "layer",
+    norm_eps: float = 1e-5,
+    residual: str = "pre",
+    gated: bool = False,
+    activation: str = "relu",
+    feed_forward_dropout: float = 0.0,
+    **attention: Any,
+) -> dict[str, Any]:
+    """The arguments of a stack that are parts; what is not named here is an option of the attention.
+
+    Args:
+        position: none, learned, sinusoidal, rotary, relative, or a part.
+        first: row of the first token, where the scheme has a table.
+        norm: layer or rms.
+        norm_eps: its eps.
+        residual: pre or post.
+        gated: whether the feed-forward sub-layers are.
+        activation: theirs.
+        feed_forward_dropout: theirs.
+        attention: options of ``MultiHeadAttention``; its dropout is ``attention_dropout``.
+    """
+    options = {name.removeprefix("attention_"): value for name, value in attention.items()}
+    scheme = POSITIONS[position] if isinstance(position, str) else position
+    return {
+        "position": partial(scheme, first=first) if scheme in (Learned, Sinusoidal) else scheme,
+        "norm": partial(NORMS[norm], eps=norm_eps),
+        "residual": RESIDUALS[residual],
+        "feed_forward": partial(
+            GatedFeedForward if gated else FeedForward, activation=activation, dropout=feed_forward_dropout
+        ),
+        "attention": partial(MultiHeadAttention, **options),
+    }
+
+
+OF_STACK = ("num_layers", "d_model", "num_heads", "d_ff", "causal", "cross_attention", "head_dim", "max_length", "bias",
+            "dropout", "embed_norm", "activation_checkpointing")  # fmt: skip
+
+
+def make_stack(**options: Any) -> Stack:
+    """A stack; its parts are chosen by the names of ``choose_parts``."""
+    own = {name: value for name, value in options.items() if name in OF_STACK}
+    return Stack(**own, **choose_parts(**{name: value for name, value in options.items() if name not in own}))
