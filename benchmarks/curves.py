@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -16,7 +17,7 @@ from page import check_output
 from rich.progress import Progress
 
 from triptych.models import DecoderOnly
-from triptych.nn import Embedding, Head, Stack, Targets
+from triptych.nn import Embedding, FeedForward, Head, MultiHeadAttention, Rotary, Stack, Targets
 from triptych.planning.flops import TrainingCost, count_parameters
 from triptych.storage.atomic import write_text
 from triptych.training.hardware import hardware, keep_freed_memory
@@ -55,9 +56,9 @@ class Work:
             num_heads=self.d_model // HEAD_DIM,
             d_ff=4 * self.d_model,
             causal=True,
-            windows=[self.window],
-            position="rotary",
-            activation="gelu",
+            position=Rotary,
+            attention=partial(MultiHeadAttention, windows=[self.window]),
+            feed_forward=partial(FeedForward, activation="gelu"),
         )
         embedding = Embedding(vocab_size=VOCAB, d_model=self.d_model)
         head = Head(d_model=self.d_model, num_outputs=VOCAB)

@@ -105,7 +105,7 @@ train E ckpt_path=x  ->  ckpt_path | did you mean resume | init_from
 train E resume_from_checkpoint=x  ->  did you mean resume
 train E output_dir=x  ->  did you mean run_dir?
 train E wandb=off  ->  logger=csv
-train E position=rope  ->  position | did you mean block.position?
+train E position=rope  ->  position | did you mean block/position
 train E model.d_model=64  ->  model.d_model | did you mean shape.d_model?
 train E model.num_layers=2  ->  model.num_layers | did you mean shape.num_layers?
 train E model.dropout=0.1  ->  did you mean block.dropout?
@@ -138,8 +138,23 @@ train E seed=null  ->  seed=null: expected a whole number
 train E seed=-1  ->  seed=-1
 train E compile=perhaps  ->  compile=perhaps | true, false
 train E shape.num_heads=0  ->  shape.num_heads=0 | at least 1
-train E block.position=rope  ->  block.position=rope | did you mean rotary?
-train E block.position=rotery  ->  did you mean rotary?
+train E block/position=rope  ->  block/position=rope | did you mean rotary?
+train E block/position=rotery  ->  did you mean rotary?
+train E block/position=null  ->  block/position=null | did you mean none?
+train E block.position=rope  ->  block.position=rope | did you mean block/position=rotary?
+train E block.norm=rms  ->  block.norm=rms | did you mean block/norm=rms?
+train E model.decoder.position=rotary  ->  block/position@model.decoder.position=rotary
+train E block.rope_theta=5  ->  did you mean block/position | block.position.theta
+train E block.norm_eps=1e-6  ->  did you mean block.norm.eps?
+train E block.norm_position=post  ->  did you mean block/residual
+train E block.gated=true  ->  did you mean block/feed_forward | block/feed_forward=gated
+train E block.head_dim=8  ->  did you mean shape.head_dim?
+train E block.num_kv_heads=2  ->  did you mean block.attention.num_kv_heads?
+train E block.position.theta=5  ->  block.position.theta | block/position=rotary has it
+train E model.decoder.position.theta=5  ->  block/position@model.decoder.position=rotary has it
+train E block/position=rotary block.position.thata=5  ->  did you mean block.position.theta?
+train E block.attention.dropout=2  ->  block.attention.dropout=2 | less than 1
+train E head@heads.tokens=berd  ->  head=berd | did you mean bert?
 train E block.dropout=1.5  ->  block.dropout=1.5 | less than 1
 train E test_weights=first  ->  test_weights=first | last, best
 train E match=flops  ->  match=flops | did you mean train_flops?
@@ -178,6 +193,8 @@ dashboard . --output x.html  ->  --output x.html | Python code | did you mean --
 """
 
 BEFORE_DATA = """
+train E +block.position.theta=5  ->  block.position.theta: Sinusoidal has no such setting | first
+train E block.position.first=-3  ->  block.position.first=-3: expected at least 0
 train E shape.num_heads=5  ->  shape.num_heads=5 | shape.d_model=64 | 4
 train E model.decoder.num_layers=0  ->  num_layers=0 | at least 1
 train E model.encoder.d_model=32  ->  d_model=32 | d_model=64
@@ -256,7 +273,7 @@ def test_what_others_call_ours_is_there() -> None:
 
 def test_the_same_from_a_cold_start(tmp_path: Path) -> None:
     """Torch takes longer to import than an answer should."""
-    command = [sys.executable, "-X", "importtime", "-m", "triptych", "train", SHORT["E"], "block.position=rope"]
+    command = [sys.executable, "-X", "importtime", "-m", "triptych", "train", SHORT["E"], "block/position=rope"]
     finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert finished.returncode == 1
     assert "did you mean rotary?" in finished.stderr.splitlines()[-1]

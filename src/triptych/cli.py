@@ -261,10 +261,12 @@ def run_hydra(command: str, arguments: list[str]) -> None:
     import hydra
     import hydra._internal.hydra as internals
     from hydra.core.config_store import ConfigStore
+    from omegaconf import OmegaConf
 
-    from triptych.config.explain import explain
+    from triptych.config.explain import describe_parts, explain
     from triptych.config.hydra_guard import GuardedLoader
 
+    OmegaConf.register_new_resolver("parts", lambda: describe_parts(arguments), replace=True)  # of --help
     store = ConfigStore.instance()
     store.store(name="train_schema", node=DoctorConfig if command == "doctor" else TrainConfig)
     store.store(name="evaluate_schema", node=EvaluateConfig)

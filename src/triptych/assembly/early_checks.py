@@ -6,7 +6,17 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from triptych.config import ALLOWED, ConfigError, check_allowed, check_keys, check_type, one_of
+from triptych.config import (
+    ALLOWED,
+    PARTS,
+    ConfigError,
+    check_allowed,
+    check_dropout,
+    check_keys,
+    check_type,
+    flat,
+    one_of,
+)
 from triptych.config.paths import check_resume, check_writable, find_checkpoint
 from triptych.config.schema import ACCELERATORS
 from triptych.storage.downloads import check_folder
@@ -29,7 +39,7 @@ def check_training(config: DictConfig) -> None:
     Raises:
         ConfigError: the first that is wrong.
     """
-    for check in (check_root, check_targets, check_updates, check_batch, check_validation, check_folders):
+    for check in (check_root, check_parts, check_targets, check_updates, check_batch, check_validation, check_folders):
         check(config)
 
 
@@ -74,6 +84,21 @@ def check_root(config: DictConfig) -> None:
     check_keys(config, schema)
     if config.seed < 0:
         raise ConfigError(f"seed={config.seed}: expected 0 or more")
+
+
+def check_parts(config: DictConfig) -> None:
+    """The parts of the blocks, as far as their classes need not be known.
+
+    Raises:
+        ConfigError: a name in the place of a part, or a dropout that is no probability.
+    """
+    for node in ("block", "heads"):
+        for key, value in flat(OmegaConf.to_container(config[node])).items():
+            check_dropout(f"{node}.{key}", value)
+    for key in (f"model.{stack}.{part}" for stack in ("encoder", "decoder") for part in PARTS):
+        if isinstance(value := OmegaConf.select(config, key), str):
+            group = f"block/{key.rpartition('.')[2]}@{key}"
+            raise ConfigError(f"{key}={value}: a part is chosen by its group; expected {group}={value}")
 
 
 def check_targets(config: DictConfig) -> None:

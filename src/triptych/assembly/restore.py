@@ -97,9 +97,12 @@ def read_trained(path: str | Path, key: str = "checkpoint") -> Trained:
     if "triptych" not in checkpoint:
         raise ConfigError(f"{key}={path}: not a checkpoint of Triptych")
     facts = checkpoint["triptych"]
+    config = OmegaConf.create(facts["config"])
+    if isinstance(OmegaConf.select(config, "block.position"), str):
+        raise ConfigError(f"{key}={path}: of Triptych 0.1, which described networks in another way; train it again")
     return Trained(
         path=path,
-        config=OmegaConf.create(facts["config"]),
+        config=config,
         tokenizer=Tokenizer.from_json(facts["tokenizer"], SpecialTokens.from_plain(facts["special_tokens"])),
         corpus=CorpusFacts.from_plain(facts["corpus"]),
         weights=checkpoint["state_dict"],

@@ -163,6 +163,7 @@ def check(config: DictConfig, key: str, given: Sequence[str] = ()) -> dict[str, 
                 value = OmegaConf.to_container(value, resolve=True)
             hint = hints.get(name, Any)
             check_type(f"{key}.{name}", value, hint)
+            check_dropout(f"{key}.{name}", value)
             if type(value) is int and float in (hint, *typing.get_args(hint)) and int not in typing.get_args(hint):
                 value = float(value)  # 5 and 5.0 are the same setting
         arguments[name] = value
@@ -196,8 +197,18 @@ def check_keys(config: DictConfig, schema: type) -> None:
             raise ConfigError(f"{key}={value}: {one_of(str(value), choices)}")
         elif schema is Shape and value is not None and value < 1:
             raise ConfigError(f"{key}={value}: expected at least 1")
-        elif "dropout" in name and not 0 <= value < 1:
-            raise ConfigError(f"{key}={value}: expected at least 0 and less than 1")
+        else:
+            check_dropout(key, value)
+
+
+def check_dropout(key: str, value: object) -> None:
+    """Refuses a dropout that is no probability.
+
+    Raises:
+        ConfigError: such a value.
+    """
+    if "dropout" in key.rpartition(".")[2] and isinstance(value, int | float) and not 0 <= value < 1:
+        raise ConfigError(f"{key}={value}: expected at least 0 and less than 1")
 
 
 def check_type(key: str, value: object, hint: Any) -> None:

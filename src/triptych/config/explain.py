@@ -12,12 +12,13 @@ from hydra import compose, initialize_config_module
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from triptych.config import (
     ARCHITECTURES,
     MOST,
+    PARTS,
     ConfigError,
     DoctorConfig,
     EvaluateConfig,
@@ -29,7 +30,7 @@ from triptych.config import (
     nearest,
 )
 from triptych.config.paths import check_writable
-from triptych.config.terms import REMARKS, our_key
+from triptych.config.terms import REMARKS, alike, our_key
 
 SCHEMAS = {"train": TrainConfig, "doctor": DoctorConfig, "evaluate": EvaluateConfig, "predict": PredictConfig}
 LONG = 160
@@ -61,7 +62,11 @@ def explain(error: BaseException, command: str, arguments: Sequence[str]) -> str
         return missing_choice(match[1], arguments)
     if match := re.search(r"Could not override '([^']+)'", message) or re.search(r"full_key: (\S+)", details):
         key = match[1]
-        if answer := chosen_by_folder(key, arguments):
+        if (
+            answer := chosen_by_folder(key, arguments)
+            or chosen_by_group(key, arguments)
+            or of_another_part(key, arguments)
+        ):
             return answer
         if "is not in struct" in details or "not in '" in details:
             return f"{key}: there is no such key{nearest_key(key, command, arguments)}"
@@ -211,6 +216,59 @@ def chosen_by_folder(key: str, arguments: Sequence[str]) -> str | None:
     return None
 
 
+def chosen_by_group(key: str, arguments: Sequence[str]) -> str | None:
+    """What to say of block.position=rotary, where a part is chosen by its group; None: the key is no part."""
+    group = f"block/{leaf_of(key)}"
+    if leaf_of(key) not in PARTS or key.count(".") != (1 if key.startswith("block.") else 2):
+        return None
+    place = group if key.startswith("block.") else f"{group}@{key}"
+    for argument in arguments:
+        name, _, value = argument.partition("=")
+        if name.lstrip("+") == key:
+            choices = choices_of(group, arguments)
+            near = [*alike(value, choices), *difflib.get_close_matches(value, choices), "NAME"][0]
+            return f"{argument}: a part is chosen by its group; did you mean {place}={near}?"
+    return None
+
+
+def of_another_part(key: str, arguments: Sequence[str]) -> str | None:
+    """What to say of block.position.theta where the chosen positions have no theta; None: none has."""
+    node, _, option = key.rpartition(".")
+    group = f"block/{leaf_of(node)}"
+    if leaf_of(node) not in PARTS:
+        return None
+    for choice in choices_of(group, arguments):
+        content = OmegaConf.load(find_choice(group, choice, arguments))
+        if isinstance(content, DictConfig) and "_target_" in content and option in content:
+            place = group if node.startswith("block.") else f"{group}@{node}"
+            return f"{key}: there is no such key; {place}={choice} has it"
+    return None
+
+
+def describe_parts(arguments: Sequence[str]) -> str:
+    """A line for each group of parts: the parts and their options, without those of families, which only set options.
+
+    Args:
+        arguments: of the command line; its folder of configurations may have other parts.
+    """
+    lines = []
+    for part in PARTS:
+        described = []
+        for choice in choices_of(f"block/{part}", arguments):
+            options = OmegaConf.load(find_choice(f"block/{part}", choice, arguments))
+            if isinstance(options, DictConfig) and "_target_" in options:
+                keys = [key for key in options if key not in ("defaults", "_target_", "_partial_")]
+                described.append(f"{choice} ({', '.join(map(str, keys))})" if keys else choice)
+        lines.append(f"    block/{part:<17} {', '.join(described)}")
+    return "\n".join(lines)
+
+
+def find_choice(group: str, choice: str, arguments: Sequence[str]) -> Path:
+    """The file of a choice, in the user's own folder or ours."""
+    folders = [*own_folders(arguments), Path(str(files("triptych.conf")))]
+    return next(file for folder in folders if (file := folder / group / f"{choice}.yaml").is_file())
+
+
 def describe_choices(choice: str, choices: Sequence[str]) -> str:
     """Which choices there are; of many the nearest, or those that begin a family, such as the sizes of a model."""
     near, every = nearest(choice, choices), ", ".join(choices)
@@ -285,7 +343,8 @@ def keys_of(command: str, choices: tuple[str, ...], *, with_hydra: bool = False)
             config = compose(command, overrides=list(choices), return_hydra_config=with_hydra)
         except (HydraException, OmegaConfBaseException):  # the mistake is in a file that they choose
             config = compose(command)
-    return (*all_keys(config), *(("experiment", "debug") if command in ("train", "doctor") else ()))
+    groups = ("experiment", "debug", *(f"block/{part}" for part in PARTS)) if command in ("train", "doctor") else ()
+    return (*all_keys(config), *groups)
 
 
 def leaf_of(key: str) -> str:

@@ -16,8 +16,9 @@ log = logging.getLogger("triptych")
 
 
 def list_overridden() -> list[str]:
-    """The keys and groups that the command line sets."""
-    return [override.partition("=")[0].lstrip("+~").replace("/", ".") for override in HydraConfig.get().overrides.task]
+    """The keys and groups that the command line sets; of group@package=choice, the package."""
+    names = [override.partition("=")[0].lstrip("+~") for override in HydraConfig.get().overrides.task]
+    return [name.rpartition("@")[2].replace("/", ".") for name in names]
 
 
 def is_given(key: str) -> bool:

@@ -67,12 +67,17 @@ class Table(Position):
     Args:
         sizes: of the stack; P has max_length rows more than ``first``.
         first: row of the first token.
+
+    Raises:
+        ValueError: a negative row.
     """
 
     table: Tensor
 
     def __init__(self, sizes: Sizes, *, first: int = 0) -> None:
         super().__init__(sizes)
+        if first < 0:
+            raise ValueError(f"block.position.first={first}: expected at least 0")
         self.first, self.max_length = first, sizes.max_length
 
     @property

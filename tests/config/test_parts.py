@@ -1,0 +1,89 @@
+"""Parts of the blocks as the configuration chooses them."""
+
+import inspect
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_module
+from hydra.core.config_store import ConfigStore
+from omegaconf import DictConfig
+
+from commands import run
+from triptych.assembly.network import check_network, choose_parts
+from triptych.config import PARTS, ConfigError, TrainConfig, check, target_of
+from triptych.config.explain import choices_of
+from triptych.nn import Learned, Rotary, Stack
+
+
+def composed(*overrides: str) -> DictConfig:
+    ConfigStore.instance().store(name="train_schema", node=TrainConfig)
+    with initialize_config_module("triptych.conf", version_base="1.3"):
+        return compose("train", overrides=["run_dir=unused", *overrides])
+
+
+@pytest.mark.parametrize(
+    ("part", "choice"), [(part, name) for part in PARTS for name in choices_of(f"block/{part}", [])]
+)
+def test_a_file_says_all_options_of_its_class_and_no_other(part: str, choice: str) -> None:
+    config, key = composed(f"block/{part}={choice}"), f"block.{part}"
+    parameters = inspect.signature(target_of(config, key)).parameters.values()
+    assert set(check(config, key)) == {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+
+def test_the_last_word_has_the_command_line_then_the_experiment_then_the_family() -> None:
+    def position(*overrides: str) -> str:
+        return str(composed(*overrides).block.position._target_).rpartition(".")[2]
+
+    assert position("model=bart/style") == "Learned"
+    assert position("model=bart/style", "experiment=sst2/full") == "Relative"
+    assert position("model=bart/style", "experiment=sst2/full", "block/position=rotary") == "Rotary"
+
+
+def test_no_option_of_a_family_outlives_its_part() -> None:
+    config = composed("model=bart/style", "block/position=rotary")
+    assert set(config.block.position) == {"_target_", "_partial_", "theta", "scaling"}
+    assert composed("model=bart/style").block.position.first == 2
+
+
+def test_one_stack_alone_has_another_part() -> None:
+    one = "block/position@model.decoder.position"
+    network = check_network(composed("block/position=learned", f"{one}=rotary", "model.decoder.position.theta=5"))
+    encoder, decoder = (stack.position for stack in network.stacks)
+    assert isinstance(encoder, Learned)
+    assert isinstance(decoder, Rotary)
+    assert decoder.theta == 5.0
+
+
+def test_stacks_do_not_share_what_is_trained() -> None:
+    network = check_network(composed("block/position=learned"))
+    encoder, decoder = network.stacks
+    assert encoder.position.table is not decoder.position.table
+
+
+def test_the_parts_of_a_run_are_said_in_full() -> None:
+    config = composed("block/norm=rms", "block.norm.eps=1e-3")
+    choose_parts(config)
+    for stack in (config.model.encoder, config.model.decoder):
+        assert stack.norm == config.block.norm
+        assert None not in [stack[part] for part in PARTS]
+
+
+def test_a_wrong_option_is_named_where_it_was_set() -> None:
+    with pytest.raises(ConfigError, match=r"^block\.position\.theta=abc: expected a number$"):
+        check_network(composed("block/position=rotary", "block.position.theta=abc"))
+    with pytest.raises(ConfigError, match=r"^block\.norm\.epz: LayerNorm has no such setting"):
+        check_network(composed("+block.norm.epz=1"))
+
+
+def test_a_stack_takes_parts_from_python_too() -> None:
+    stack = Stack(num_layers=1, d_model=8, num_heads=2, d_ff=8, causal=True, position=Rotary)
+    assert isinstance(stack.position, Rotary)
+    assert stack.position.theta == 10000.0
+
+
+def test_help_lists_parts_and_options(tmp_path: Path) -> None:
+    lines = run("train", "--help", cwd=tmp_path).stdout.splitlines()
+    (line,) = [line for line in lines if line.split()[:1] == ["block/position"]]
+    assert "rotary (theta, scaling)" in line
+    assert "none," in line
+    assert "bart" not in line
