@@ -147,14 +147,14 @@ class TestSettings:
         theirs = pretrain("task=denoising", "model=roberta/style").network.state_dict()
         with caplog.at_level("INFO", "triptych"):
             config, task, _ = fine_tune(
-                "task=classification", "block.dropout=0.3", "model.encoder.attention.dropout=0.5",
+                "task=classification", "block.dropout=0.3", "block.attention.dropout=0.5",
                 "shape.max_length=100", "heads.classes.transform=none",
             )  # fmt: skip
-        assert (config.model.encoder.dropout, config.model.encoder.attention.dropout) == (0.3, 0.5)
+        assert (config.model.encoder.dropout, config.block.attention.dropout) == (0.3, 0.5)
         assert (config.model.head.transform, config.model.head.bias) == ("none", "trained")
-        positions = task.network.state_dict()["encoder.positions"]
-        assert torch.equal(positions, theirs["encoder.positions"][:102])  # RoBERTa's begin at row 2
-        assert caplog.messages[1:] == ["init_from: encoder.positions: the first 102 of 130 rows"]
+        positions = task.network.state_dict()["encoder.position.table"]
+        assert torch.equal(positions, theirs["encoder.position.table"][:102])  # RoBERTa's begin at row 2
+        assert caplog.messages[1:] == ["init_from: encoder.position.table: the first 102 of 130 rows"]
 
     def test_another_function_than_was_trained_is_said(
         self, pretrain: Callable[..., Task], fine_tune: Callable[..., Any], caplog: pytest.LogCaptureFixture
@@ -197,7 +197,7 @@ class TestSettings:
             r"init_from=.* has another network: embedding.tokens.weight is \(\d+, 16\) there and \(\d+, 64\) here, .* "
             r"and \d+ more",
         ),
-        (["shape.max_length=129"], r".*: encoder.positions is \(128, 16\) there and \(129, 16\) here"),
+        (["shape.max_length=129"], r".*: encoder.position.table is \(128, 16\) there and \(129, 16\) here"),
         (
             ["block.embed_norm=false", "block/feed_forward=gated"],
             r".*: encoder.embed_norm.weight is \(16,\) there and missing here, .*, "
@@ -233,7 +233,8 @@ def test_an_experiment_of_fine_tuning_keeps_its_own_settings(
         config = chosen(f"experiment={experiment}", f"init_from={tmp_path / 'pretrained.ckpt'}")
         settings, _ = settings_to_adopt(config)
         adopt(config, settings)
-        assert (config.shape.d_model, config.block.position) == (settings.shape.d_model, "rotary")
+        assert (config.shape.d_model, config.block.position) == (settings.shape.d_model, settings.block.position)
+        assert "theta" in config.block.position
         assert config.block.dropout == dropout
         assert config.shape.max_length == (512 if "imdb" in experiment else settings.shape.max_length)
 

@@ -17,7 +17,7 @@ from triptych.config import (
     check_type,
     precision_of,
 )
-from triptych.nn import FeedForward
+from triptych.nn import Head
 from triptych.training.optimizers import AdamW
 
 ADAMW = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.98, "eps": 1e-9, "weight_decay": 0.0}
@@ -32,18 +32,18 @@ def test_builds_what_the_node_says() -> None:
 
 
 def test_builds_nodes_within() -> None:
-    node = {"_target_": "triptych.nn.FeedForward", "d_model": 4, "d_ff": 8}
+    node = {"_target_": "triptych.nn.Head", "d_model": 4, "num_outputs": 8}
     class_path = f"{Holder.__module__}.Holder"
     config = OmegaConf.create({"outer": {"_target_": class_path, "inner": node}})
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRIPTYCH_ALLOW", f"{Holder.__module__}.")
         built = build(config, "outer")
-    assert isinstance(built.inner, FeedForward)
-    assert built.inner.up.weight.shape == (8, 4)
+    assert isinstance(built.inner, Head)
+    assert built.inner.output.weight.shape == (8, 4)
 
 
 class Holder:
-    def __init__(self, *, inner: FeedForward) -> None:
+    def __init__(self, *, inner: Head) -> None:
         self.inner = inner
 
 
@@ -112,7 +112,7 @@ def test_a_missing_class_is_named() -> None:
         (["a", "b"], list[str], True),
         (["a", 1], list[str], False),
         ("a", list[str], False),
-        (object(), FeedForward, True),  # not a value that a configuration can hold: left to the constructor
+        (object(), Head, True),  # not a value that a configuration can hold: left to the constructor
     ],
 )
 def test_types(value: object, hint: object, fits: bool) -> None:

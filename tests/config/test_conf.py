@@ -9,6 +9,7 @@ from hydra import compose, initialize_config_module
 from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
+from parts import POSITIONS
 from triptych.assembly.compatibility import check_grid
 from triptych.assembly.network import check_network
 from triptych.config import (
@@ -154,8 +155,7 @@ def test_block_options_reach_every_stack(model: str, position: str) -> None:
     assert not [m for m in network.modules() if type(m).__name__ == "LayerNorm"]
     assert [m for m in network.modules() if type(m).__name__ == "RMSNorm"]
     stacks = [m for m in network.modules() if type(m).__name__ == "Stack"]
-    assert all((stack.rotary is not None) == (position == "rotary") for stack in stacks)
-    assert all((stack.relative_bias is not None) == (position == "relative") for stack in stacks)
+    assert {type(stack.position) for stack in stacks} == {POSITIONS[position]}
 
 
 def test_one_stack_can_be_overridden() -> None:
