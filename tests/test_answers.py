@@ -195,7 +195,7 @@ train E match=params  ->  match=params | full
 train P data.train=train.en  ->  data.train=train.en: expected two files | [train.en,TARGET]
 train P data.train=[train.en]  ->  data.train=[train.en]: expected two files
 train P data.train=[train.en,train.d]  ->  data.train=train.d: no such file | did you mean train.de?
-train P data.train=[train.en,train.de] task=tagging  ->  task=tagging: data=parallel_text serves translation
+train P data.train=[train.en,train.de] task=tagging  ->  task=tagging: data=parallel_text has no words and no tags
 train T data.train=nothing.tsv  ->  data.train=nothing.tsv: no such file in data.dir=.
 train T tokenizer=pretrained  ->  tokenizer.dir
 compare nowhere  ->  nowhere
@@ -278,7 +278,7 @@ def test_a_class_of_ones_own(tmp_path: Path) -> None:
         env={**os.environ, "TRIPTYCH_ALLOW": "mine", "PYTHONPATH": str(tmp_path / "own")},
     )
     assert finished.returncode == 1
-    assert "data._target_=mine.Corpus: a corpus has tasks, has_images" in finished.stderr.splitlines()[-1]
+    assert "data._target_=mine.Corpus: a corpus has columns, facts" in finished.stderr.splitlines()[-1]
 
 
 def test_help_may_be_cut(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,8 @@ from triptych.config import (
     PredictConfig,
     RunError,
     TrainConfig,
+    class_at,
+    function_at,
     nearest,
     suggestion,
 )
@@ -34,6 +36,8 @@ from triptych.storage.redaction import Redactor
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
+
+    from triptych.interop.families.family import Family
 
 USAGE = """\
 triptych: trains and compares the three Transformer architectures.
@@ -124,13 +128,18 @@ def compare(arguments: list[str]) -> None:
     """``triptych compare``."""
     parser = parser_of_runs("compare", "Compares finished runs: a table, an HTML page, and the same as JSON.")
     parser.add_argument("--output", type=Path, default=Path("report.html"), help="the page; the JSON goes beside it")
+    parser.add_argument(
+        "--plot", action="append", default=[], metavar="PACKAGE.FUNCTION",
+        help="a plot of your own for the page; the package stands in TRIPTYCH_ALLOW",
+    )  # fmt: skip
     parsed = parser.parse_args(arguments)
     check_suffix(parsed.output, ".html", "an HTML page")
     check_writable("--output", parsed.output)
+    plots = [function_at("--plot", path, ("triptych.report.page.charts",)) for path in parsed.plot]
     from triptych.report.compare import compare
 
     with value_errors_of_runs():
-        compare(parsed.directories, parsed.output)
+        compare(parsed.directories, parsed.output, plots)
 
 
 def dashboard(arguments: list[str]) -> None:
@@ -195,8 +204,8 @@ def import_folder(arguments: list[str]) -> None:
     )
     parser.add_argument("folder", type=Path, help="with config.json, safetensors files and the files of a tokenizer")
     parser.add_argument("--output", type=Path, required=True, help="the checkpoint, a new file")
-    tasks = ("translation", "classification", "tagging", "question_answering", "language_modeling", "denoising")
-    parser.add_argument("--task", choices=tasks, help="what the model is for; by default what its class says")
+    parser.add_argument("--task", help="what the model is for; by default what its class says")
+    add_family(parser)
     parser.add_argument("--new-head", action="store_true", help="begin with a new head where the folder has none")
     parsed = parser.parse_args(arguments)
     if not parsed.folder.is_dir():
@@ -205,12 +214,38 @@ def import_folder(arguments: list[str]) -> None:
     from triptych.interop import import_folder
     from triptych.planning.flops import count_parameters
 
-    task = import_folder(parsed.folder, parsed.output, parsed.task, new_head=parsed.new_head)
+    families = families_at(parsed.family)
+    task = import_folder(parsed.folder, parsed.output, parsed.task, new_head=parsed.new_head, families=families)
     parameters, _ = count_parameters(task.network)
     print(
         f"{parsed.output}: {task.name} on {task.architecture}, {parameters:,} parameters, "
         f"{task.tokenizer.vocab_size:,} tokens"
     )
+
+
+def add_family(parser: argparse.ArgumentParser) -> None:
+    """The option of a family that is not published here."""
+    parser.add_argument(
+        "--family", metavar="PACKAGE.CLASS",
+        help="a family of your own; the package stands in TRIPTYCH_ALLOW (default: the published ones)",
+    )  # fmt: skip
+
+
+def families_at(path: str | None) -> "Sequence[Family]":
+    """The family that ``--family`` names; without it, the published ones.
+
+    Raises:
+        ConfigError: not allowed, or no family.
+    """
+    from triptych.interop.families.family import Family
+    from triptych.interop.networks import FAMILIES
+
+    if path is None:
+        return FAMILIES
+    kind: type = class_at("--family", path, ("triptych.interop.families",))
+    if not issubclass(kind, Family) or not hasattr(kind, "model_type"):
+        raise ConfigError(f"--family={path}: expected a class of triptych.interop.families.family.Family")
+    return (kind(),)
 
 
 def export(arguments: list[str]) -> None:
@@ -221,12 +256,13 @@ def export(arguments: list[str]) -> None:
     )
     parser.add_argument("checkpoint", type=Path, help="a checkpoint, or a run directory (its newest checkpoint)")
     parser.add_argument("--output", type=Path, required=True, help="the folder, new or empty")
+    add_family(parser)
     parsed = parser.parse_args(arguments)
     find_checkpoint(parsed.checkpoint)
     check_writable("--output", parsed.output)
     from triptych.interop import save_pretrained
 
-    class_name = save_pretrained(parsed.checkpoint, parsed.output)
+    class_name = save_pretrained(parsed.checkpoint, parsed.output, families=families_at(parsed.family))
     print(f"{parsed.output}: {class_name}; README.md there says how to load it")
 
 

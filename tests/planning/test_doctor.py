@@ -167,7 +167,7 @@ class TestChecks:
         assert ill.returncode == 1
         for words in (
             "seed=-1: expected 0 or more",
-            "task=translation: data=plain_text serves language_modeling",
+            "task=translation: data=plain_text has no text and no target, but long_text",
             "data.dir=nowhere: no such folder",
             "batch.size=21 cannot be split",
             "file is a file",

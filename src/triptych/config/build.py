@@ -57,6 +57,26 @@ def class_at(key: str, path: str, allowed: Sequence[str]) -> Any:
     Raises:
         ConfigError: no such class, or not allowed.
     """
+    target = object_at(key, path, allowed)
+    if not isinstance(target, type):
+        raise ConfigError(f"{key}={path}: not allowed; expected a class")
+    return target
+
+
+def function_at(key: str, path: str, allowed: Sequence[str]) -> Any:
+    """The function at a path that the user has typed: a file must not name one. See ``class_at``.
+
+    Raises:
+        ConfigError: no such function, or not allowed.
+    """
+    target = object_at(key, path, allowed)
+    if not isinstance(target, types.FunctionType):
+        raise ConfigError(f"{key}={path}: expected a function")
+    return target
+
+
+def object_at(key: str, path: str, allowed: Sequence[str]) -> Any:
+    """The class or function at a path; see ``class_at``."""
     roots = check_allowed(key, path, allowed)
     module, _, name = path.rpartition(".")
     try:
@@ -65,10 +85,10 @@ def class_at(key: str, path: str, allowed: Sequence[str]) -> Any:
         is_own = not f"{path}.".startswith(tuple(f"{root}." for root in allowed))
         hint = f" ({error}); expected PYTHONPATH=FOLDER, where the package is" if is_own else ""
         raise ConfigError(f"{key}={path}: there is no such class{hint}") from None
-    if not isinstance(target, type):
-        raise ConfigError(f"{key}={path}: not allowed; expected a class")
-    if not f"{target.__module__}.{target.__qualname__}.".startswith(roots):
-        raise ConfigError(f"{key}={path} is {target.__module__}.{target.__qualname__}: not allowed")
+    if isinstance(target, type | types.FunctionType):
+        place = f"{target.__module__}.{target.__qualname__}"
+        if not f"{place}.".startswith(roots):
+            raise ConfigError(f"{key}={path} is {place}: not allowed")
     return target
 
 

@@ -69,6 +69,7 @@ class LanguageModeling(GenerativeTask):
 
     name = "language_modeling"
     title = "Language modelling"
+    reads_long_text = True
     needs_input = False
     refusals = {  # noqa: RUF012 - a constant of the class
         "encoder_only": "an encoder sees the token that it should predict; "

@@ -30,7 +30,7 @@ class Similarity(WholeTask):
 
     name = "similarity"
     title = "Similarity"
-    columns = ("pair", "score")
+    columns = ("text", "pair", "score")
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup, label_smoothing=0.0)

@@ -48,7 +48,7 @@ class Translation(GenerativeTask):
 
     name = "translation"
     title = "Translation"
-    columns = ("target",)
+    columns = ("text", "target")
     ranked_by = ("chrf", "chrF of the sentence")  # that one of two wrong answers is nearer counts, too
     answers_a_part = True
     refusals = {  # noqa: RUF012 - a constant of the class

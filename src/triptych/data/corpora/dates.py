@@ -54,13 +54,12 @@ class Dates:
     are drawn with replacement from its dates.
 
     Attributes:
-        tasks: the tasks that this corpus can serve.
+        columns: what its examples have.
         labels: the classes of classification: the languages, in the order given.
         tag_labels: the classes of tagging.
     """
 
-    tasks: tuple[str, ...] = ("translation", "classification", "language_modeling", "tagging", "denoising")
-    has_images = False
+    columns: tuple[str, ...] = ("text", "target", "label", "words", "tags")
 
     def __init__(
         self,

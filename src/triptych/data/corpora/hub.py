@@ -21,7 +21,7 @@ class Hub(RowCorpus):
     """A data set of the Hugging Face hub, or a local folder in its form: of .parquet, .jsonl, .csv or .txt files, or
     written by ``save_to_disk``. No code of the data set is run.
 
-    The columns have the names of the fields of ``Example``: which are given says which tasks there are. Classes go by
+    The columns have the names of the fields of ``Example``: a task needs some of them. Classes go by
     their names. What was read from the hub stays in the cache of ``datasets``; HF_HUB_OFFLINE=1 in the environment
     reads it from there, without a network.
 
@@ -45,15 +45,7 @@ class Hub(RowCorpus):
         ValueError: not three splits, shares that leave nothing to train on, or no such folder.
     """
 
-    tasks = (
-        "translation",
-        "classification",
-        "similarity",
-        "tagging",
-        "question_answering",
-        "language_modeling",
-        "denoising",
-    )
+    columns = ("text", "target", "label", "pair", "score", "words", "tags", "answers")
 
     def __init__(
         self,
@@ -98,8 +90,8 @@ class Hub(RowCorpus):
         rows, place = self._sets[source], Path(self.dir, source)
         features: Mapping[str, Any] = rows.features or {}
         if features:
-            self.columns.check(features, str(place))
-            rows = rows.select_columns(list({outermost(column, features) for _, column in self.columns.items()}))
+            self.reader.check(features, str(place))
+            rows = rows.select_columns(list({outermost(column, features) for _, column in self.reader.items()}))
         read = iter(islice(rows, self.limit))
         number = 0
         while True:

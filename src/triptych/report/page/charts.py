@@ -12,6 +12,7 @@ from statistics import fmean
 from textwrap import wrap
 from typing import Any
 
+from triptych.report.page.examples import choose_runs, score_by_length
 from triptych.report.records import ARCHITECTURES, Curve, Run
 from triptych.report.statistics.metrics import metric_key
 from triptych.report.statistics.verdicts import Group
@@ -26,7 +27,9 @@ _SYMBOLS = {"full": "circle", "encoder_only": "square", "decoder_only": "diamond
 
 Figure = dict[str, Any]
 Switch = dict[str, Figure]
-"""Figures of which one is shown, by the names of what chooses it."""
+"""Figures of which one is shown, by the names of what chooses it; a single one needs no name."""
+Plot = Callable[[Group], Switch]
+"""Draws the runs of one task; nothing where they lack what it shows."""
 
 _CLOCKS = {
     "updates": ("updates", "updates"),
@@ -279,13 +282,12 @@ def _draw_cost(group: Group, points: Sequence[tuple[float, float]], title: str) 
     return {"data": traces, "layout": layout}
 
 
-def draw_lengths(group: Group, values: dict[str, list[tuple[str, float, int]]]) -> Figure:
-    """The metric on the test examples whose input has so many words, of each architecture.
-
-    Args:
-        group: the runs.
-        values: by architecture: the lengths as a text, the value, and the number of examples.
-    """
+def draw_lengths(group: Group) -> Switch:
+    """The metric on the test examples whose input has so many words, of each architecture; nothing where the runs have
+    no answers, or all inputs are of one length."""
+    values = score_by_length(group)
+    if not values:
+        return {}
     scale = 100 if group.metric.unit == "%" else 1
     traces: list[Figure] = [
         {
@@ -310,20 +312,14 @@ def draw_lengths(group: Group, values: dict[str, list[tuple[str, float, int]]]) 
         "yaxis": make_axis() | {"ticksuffix": " %" if scale == 100 else "", "range": _pad(shown, percent=scale == 100)},
         "showlegend": True,
     }
-    return {"data": traces, "layout": layout}
+    return {"": {"data": traces, "layout": layout}}
 
 
-def draw_confusions(runs: Sequence[Run]) -> Switch:
-    """How often each class was predicted as each, as shares of the true class.
-
-    Args:
-        runs: one for each architecture.
-
-    Returns:
-        a figure for each run that has classes, by the name of its architecture.
-    """
+def draw_confusions(group: Group) -> Switch:
+    """How often each class was predicted as each, as shares of the true class, by the best run of each architecture
+    that has classes."""
     figures = {}
-    for run in runs:
+    for run in choose_runs(group).values():
         matrix = run.summary.get("confusion_matrix")
         if matrix is None:
             continue
@@ -357,6 +353,10 @@ def draw_confusions(runs: Sequence[Run]) -> Switch:
         }
         figures[ARCHITECTURES[run.architecture]] = {"data": [trace], "layout": layout}
     return figures
+
+
+PLOTS: tuple[Plot, ...] = (draw_loss, draw_validation, draw_costs, draw_lengths, draw_confusions)
+"""What the page shows of each task below its results, in this order; ``triptych compare --plot`` adds others."""
 
 
 def _draw_by_clock(group: Group, title: str, found: Sequence[tuple[Run, str]], scale: float, axis: Figure) -> Switch:
