@@ -10,7 +10,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.attention.varlen import varlen_attn
 
-from triptych.nn.kernels.linear import Linear
 from triptych.nn.kv_cache import LayerCache
 from triptych.nn.masks import Local, Packing, Visibility, causal_mask
 from triptych.nn.positions import Angles, Rotary
@@ -259,10 +258,10 @@ class MultiHeadAttention(nn.Module):
                 f"nearest that does: {nearest}"
             )
         self.head_dim, self.qk_scale, self.dropout = head_dim, qk_scale, dropout
-        self.q = Linear(d_model, num_heads * head_dim, bias=qkv_bias)
-        self.k = Linear(d_model, num_kv_heads * head_dim, bias=qkv_bias)
-        self.v = Linear(d_model, num_kv_heads * head_dim, bias=qkv_bias)
-        self.o = Linear(num_heads * head_dim, d_model, bias=bias)
+        self.q = nn.Linear(d_model, num_heads * head_dim, bias=qkv_bias)
+        self.k = nn.Linear(d_model, num_kv_heads * head_dim, bias=qkv_bias)
+        self.v = nn.Linear(d_model, num_kv_heads * head_dim, bias=qkv_bias)
+        self.o = nn.Linear(num_heads * head_dim, d_model, bias=bias)
 
     def forward(
         self,

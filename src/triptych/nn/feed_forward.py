@@ -8,8 +8,6 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from triptych.nn.kernels.linear import Linear
-
 ActivationName = Literal["relu", "gelu", "gelu_tanh", "silu"]
 
 ACTIVATIONS: dict[ActivationName, Callable[[Tensor], Tensor]] = {
@@ -46,9 +44,9 @@ class FeedForward(nn.Module):
     ) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[activation]
-        self.up = Linear(d_model, d_ff, bias=bias)
-        self.gate = Linear(d_model, d_ff, bias=bias) if gated else None
-        self.down = Linear(d_ff, d_model, bias=bias)
+        self.up = nn.Linear(d_model, d_ff, bias=bias)
+        self.gate = nn.Linear(d_model, d_ff, bias=bias) if gated else None
+        self.down = nn.Linear(d_ff, d_model, bias=bias)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "batch length d_model"]) -> Float[Tensor, "batch length d_model"]:
