@@ -294,12 +294,10 @@ def get(arguments: list[str]) -> None:
 
 def run_hydra(command: str, arguments: list[str]) -> None:
     """A sub-command whose arguments are Hydra's."""
-    import hydra
-    import hydra._internal.hydra as internals
     from hydra.core.config_store import ConfigStore
 
     from triptych.config.explain import explain
-    from triptych.config.hydra_guard import GuardedLoader
+    from triptych.config.hydra_guard import run
 
     store = ConfigStore.instance()
     store.store(name="train_schema", node=DoctorConfig if command == "doctor" else TrainConfig)
@@ -312,23 +310,15 @@ def run_hydra(command: str, arguments: list[str]) -> None:
     sweep: list[list[str]] = []
     if command == "doctor" and (flags := {"-m", "--multirun"} & {*arguments}):
         arguments, sweep = first_job([argument for argument in arguments if argument not in flags])
-    wants_traceback = os.environ.get("HYDRA_FULL_ERROR") == "1" and "TRIPTYCH_SHORT_ERRORS" not in os.environ
-    if not wants_traceback:
-        # Hydra then raises its composition errors instead of printing them, so that the answer can be ours. The second
-        # variable tells the processes of a sweep that the first was not the user's.
-        os.environ["HYDRA_FULL_ERROR"] = os.environ["TRIPTYCH_SHORT_ERRORS"] = "1"
-    # -m first, since argparse takes the overrides in one piece
-    sys.argv = [f"triptych {command}", *sorted(arguments, key=lambda argument: argument not in ("-m", "--multirun"))]
+    sys.argv = [f"triptych {command}", *arguments]
     failures: list[Exception] = []
-    vars(internals)["ConfigLoaderImpl"] = GuardedLoader  # there is no official place to look before Hydra builds
-    main = hydra.main(version_base="1.3", config_path="pkg://triptych.conf", config_name=command)
     try:
-        main(task_function(command, failures, sweep))()
+        run(command, arguments, task_function(command, failures, sweep))
     except Exception as error:
         failures.append(error)
     for failure in failures:
         message = explain(failure, command, arguments)
-        if wants_traceback or message is None:
+        if os.environ.get("HYDRA_FULL_ERROR") == "1" or message is None:
             raise failure
         raise ConfigError(message)
 
@@ -361,7 +351,7 @@ def check_arguments(arguments: list[str], command: str) -> None:
     from triptych.config.explain import not_an_option, own_folders, without_choice, without_key
 
     takes_value = {"--package", "-p", "--config-dir", "-cd", "--cfg", "-c", "--info", "-i"}
-    known = {"--help", "-h", "--hydra-help", "--version", "--resolve", "--run", "-r", "--multirun", "-m", *takes_value}
+    known = {"--help", "-h", "--version", "--resolve", "--run", "-r", "--multirun", "-m", *takes_value}
     known |= {"--shell-completion", "-sc"}
     for argument in arguments if command in ("evaluate", "predict") else ():
         key, _, setting = argument.partition("=")[0].partition(".")
@@ -379,6 +369,8 @@ def check_arguments(arguments: list[str], command: str) -> None:
                 raise ConfigError(not_an_option(argument, command, arguments))
         elif command in ("train", "doctor") and argument.startswith("~") and name[1:] in NEEDED:
             raise ConfigError(without_choice(name[1:], arguments))
+        elif name == "hydra.mode":
+            raise ConfigError(f"{argument}: not taken here; -m makes a sweep")
         elif command == "train" and argument.startswith(OF_SWEEPS) and not {"-m", "--multirun"} & set(arguments):
             raise ConfigError(f"{argument}: is of sweeps; add -m (one job is a sweep too)")
         elif previous.count("[") > previous.count("]"):

@@ -69,7 +69,7 @@ Answers = list[tuple[int, str, bool]]
 
 def answers_to(commands: Sequence[Sequence[str]], cwd: Path, *, guarded: bool = True, **environment: str) -> Answers:
     """Of each command: the exit status, the standard error, and whether what it should not execute was executed."""
-    hidden = ("HYDRA_FULL_ERROR", "TRIPTYCH_SHORT_ERRORS", "TRIPTYCH_ALLOW")
+    hidden = ("HYDRA_FULL_ERROR", "TRIPTYCH_ALLOW")
     own = {k: v for k, v in os.environ.items() if k not in hidden}
     finished = subprocess.run(
         [sys.executable, "-c", DRIVER],

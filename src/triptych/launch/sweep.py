@@ -8,16 +8,17 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any, cast
 
 from hydra import compose
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.conf import HydraConf
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import JobReturn, JobStatus
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from triptych.config import ARCHITECTURES, ConfigError
@@ -131,14 +132,24 @@ def jobs_of(loader: ConfigLoader, sweep: DictConfig, overrides: Sequence[Sequenc
 
 
 def split_sweep(arguments: Sequence[str]) -> list[list[str]]:
-    """The overrides of each job of a sweep, as Hydra's own sweeper makes them.
+    """The overrides of each job of a sweep: every combination of the values, the last key changing first.
 
     Args:
         arguments: overrides with several values, and others.
+
+    Raises:
+        HydraException: what cannot be read, or an interval, which has no single values.
     """
-    overrides = OverridesParser.create().parse_overrides(list(arguments))
-    (jobs,) = BasicSweeper.split_arguments(overrides, max_batch_size=None)
-    return [list(job) for job in jobs]
+    choices: dict[str, list[str]] = {}
+    for override in OverridesParser.create().parse_overrides(list(arguments)):
+        key = override.get_key_element()
+        if not override.is_sweep_override():
+            choices[key] = [str(override.input_line)]
+        elif override.is_discrete_sweep():
+            choices[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
+        else:
+            raise HydraException(f"{override.input_line}: does not support sweep type")
+    return [list(job) for job in product(*choices.values())]
 
 
 def job_directory(config: DictConfig, overrides: Sequence[str]) -> Path:
