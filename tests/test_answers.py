@@ -58,6 +58,7 @@ train experiment=nowhere/x  ->  nowhere/x | dates/classification (7 more) | wiki
 train model=ful  ->  model=ful | did you mean full?
 train E model=bert  ->  model=bert | bert/base
 train E model=bert-base  ->  model=bert-base: there is no such choice; did you mean bert/base?
+train E model=embedding/tokens  ->  model=embedding/tokens: there is no such choice; there are bart/base
 train E model=gpt2  ->  did you mean gpt2/small?
 train E model=gpt3-13b  ->  did you mean gpt3/13b?
 train E model=gpt3-1.3b  ->  did you mean gpt3/1.3b?

@@ -348,7 +348,7 @@ def check_arguments(arguments: list[str], command: str) -> None:
     Raises:
         ConfigError: such an argument.
     """
-    from triptych.config.explain import not_an_option, own_folders, without_choice, without_key
+    from triptych.config.explain import check_choices, not_an_option, own_folders, without_choice, without_key
 
     takes_value = {"--package", "-p", "--config-dir", "-cd", "--cfg", "-c", "--info", "-i"}
     known = {"--help", "-h", "--version", "--resolve", "--run", "-r", "--multirun", "-m", *takes_value}
@@ -377,6 +377,7 @@ def check_arguments(arguments: list[str], command: str) -> None:
             raise ConfigError(f"{previous} {argument}: write a list without blanks, or in quotes: 'key=[a,b]'")
         elif (not equals or not name) and not argument.startswith("~") and previous not in takes_value:
             raise ConfigError(without_key(number, arguments, command))
+    check_choices(arguments)
 
 
 def check_early(command: str, config: "DictConfig") -> None:

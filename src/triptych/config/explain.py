@@ -238,6 +238,20 @@ def choices_of(group: str, arguments: Sequence[str]) -> list[str]:
     return sorted(found)
 
 
+def check_choices(arguments: Sequence[str]) -> None:
+    """Refuses a file of a group that is a part of its choices and no choice itself, as model=embedding/tokens.
+
+    Raises:
+        ConfigError: such a choice.
+    """
+    for argument in arguments:
+        group, _, names = argument.partition("=")
+        for name in names.split(",") if "/" in names and choices_of(group, arguments) else ():
+            file = Path(str(files("triptych.conf")), group, f"{name}.yaml")
+            if file.is_file() and name not in choices_of(group, arguments):
+                raise ConfigError(missing_choice(f"{group}/{name}", arguments))
+
+
 def own_folders(arguments: Sequence[str]) -> list[Path]:
     """What --config-dir names."""
     folders = []
