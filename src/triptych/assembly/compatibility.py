@@ -63,7 +63,6 @@ def check_compiled(config: DictConfig, task: Task, train: object) -> None:
     """Whether the batches have the few shapes that compile=true is for.
 
     Args:
-        config: of the training.
         task: of its network.
         train: its training split.
 

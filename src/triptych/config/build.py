@@ -121,7 +121,6 @@ def build(config: DictConfig, key: str, given: Mapping[str, object] | None = Non
     """Calls what ``key._target_`` names with the other values of the node; nodes within are built first.
 
     Args:
-        config: the whole configuration.
         key: of the node, for instance "model.encoder".
         given: arguments that do not stand in the configuration.
 
@@ -142,8 +141,6 @@ def check(config: DictConfig, key: str, given: Sequence[str] = ()) -> dict[str, 
     """Compares a node with the signature of what ``key._target_`` names, without calling it.
 
     Args:
-        config: the whole configuration.
-        key: of the node.
         given: names of arguments that do not stand in the configuration.
 
     Returns:
@@ -187,7 +184,6 @@ def check_keys(config: DictConfig, schema: type) -> None:
     """Refuses what ``+key=value`` adds to a typed node, and sizes and probabilities that cannot be.
 
     Args:
-        config: a node.
         schema: the dataclass that types it.
 
     Raises:

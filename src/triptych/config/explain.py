@@ -88,7 +88,6 @@ def not_an_option(argument: str, command: str, arguments: Sequence[str]) -> str:
 
     Args:
         argument: with its value, if that follows an equals sign.
-        command: the sub-command.
         arguments: of the command line.
     """
     name, _, value = argument.partition("=")
@@ -103,9 +102,7 @@ def without_key(number: int, arguments: Sequence[str], command: str) -> str:
     """What to say of an argument that is not key=value.
 
     Args:
-        number: its place.
         arguments: of the command line.
-        command: the sub-command.
     """
     argument, following = arguments[number], [*arguments, ""][number + 1]
     previous = arguments[number - 1] if number else ""

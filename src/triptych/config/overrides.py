@@ -63,7 +63,6 @@ def composed_with(architecture: str, overrides: Sequence[str]) -> DictConfig:
 
     Args:
         architecture: full, encoder_only or decoder_only.
-        overrides: of the command line.
 
     Raises:
         ConfigError: it has settings that this architecture has not.
@@ -126,8 +125,7 @@ def adopt(config: DictConfig, theirs: DictConfig) -> None:
 
 def settings_of_experiment() -> set[str]:
     """The keys of shape, block and heads that the experiment sets, if it begins with a checkpoint itself: they are
-    meant for that checkpoint's network (its dropout, its longest text). Those of others are meant for their own.
-    """
+    meant for that checkpoint's network (its dropout, its longest text). Those of others are meant for their own."""
     choices, name = HydraConfig.get().runtime.choices, HydraConfig.get().job.config_name
     if choices["experiment"] is None:
         return set()

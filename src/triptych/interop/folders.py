@@ -54,7 +54,6 @@ def import_folder(
 
     Args:
         folder: see ``load_pretrained``.
-        checkpoint: the file to write.
         task: see ``load_pretrained``.
         new_head: see ``load_pretrained``.
         families: see ``load_pretrained``.

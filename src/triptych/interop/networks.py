@@ -109,7 +109,6 @@ def write_network(
 
     Args:
         folder: made if it is not there.
-        network: to write.
         config: the complete configuration that it was built of.
         task: that it was trained for.
         labels: the classes of its head, if it has some.
@@ -176,7 +175,6 @@ def configuration(architecture: str, task: str, settings: Settings, num_outputs:
         architecture: encoder_only, decoder_only or full.
         task: that the head is for.
         settings: by dotted key.
-        num_outputs: of the head.
 
     Raises:
         ConfigError: a setting of another type.

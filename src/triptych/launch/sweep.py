@@ -109,8 +109,6 @@ def jobs_of(loader: ConfigLoader, sweep: DictConfig, overrides: Sequence[Sequenc
 
     Args:
         loader: composes the configuration of each.
-        sweep: the configuration of the sweep.
-        overrides: of each job.
 
     Raises:
         ConfigError: there are no jobs, they have no fixed directory, or several processes would each run all of them.
@@ -154,10 +152,6 @@ def split_sweep(arguments: Sequence[str]) -> list[list[str]]:
 
 def job_directory(config: DictConfig, overrides: Sequence[str]) -> Path:
     """PARENT/EXPERIMENT-HASH.
-
-    Args:
-        config: of the job.
-        overrides: of the job.
 
     Raises:
         ConfigError: the parent is not always the same.
@@ -229,11 +223,7 @@ def run_directory(config: DictConfig) -> Path:
 
 
 def train_command(sweep: DictConfig) -> list[str]:
-    """The command of each job, without its arguments. Jobs import from where this process does, no more.
-
-    Args:
-        sweep: the configuration of the sweep.
-    """
+    """The command of each job, without its arguments. Jobs import from where this process does, no more."""
     flags = [] if os.getcwd() in sys.path else ["-P"]
     sources = sweep.hydra.runtime.config_sources
     folders = [f"--config-dir={source.path}" for source in sources if source.provider == "command-line"]
@@ -242,9 +232,6 @@ def train_command(sweep: DictConfig) -> list[str]:
 
 def redact_notes(sweep: DictConfig) -> Redactor:
     """Takes the secrets out of the file in which Hydra has noted the sweep.
-
-    Args:
-        sweep: the configuration of the sweep.
 
     Returns:
         What takes them out of other texts.
@@ -263,7 +250,6 @@ def collect(
     are printed.
 
     Args:
-        jobs: of the sweep.
         failures: by the directory of the job.
         waiting: directories of the jobs that are not done yet.
         redact: takes secrets out.

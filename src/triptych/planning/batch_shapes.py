@@ -115,7 +115,6 @@ class ReadData:
         """Lays the first updates out.
 
         Args:
-            config: of the training.
             sample: of a training split of more examples, only so many are laid out, from its beginning.
             num_updates: how many updates.
 
@@ -180,7 +179,6 @@ class UnreadData:
         """One update, as large as it can be.
 
         Args:
-            config: of the training.
             sample: of no use here.
             num_updates: of no use here: all are taken to be alike.
         """
@@ -239,7 +237,6 @@ def look_at_data(config: DictConfig, tokenizer: Tokenizer | None, world_size: in
     may be missing, nothing.
 
     Args:
-        config: of the training.
         tokenizer: of the run that goes on; None: the configured one.
         world_size: processes that train together.
     """

@@ -115,11 +115,7 @@ class Match:
         return {**asdict(self), "goal": goal, "reached": reached, "mismatch": reached / goal - 1}
 
     def warn_of(self, record: Mapping[str, Any]) -> None:
-        """Says so where the training has not kept to it: where it was stopped early, or slower than measured.
-
-        Args:
-            record: see ``record``.
-        """
+        """Says so where the training has not kept to it: where it was stopped early, or slower than measured."""
         if abs(record["mismatch"]) > tolerance_of(self.quantity):
             log.warning(
                 "match=%s reference=%s: in the end %s %s, %s %s",
@@ -169,7 +165,6 @@ def reference_of(config: DictConfig, overrides: Sequence[str]) -> Reference | No
     """The reference, as far as it is known before the data are read. None: nothing is matched.
 
     Args:
-        config: of the training.
         overrides: of the command line.
 
     Raises:
@@ -268,11 +263,7 @@ def check_countable(config: DictConfig, world_size: int) -> None:
 
 def recorded(config: DictConfig) -> Match | None:
     """What a run that was begun has found, which is then not sought again. None: no run was begun, or one with other
-    settings (which will be refused).
-
-    Args:
-        config: of this run.
-    """
+    settings (which will be refused)."""
     run_dir = Path(config.run_dir)
     done = (run_dir / "summary.json", run_dir / "pruned.json")
     is_begun = any((run_dir / "checkpoints").glob("*.ckpt")) or any(path.exists() for path in done)
@@ -294,9 +285,6 @@ def find_match(config: DictConfig, reference: Reference, data: Data, measure: Me
     """Solves what the quantity depends on. Changes nothing.
 
     Args:
-        config: of the training.
-        reference: of it.
-        data: of both.
         measure: the paces of trainings; of ``match=wall_time`` alone.
 
     Raises:
@@ -364,7 +352,6 @@ def solve_size(count: Callable[[Size], int], start: Size, goal: float, *, step: 
     Args:
         count: parameters of a size, or the like.
         start: as it is configured.
-        goal: of the count.
         step: widths are multiples of it; so they divide by the number of heads, into even parts.
     """
     if count(start) == goal:
@@ -418,7 +405,6 @@ def solve_updates(total: Callable[[int], float], goal: float) -> int:
 
     Args:
         total: of so many updates; grows with them.
-        goal: of the total.
     """
     bound = 1
     while total(bound) < goal:

@@ -125,13 +125,7 @@ class Timed:
 
 def measure_paces(data: ReadData, environment: ClusterEnvironment, configs: Sequence[DictConfig]) -> list[Pace]:
     """The pace of each training, by real updates and validations on its own data. What is left out: checkpoints,
-    loggers, and what is done once.
-
-    Args:
-        data: of all of them.
-        environment: of the process.
-        configs: of the trainings.
-    """
+    loggers, and what is done once."""
     trainings = [Timed(config, data, environment) for config in configs]
     for _ in range(ROUNDS):
         for training in trainings:

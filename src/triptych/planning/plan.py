@@ -104,7 +104,6 @@ def recomputed_share(network: Network, shape: BatchShape) -> float:
 
     Args:
         network: on the meta device.
-        shape: of a batch.
     """
     if not any(stack.activation_checkpointing for stack in network.stacks):
         return 0.0
@@ -115,12 +114,7 @@ def recomputed_share(network: Network, shape: BatchShape) -> float:
 
 
 def computed_seconds(plan: Plan, device: Device) -> float | None:
-    """Of the whole training, from the peak of a device; None: it is not known.
-
-    Args:
-        plan: of the training.
-        device: that each process uses.
-    """
+    """Of the whole training, from the peak of a device; None: it is not known."""
     peak = device.single if plan.precision.compute == 4 else device.half if plan.precision.compute == 2 else None
     return None if peak is None else plan.flops * (1 + plan.recomputed) / (UTILISATION * peak * plan.world_size)
 
@@ -128,10 +122,6 @@ def computed_seconds(plan: Plan, device: Device) -> float | None:
 def measured_seconds(plan: Plan, device: Device) -> float | None:
     """Of one update, by trying it out on this machine: forward, backward and the optimizer's step on batches of the
     shapes that the training will have, without what stands around them (loading, logging, communication).
-
-    Args:
-        plan: of the training.
-        device: this machine's.
 
     Returns:
         None: it is too large to be tried out.

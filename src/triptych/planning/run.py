@@ -68,10 +68,6 @@ class Run:
 def build_run(plan: Plan, place: Place) -> Run:
     """Builds everything that a training needs.
 
-    Args:
-        plan: of it.
-        place: of this process.
-
     Raises:
         ConfigError: examples that do not fit, weights of another network, or an unknown metric.
     """

@@ -47,11 +47,7 @@ def whole() -> DictConfig:
 
 
 def composed(overrides: Sequence[str]) -> DictConfig:
-    """The doctor's own configuration of a job, without Hydra's part.
-
-    Args:
-        overrides: of the job.
-    """
+    """The doctor's own configuration of a job, without Hydra's part."""
     config = GlobalHydra.instance().config_loader().load_sweep_config(whole(), list(overrides))
     with open_dict(config):
         del config.hydra
@@ -59,11 +55,7 @@ def composed(overrides: Sequence[str]) -> DictConfig:
 
 
 def job_of(overrides: Sequence[str]) -> Job:
-    """A job as ``triptych train`` makes it, in the same directory.
-
-    Args:
-        overrides: of the job.
-    """
+    """A job as ``triptych train`` makes it, in the same directory."""
     own = [override for override in overrides if not override.startswith("device=")]
     config = GlobalHydra.instance().config_loader().load_sweep_config(whole(), own)
     content = OmegaConf.to_container(config, resolve=False)

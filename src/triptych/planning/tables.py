@@ -34,8 +34,6 @@ def show_plan(plan: Plan, device: Device, *, is_here: bool, sharded: bool) -> No
     """Prints what the training will be, the memory of each process, and on how many GPUs it fits.
 
     Args:
-        plan: of the training.
-        device: that each process uses.
         is_here: whether that is this machine's.
         sharded: whether FSDP is configured.
     """
@@ -140,7 +138,6 @@ def show_findings(findings: Findings, redact: Redactor) -> None:
     """Prints a line for each thing that was looked at, errors and warnings first; one for all that need no word.
 
     Args:
-        findings: all of them.
         redact: leaves secrets out.
     """
     table = Table("", "check", "found", title="Checks", title_justify="left", box=box.SIMPLE_HEAD)

@@ -30,9 +30,6 @@ def write_record(run: Run, metrics: Mapping[str, float], command: Command, *, te
     take part.
 
     Args:
-        run: that has ended.
-        metrics: of its weights.
-        command: of this process.
         tests: whether the weights were tested; if not, nothing is made of the test examples.
     """
     task, plan = run.task, run.plan

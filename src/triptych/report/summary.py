@@ -29,10 +29,7 @@ def summary(run: Run, tally: Tally, metrics: dict[str, float], command: Command)
     docs/run_directory.md.
 
     Args:
-        run: that has ended.
         tally: of all ranks.
-        metrics: of its weights.
-        command: of this process.
     """
     config, task, trainer = run.config, run.task, run.trainer
     parameters, non_embedding = count_parameters(task.network)

@@ -27,11 +27,8 @@ def print_tables(
     """Print one table for each task, with its verdict and its audit.
 
     Args:
-        groups: the runs of each task.
-        verdicts: one for each group.
         audits: one list for each group.
         found: says what is left out.
-        console: where to print.
     """
     for group, verdict, audit in zip(groups, verdicts, audits, strict=True):
         columns = _columns(group)

@@ -235,8 +235,6 @@ class Task(L.LightningModule):
         """What runs of this task can be compared by, in order of preference.
 
         Args:
-            architecture: of the run.
-            metrics: of the run.
             optimum: those of which the best reachable value is known.
         """
         return [LOSS]
@@ -253,7 +251,6 @@ class Task(L.LightningModule):
 
         Args:
             architecture: that shall do it.
-            settings: of the task.
 
         Raises:
             ValueError: it cannot.
@@ -541,8 +538,6 @@ class Task(L.LightningModule):
         """The sum over the scored labels of their cross-entropy.
 
         Args:
-            logits: of the network.
-            batch: with the labels.
             label_smoothing: share of each label that is spread over all outputs.
         """
         return F.cross_entropy(
@@ -557,7 +552,6 @@ class Task(L.LightningModule):
         """Keeps the answers to the examples of a test batch; of other batches none.
 
         Args:
-            batch: of an evaluation.
             outputs: the answer to each example; None: it was scored, not answered.
             numbers: by name, a number of each example.
         """

@@ -159,9 +159,6 @@ def entities(tags: Sequence[str]) -> set[tuple[str, int, int]]:
     follow each other are one entity, but for B and S, which begin one, and E and S, which end one. So BIO, IOB1 and
     BIOES need not be told apart.
 
-    Args:
-        tags: of the words.
-
     Returns:
         Type, first word, and the word after the last.
     """

@@ -167,7 +167,6 @@ def share(whole: Tensor, own: Tensor | nn.Parameter) -> Tensor:
     """This process's part of a tensor that every process has.
 
     Args:
-        whole: the tensor.
         own: that it is for, or that it belongs to; a number (the optimizer's count of its steps) belongs to all.
     """
     if not isinstance(own, DTensor) or whole.shape != own.shape:
@@ -179,7 +178,6 @@ def check_split(config: DictConfig, world_size: int) -> None:
     """Refuses an update that cannot be dealt out evenly. (One of batch.tokens can: a process may get nothing.)
 
     Args:
-        config: the whole configuration.
         world_size: processes that train together.
 
     Raises:
@@ -217,10 +215,6 @@ def check_strategy(config: DictConfig) -> None:
 
 def check_place(config: DictConfig, place: Place) -> int:
     """How many processes the configuration wants to train together.
-
-    Args:
-        config: the whole configuration.
-        place: of this process.
 
     Raises:
         ConfigError: not as many as were started, devices that are not there, or a run directory that is not the same

@@ -34,7 +34,6 @@ class DatePairs(Dates):
         the mean of the variance of p(score | text, pair). The date is drawn from the whole range.
 
         Args:
-            task: the task.
             architecture: does not matter.
             examples: at least one example of this corpus.
         """
@@ -84,7 +83,6 @@ class DateQuestions(Dates):
         ``exact_match``, the mean of max_answer p(answer | question, text).
 
         Args:
-            task: the task.
             architecture: does not matter.
             examples: at least one example of this corpus.
         """

@@ -83,8 +83,6 @@ class Dates:
             last_year: the range ends on December 31 of this year; at most 100 years in all, so that a year written
                 with two digits is unique.
             num_train: training examples.
-            num_validation: validation examples.
-            num_test: test examples.
             target: "iso" (1998-03-05), or a Babel locale, whose long style is then the target.
             seed: deals the dates and draws the examples.
 

@@ -177,7 +177,6 @@ class Tokenizer:
         """The token ids of each text, without special tokens around them.
 
         Args:
-            texts: to encode.
             as_target: whether they are targets of a translation, which ``sides`` cut in another way.
         """
         unk = self.special.unk
@@ -218,7 +217,6 @@ class Tokenizer:
         is in no place.
 
         Args:
-            texts: to encode.
             as_target: see ``encode``.
 
         Returns:

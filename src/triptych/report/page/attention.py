@@ -91,7 +91,6 @@ def attention_pictures(architecture: str, samples: Sequence[Mapping[str, Any]]) 
     """Where a network looks in the first of some texts, in colours for light ground, for pages that are not ours.
 
     Args:
-        architecture: of the network.
         samples: entries of ``attention.json``.
 
     Returns:

@@ -43,9 +43,6 @@ _CLOCKS = {
 def draw_results(group: Group) -> Figure:
     """Each run's value of the metric as a dot, the means where there are several seeds, and the optimum as a line.
 
-    Args:
-        group: the runs.
-
     Returns:
         the figure.
     """
@@ -137,9 +134,6 @@ def _pad(shown: Sequence[float], *, percent: bool) -> list[float]:
 def draw_loss(group: Group) -> Switch:
     """The training loss of each run against the updates, tokens, operations and time.
 
-    Args:
-        group: the runs.
-
     Returns:
         a figure for each clock that all runs have; none where no run logged the loss.
     """
@@ -155,9 +149,6 @@ def draw_loss(group: Group) -> Switch:
 
 def draw_validation(group: Group) -> Switch:
     """The primary metric on the validation set, of each run, against the same; the loss where no run logged it.
-
-    Args:
-        group: the runs.
 
     Returns:
         a figure for each clock that all runs have; none where no run logged either.
@@ -191,9 +182,6 @@ _COSTS: dict[str, tuple[Callable[[Run], float | None], str]] = {
 def draw_costs(group: Group) -> Switch:
     """The mean value of each configuration against what it costs, and the Pareto front: those than which no other is
     both better and cheaper.
-
-    Args:
-        group: the runs.
 
     Returns:
         a figure for each cost that all runs state; none where there is only one configuration.

@@ -62,8 +62,6 @@ def render_page(
     """Build the page.
 
     Args:
-        groups: the runs of each task.
-        verdicts: one for each group.
         audits: one list for each group.
         standings: one list for each group.
         duels: one list for each group.
