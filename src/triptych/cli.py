@@ -372,7 +372,7 @@ def check_arguments(arguments: list[str], command: str) -> None:
         elif name == "hydra.mode":
             raise ConfigError(f"{argument}: not taken here; -m makes a sweep")
         elif command == "train" and argument.startswith(OF_SWEEPS) and not {"-m", "--multirun"} & set(arguments):
-            raise ConfigError(f"{argument}: is of sweeps; add -m (one job is a sweep too)")
+            raise ConfigError(f"{argument} is for sweeps: add -m (one job is a sweep too)")
         elif previous.count("[") > previous.count("]"):
             raise ConfigError(f"{previous} {argument}: write a list without blanks, or in quotes: 'key=[a,b]'")
         elif (not equals or not name) and not argument.startswith("~") and previous not in takes_value:

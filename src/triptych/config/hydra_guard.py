@@ -131,16 +131,16 @@ def check_shell(launcher: dict[str, object], overrides: Sequence[str]) -> None:
     Raises:
         ConfigError: it stands in a file, and TRIPTYCH_ALLOW does not name hydra.launcher.
     """
-    said = {override.partition("=")[0].lstrip("+") for override in overrides}
+    typed = {override.partition("=")[0].lstrip("+") for override in overrides}
     options = launcher.get("additional_parameters") or {}
     keys = [f"additional_parameters.{name}" for name in options] if isinstance(options, dict) else []
     keys += ["setup"] if launcher.get("setup") else []
     allowed = [entry.strip(" .") for entry in os.environ.get("TRIPTYCH_ALLOW", "").split(",")]
     for key in keys:
-        if f"hydra.launcher.{key}" not in said and "hydra.launcher" not in allowed:
+        if f"hydra.launcher.{key}" not in typed and "hydra.launcher" not in allowed:
             raise ConfigError(
-                f"hydra.launcher.{key}: not allowed in a file, for it goes to a shell; say it on the command line, or "
-                "set TRIPTYCH_ALLOW=hydra.launcher in the environment"
+                f"hydra.launcher.{key}: not allowed in a file, because it goes to a shell; give it on the command line, "
+                "or set TRIPTYCH_ALLOW=hydra.launcher in the environment"
             )
 
 

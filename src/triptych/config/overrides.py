@@ -20,7 +20,7 @@ def list_overridden() -> list[str]:
     return [override.partition("=")[0].lstrip("+~").replace("/", ".") for override in HydraConfig.get().overrides.task]
 
 
-def is_given(key: str) -> bool:
+def is_overridden(key: str) -> bool:
     """Whether the command line sets this key, a node around it or a part of it; model=full, a choice, sets none."""
     names = [name for name in list_overridden() if name != "model"]
     return any(f"{key}.".startswith(f"{name}.") or f"{name}.".startswith(f"{key}.") for name in names)
@@ -39,7 +39,7 @@ def check_model_choice(config: DictConfig) -> None:
         return
     own = compose("train", overrides=[f"model={model}"])
     differ = {
-        node: [key for key in own[node] if config[node][key] != own[node][key] and not is_given(f"{node}.{key}")]
+        node: [key for key in own[node] if config[node][key] != own[node][key] and not is_overridden(f"{node}.{key}")]
         for node in ("shape", "block", "heads")
     }
     if differ["shape"] and own.shape != OmegaConf.structured(Shape()):
@@ -72,9 +72,7 @@ def composed_with(architecture: str, overrides: Sequence[str]) -> DictConfig:
         return compose(HydraConfig.get().job.config_name, overrides=[*others, f"model={architecture}"])
     except (HydraException, OmegaConfBaseException) as error:
         said = str(error).splitlines()[0]
-        raise ConfigError(
-            f"reference={architecture}: this command does not go with model={architecture}: {said}"
-        ) from None
+        raise ConfigError(f"reference={architecture}: this command does not fit model={architecture}: {said}") from None
 
 
 def adopt(config: DictConfig, theirs: DictConfig) -> None:
@@ -100,7 +98,7 @@ def adopt(config: DictConfig, theirs: DictConfig) -> None:
                 )
         overrides = [*HydraConfig.get().overrides.task, f"model={architecture}"]
         config.model = compose(HydraConfig.get().job.config_name, overrides=overrides).model
-    if is_given("tokenizer") and config.tokenizer != theirs.tokenizer:
+    if is_overridden("tokenizer") and config.tokenizer != theirs.tokenizer:
         raise ConfigError(f"tokenizer: init_from={init_from} has its own, which is used; omit tokenizer")
     config.tokenizer = theirs.tokenizer
     if "model" in list_overridden() and choices["model"] != own:
@@ -113,7 +111,7 @@ def adopt(config: DictConfig, theirs: DictConfig) -> None:
     settings = {f"{node}.{key}": value for node in nodes for key, value in OmegaConf.select(theirs, node).items()}
     meant = settings_of_experiment()
     for key, value in {**settings, **differing_settings(theirs, config.model)}.items():
-        if not is_given(key) and key not in meant:
+        if not is_overridden(key) and key not in meant:
             OmegaConf.update(config, key, value, merge=False)
         elif (
             (own_value := OmegaConf.select(config, key)) != value

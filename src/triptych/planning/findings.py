@@ -213,8 +213,8 @@ def check_memory(plan: Plan, device: Device, *, sharded: bool) -> str:
     Raises:
         ConfigError: it cannot fit, whatever the batch.
     """
-    config = plan.survey.config
-    rows = plan.survey.rows
+    config = plan.estimate.config
+    rows = plan.estimate.rows
     footprint = (plan.memory.fsdp if sharded else plan.memory.ddp)(plan.world_size, rows)
     sharing = 1 if device.is_gpu else plan.world_size // config.trainer.num_nodes  # processes that share the memory
     text = f"{size(sharing * footprint.total)} of {size(device.memory)} ({device.name})"

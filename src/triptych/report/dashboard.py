@@ -150,7 +150,7 @@ def dashboard(directories: Sequence[Path], output: Path) -> None:
     found = find_runs(directories, output.parent)
     runs = found.runs
     for damage in found.damaged:
-        print(f"left out, as damaged: {damage}", file=sys.stderr)
+        print(f"left out because it is damaged: {damage}", file=sys.stderr)
     folders = {run.directory: Path(os.path.normpath(output.parent / run.directory)) for run in runs}
     ids = {name: wandb_id(folder) for name, folder in folders.items()}
     logged = tuple(run for run in runs if ids[run.directory])

@@ -15,12 +15,12 @@ from triptych.data.example import Example
 from triptych.tasks.base import ClassPrediction
 from triptych.tasks.metrics import Mean, OfPairs, widest
 from triptych.tasks.scores import ACCURACY, Score
-from triptych.tasks.sequence import WholeTask
+from triptych.tasks.sequence import SequenceTask
 
 CALIBRATION_BINS = 15
 
 
-class Classification(WholeTask):
+class Classification(SequenceTask):
     """The class of a text, of a pair of texts, or of an image: softmax(head(state)).
 
     Metrics: accuracy; macro_f1, the mean of the classes' F1; calibration_error, the expected calibration error of the

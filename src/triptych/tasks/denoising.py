@@ -139,7 +139,7 @@ class Denoising(GenerativeTask):
             tokens, labels = masked(
                 np.array(ids, dtype=np.int64), begins, self.mask_share, self.mask, self.tokenizer.text_ids, random
             )
-            whole = np.array(special.whole(tokens.tolist()))
+            whole = np.array(special.single(tokens.tolist()))
             answers = np.full(len(whole), IGNORE)
             answers[len(special.begin) : len(special.begin) + len(ids)] = labels
             return Encoded(whole, answers)
@@ -148,7 +148,7 @@ class Denoising(GenerativeTask):
         else:
             source, target = corrupted(ids, self.mask_share, self.mean_span_length, special.sentinels, random)
         read, written = special.written(target)
-        return Encoded(np.array(read), np.array(written), np.array(special.whole(source)))
+        return Encoded(np.array(read), np.array(written), np.array(special.single(source)))
 
     def truncate(self, item: Encoded) -> Encoded:
         """See ``Task``; the target of span corruption ends where the source was cut."""
@@ -176,7 +176,7 @@ class Denoising(GenerativeTask):
         if self.objective == "next_token":
             return self.answer([special.opening(ids) for ids in self.tokenizer.encode(texts)])
         marks = special.sentinels if self.objective == "span_corruption" else [self.mask]
-        given = [special.whole(ids) for ids in self.tokenizer.encode_marked(texts, marks)]
+        given = [special.single(ids) for ids in self.tokenizer.encode_marked(texts, marks)]
         if self.objective != "masked_lm":
             return self.answer(given)
         batch = collate([Encoded(np.array(ids), np.array(ids)) for ids in given]).to(self.device)

@@ -85,7 +85,7 @@ class Tagging(Task):
             special = self.tokenizer.special
             if special.unk is not None:  # of some words, of control characters alone, nothing would be left
                 pieces = [piece or [special.unk] for piece in pieces]
-            tokens = np.array(special.whole([i for piece in pieces for i in piece]))
+            tokens = np.array(special.single([i for piece in pieces for i in piece]))
             labels = np.full(len(tokens), IGNORE)
             labels[first_tokens(pieces, len(special.begin))] = [numbers[tag] for tag in tags]
             source = tokens if self.architecture == "full" else None

@@ -96,7 +96,7 @@ def training_sampler(
     )
 
 
-def _whole(batch: Any) -> Any:
+def _identity(batch: Any) -> Any:
     return batch
 
 
@@ -201,7 +201,7 @@ class DataModule(L.LightningDataModule):
             batches,
             sampler=sampler,
             batch_size=None,
-            collate_fn=_whole,
+            collate_fn=_identity,
             num_workers=self.num_workers,
             worker_init_fn=ignore_in_worker,
         )

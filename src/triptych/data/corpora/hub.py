@@ -101,7 +101,7 @@ class Hub(RowCorpus):
             except StopIteration:
                 return
             except Exception as error:  # whatever the reader of the format raises
-                raise ValueError(f"{place}, row {number}: {_said(error)}") from None
+                raise ValueError(f"{place}, row {number}: {_first_line(error)}") from None
             here = (place, f"row {number}")
             try:
                 yield here, {name: _named(value, features.get(name)) for name, value in row.items()}
@@ -122,7 +122,7 @@ class Hub(RowCorpus):
             return dict(datasets.load_dataset(name, self.config, streaming=self.streaming))
         except Exception as error:  # datasets' own, pyarrow's, those of the network, ...
             config = "" if self.config is None else f" data.config={self.config}"
-            raise ValueError(f"data.name={self.dir}{config}: {_said(error.__cause__ or error)}") from None
+            raise ValueError(f"data.name={self.dir}{config}: {_first_line(error.__cause__ or error)}") from None
 
 
 def _on_the_hub(name: str) -> str:
@@ -140,12 +140,12 @@ def _on_the_hub(name: str) -> str:
         ) from None
     except Exception as error:  # of the HTTP library, which changes
         raise ValueError(
-            f"data.name={name}: no such folder, and the hub cannot be reached ({_said(error)}); expected a network, a "
-            "local folder, or HF_HUB_OFFLINE=1 in the environment, to read what was downloaded before"
+            f"data.name={name}: no such folder, and the hub cannot be reached ({_first_line(error)}); expected a "
+            "network, a local folder, or HF_HUB_OFFLINE=1 in the environment, to read what was downloaded before"
         ) from None
 
 
-def _said(error: BaseException) -> str:
+def _first_line(error: BaseException) -> str:
     return (str(error) or type(error).__name__).splitlines()[0]
 
 

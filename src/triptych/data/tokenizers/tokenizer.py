@@ -72,7 +72,7 @@ class SpecialTokens(Plain):
         values = [value if isinstance(value, tuple) else (value,) for value in asdict(self).values()]
         return frozenset(i for ids in values for i in ids if i is not None)
 
-    def whole(self, ids: Sequence[int]) -> list[int]:
+    def single(self, ids: Sequence[int]) -> list[int]:
         """A text that is read as a whole: begin, ids, end. It has a token even if there is none of these."""
         return [*self.begin, *ids, *self.end] or [self.bos]
 
