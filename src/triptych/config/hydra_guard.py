@@ -139,8 +139,8 @@ def check_shell(launcher: dict[str, object], overrides: Sequence[str]) -> None:
     for key in keys:
         if f"hydra.launcher.{key}" not in typed and "hydra.launcher" not in allowed:
             raise ConfigError(
-                f"hydra.launcher.{key}: not allowed in a file, because it goes to a shell; give it on the command line, "
-                "or set TRIPTYCH_ALLOW=hydra.launcher in the environment"
+                f"hydra.launcher.{key}: not allowed in a file, because it goes to a shell; give it on the command "
+                "line, or set TRIPTYCH_ALLOW=hydra.launcher in the environment"
             )
 
 
