@@ -26,7 +26,7 @@ from triptych.assembly.network import check_network, complete, make_task
 from triptych.config import TrainConfig, build
 from triptych.data import Batch
 from triptych.nn import Targets
-from triptych.planning.cost_log import Tally
+from triptych.planning.cost_log import CostLog
 from triptych.tasks import Task
 from triptych.training import CheckpointFacts, Checkpoints, WandbLogger
 
@@ -142,7 +142,7 @@ def loop(batch_size: int) -> Row:
             loggers = [build(config, f"logger.{name}") for name in config.logger]
             callbacks = [build(config, f"callbacks.{name}") for name in config.callbacks]
             (checkpoints,) = (callback for callback in callbacks if isinstance(callback, Checkpoints))
-            added = [Tally(check_network(config)), CheckpointFacts(cast(dict[str, object], plain), task), stopwatch]
+            added = [CostLog(check_network(config)), CheckpointFacts(cast(dict[str, object], plain), task), stopwatch]
             plugins = [checkpoints.files, LightningEnvironment()]
             given = {"logger": loggers, "callbacks": [*callbacks, *added], "plugins": plugins}
             build(config, "trainer", given).fit(task, data)

@@ -30,7 +30,6 @@ from triptych.interop import read_network
 from triptych.models.generation import BeamSearch, Sampling, beam_search, generate
 from triptych.nn import Network, Targets
 from triptych.nn.kernels.cross_entropy import rows_at_once
-from triptych.nn.kernels.linear import HAS_BOTH
 from triptych.training.optimizers import AdamW
 
 transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
@@ -183,18 +182,15 @@ def head_products(answered: int) -> list[Product]:
     return [Product(1, min(rows, answered - start), D_MODEL, VOCAB, -1) for start in range(0, answered, rows)]
 
 
-def multiply(products: Sequence[Product], dtype: torch.dtype, *, weights_stay: bool = False) -> Callable[[], None]:
+def multiply(products: Sequence[Product], dtype: torch.dtype) -> Callable[[], None]:
     """Does these products and nothing else: the operands are there, the results are overwritten. Each weight has its
-    own memory; all other matrices of one shape share theirs. In float32 MKL or oneDNN does all those of a shape,
-    whichever is quicker.
+    own memory; all other matrices of one shape share theirs.
 
     Args:
         products: in their order.
         dtype: of the matrices.
-        weights_stay: whether oneDNN may put the weights into its own order once, before the clock starts.
     """
     matrices: dict[tuple[object, ...], Tensor] = {}
-    takes_one_dnn: dict[tuple[int, ...], bool] = {}
 
     def matrix(role: object, *shape: int) -> Tensor:
         shape = shape[1:] if shape[0] == 1 else shape
@@ -203,23 +199,14 @@ def multiply(products: Sequence[Product], dtype: torch.dtype, *, weights_stay: b
             matrices[key] = torch.randn(shape, dtype=dtype)
         return matrices[key]
 
-    def quickest(p: Product) -> Callable[[], Tensor]:
+    def product(p: Product) -> Callable[[], Tensor]:
         a, c = matrix("a", p.batch, p.m, p.k), matrix("c", p.batch, p.m, p.n)
         role = "b" if p.by is None else p.by
         b = matrix(role, p.batch, p.k, p.n)
-        by_mkl = partial(torch.matmul, a, b, out=c)
-        if p.batch > 1 or dtype != torch.float32 or not HAS_BOTH:
-            return by_mkl
-        packed, shape = ("packed", role, p.k, p.n), (p.m, p.k, p.n)
-        if packed not in matrices:
-            matrices[packed] = torch.ops.mkldnn._reorder_linear_weight(b.T.contiguous()) if weights_stay else b.T
-        by_one_dnn = partial(torch.ops.mkldnn._linear_pointwise, a, matrices[packed], None, "none", [], "")
-        if shape not in takes_one_dnn:
-            takes_one_dnn[shape] = best_of(5, by_one_dnn) < best_of(5, by_mkl)
-        return by_one_dnn if takes_one_dnn[shape] else by_mkl
+        return partial(torch.matmul, a, b, out=c)
 
     with torch.inference_mode():
-        calls = [quickest(p) for p in products]
+        calls = [product(p) for p in products]
 
     @torch.inference_mode()
     def run() -> None:
@@ -796,7 +783,7 @@ def greedy(rows: int) -> Row:
         rounds={
             "Triptych": timed(mine, amount),
             "Hugging Face GPT-2": timed(theirs, amount),
-            "matrix products alone": timed(multiply(products, torch.float32, weights_stay=True), amount),
+            "matrix products alone": timed(multiply(products, torch.float32), amount),
         },
         asked=[Asked("Triptych", "Hugging Face GPT-2", 1.6 if rows == 1 else 2.2)],
         floor="matrix products alone",
@@ -844,7 +831,7 @@ def beam() -> Row:
         rounds={
             "Triptych": timed(mine, float(SENTENCES)),
             "Hugging Face BART": timed(theirs, float(SENTENCES)),
-            "matrix products alone": timed(multiply(products, torch.float32, weights_stay=True), float(SENTENCES)),
+            "matrix products alone": timed(multiply(products, torch.float32), float(SENTENCES)),
         },
         asked=[Asked("Triptych", "Hugging Face BART", 2.0)],
         floor="matrix products alone",

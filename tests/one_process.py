@@ -59,7 +59,7 @@ def answers_to(
         cwd: the folder.
         before_torch: of others that come first, while torch is not imported; whether they import it is told (torch).
     """
-    hidden = ("HYDRA_FULL_ERROR", "TRIPTYCH_SHORT_ERRORS", "TRIPTYCH_ALLOW")
+    hidden = ("HYDRA_FULL_ERROR", "TRIPTYCH_ALLOW")
     own = {name: value for name, value in os.environ.items() if name not in hidden}
     finished = subprocess.run(
         [sys.executable, "-c", DRIVER],

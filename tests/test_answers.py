@@ -58,6 +58,7 @@ train experiment=nowhere/x  ->  nowhere/x | dates/classification (7 more) | wiki
 train model=ful  ->  model=ful | did you mean full?
 train E model=bert  ->  model=bert | bert/base
 train E model=bert-base  ->  model=bert-base: there is no such choice; did you mean bert/base?
+train E model=embedding/tokens  ->  model=embedding/tokens: there is no such choice; there are bart/base
 train E model=gpt2  ->  did you mean gpt2/small?
 train E model=gpt3-13b  ->  did you mean gpt3/13b?
 train E model=gpt3-1.3b  ->  did you mean gpt3/1.3b?
@@ -212,7 +213,7 @@ train E match=params  ->  match=params | full
 train P data.train=train.en  ->  data.train=train.en: expected two files | [train.en,TARGET]
 train P data.train=[train.en]  ->  data.train=[train.en]: expected two files
 train P data.train=[train.en,train.d]  ->  data.train=train.d: no such file | did you mean train.de?
-train P data.train=[train.en,train.de] task=tagging  ->  task=tagging: data=parallel_text serves translation
+train P data.train=[train.en,train.de] task=tagging  ->  task=tagging: data=parallel_text has no words and no tags
 train T data.train=nothing.tsv  ->  data.train=nothing.tsv: no such file in data.dir=.
 train T tokenizer=pretrained  ->  tokenizer.dir
 compare nowhere  ->  nowhere
@@ -295,7 +296,7 @@ def test_a_class_of_ones_own(tmp_path: Path) -> None:
         env={**os.environ, "TRIPTYCH_ALLOW": "mine", "PYTHONPATH": str(tmp_path / "own")},
     )
     assert finished.returncode == 1
-    assert "data._target_=mine.Corpus: a corpus has tasks, has_images" in finished.stderr.splitlines()[-1]
+    assert "data._target_=mine.Corpus: a corpus has columns, facts" in finished.stderr.splitlines()[-1]
 
 
 def test_help_may_be_cut(tmp_path: Path) -> None:

@@ -310,7 +310,7 @@ def test_names_of_tokens_together_are_the_text(chosen: Callable[..., DictConfig]
     trained = train_tokenizer(config, build_node(config, "data").splits())
     (ids,) = trained.encode(["5. Mai 1998"])
     assert "".join(trained.names(ids)).replace(" ", "") == "5.Mai1998"
-    assert trained.names(trained.special.whole([]))[0] == "<bos>"
+    assert trained.names(trained.special.single([]))[0] == "<bos>"
 
 
 def test_bytes_of_a_character_have_names(chosen: Callable[..., DictConfig]) -> None:

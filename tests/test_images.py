@@ -20,7 +20,7 @@ from triptych.data import Digits, Example
 from triptych.evaluate import evaluate
 from triptych.models import EncoderOnly
 from triptych.nn import Head, PatchEmbedding, Stack
-from triptych.planning.cost_log import Tally
+from triptych.planning.cost_log import CostLog
 from triptych.predict import predict
 
 STEPS = ["trainer.max_steps=80", "trainer.val_check_interval=80", "scheduler.warmup_steps=10", "optimizer.lr=1e-2"]
@@ -153,8 +153,8 @@ def test_the_counts_of_batches_of_images_come_back() -> None:
         embedding = PatchEmbedding(image_size=[8, 8], patch_size=[2, 2], num_channels=1, d_model=4)
         encoder = Stack(num_layers=1, causal=False, max_length=17, d_model=4, num_heads=2, d_ff=8)
         network = EncoderOnly(embedding=embedding, encoder=encoder, head=Head(d_model=4, num_outputs=10, pool="first"))
-    tally, again = Tally(network), Tally(network)
-    tally.shapes.update({(64, 1, 8, 8): 80, (7, 1, 8, 8): 1})
-    again.load_state_dict(tally.state_dict())
-    assert again.shapes == tally.shapes
-    assert again.flops == (80 * 64 + 7) * tally.cost.of_batch((1, 1, 8, 8)) > 0
+    cost_log, again = CostLog(network), CostLog(network)
+    cost_log.shapes.update({(64, 1, 8, 8): 80, (7, 1, 8, 8): 1})
+    again.load_state_dict(cost_log.state_dict())
+    assert again.shapes == cost_log.shapes
+    assert again.flops == (80 * 64 + 7) * cost_log.cost.of_batch((1, 1, 8, 8)) > 0

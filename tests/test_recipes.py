@@ -3,9 +3,14 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+from sklearn.metrics import matthews_corrcoef
 
 import tiny
 from commands import Finished, run
@@ -13,59 +18,163 @@ from triptych.report.playground import Playground
 from triptych.report.records import find_runs
 
 RECIPES = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
-TRAINING = [*tiny.TINY, "trainer.max_steps=6", "trainer.val_check_interval=3", "trainer.accelerator=cpu", "logger=csv"]
+ALLOWED = {"TRIPTYCH_ALLOW": "mine"}
+TRAINING = [*tiny.NETWORK, "batch.size=20", "batch.eval_size=32", "callbacks.progress.refresh_rate=0"]
+TRAINING += ["trainer.max_steps=6", "trainer.val_check_interval=3", "trainer.accelerator=cpu", "logger=csv"]
+DATES = ["data=dates", *tiny.DATES]
 
 
-def write_recipes(folder: Path) -> list[str]:
-    """Writes each file whose name stands in the first line of a block, and returns the names."""
-    names = []
-    for block in re.findall(r"^```(?:python|yaml)\n(# \S+\n.*?)^```$", RECIPES, re.MULTILINE | re.DOTALL):
-        name = block.split("\n")[0].removeprefix("# ")
-        file = folder / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(block, encoding="utf-8")
-        names.append(name)
-    return names
+def read_recipes() -> dict[str, dict[str, str]]:
+    """By what is added, the files whose names stand in the first lines of the blocks below its name."""
+    recipes = {}
+    for name, recipe in re.findall(r"^\*\*An? (\w+)\*\*(.*?)(?=^\*\*)", RECIPES, re.MULTILINE | re.DOTALL):
+        blocks = re.findall(r"^```(?:python|yaml)\n(# (\S+)\n.*?)^```$", recipe, re.MULTILINE | re.DOTALL)
+        recipes[name] = {file: block for block, file in blocks}
+    return recipes
 
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """A folder with the files of the recipes."""
-    assert write_recipes(tmp_path) == ["mine.py", "conf/task/script.yaml", "conf/data/script_dates.yaml"]
+    """A folder with the files of the recipes: for each one file, and one of YAML where it is chosen by a name."""
+    files = {}
+    for name, recipe in read_recipes().items():
+        assert sorted(Path(file).suffix for file in recipe) == ([".py"] if name == "plot" else [".py", ".yaml"]), name
+        files |= recipe
+    assert len(files) == 9
+    for name, text in files.items():
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
     return tmp_path
 
 
 def triptych(folder: Path, *arguments: str) -> Finished:
-    variables = {"PYTHONPATH": str(folder), "TRIPTYCH_ALLOW": "mine"}
-    finished = run(*arguments, cwd=folder, variables=variables)
+    finished = run(*arguments, cwd=folder, variables={"PYTHONPATH": str(folder), **ALLOWED})
     assert finished.returncode == 0, finished.stdout + finished.stderr
     return finished
 
 
-def test_a_task_is_one_class_and_one_file(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is planned, trained, recorded, compared, evaluated, asked and played with."""
-    chosen = ["--config-dir=conf", "task=script", "data=script_dates", *TRAINING]
-    assert "parameters" in triptych(outside, "doctor", *chosen, "model=encoder_only").stdout
-    for model in ("encoder_only", "decoder_only"):
-        triptych(outside, "train", *chosen, f"model={model}", f"run_dir=runs/{model}")
-    record = json.loads((outside / "runs/encoder_only/summary.json").read_text())
+def go_through(folder: Path, chosen: list[str], texts: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What is chosen is planned, trained to the end, compared, evaluated, asked and played with.
+
+    Returns:
+        summary.json of the run.
+    """
+    command = ["--config-dir=conf", *chosen, *TRAINING]
+    assert "parameters" in triptych(folder, "doctor", *command).stdout
+    triptych(folder, "train", *command, "run_dir=runs/one")
+    record: dict[str, Any] = json.loads((folder / "runs/one/summary.json").read_text())
+
+    score = record["task_facts"]["scores"][0]
+    assert score["title"] in triptych(folder, "compare", "runs", "--output", "page.html").stdout
+    assert record["task_facts"]["title"] in (folder / "page.html").read_text(encoding="utf-8")
+    evaluated = triptych(folder, "evaluate", "checkpoint=runs/one").stdout
+    assert f"{record['metrics'][score['key']]:.6g}" in evaluated
+    (folder / "texts.txt").write_text(texts, encoding="utf-8")
+    triptych(folder, "predict", "checkpoint=runs/one", "input=texts.txt", "output=answers.txt")
+    assert len((folder / "answers.txt").read_text(encoding="utf-8").splitlines()) == len(texts.splitlines())
+
+    monkeypatch.setenv(*next(iter(ALLOWED.items())))
+    monkeypatch.syspath_prepend(str(folder))
+    playground = Playground(find_runs([folder / "runs"], folder).runs, folder)
+    status, page = playground.page("/?" + urlencode({"text": texts.splitlines()[0]}))
+    assert status == 200
+    assert 'class="prediction"' in page
+    return record
+
+
+def test_a_task(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = ["task=script", *DATES, "model=encoder_only"]
+    record = go_through(outside, chosen, "5.3.1998\n1998\u5e743\u67085\u65e5\n", monkeypatch)
     assert (record["task"], record["task_facts"]["title"]) == ("script", "Script")
     assert {sample["reference"] for sample in record["samples"]} <= {"ascii", "other"}
-
-    compared = triptych(outside, "compare", "runs", "--output", "page.html").stdout
-    assert "accuracy" in compared
-    assert "Script" in (outside / "page.html").read_text(encoding="utf-8")
-    evaluated = triptych(outside, "evaluate", "checkpoint=runs/encoder_only").stdout
-    assert f"{record['metrics']['test/accuracy']:.6g}" in evaluated
-    (outside / "texts.txt").write_text("5.3.1998\n1998\u5e743\u67085\u65e5\n", encoding="utf-8")
-    triptych(outside, "predict", "checkpoint=runs/encoder_only", "input=texts.txt", "output=answers.txt")
     answers = (outside / "answers.txt").read_text(encoding="utf-8").splitlines()
-    assert len(answers) == 2
     assert {json.loads(answer)["label"] for answer in answers} <= {"ascii", "other"}
 
-    monkeypatch.setenv("TRIPTYCH_ALLOW", "mine")
-    monkeypatch.syspath_prepend(str(outside))
-    playground = Playground(find_runs([outside / "runs"], outside).runs, outside)
-    status, page = playground.page("/?" + urlencode({"text": "5.3.1998"}))
-    assert status == 200
-    assert page.count("ascii") >= 2
+
+@pytest.mark.parametrize(("task", "model"), [("translation", "full"), ("classification", "decoder_only")])
+def test_a_corpus(outside: Path, task: str, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = go_through(outside, [f"task={task}", "data=sums", f"model={model}"], "3+4\n20+1\n", monkeypatch)
+    assert list(record["optimum"].values()) == [1.0]
+    given = [sample["input"].split("+") for sample in record["samples"]]
+    sums = [str(int(a) + int(b)) for a, b in given]
+    expected = sums if task == "translation" else [("even", "odd")[int(number) % 2] for number in sums]
+    assert [sample["reference"] for sample in record["samples"]] == expected
+
+
+def test_a_corpus_is_refused_what_it_lacks(outside: Path) -> None:
+    finished = run(
+        "train", "--config-dir=conf", "task=tagging", "data=sums", "model=encoder_only", *TRAINING, "run_dir=run",
+        cwd=outside, variables={"PYTHONPATH": str(outside), **ALLOWED},
+    )  # fmt: skip
+    assert "task=tagging: data=sums has no words and no tags, but text, target, label" in finished.stderr
+
+
+def test_a_metric(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = go_through(outside, ["task=matthews", *DATES, "model=encoder_only"], "5.3.1998\n", monkeypatch)
+    answers = [json.loads(line) for line in (outside / "runs/one/answers.jsonl").read_text("utf-8").splitlines()]
+    expected = matthews_corrcoef([a["reference"] for a in answers], [a["output"] for a in answers])
+    assert record["metrics"]["test/matthews"] == pytest.approx(expected, abs=1e-6)
+    assert "Matthews correlation" in (outside / "page.html").read_text(encoding="utf-8")
+
+
+def test_a_plot(outside: Path) -> None:
+    command = ["--config-dir=conf", "task=classification", *DATES, "model=encoder_only", *TRAINING]
+    triptych(outside, "train", *command, "trainer.log_every_n_steps=1", "run_dir=runs/one")
+    triptych(outside, "compare", "runs", "--output", "page.html", "--plot", "mine.gradients.draw_gradients")
+    page = (outside / "page.html").read_text(encoding="utf-8")
+    panels = [json.loads(data) for data in re.findall(r'<script type="application/json">(.*?)</script>', page)]
+    (figure,) = [panel[""] for panel in panels if panel.get("", {}).get("title") == "Norm of the gradient"]
+    rows = (outside / "runs/one/metrics.csv").read_text().splitlines()
+    column = rows[0].split(",").index("train/gradient_norm")
+    norms = [float(row.split(",")[column]) for row in rows[1:] if row.split(",")[column]]
+    assert figure["data"][0]["y"] == norms
+    assert len(norms) == 6
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("mine.gradients.draw_gradients", "not allowed; expected"),
+        ("triptych.report.page.charts.draw_los", "there is no such"),
+        ("triptych.report.page.charts.Figure", "expected a function"),
+        ("os.system", "not allowed; expected"),
+        ("triptych.report.page.charts.escape", "is html.escape: not allowed"),
+    ],
+)
+def test_a_plot_that_is_not_allowed(path: str, words: str, outside: Path) -> None:
+    finished = run("compare", ".", "--plot", path, cwd=outside, variables={"PYTHONPATH": str(outside)})
+    assert finished.returncode == 1
+    assert f"--plot={path}" in finished.stderr
+    assert words in finished.stderr
+
+
+def test_a_family(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    family = ["--family", "mine.mistral.Mistral"]
+    record = go_through(outside, ["task=classification", *DATES, "model=mistral/style"], "5.3.1998\n", monkeypatch)
+    assert record["architecture"] == "decoder_only"
+    triptych(outside, "export", "runs/one", "--output", "theirs", *family)
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(outside / "theirs")
+    assert type(theirs) is transformers.MistralForSequenceClassification
+    tokenizer = transformers.AutoTokenizer.from_pretrained(outside / "theirs")
+    with torch.no_grad():
+        logits = theirs(**tokenizer("5.3.1998", return_tensors="pt")).logits[0]
+    ours = json.loads((outside / "answers.txt").read_text(encoding="utf-8"))["probabilities"]
+    assert logits.softmax(-1).tolist() == pytest.approx(list(ours.values()), abs=1e-5)
+
+    triptych(outside, "import", "theirs", "--output", "mistral.ckpt", *family)
+    triptych(outside, "export", "mistral.ckpt", "--output", "again", *family)
+    first, second = (load_file(outside / name / "model.safetensors") for name in ("theirs", "again"))
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_a_family_refuses_what_it_cannot_say(outside: Path) -> None:
+    command = ["task=classification", *DATES, "model=llama/style", "block.bias=true", *TRAINING, "run_dir=run"]
+    triptych(outside, "train", *command)
+    finished = run(
+        "export", "run", "--output", "theirs", "--family", "mine.mistral.Mistral",
+        cwd=outside, variables={"PYTHONPATH": str(outside), **ALLOWED},
+    )  # fmt: skip
+    assert finished.returncode == 1
+    assert "the nearest, mistral, differs in" in finished.stderr

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,8 @@ from triptych.config import (
     PredictConfig,
     RunError,
     TrainConfig,
+    class_at,
+    function_at,
     nearest,
     suggestion,
 )
@@ -34,6 +36,8 @@ from triptych.storage.redaction import Redactor
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
+
+    from triptych.interop.families.family import Family
 
 USAGE = """\
 triptych: trains and compares the three Transformer architectures.
@@ -124,13 +128,18 @@ def compare(arguments: list[str]) -> None:
     """``triptych compare``."""
     parser = parser_of_runs("compare", "Compares finished runs: a table, an HTML page, and the same as JSON.")
     parser.add_argument("--output", type=Path, default=Path("report.html"), help="the page; the JSON goes beside it")
+    parser.add_argument(
+        "--plot", action="append", default=[], metavar="PACKAGE.FUNCTION",
+        help="a plot of your own for the page; the package stands in TRIPTYCH_ALLOW",
+    )  # fmt: skip
     parsed = parser.parse_args(arguments)
     check_suffix(parsed.output, ".html", "an HTML page")
     check_writable("--output", parsed.output)
+    plots = [function_at("--plot", path, ("triptych.report.page.charts",)) for path in parsed.plot]
     from triptych.report.compare import compare
 
     with value_errors_of_runs():
-        compare(parsed.directories, parsed.output)
+        compare(parsed.directories, parsed.output, plots)
 
 
 def dashboard(arguments: list[str]) -> None:
@@ -195,8 +204,8 @@ def import_folder(arguments: list[str]) -> None:
     )
     parser.add_argument("folder", type=Path, help="with config.json, safetensors files and the files of a tokenizer")
     parser.add_argument("--output", type=Path, required=True, help="the checkpoint, a new file")
-    tasks = ("translation", "classification", "tagging", "question_answering", "language_modeling", "denoising")
-    parser.add_argument("--task", choices=tasks, help="what the model is for; by default what its class says")
+    parser.add_argument("--task", help="what the model is for; by default what its class says")
+    add_family(parser)
     parser.add_argument("--new-head", action="store_true", help="begin with a new head where the folder has none")
     parsed = parser.parse_args(arguments)
     if not parsed.folder.is_dir():
@@ -205,12 +214,38 @@ def import_folder(arguments: list[str]) -> None:
     from triptych.interop import import_folder
     from triptych.planning.flops import count_parameters
 
-    task = import_folder(parsed.folder, parsed.output, parsed.task, new_head=parsed.new_head)
+    families = families_at(parsed.family)
+    task = import_folder(parsed.folder, parsed.output, parsed.task, new_head=parsed.new_head, families=families)
     parameters, _ = count_parameters(task.network)
     print(
         f"{parsed.output}: {task.name} on {task.architecture}, {parameters:,} parameters, "
         f"{task.tokenizer.vocab_size:,} tokens"
     )
+
+
+def add_family(parser: argparse.ArgumentParser) -> None:
+    """The option of a family that is not published here."""
+    parser.add_argument(
+        "--family", metavar="PACKAGE.CLASS",
+        help="a family of your own; the package stands in TRIPTYCH_ALLOW (default: the published ones)",
+    )  # fmt: skip
+
+
+def families_at(path: str | None) -> "Sequence[Family]":
+    """The family that ``--family`` names; without it, the published ones.
+
+    Raises:
+        ConfigError: not allowed, or no family.
+    """
+    from triptych.interop.families.family import Family
+    from triptych.interop.networks import FAMILIES
+
+    if path is None:
+        return FAMILIES
+    kind: type = class_at("--family", path, ("triptych.interop.families",))
+    if not issubclass(kind, Family) or not hasattr(kind, "model_type"):
+        raise ConfigError(f"--family={path}: expected a class of triptych.interop.families.family.Family")
+    return (kind(),)
 
 
 def export(arguments: list[str]) -> None:
@@ -221,12 +256,13 @@ def export(arguments: list[str]) -> None:
     )
     parser.add_argument("checkpoint", type=Path, help="a checkpoint, or a run directory (its newest checkpoint)")
     parser.add_argument("--output", type=Path, required=True, help="the folder, new or empty")
+    add_family(parser)
     parsed = parser.parse_args(arguments)
     find_checkpoint(parsed.checkpoint)
     check_writable("--output", parsed.output)
     from triptych.interop import save_pretrained
 
-    class_name = save_pretrained(parsed.checkpoint, parsed.output)
+    class_name = save_pretrained(parsed.checkpoint, parsed.output, families=families_at(parsed.family))
     print(f"{parsed.output}: {class_name}; README.md there says how to load it")
 
 
@@ -258,13 +294,11 @@ def get(arguments: list[str]) -> None:
 
 def run_hydra(command: str, arguments: list[str]) -> None:
     """A sub-command whose arguments are Hydra's."""
-    import hydra
-    import hydra._internal.hydra as internals
     from hydra.core.config_store import ConfigStore
     from omegaconf import OmegaConf
 
     from triptych.config.explain import describe_parts, explain
-    from triptych.config.hydra_guard import GuardedLoader
+    from triptych.config.hydra_guard import run
 
     OmegaConf.register_new_resolver("parts", lambda: describe_parts(arguments), replace=True)  # of --help
     store = ConfigStore.instance()
@@ -278,23 +312,15 @@ def run_hydra(command: str, arguments: list[str]) -> None:
     sweep: list[list[str]] = []
     if command == "doctor" and (flags := {"-m", "--multirun"} & {*arguments}):
         arguments, sweep = first_job([argument for argument in arguments if argument not in flags])
-    wants_traceback = os.environ.get("HYDRA_FULL_ERROR") == "1" and "TRIPTYCH_SHORT_ERRORS" not in os.environ
-    if not wants_traceback:
-        # Hydra then raises its composition errors instead of printing them, so that the answer can be ours. The second
-        # variable tells the processes of a sweep that the first was not the user's.
-        os.environ["HYDRA_FULL_ERROR"] = os.environ["TRIPTYCH_SHORT_ERRORS"] = "1"
-    # -m first, since argparse takes the overrides in one piece
-    sys.argv = [f"triptych {command}", *sorted(arguments, key=lambda argument: argument not in ("-m", "--multirun"))]
+    sys.argv = [f"triptych {command}", *arguments]
     failures: list[Exception] = []
-    vars(internals)["ConfigLoaderImpl"] = GuardedLoader  # there is no official place to look before Hydra builds
-    main = hydra.main(version_base="1.3", config_path="pkg://triptych.conf", config_name=command)
     try:
-        main(task_function(command, failures, sweep))()
+        run(command, arguments, task_function(command, failures, sweep))
     except Exception as error:
         failures.append(error)
     for failure in failures:
         message = explain(failure, command, arguments)
-        if wants_traceback or message is None:
+        if os.environ.get("HYDRA_FULL_ERROR") == "1" or message is None:
             raise failure
         raise ConfigError(message)
 
@@ -324,10 +350,10 @@ def check_arguments(arguments: list[str], command: str) -> None:
     Raises:
         ConfigError: such an argument.
     """
-    from triptych.config.explain import not_an_option, own_folders, without_choice, without_key
+    from triptych.config.explain import check_choices, not_an_option, own_folders, without_choice, without_key
 
     takes_value = {"--package", "-p", "--config-dir", "-cd", "--cfg", "-c", "--info", "-i"}
-    known = {"--help", "-h", "--hydra-help", "--version", "--resolve", "--run", "-r", "--multirun", "-m", *takes_value}
+    known = {"--help", "-h", "--version", "--resolve", "--run", "-r", "--multirun", "-m", *takes_value}
     known |= {"--shell-completion", "-sc"}
     for argument in arguments if command in ("evaluate", "predict") else ():
         key, _, setting = argument.partition("=")[0].partition(".")
@@ -345,12 +371,15 @@ def check_arguments(arguments: list[str], command: str) -> None:
                 raise ConfigError(not_an_option(argument, command, arguments))
         elif command in ("train", "doctor") and argument.startswith("~") and name[1:] in NEEDED:
             raise ConfigError(without_choice(name[1:], arguments))
+        elif name == "hydra.mode":
+            raise ConfigError(f"{argument}: not taken here; -m makes a sweep")
         elif command == "train" and argument.startswith(OF_SWEEPS) and not {"-m", "--multirun"} & set(arguments):
-            raise ConfigError(f"{argument}: is of sweeps; add -m (one job is a sweep too)")
+            raise ConfigError(f"{argument} is for sweeps: add -m (one job is a sweep too)")
         elif previous.count("[") > previous.count("]"):
             raise ConfigError(f"{previous} {argument}: write a list without blanks, or in quotes: 'key=[a,b]'")
         elif (not equals or not name) and not argument.startswith("~") and previous not in takes_value:
             raise ConfigError(without_key(number, arguments, command))
+    check_choices(arguments)
 
 
 def check_early(command: str, config: "DictConfig") -> None:

@@ -70,7 +70,6 @@ def evaluation(config: DictConfig, task: Task, *, is_same_data: bool, accelerato
 
     Args:
         config: of the training, perhaps with another corpus.
-        task: with its weights.
         is_same_data: whether it should be the corpus of the training.
         accelerator: to compute on, whatever the training had; see ``device_for``.
     """

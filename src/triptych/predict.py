@@ -73,10 +73,6 @@ def pairs(lines: list[str], source: str) -> list[tuple[str, str]]:
     """The two texts in each line: what stands before the first tab (the question, where one is answered), and what
     stands after it.
 
-    Args:
-        lines: of the input.
-        source: for messages.
-
     Raises:
         ConfigError: a line without a tab.
     """
@@ -95,11 +91,6 @@ def pairs(lines: list[str], source: str) -> list[tuple[str, str]]:
 def check_lengths(task: Task, texts: Sequence[str | tuple[str, str]], source: str) -> int:
     """Refuses, or counts, the lines that are longer than what the network reads at once. (A language model forgets
     their beginning instead.)
-
-    Args:
-        task: that is to read them.
-        texts: the lines.
-        source: for messages.
 
     Returns:
         how many are truncated.
@@ -127,9 +118,7 @@ def images(lines: list[str], shape: tuple[int, int, int], source: str) -> list[n
     """The image in each line, a JSON array of rows of pixels, or of channels of such rows.
 
     Args:
-        lines: of the input.
         shape: channels, height, width.
-        source: for messages.
 
     Raises:
         ConfigError: a line that is no such image.

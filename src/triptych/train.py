@@ -124,12 +124,7 @@ def ending_in_order(run: Run, command: Command) -> Iterator[None]:
 
 
 def load_tested_weights(config: DictConfig, trainer: L.Trainer) -> None:
-    """Puts the weights that are to be tested into the task: the last, or the best ones by validation.
-
-    Args:
-        config: of the training.
-        trainer: that has trained.
-    """
+    """Puts the weights that are to be tested into the task: the last, or the best ones by validation."""
     # A moving average is in the weights, or in the best ones; Lightning would validate the last average in their place.
     trainer.callbacks = [c for c in trainer.callbacks if not isinstance(c, WeightAveraging)]  # type: ignore[attr-defined]
     if config.test_weights == "best":

@@ -168,8 +168,14 @@ def test_one_stack_can_be_overridden() -> None:
     [
         (["task=translation", "model=encoder_only"], "task=translation on model=encoder_only: .*use model=full"),
         (["task=language_modeling", "model=encoder_only"], "task=language_modeling on model=encoder_only"),
-        (["task=classification", "data=plain_text"], "task=classification: data=plain_text serves language_modeling"),
-        (["task=translation", "data=digits", "model=decoder_only"], "task=translation: data=digits serves classif"),
+        (
+            ["task=classification", "data=plain_text"],
+            "task=classification: data=plain_text has no label, but long_text",
+        ),
+        (
+            ["task=translation", "data=digits", "model=decoder_only"],
+            "task=translation: data=digits has no text and no target, but",
+        ),
         (
             ["task=classification", "data=digits", "model=full"],
             "data=digits has images, and model=full reads texts; choose model=vit/style, or model=decoder_only",

@@ -25,6 +25,7 @@ from triptych.data.corpora.dates import FIELDS, LANGUAGES, STYLES, Dates
 from triptych.data.example import Example
 from triptych.data.prefix import prefix_length
 
+TASKS = ("classification", "translation", "tagging", "language_modeling")
 BASE: dict[str, Any] = {
     "languages": ["de", "en"],
     "styles": ["short", "full"],
@@ -237,12 +238,12 @@ def test_same_in_every_process() -> None:
     program = (
         "import hashlib; from triptych.data.corpora.dates import Dates\n"
         f"dates = Dates(**{BASE!r}); splits = dates.splits()\n"
-        "figures = [dates.optimum(task, 'full', splits.test) for task in dates.tasks]\n"
+        f"figures = [dates.optimum(task, 'full', splits.test) for task in {TASKS}]\n"
         "print(hashlib.sha256(repr((splits, figures)).encode()).hexdigest())"
     )
     dates = corpus()
     splits = dates.splits()
-    here = repr((splits, [dates.optimum(task, "full", splits.test) for task in dates.tasks]))
+    here = repr((splits, [dates.optimum(task, "full", splits.test) for task in TASKS]))
     digests = {
         subprocess.run(
             [sys.executable, "-c", program],
@@ -340,7 +341,7 @@ def test_what_has_no_optimum() -> None:
     assert dates.population_optimum("parsing") == {}
     assert dates.optimum("language_modeling", "encoder_only", test) == {}
     assert dates.optimum("denoising", "full", test) == {}
-    for task in set(dates.tasks) - {"denoising"}:
+    for task in TASKS:
         with pytest.raises(ValueError, match=r".+"):
             dates.optimum(task, "decoder_only", [Example("yesterday")])
     with pytest.raises(ValueError, match=r".+"):

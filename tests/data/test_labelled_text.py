@@ -495,9 +495,9 @@ def test_refuses_shares_that_leave_nothing(tmp_path: Path) -> None:
         corpus(tmp_path, "x.tsv", validation=0.5, test=0.5)
 
 
-def test_serves_all_tasks_of_texts(tmp_path: Path) -> None:
+def test_has_the_columns_of_tables(tmp_path: Path) -> None:
     write(tmp_path / "x.tsv", table("tsv", [("a", "b")]))
     data = corpus(tmp_path, "x.tsv")
-    assert data.tasks == ("classification", "similarity", "language_modeling", "denoising")
+    assert data.columns == ("text", "label", "pair", "score")
     assert not data.facts.is_stream
     assert data.optimum("classification", "full", []) == {}

@@ -128,11 +128,11 @@ def test_refuses_shares_that_leave_nothing(tmp_path: Path) -> None:
         corpus(tmp_path, validation=0.5, test=0.5)
 
 
-def test_serves_translation_and_language_models(tmp_path: Path) -> None:
+def test_has_texts_and_their_targets(tmp_path: Path) -> None:
     for name in ("de", "en"):
         write(tmp_path / name, ["x"] * 10)
     data = corpus(tmp_path)
-    assert data.tasks == ("translation", "language_modeling", "denoising")
+    assert data.columns == ("text", "target")
     assert not data.facts.is_stream
     assert data.splits().train[0] == Example("x", target="x")
     assert data.optimum("translation", "full", []) == {}

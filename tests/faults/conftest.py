@@ -57,7 +57,7 @@ class Job:
     def __init__(
         self, *arguments: str, cwd: Path, environment: dict[str, str] | None = None, memory: int | None = None
     ) -> None:
-        own = {k: v for k, v in os.environ.items() if k not in ("HYDRA_FULL_ERROR", "TRIPTYCH_SHORT_ERRORS")}
+        own = {k: v for k, v in os.environ.items() if k != "HYDRA_FULL_ERROR"}
         own |= {"OMP_NUM_THREADS": "1", "COLUMNS": "200", **(environment or {})}
         self.output = cwd / f"output-{len(list(cwd.glob('output-*')))}"
         self.output.touch()

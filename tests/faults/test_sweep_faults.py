@@ -56,7 +56,7 @@ class Fail(Callback):
 
 def start(cwd: Path, *overrides: str, flags: Sequence[str] = (), options: Sequence[str] = ()) -> subprocess.Popen[str]:
     (cwd / "failing.py").write_text(FAILING)
-    own = {k: v for k, v in os.environ.items() if k not in ("HYDRA_FULL_ERROR", "TRIPTYCH_SHORT_ERRORS")}
+    own = {k: v for k, v in os.environ.items() if k != "HYDRA_FULL_ERROR"}
     return subprocess.Popen(
         [sys.executable, *flags, "-m", "triptych", "train", "-m", *options, *TINY, *overrides],
         cwd=cwd,

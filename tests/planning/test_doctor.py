@@ -141,8 +141,8 @@ class TestBeyondThisMachine:
     def test_blocks_that_are_computed_anew_take_time(self, chosen: Callable[..., DictConfig], dropout: float) -> None:
         """All of their products but the last of each, of which only the mask of a dropout needs the result."""
         config = chosen(*JOB, "block.activation_checkpointing=true", f"block.dropout={dropout}")
-        plan = make_plan(look_at_data(config, None, 1).survey(config), 1, GPUS["h100"])
-        rows, *lengths = shape = next(iter(plan.survey.shapes))
+        plan = make_plan(look_at_data(config, None, 1).estimate(config), 1, GPUS["h100"])
+        rows, *lengths = shape = next(iter(plan.estimate.shapes))
         forward = forward_flops(plan.network, shape)
         shape_of_last = (rows, sum(lengths), *plan.network.decoder.layers[0].feed_forward.up.weight.shape)
         last = 2 * len(plan.network.decoder.layers) * prod(shape_of_last) * (not dropout)
@@ -167,7 +167,7 @@ class TestChecks:
         assert ill.returncode == 1
         for words in (
             "seed=-1: expected 0 or more",
-            "task=translation: data=plain_text serves language_modeling",
+            "task=translation: data=plain_text has no text and no target, but long_text",
             "data.dir=nowhere: no such folder",
             "batch.size=21 cannot be split",
             "file is a file",

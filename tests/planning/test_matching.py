@@ -216,11 +216,11 @@ class TestMatches:
             batches = [next(loader) for _ in range(config.trainer.max_steps * config.trainer.accumulate_grad_batches)]
             if quantity == "tokens":
                 return sum(batch.num_real for batch in batches)
-            tally = calibration.Tally(check_network(config))
+            cost_log = calibration.CostLog(check_network(config))
             for batch in batches:
-                tally.shapes[calibration.shape_of(batch)] += 1
-                tally.unanswered += batch.num_unscored if task.predicts_tokens else 0
-            flops = training_flops(check_network(config), tally.shapes, unanswered=tally.unanswered)
+                cost_log.shapes[calibration.shape_of(batch)] += 1
+                cost_log.unanswered += batch.num_unscored if task.predicts_tokens else 0
+            flops = training_flops(check_network(config), cost_log.shapes, unanswered=cost_log.unanswered)
             return sum(flops.values())
 
         assert match.expected == counted(config)
@@ -262,15 +262,15 @@ class TestMatches:
 
 REFUSALS = {
     "match=params": "needs a reference: one of full, encoder_only, decoder_only",
-    "reference=full": "is of match=",
+    "reference=full": "needs match=",
     "match=parms reference=full": "match=parms: expected one of .*; did you mean params",
     "match=params reference=ful": "reference=ful: expected full, .* did you mean full",
     "match=params reference=encoder_only": "reference=encoder_only: task=translation on model=encoder_only: ",
-    "match=params reference=decoder_only model=full model.encoder.num_layers=3": "does not go with model=decoder_only",
+    "match=params reference=decoder_only model=full model.encoder.num_layers=3": "does not fit model=decoder_only",
     "match=params reference=full model=decoder_only init_from=x": "init_from=x says what the network is",
     "match=tokens reference=full model=decoder_only resume=x": "resume=x goes on with another run",
     "match=params reference={folder}/several": "holds several runs",
-    "match=params reference={folder}/several/other": "is of task=classification, this run of task=translation",
+    "match=params reference={folder}/several/other": "has task=classification, but this run has task=translation",
     "match=params reference={folder}/several/same": "says params=None; expected more than 0",
     "match=params reference={folder}/unfinished": "no run is finished there",
 }

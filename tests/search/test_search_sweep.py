@@ -97,7 +97,7 @@ def test_trials_are_validated_and_the_chosen_one_is_tested_once_by_what_is_print
     assert other not in page
     whole = run("compare", "search", "--output", "search/all.html", cwd=tmp_path)
     for text in (whole.words, (tmp_path / "search" / "all.html").read_text()):
-        assert "Left out, as trials of a search, which do not test: 1" in text
+        assert "Left out because they are trials of a search, which are not tested: 1" in text
     assert "done already" in run(*test, cwd=tmp_path).stdout
     again = search(tmp_path, *own)
     assert printed(again) == [test, compare]

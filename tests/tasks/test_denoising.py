@@ -378,7 +378,7 @@ class TestTask:
         (source,) = task.tokenizer.encode_marked(["the <extra_id_0> sat <extra_id_1> mat"], special.sentinels)
         cat, on = task.tokenizer.encode(["cat", "on the"])
         tokens, labels = special.written([one, *cat, two, *on, special.sentinels[2]])
-        item = Encoded(np.array(tokens), np.array(labels), np.array(special.whole(source)))
+        item = Encoded(np.array(tokens), np.array(labels), np.array(special.single(source)))
         batch = collate([item])
         optimizer = torch.optim.AdamW(task.parameters(), lr=1e-2)
         for _ in range(60):

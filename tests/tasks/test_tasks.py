@@ -47,7 +47,7 @@ from triptych.data import (
 from triptych.data.prefix import prefix_length
 from triptych.data.tokenizers.tokenizer import BOS, EOS, MASK, SEP, SPECIAL_TOKENS
 from triptych.models.generation import BeamSearch
-from triptych.planning.cost_log import Tally
+from triptych.planning.cost_log import CostLog
 from triptych.planning.flops import forward_flops
 from triptych.tasks import Classification, Denoising, LanguageModeling, Setup, Tagging, Task, Translation
 from triptych.tasks.base import ClassPrediction, NotFinite
@@ -135,8 +135,8 @@ LAYOUTS = {
 }
 
 
-def make_tally(task: Task) -> Tally:
-    return Tally(deepcopy(task.network).to("meta"))
+def make_cost_log(task: Task) -> CostLog:
+    return CostLog(deepcopy(task.network).to("meta"))
 
 
 def make_task(
@@ -925,12 +925,12 @@ class TestTrainer:
         assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([1e-2 * task.schedule(4)] * 2)
 
     @pytest.mark.parametrize("accumulate", [1, 2])
-    def test_the_tally_counts(self, build: Build, accumulate: int) -> None:
+    def test_the_cost_log_counts(self, build: Build, accumulate: int) -> None:
         task = make_task(build, "translation", "full")
-        tally, logger = make_tally(task), Memory()
+        cost_log, logger = make_cost_log(task), Memory()
         items = task.encode(EXAMPLES)
         batches = [collate(items[i : i + 3]) for i in range(3 * accumulate)]
-        callbacks: list[L.Callback] = [tally]
+        callbacks: list[L.Callback] = [cost_log]
         options = {"logger": logger, "callbacks": callbacks, "log_every_n_steps": 3}
         fit(task, loader(*batches), accumulate=accumulate, max_steps=3, **options)
         slots = sum(batch.tokens.numel() + batch.source.numel() for batch in batches if batch.source is not None)
@@ -941,21 +941,28 @@ class TestTrainer:
             if item.source is not None
         )
         assert real < slots
-        assert tally.tokens == real
-        assert sum(rows * (length + source) * n for (rows, length, source), n in tally.shapes.items()) == slots
-        assert tally.shapes.total() == 3 * accumulate
+        assert cost_log.tokens == real
+        assert sum(rows * (length + source) * n for (rows, length, source), n in cost_log.shapes.items()) == slots
+        assert cost_log.shapes.total() == 3 * accumulate
         (row,) = logger.rows
         assert row["train/real_tokens"] == pytest.approx(real / slots)
-        assert row["train/tokens_per_s"] == pytest.approx(real / tally.seconds)
+        assert row["train/tokens_per_s"] == pytest.approx(real / cost_log.seconds)
         assert row["tokens"] == real
-        counted = sum(n * sum(forward_flops(tally.cost.network, shape).values()) for shape, n in tally.shapes.items())
+        counted = sum(
+            n * sum(forward_flops(cost_log.cost.network, shape).values()) for shape, n in cost_log.shapes.items()
+        )
         outputs = 2 * 32 * CHARACTERS.vocab_size  # operations of one answer
-        assert row["train_flops"] == 3 * (counted - tally.unanswered * outputs)
-        assert 0 < tally.seconds < row["time_s"] < tally.wall_time
+        assert row["train_flops"] == 3 * (counted - cost_log.unanswered * outputs)
+        assert 0 < cost_log.seconds < row["time_s"] < cost_log.wall_time
 
-    def test_the_tally_logs_the_norm_of_the_gradient_before_it_is_clipped(self, build: Build) -> None:
+    def test_the_cost_log_logs_the_norm_of_the_gradient_before_it_is_clipped(self, build: Build) -> None:
         task, logger = make_task(build, "translation", "full"), Memory()
-        options = {"logger": logger, "callbacks": [make_tally(task)], "log_every_n_steps": 1, "gradient_clip_val": 1e-3}
+        options = {
+            "logger": logger,
+            "callbacks": [make_cost_log(task)],
+            "log_every_n_steps": 1,
+            "gradient_clip_val": 1e-3,
+        }
         recorder = fit(task, make_data(task), **options)
         expected = math.sqrt(sum(float(gradient.double().square().sum()) for gradient in recorder.gradients.values()))
         (row,) = logger.rows
@@ -971,9 +978,9 @@ class TestTrainer:
             weights.append(list(task.parameters()))
         assert all(map(torch.equal, *weights))
 
-    def test_the_tally_logs_the_learning_rate_of_each_update(self, build: Build) -> None:
+    def test_the_cost_log_logs_the_learning_rate_of_each_update(self, build: Build) -> None:
         task, logger = make_task(build, "translation", "full"), Memory()
-        fit(task, make_data(task), max_steps=4, logger=logger, callbacks=[make_tally(task)], log_every_n_steps=1)
+        fit(task, make_data(task), max_steps=4, logger=logger, callbacks=[make_cost_log(task)], log_every_n_steps=1)
         assert [row["lr"] for row in logger.rows] == pytest.approx([1e-2 * task.schedule(step) for step in range(4)])
 
     def test_a_checkpoint_says_what_it_is(self, build: Build, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from triptych.data import LongText
 from triptych.nn import PatchEmbedding
 from triptych.tasks import Task
 
-CORPUS = ("tasks", "has_images", "facts", "splits", "optimum")
+CORPUS = ("columns", "facts", "splits", "optimum")
 """What a class of corpora has; see ``triptych.data.Corpus``."""
 
 
@@ -41,19 +41,21 @@ def check_corpus(config: DictConfig) -> None:
         )
     name = re.sub("(?<!^)(?=[A-Z])", "_", corpus.__name__).lower()  # data=tagged_text is TaggedText
     architecture, embedding = target_of(config, "model").architecture, target_of(config, "model.embedding")
-    if task.name not in corpus.tasks:
+    if missing := task.missing(corpus.columns):
         raise ConfigError(
-            f"task={task.name}: data={name} serves {', '.join(corpus.tasks)}; choose another task, or other data"
+            f"task={task.name}: data={name} has no {' and no '.join(missing)}, but {', '.join(corpus.columns)}; choose "
+            "another task, or other data"
         )
     for key in task.columns:
-        if key in config.data and config.data[key] is None:
+        if key != "text" and key in config.data and config.data[key] is None:  # words may stand in place of a text
             raise ConfigError(f"task={task.name}: data.{key}=null; expected the column of the data that has it")
-    if corpus.has_images and not issubclass(embedding, PatchEmbedding):
+    has_images = "image" in corpus.columns
+    if has_images and not issubclass(embedding, PatchEmbedding):
         raise ConfigError(
             f"data={name} has images, and model={architecture} reads texts; choose model=vit/style, or "
             "model=decoder_only model/embedding=patches"
         )
-    if issubclass(embedding, PatchEmbedding) and not corpus.has_images:
+    if issubclass(embedding, PatchEmbedding) and not has_images:
         raise ConfigError(f"data={name} has texts, and model={architecture} reads images; use data=digits")
 
 
@@ -61,7 +63,6 @@ def check_compiled(config: DictConfig, task: Task, train: object) -> None:
     """Whether the batches have the few shapes that compile=true is for.
 
     Args:
-        config: of the training.
         task: of its network.
         train: its training split.
 

@@ -44,7 +44,6 @@ def read_corpus(config: DictConfig, name: str) -> tuple[Corpus, Splits, CorpusFa
     """The corpus, its examples, and what is known of it once they are read.
 
     Args:
-        config: of the training.
         name: what the corpus is called.
 
     Raises:
@@ -196,9 +195,7 @@ def make_data_module(config: DictConfig, task: Task, splits: Splits, *, training
     """The loaders of the splits.
 
     Args:
-        config: the complete configuration.
         task: lays the examples out.
-        splits: the examples.
         training: whether the training split is needed, and the validation split must be there.
 
     Raises:

@@ -20,9 +20,6 @@ def settings_to_adopt(config: DictConfig) -> "tuple[DictConfig, Pretrained | Non
     """The configuration of the network that this run begins with: as ``init_from`` has it, or, once the run has
     checkpoints of its own, as it was recorded, so that ``init_from`` need not be there any more.
 
-    Args:
-        config: of this run.
-
     Returns:
         The configuration, and the checkpoint if it was read.
 

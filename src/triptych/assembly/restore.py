@@ -24,7 +24,6 @@ def set_search(task: Task, config: DictConfig, keys: Sequence[str]) -> None:
     """Changes the beam search of a task to what the configuration gives.
 
     Args:
-        task: with its weights.
         config: of ``evaluate`` or ``predict``.
         keys: settings of ``BeamSearch``; those that are None stay as they are.
 
@@ -47,7 +46,6 @@ def checkpoint_file(path: str | Path, key: str = "checkpoint") -> Path:
     """The checkpoint itself, or the newest one of a run directory.
 
     Args:
-        path: of the file or the directory.
         key: where it stands.
 
     Raises:

@@ -13,6 +13,7 @@ from triptych.config.build import (
     check_type,
     class_at,
     expected,
+    function_at,
     target_of,
 )
 from triptych.config.errors import MOST, ConfigError, RunError, listed, more, nearest, one_of, suggestion
@@ -63,6 +64,7 @@ __all__ = [
     "class_at",
     "expected",
     "flat",
+    "function_at",
     "listed",
     "more",
     "nearest",

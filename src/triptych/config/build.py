@@ -58,6 +58,26 @@ def class_at(key: str, path: str, allowed: Sequence[str]) -> Any:
     Raises:
         ConfigError: no such class, or not allowed.
     """
+    target = object_at(key, path, allowed)
+    if not isinstance(target, type):
+        raise ConfigError(f"{key}={path}: not allowed; expected a class")
+    return target
+
+
+def function_at(key: str, path: str, allowed: Sequence[str]) -> Any:
+    """The function at a path that the user has typed: a file must not name one. See ``class_at``.
+
+    Raises:
+        ConfigError: no such function, or not allowed.
+    """
+    target = object_at(key, path, allowed)
+    if not isinstance(target, types.FunctionType):
+        raise ConfigError(f"{key}={path}: expected a function")
+    return target
+
+
+def object_at(key: str, path: str, allowed: Sequence[str]) -> Any:
+    """The class or function at a path; see ``class_at``."""
     roots = check_allowed(key, path, allowed)
     module, _, name = path.rpartition(".")
     try:
@@ -66,10 +86,10 @@ def class_at(key: str, path: str, allowed: Sequence[str]) -> Any:
         is_own = not f"{path}.".startswith(tuple(f"{root}." for root in allowed))
         hint = f" ({error}); expected PYTHONPATH=FOLDER, where the package is" if is_own else ""
         raise ConfigError(f"{key}={path}: there is no such class{hint}") from None
-    if not isinstance(target, type):
-        raise ConfigError(f"{key}={path}: not allowed; expected a class")
-    if not f"{target.__module__}.{target.__qualname__}.".startswith(roots):
-        raise ConfigError(f"{key}={path} is {target.__module__}.{target.__qualname__}: not allowed")
+    if isinstance(target, type | types.FunctionType):
+        place = f"{target.__module__}.{target.__qualname__}"
+        if not f"{place}.".startswith(roots):
+            raise ConfigError(f"{key}={path} is {place}: not allowed")
     return target
 
 
@@ -103,7 +123,6 @@ def build(config: DictConfig, key: str, given: Mapping[str, object] | None = Non
     ``key._partial_`` is true, the result still wants its positional arguments: it is a part, and a stack has the sizes.
 
     Args:
-        config: the whole configuration.
         key: of the node, for instance "model.encoder".
         given: arguments that do not stand in the configuration.
 
@@ -126,8 +145,6 @@ def check(config: DictConfig, key: str, given: Sequence[str] = ()) -> dict[str, 
     """Compares a node with the signature of what ``key._target_`` names, without calling it.
 
     Args:
-        config: the whole configuration.
-        key: of the node.
         given: names of arguments that do not stand in the configuration.
 
     Returns:
@@ -177,7 +194,6 @@ def check_keys(config: DictConfig, schema: type) -> None:
     """Refuses what ``+key=value`` adds to a typed node, and sizes and probabilities that cannot be.
 
     Args:
-        config: a node.
         schema: the dataclass that types it.
 
     Raises:

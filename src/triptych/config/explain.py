@@ -93,7 +93,6 @@ def not_an_option(argument: str, command: str, arguments: Sequence[str]) -> str:
 
     Args:
         argument: with its value, if that follows an equals sign.
-        command: the sub-command.
         arguments: of the command line.
     """
     name, _, value = argument.partition("=")
@@ -108,9 +107,7 @@ def without_key(number: int, arguments: Sequence[str], command: str) -> str:
     """What to say of an argument that is not key=value.
 
     Args:
-        number: its place.
         arguments: of the command line.
-        command: the sub-command.
     """
     argument, following = arguments[number], [*arguments, ""][number + 1]
     previous = arguments[number - 1] if number else ""
@@ -294,6 +291,20 @@ def choices_of(group: str, arguments: Sequence[str]) -> list[str]:
         if file.parent == folder / group or b"# @package _global_" in file.read_bytes()
     }
     return sorted(found)
+
+
+def check_choices(arguments: Sequence[str]) -> None:
+    """Refuses a file of a group that is a part of its choices and no choice itself, as model=embedding/tokens.
+
+    Raises:
+        ConfigError: such a choice.
+    """
+    for argument in arguments:
+        group, _, names = argument.partition("=")
+        for name in names.split(",") if "/" in names and choices_of(group, arguments) else ():
+            file = Path(str(files("triptych.conf")), group, f"{name}.yaml")
+            if file.is_file() and name not in choices_of(group, arguments):
+                raise ConfigError(missing_choice(f"{group}/{name}", arguments))
 
 
 def own_folders(arguments: Sequence[str]) -> list[Path]:

@@ -2,14 +2,21 @@
 
 ``build`` guards our part of the configuration. Of its own part Hydra makes its callbacks, launcher, sweeper and logging
 before our code is called. It has a list of what it refuses, which cannot be complete: ``torch.load`` is not on it.
+
+No other module knows Hydra's internals: ``hydra.main`` has no place to look between composing and building.
 """
 
 import os
 import re
 from collections.abc import Sequence
 
+from hydra import version
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra.types import RunMode
+from hydra._internal.hydra import Hydra
+from hydra._internal.utils import create_config_search_path, get_args_parser
+from hydra.core.config_search_path import SearchPathQuery
+from hydra.core.global_hydra import GlobalHydra
+from hydra.types import RunMode, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 from triptych.config import ConfigError, class_at
@@ -30,11 +37,49 @@ ALLOWED = (
 """What it may make; TRIPTYCH_ALLOW in the environment adds to it."""
 
 
-class GuardedLoader(ConfigLoaderImpl):
-    """Hydra's loader, but it hands over only what ``check_hydra`` lets pass. Hydra asks a second time for what has
-    failed, and composing takes the most of the time of an answer: a failure is remembered."""
+def run(config_name: str, arguments: Sequence[str], task_function: TaskFunction) -> None:
+    """What ``hydra.main`` does, with a loader that lets nothing pass that is not allowed, and errors as exceptions.
 
-    _failure: tuple[list[str], Exception] | None = None
+    Args:
+        config_name: of conf/.
+        arguments: of the command line.
+        task_function: is given the configuration.
+
+    Raises:
+        ConfigError: options that exclude each other.
+    """
+    version.setbase("1.3")
+    parser = get_args_parser()
+    options = parser.parse_intermixed_args(list(arguments))
+    search_path = create_config_search_path("pkg://triptych.conf")
+    if options.config_dir is not None:
+        folder, last = f"file://{os.path.abspath(options.config_dir)}", SearchPathQuery(provider="schema")
+        search_path.prepend(provider="command-line", path=folder, anchor=last)
+    hydra = Hydra("triptych", GuardedLoader(search_path))
+    GlobalHydra.instance().initialize(hydra)
+    try:
+        kinds = ("cfg", "info", "shell_completion", "multirun", "run")
+        chosen = [f"--{kind.replace('_', '-')}" for kind in kinds if getattr(options, kind)]
+        if options.help:
+            hydra.app_help(config_name, parser, options)
+        elif len(chosen) > 1:
+            raise ConfigError(f"{' '.join(chosen)}: expected one of them")
+        elif options.cfg:
+            hydra.show_cfg(config_name, options.overrides, options.cfg, options.package, options.resolve)
+        elif options.info:
+            hydra.show_info(options.info, config_name, options.overrides)
+        elif options.shell_completion:
+            hydra.shell_completion(config_name, options.overrides)
+        elif options.multirun:
+            hydra.multirun(config_name, task_function, [*options.overrides, "hydra.mode=MULTIRUN"])
+        else:
+            hydra.run(config_name, task_function, [*options.overrides, "hydra.mode=RUN"])
+    finally:
+        GlobalHydra.instance().clear()
+
+
+class GuardedLoader(ConfigLoaderImpl):
+    """Hydra's loader, but it hands over only what ``check_hydra`` lets pass."""
 
     def load_configuration(
         self,
@@ -45,14 +90,8 @@ class GuardedLoader(ConfigLoaderImpl):
         validate_sweep_overrides: bool = True,
     ) -> DictConfig:
         """Called by Hydra."""
-        if self._failure is not None and self._failure[0] == overrides:
-            raise self._failure[1]
-        try:
-            config = super().load_configuration(config_name, overrides, run_mode, from_shell, validate_sweep_overrides)
-            check_hydra(config, overrides)
-        except Exception as error:
-            self._failure = (list(overrides), error)
-            raise
+        config = super().load_configuration(config_name, overrides, run_mode, from_shell, validate_sweep_overrides)
+        check_hydra(config, overrides)
         return config
 
 
@@ -92,16 +131,16 @@ def check_shell(launcher: dict[str, object], overrides: Sequence[str]) -> None:
     Raises:
         ConfigError: it stands in a file, and TRIPTYCH_ALLOW does not name hydra.launcher.
     """
-    said = {override.partition("=")[0].lstrip("+") for override in overrides}
+    typed = {override.partition("=")[0].lstrip("+") for override in overrides}
     options = launcher.get("additional_parameters") or {}
     keys = [f"additional_parameters.{name}" for name in options] if isinstance(options, dict) else []
     keys += ["setup"] if launcher.get("setup") else []
     allowed = [entry.strip(" .") for entry in os.environ.get("TRIPTYCH_ALLOW", "").split(",")]
     for key in keys:
-        if f"hydra.launcher.{key}" not in said and "hydra.launcher" not in allowed:
+        if f"hydra.launcher.{key}" not in typed and "hydra.launcher" not in allowed:
             raise ConfigError(
-                f"hydra.launcher.{key}: not allowed in a file, for it goes to a shell; say it on the command line, or "
-                "set TRIPTYCH_ALLOW=hydra.launcher in the environment"
+                f"hydra.launcher.{key}: not allowed in a file, because it goes to a shell; give it on the command "
+                "line, or set TRIPTYCH_ALLOW=hydra.launcher in the environment"
             )
 
 

@@ -21,7 +21,7 @@ def list_overridden() -> list[str]:
     return [name.rpartition("@")[2].replace("/", ".") for name in names]
 
 
-def is_given(key: str) -> bool:
+def is_overridden(key: str) -> bool:
     """Whether the command line sets this key, a node around it or a part of it; model=full, a choice, sets none."""
     names = [name for name in list_overridden() if name != "model"]
     return any(f"{key}.".startswith(f"{name}.") or f"{name}.".startswith(f"{key}.") for name in names)
@@ -40,7 +40,7 @@ def check_model_choice(config: DictConfig) -> None:
         return
     own = compose("train", overrides=[f"model={model}"])
     differ = {
-        node: [key for key in own[node] if config[node][key] != own[node][key] and not is_given(f"{node}.{key}")]
+        node: [key for key in own[node] if config[node][key] != own[node][key] and not is_overridden(f"{node}.{key}")]
         for node in ("shape", "block", "heads")
     }
     if differ["shape"] and own.shape != OmegaConf.structured(Shape()):
@@ -64,7 +64,6 @@ def composed_with(architecture: str, overrides: Sequence[str]) -> DictConfig:
 
     Args:
         architecture: full, encoder_only or decoder_only.
-        overrides: of the command line.
 
     Raises:
         ConfigError: it has settings that this architecture has not.
@@ -74,9 +73,7 @@ def composed_with(architecture: str, overrides: Sequence[str]) -> DictConfig:
         return compose(HydraConfig.get().job.config_name, overrides=[*others, f"model={architecture}"])
     except (HydraException, OmegaConfBaseException) as error:
         said = str(error).splitlines()[0]
-        raise ConfigError(
-            f"reference={architecture}: this command does not go with model={architecture}: {said}"
-        ) from None
+        raise ConfigError(f"reference={architecture}: this command does not fit model={architecture}: {said}") from None
 
 
 def adopt(config: DictConfig, theirs: DictConfig) -> None:
@@ -102,7 +99,7 @@ def adopt(config: DictConfig, theirs: DictConfig) -> None:
                 )
         overrides = [*HydraConfig.get().overrides.task, f"model={architecture}"]
         config.model = compose(HydraConfig.get().job.config_name, overrides=overrides).model
-    if is_given("tokenizer") and config.tokenizer != theirs.tokenizer:
+    if is_overridden("tokenizer") and config.tokenizer != theirs.tokenizer:
         raise ConfigError(f"tokenizer: init_from={init_from} has its own, which is used; omit tokenizer")
     config.tokenizer = theirs.tokenizer
     if "model" in list_overridden() and choices["model"] != own:
@@ -114,7 +111,7 @@ def adopt(config: DictConfig, theirs: DictConfig) -> None:
     meant = settings_of_experiment()
 
     def is_set(key: str) -> bool:
-        return is_given(key) or any(f"{name}.".startswith(f"{key}.") for name in meant)
+        return is_overridden(key) or any(f"{name}.".startswith(f"{key}.") for name in meant)
 
     settings = {f"{node}.{key}": value for node in ("shape", "block", "heads") for key, value in theirs[node].items()}
     for key, value in {**settings, **differing_settings(theirs, config.model)}.items():
@@ -122,9 +119,8 @@ def adopt(config: DictConfig, theirs: DictConfig) -> None:
         if not is_set(key):
             OmegaConf.update(config, key, value, merge=False)
         elif isinstance(value, DictConfig) and own_value is not None and value._target_ == own_value._target_:
-            for name, option in (
-                (str(k), v) for k, v in value.items()
-            ):  # of the same part, the options that are not set
+            for name in map(str, value):  # of the same part, the options that are not set
+                option = value[name]
                 if not is_set(f"{key}.{name}"):
                     own_value[name] = option
                 else:
@@ -154,8 +150,7 @@ def name_of(value: object) -> object:
 
 def settings_of_experiment() -> set[str]:
     """The keys of shape, block and heads that the experiment sets, if it begins with a checkpoint itself: they are
-    meant for that checkpoint's network (its dropout, its longest text). Those of others are meant for their own.
-    """
+    meant for that checkpoint's network (its dropout, its longest text). Those of others are meant for their own."""
     choices, name = HydraConfig.get().runtime.choices, HydraConfig.get().job.config_name
     if choices["experiment"] is None:
         return set()

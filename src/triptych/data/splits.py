@@ -37,7 +37,6 @@ def make_splits(
         train: files of the training examples; None: there are none, nor shares of them.
         validation: files, or a share of the training examples; None: there are none.
         test: files, or a share of the training examples.
-        split_seed: of the draws.
 
     Raises:
         ValueError: a share of less than one example, or a seed below 0.

@@ -1,5 +1,6 @@
 """Trained tasks from Hugging Face folders, and into them: tokenizer, generation settings and model card included."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, cast
@@ -12,9 +13,9 @@ from triptych.config import ConfigError, target_of
 from triptych.data import Characters, CorpusFacts, Tokenizer
 from triptych.data.tokenizers.pretrained import read_tokenizer, write_tokenizer
 from triptych.interop.card import model_card
-from triptych.interop.families.family import CLASSIFYING
+from triptych.interop.families.family import CLASSIFYING, Family
 from triptych.interop.generation import FILE, generation_settings, read_generation
-from triptych.interop.networks import read_network, write_network
+from triptych.interop.networks import FAMILIES, read_network, write_network
 from triptych.interop.tensors import read_json, write_json
 from triptych.nn import PatchEmbedding
 from triptych.storage.atomic import write_text
@@ -23,7 +24,9 @@ from triptych.tasks.generative import GenerativeTask
 from triptych.training import checkpoint_facts, write_checkpoint
 
 
-def load_pretrained(folder: str | Path, task: str | None = None, *, new_head: bool = False) -> Task:
+def load_pretrained(
+    folder: str | Path, task: str | None = None, *, new_head: bool = False, families: Sequence[Family] = FAMILIES
+) -> Task:
     """The model of a Hugging Face folder, ready for ``predict``.
 
     Args:
@@ -31,23 +34,29 @@ def load_pretrained(folder: str | Path, task: str | None = None, *, new_head: bo
         task: translation, classification, tagging, question_answering, language_modeling or denoising; None: the one of
             its class.
         new_head: whether the head may be missing; it is then new.
+        families: that the folder may be of.
 
     Raises:
         ConfigError: a folder of another kind, or one that lacks something; never a part of it in silence.
     """
-    return _read(folder, task, new_head=new_head)[1]
+    return _read(folder, task, new_head, families)[1]
 
 
 def import_folder(
-    folder: str | Path, checkpoint: str | Path, task: str | None = None, *, new_head: bool = False
+    folder: str | Path,
+    checkpoint: str | Path,
+    task: str | None = None,
+    *,
+    new_head: bool = False,
+    families: Sequence[Family] = FAMILIES,
 ) -> Task:
     """Writes a checkpoint of a Hugging Face folder's model, for ``train init_from=``, ``evaluate`` and ``predict``.
 
     Args:
         folder: see ``load_pretrained``.
-        checkpoint: the file to write.
         task: see ``load_pretrained``.
         new_head: see ``load_pretrained``.
+        families: see ``load_pretrained``.
 
     Returns:
         The task.
@@ -58,14 +67,14 @@ def import_folder(
     path = Path(checkpoint)
     if path.exists():
         raise ConfigError(f"{path} exists; choose another name")
-    config, read = _read(folder, task, new_head=new_head)
+    config, read = _read(folder, task, new_head, families)
     plain = cast(dict[str, object], OmegaConf.to_container(config, resolve=True))
     path.parent.mkdir(parents=True, exist_ok=True)
     write_checkpoint({"state_dict": read.state_dict(), "triptych": checkpoint_facts(plain, read)}, path)
     return read
 
 
-def save_pretrained(checkpoint: str | Path, folder: str | Path) -> str:
+def save_pretrained(checkpoint: str | Path, folder: str | Path, *, families: Sequence[Family] = FAMILIES) -> str:
     """Writes the model of a checkpoint as a folder that ``transformers`` loads: config.json, model.safetensors, the
     tokenizer, generation_config.json and a model card. (For images there is no tokenizer, and no image processor: what
     pixels were divided by is the corpus's affair.)
@@ -73,6 +82,7 @@ def save_pretrained(checkpoint: str | Path, folder: str | Path) -> str:
     Args:
         checkpoint: a file, or a run directory (its newest checkpoint).
         folder: new or empty.
+        families: that the network may be written as.
 
     Returns:
         The name of the class that loads it.
@@ -96,7 +106,7 @@ def save_pretrained(checkpoint: str | Path, folder: str | Path) -> str:
         ids["decoder_start_token_id"] = special.start
     labels = task.labels
     labels = labels if task.name in CLASSIFYING else ()
-    family = write_network(path, task.network, config, task.name, labels=labels, special=ids)
+    family = write_network(path, task.network, config, task.name, labels=labels, special=ids, families=families)
     if reads_text:
         goes_on = task.architecture == "decoder_only" and isinstance(task, GenerativeTask)
         end = special.end if not goes_on else (special.sep,) if task.name == "translation" else ()
@@ -118,11 +128,13 @@ def save_pretrained(checkpoint: str | Path, folder: str | Path) -> str:
     return class_name
 
 
-def _read(folder: str | Path, task_name: str | None, *, new_head: bool) -> tuple[DictConfig, Task]:
+def _read(
+    folder: str | Path, task_name: str | None, new_head: bool, families: Sequence[Family]
+) -> tuple[DictConfig, Task]:
     path = Path(folder)
     if not path.is_dir():
         raise ConfigError(f"{path}: no such folder")
-    read = read_network(path, task_name, new_head=new_head)
+    read = read_network(path, task_name, new_head=new_head, families=families)
     config = read.config
     if isinstance(read.network.embedding, PatchEmbedding):
         tokenizer = Characters().train([])  # nobody uses it

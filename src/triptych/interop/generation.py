@@ -107,7 +107,7 @@ def read_generation(folder: Path, task: DictConfig, special: SpecialTokens, *, r
             left_out.add(name)
     if left_out:
         said = ", ".join(f"{name}={values[name]}" for name in sorted(left_out))
-        log.warning("%s: left out, so that texts may be others than those of transformers: %s", path, said)
+        log.warning("%s: left out, so texts may differ from those of transformers: %s", path, said)
     if any(value != rule for value, rule in zip(rules.values(), map(FREE.get, rules), strict=True)):
         task.constraints = {"_target_": "triptych.models.generation.Constraints", **rules}
 

@@ -17,18 +17,9 @@ from torch import Tensor
 
 from triptych.assembly.network import choose_parts
 from triptych.config import ConfigError, TrainConfig, build, flat, listed, nearest
-from triptych.interop.families.bart import Bart
-from triptych.interop.families.bert import Bert
+from triptych.interop.families import find_families
 from triptych.interop.families.equivalences import absorb, canonical, differences
 from triptych.interop.families.family import CLASSIFYING, Family, Settings, TheirConfig
-from triptych.interop.families.gpt2 import Gpt2
-from triptych.interop.families.gpt_neo import GptNeo
-from triptych.interop.families.llama import Llama
-from triptych.interop.families.marian import Marian
-from triptych.interop.families.pegasus import Pegasus
-from triptych.interop.families.roberta import Roberta
-from triptych.interop.families.t5 import T5
-from triptych.interop.families.vit import Vit
 from triptych.interop.tensors import FILE, Renamed, Tensors, read_json, to_ours, to_theirs, write_json
 from triptych.nn import Network
 from triptych.storage.atomic import replacing
@@ -38,11 +29,7 @@ log = logging.getLogger("triptych")
 NOWHERE = ("run_dir=imported", "logger=csv")
 """What of the configuration says where a run is; an imported network has no run."""
 
-FAMILIES: tuple[Family, ...] = (
-    *(Bert(), Roberta(), Vit()),
-    *(Gpt2(), GptNeo(), Llama()),
-    *(T5(), Bart(), Marian(), Pegasus()),
-)
+FAMILIES = find_families()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,20 +49,23 @@ class Read:
     labels: tuple[str, ...]
 
 
-def read_network(folder: str | Path, task: str | None = None, *, new_head: bool = False) -> Read:
+def read_network(
+    folder: str | Path, task: str | None = None, *, new_head: bool = False, families: Sequence[Family] = FAMILIES
+) -> Read:
     """The network of a folder.
 
     Args:
         folder: with config.json and safetensors files.
         task: that the network is for; None: the one of its class.
         new_head: whether the head may be missing; it is then new.
+        families: that the folder may be of.
 
     Raises:
         ConfigError: a folder of another kind, or one that lacks something.
     """
     place = Path(folder) / "config.json"
     config = TheirConfig(read_json(place), str(place))
-    kinds = {family.model_type: family for family in FAMILIES}
+    kinds = {known.model_type: known for known in families}
     kind = str(config["model_type"])
     if kind not in kinds:
         raise ConfigError(f"{place}: model_type={kind}; expected one of {', '.join(kinds)}{nearest(kind, list(kinds))}")
@@ -113,16 +103,17 @@ def write_network(
     *,
     labels: Sequence[str] = (),
     special: Mapping[str, int] | None = None,
+    families: Sequence[Family] = FAMILIES,
 ) -> Family:
     """Writes config.json and model.safetensors of the family that is exactly this network.
 
     Args:
         folder: made if it is not there.
-        network: to write.
         config: the complete configuration that it was built of.
         task: that it was trained for.
         labels: the classes of its head, if it has some.
         special: further content of config.json, such as pad_token_id.
+        families: that the network may be written as.
 
     Returns:
         The family.
@@ -135,7 +126,7 @@ def write_network(
     architecture = network.architecture
     fitting: list[tuple[int, Family, dict[str, Any], dict[str, Tensor], bool]] = []
     others: list[tuple[int, str]] = []
-    for family in FAMILIES:
+    for family in families:
         reads_alike = family.embedding == model["embedding._target_"]
         if family.architecture != architecture or not reads_alike or task not in family.classes:
             continue
@@ -190,7 +181,6 @@ def configuration(architecture: str, task: str, settings: Settings, num_outputs:
         architecture: encoder_only, decoder_only or full.
         task: that the head is for.
         settings: by dotted key, or by group.
-        num_outputs: of the head.
 
     Raises:
         ConfigError: a setting of another type.

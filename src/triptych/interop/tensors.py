@@ -143,9 +143,7 @@ def to_ours(
     """The weights of a folder by our names.
 
     Args:
-        family: of the folder.
         task: whose head is wanted.
-        config: of the folder.
         tensors: by their names.
         ours: the parameters (tied ones once) and the fixed tables of our network, for their names and shapes.
         is_tied: whether the folder's output layer is the token table.

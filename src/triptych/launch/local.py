@@ -47,7 +47,6 @@ class LocalLauncher(Launcher):
         """Runs the jobs; the one error at the end names those that failed.
 
         Args:
-            job_overrides: the overrides of each job.
             initial_job_idx: number of the first.
 
         Returns:
@@ -67,7 +66,6 @@ class LocalLauncher(Launcher):
         too. (Of a Ctrl-C the terminal tells all, and a job must hear of it once.)
 
         Args:
-            jobs: of the sweep.
             redact: takes secrets out.
 
         Returns:
@@ -161,8 +159,6 @@ def start(command: Sequence[str], directory: Path, n_jobs: int) -> JobProcess:
     A function, and not the constructor: configurations may name classes of ours, and must not start programs.
 
     Args:
-        command: of the job.
-        directory: of its run.
         n_jobs: the most jobs that run at once.
     """
     directory.mkdir(parents=True, exist_ok=True)

@@ -105,8 +105,6 @@ def run_processes(command: Sequence[str], count: int, run_dir: Path) -> int:
     SIGUSR1 are forwarded to all. If one fails, the others are ended; if this process is killed, so are they.
 
     Args:
-        command: of each process.
-        count: number of processes.
         run_dir: where their output goes.
 
     Returns:

@@ -182,8 +182,6 @@ class SlurmLauncher(Launcher):
         """The batch script of an array: options, a line for each run, and one command.
 
         Args:
-            jobs: its runs.
-            array: its name.
             folder: where the logs go.
             command: ``triptych train``, as ``train_command`` makes it.
 
@@ -251,7 +249,6 @@ class SlurmLauncher(Launcher):
         """Submits what is neither done nor in the queue; the one error at the end names the jobs that failed.
 
         Args:
-            job_overrides: the overrides of each job.
             initial_job_idx: number of the first.
 
         Returns:
@@ -300,9 +297,6 @@ class SlurmLauncher(Launcher):
     def submit(self, jobs: Sequence[Job]) -> dict[Path, ArrayTask]:
         """Submits what is neither done nor in the queue. Of two commands at once, the second finds what the first has
         submitted.
-
-        Args:
-            jobs: of the sweep.
 
         Returns:
             The task of each job that is not done, by the directory of the job.
@@ -356,9 +350,6 @@ def ask(*command: str) -> str:
 def queue(tasks: Iterable[ArrayTask]) -> dict[tuple[str, int], State]:
     """What the scheduler says of tasks, by array and index; those that have ended are forgotten after some minutes.
 
-    Args:
-        tasks: of any arrays.
-
     Raises:
         RunError: it does not answer.
     """
@@ -376,7 +367,6 @@ def watch(jobs: Sequence[Job], tasks: Mapping[Path, ArrayTask], poll_s: float) -
     """Waits until every job is done or has failed, and shows how many are.
 
     Args:
-        jobs: of the sweep.
         tasks: of those that were not done, by directory.
         poll_s: seconds between two looks.
 

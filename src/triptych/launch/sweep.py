@@ -8,16 +8,17 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any, cast
 
 from hydra import compose
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.conf import HydraConf
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import JobReturn, JobStatus
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from triptych.config import ARCHITECTURES, ConfigError
@@ -108,8 +109,6 @@ def jobs_of(loader: ConfigLoader, sweep: DictConfig, overrides: Sequence[Sequenc
 
     Args:
         loader: composes the configuration of each.
-        sweep: the configuration of the sweep.
-        overrides: of each job.
 
     Raises:
         ConfigError: there are no jobs, they have no fixed directory, or several processes would each run all of them.
@@ -131,22 +130,28 @@ def jobs_of(loader: ConfigLoader, sweep: DictConfig, overrides: Sequence[Sequenc
 
 
 def split_sweep(arguments: Sequence[str]) -> list[list[str]]:
-    """The overrides of each job of a sweep, as Hydra's own sweeper makes them.
+    """The overrides of each job of a sweep: every combination of the values, the last key changing first.
 
     Args:
         arguments: overrides with several values, and others.
+
+    Raises:
+        HydraException: what cannot be read, or an interval, which has no single values.
     """
-    overrides = OverridesParser.create().parse_overrides(list(arguments))
-    (jobs,) = BasicSweeper.split_arguments(overrides, max_batch_size=None)
-    return [list(job) for job in jobs]
+    choices: dict[str, list[str]] = {}
+    for override in OverridesParser.create().parse_overrides(list(arguments)):
+        key = override.get_key_element()
+        if not override.is_sweep_override():
+            choices[key] = [str(override.input_line)]
+        elif override.is_discrete_sweep():
+            choices[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
+        else:
+            raise HydraException(f"{override.input_line}: does not support sweep type")
+    return [list(job) for job in product(*choices.values())]
 
 
 def job_directory(config: DictConfig, overrides: Sequence[str]) -> Path:
     """PARENT/EXPERIMENT-HASH.
-
-    Args:
-        config: of the job.
-        overrides: of the job.
 
     Raises:
         ConfigError: the parent is not always the same.
@@ -218,11 +223,7 @@ def run_directory(config: DictConfig) -> Path:
 
 
 def train_command(sweep: DictConfig) -> list[str]:
-    """The command of each job, without its arguments. Jobs import from where this process does, no more.
-
-    Args:
-        sweep: the configuration of the sweep.
-    """
+    """The command of each job, without its arguments. Jobs import from where this process does, no more."""
     flags = [] if os.getcwd() in sys.path else ["-P"]
     sources = sweep.hydra.runtime.config_sources
     folders = [f"--config-dir={source.path}" for source in sources if source.provider == "command-line"]
@@ -231,9 +232,6 @@ def train_command(sweep: DictConfig) -> list[str]:
 
 def redact_notes(sweep: DictConfig) -> Redactor:
     """Takes the secrets out of the file in which Hydra has noted the sweep.
-
-    Args:
-        sweep: the configuration of the sweep.
 
     Returns:
         What takes them out of other texts.
@@ -252,7 +250,6 @@ def collect(
     are printed.
 
     Args:
-        jobs: of the sweep.
         failures: by the directory of the job.
         waiting: directories of the jobs that are not done yet.
         redact: takes secrets out.

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.models.generation.continuation import Continuation
-from triptych.nn import Documents, Embedding, Head, KeyValueCache, Network, PatchEmbedding, Stack, Targets, prepacked
+from triptych.nn import Documents, Embedding, Head, KeyValueCache, Network, PatchEmbedding, Stack, Targets
 
 
 class DecoderOnly(Network):
@@ -64,12 +64,12 @@ class DecoderOnly(Network):
             mask: True at the real tokens of the prompts, which are padded on the left; None: no padding.
             capacity: the most positions, prompt included.
         """
-        network, cache = prepacked(self), KeyValueCache(num_layers=len(self.decoder.layers), capacity=capacity)
+        cache = KeyValueCache(num_layers=len(self.decoder.layers), capacity=capacity)
 
         def decode(tokens: Tensor, mask: Tensor | None, memory: Tensor | None, memory_mask: Tensor | None) -> Tensor:
-            return network._states(tokens, mask, cache)
+            return self._states(tokens, mask, cache)
 
-        return Continuation(decode, network.head, cache=cache, mask=mask)
+        return Continuation(decode, self.head, cache=cache, mask=mask)
 
     def _states(
         self,

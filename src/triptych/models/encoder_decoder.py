@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.models.generation.continuation import Continuation
-from triptych.nn import Documents, Embedding, Head, KeyValueCache, Network, Stack, Targets, prepacked
+from triptych.nn import Documents, Embedding, Head, KeyValueCache, Network, Stack, Targets
 
 
 class EncoderDecoder(Network):
@@ -103,12 +103,12 @@ class EncoderDecoder(Network):
             source_mask: True at real source tokens; None: all are real.
             capacity: the most positions of the decoder.
         """
-        memory, network = self.encode(source, source_mask), prepacked(self)
+        memory = self.encode(source, source_mask)
         cache = KeyValueCache(num_layers=len(self.decoder.layers), capacity=capacity, memory_length=source.shape[1])
 
         def decode(tokens: Tensor, mask: Tensor | None, memory: Tensor | None, memory_mask: Tensor | None) -> Tensor:
-            x = network.embedding(tokens)
-            states: Tensor = network.decoder(x, mask=mask, memory=memory, memory_mask=memory_mask, cache=cache)
+            x = self.embedding(tokens)
+            states: Tensor = self.decoder(x, mask=mask, memory=memory, memory_mask=memory_mask, cache=cache)
             return states
 
-        return Continuation(decode, network.head, cache=cache, memory=memory, memory_mask=source_mask)
+        return Continuation(decode, self.head, cache=cache, memory=memory, memory_mask=source_mask)

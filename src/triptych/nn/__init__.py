@@ -6,7 +6,6 @@ from triptych.nn.embedding import Embedding, PatchEmbedding
 from triptych.nn.feed_forward import FeedForward, GatedFeedForward
 from triptych.nn.head import Head
 from triptych.nn.kernels.cross_entropy import Targets
-from triptych.nn.kernels.prepacked import prepacked
 from triptych.nn.kv_cache import KeyValueCache
 from triptych.nn.masks import Visibility
 from triptych.nn.network import Network
@@ -44,6 +43,5 @@ __all__ = [
     "Targets",
     "Visibility",
     "attend",
-    "prepacked",
     "sinusoids",
 ]

@@ -11,7 +11,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.attention.varlen import varlen_attn
 
-from triptych.nn.kernels.linear import Linear
 from triptych.nn.kv_cache import LayerCache
 from triptych.nn.masks import Local, Packing, Visibility, causal_mask
 from triptych.nn.positions import Angles, rotate
@@ -258,10 +257,10 @@ class MultiHeadAttention(nn.Module):
             raise ValueError(f"block.attention.windows={list(windows)}: expected numbers of at least 1, or null")
         self.window = windows[layer % len(windows)]
         self.head_dim, self.scale, self.dropout = sizes.head_dim, scale, dropout
-        self.q = Linear(sizes.d_model, num_heads * sizes.head_dim, bias=qkv_bias)
-        self.k = Linear(sizes.d_model, num_kv_heads * sizes.head_dim, bias=qkv_bias)
-        self.v = Linear(sizes.d_model, num_kv_heads * sizes.head_dim, bias=qkv_bias)
-        self.o = Linear(num_heads * sizes.head_dim, sizes.d_model, bias=sizes.bias)
+        self.q = nn.Linear(sizes.d_model, num_heads * sizes.head_dim, bias=qkv_bias)
+        self.k = nn.Linear(sizes.d_model, num_kv_heads * sizes.head_dim, bias=qkv_bias)
+        self.v = nn.Linear(sizes.d_model, num_kv_heads * sizes.head_dim, bias=qkv_bias)
+        self.o = nn.Linear(num_heads * sizes.head_dim, sizes.d_model, bias=sizes.bias)
 
     def forward(
         self,

@@ -8,7 +8,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from triptych.nn.initialization import initialize_linear
-from triptych.nn.kernels.linear import Linear
 
 
 class Embedding(nn.Module):
@@ -95,7 +94,7 @@ class PatchEmbedding(nn.Module):
         self.image_shape = (num_channels, height, width)
         self.patch_size = (patch_height, patch_width)
         self.length = 1 + (height // patch_height) * (width // patch_width)
-        self.patches = Linear(num_channels * patch_height * patch_width, d_model)
+        self.patches = nn.Linear(num_channels * patch_height * patch_width, d_model)
         self.cls = nn.Parameter(torch.empty(d_model))
         initialize_linear(self.patches)
         nn.init.normal_(self.cls, std=d_model**-0.5)

@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from triptych.nn.kernels.linear import Linear
 from triptych.nn.sizes import Sizes
 
 ActivationName = Literal["relu", "gelu", "gelu_tanh", "silu"]
@@ -33,8 +32,8 @@ class FeedForward(nn.Module):
     def __init__(self, sizes: Sizes, *, activation: ActivationName = "relu", dropout: float = 0.0) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[activation]
-        self.up = Linear(sizes.d_model, sizes.d_ff, bias=sizes.bias)
-        self.down = Linear(sizes.d_ff, sizes.d_model, bias=sizes.bias)
+        self.up = nn.Linear(sizes.d_model, sizes.d_ff, bias=sizes.bias)
+        self.down = nn.Linear(sizes.d_ff, sizes.d_model, bias=sizes.bias)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "batch length d_model"]) -> Float[Tensor, "batch length d_model"]:
@@ -55,9 +54,9 @@ class GatedFeedForward(nn.Module):
     def __init__(self, sizes: Sizes, *, activation: ActivationName = "silu", dropout: float = 0.0) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[activation]
-        self.up = Linear(sizes.d_model, sizes.d_ff, bias=sizes.bias)
-        self.gate = Linear(sizes.d_model, sizes.d_ff, bias=sizes.bias)
-        self.down = Linear(sizes.d_ff, sizes.d_model, bias=sizes.bias)
+        self.up = nn.Linear(sizes.d_model, sizes.d_ff, bias=sizes.bias)
+        self.gate = nn.Linear(sizes.d_model, sizes.d_ff, bias=sizes.bias)
+        self.down = nn.Linear(sizes.d_ff, sizes.d_model, bias=sizes.bias)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "batch length d_model"]) -> Float[Tensor, "batch length d_model"]:

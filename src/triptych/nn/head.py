@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from triptych.nn.feed_forward import ACTIVATIONS, ActivationName
 from triptych.nn.initialization import initialize_linear
 from triptych.nn.kernels.cross_entropy import Targets, linear_cross_entropy, scores
-from triptych.nn.kernels.linear import Linear
 from triptych.nn.packing import Documents
 
 PoolName = Literal["none", "first", "mean", "last"]
@@ -48,12 +47,12 @@ class Head(nn.Module):
     ) -> None:
         super().__init__()
         self.pool = pool
-        self.dense = None if transform == "none" else Linear(d_model, d_model)
+        self.dense = None if transform == "none" else nn.Linear(d_model, d_model)
         self.activation = None if transform == "none" else torch.tanh if transform == "tanh" else ACTIVATIONS[transform]
         self.norm = nn.Identity() if norm is None else norm(d_model)
         self.scale = d_model**-0.5 if scale_states else 1.0
         self.dropout = nn.Dropout(dropout)
-        self.output = Linear(d_model, num_outputs, bias=bias != "none")
+        self.output = nn.Linear(d_model, num_outputs, bias=bias != "none")
         for linear in (self.dense, self.output):
             if linear is not None:
                 initialize_linear(linear)

@@ -50,7 +50,7 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class BatchEstimate:
     """What the data say of a training.
 
     Attributes:
@@ -111,11 +111,10 @@ class ReadData:
         complete(config, self.tokenizer, self.facts)
         return config
 
-    def survey(self, config: DictConfig, *, sample: int = SAMPLE, num_updates: int = UPDATES) -> Survey:
+    def estimate(self, config: DictConfig, *, sample: int = SAMPLE, num_updates: int = UPDATES) -> BatchEstimate:
         """Lays the first updates out.
 
         Args:
-            config: of the training.
             sample: of a training split of more examples, only so many are laid out, from its beginning.
             num_updates: how many updates.
 
@@ -158,7 +157,7 @@ class ReadData:
             rows, *longest = max(shapes, key=lambda shape: shape[0] * sum(shape[1:]))
         length, source = longest
         count = None if isinstance(encoded, TrainingWindows) else len(encoded.sizes)
-        return Survey(config, updates, self.world_size, rows * self.world_size, (length, source), sample=count)
+        return BatchEstimate(config, updates, self.world_size, rows * self.world_size, (length, source), sample=count)
 
 
 class UnreadData:
@@ -176,11 +175,10 @@ class UnreadData:
         """The configuration with vocabulary and outputs filled in, by assumption if need be."""
         return self._completed(config)[0]
 
-    def survey(self, config: DictConfig, *, sample: int = SAMPLE, num_updates: int = UPDATES) -> Survey:
+    def estimate(self, config: DictConfig, *, sample: int = SAMPLE, num_updates: int = UPDATES) -> BatchEstimate:
         """One update, as large as it can be.
 
         Args:
-            config: of the training.
             sample: of no use here.
             num_updates: of no use here: all are taken to be alike.
         """
@@ -201,7 +199,7 @@ class UnreadData:
         rows = -(-size // parts)
         share = -(-rows // self.world_size)
         update = Update({(share, *longest): parts}, size * sum(longest) // self.world_size)
-        return Survey(config, [update], self.world_size, rows, longest, assumptions=assumptions)
+        return BatchEstimate(config, [update], self.world_size, rows, longest, assumptions=assumptions)
 
     def _completed(self, config: DictConfig) -> tuple[DictConfig, list[str]]:
         """The same, and what is assumed."""
@@ -239,7 +237,6 @@ def look_at_data(config: DictConfig, tokenizer: Tokenizer | None, world_size: in
     may be missing, nothing.
 
     Args:
-        config: of the training.
         tokenizer: of the run that goes on; None: the configured one.
         world_size: processes that train together.
     """

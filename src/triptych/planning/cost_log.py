@@ -16,7 +16,7 @@ from triptych.planning.flops import BatchShape, TrainingCost, shape_of
 from triptych.tasks import Task
 
 
-class Tally(L.Callback):
+class CostLog(L.Callback):
     """Logs the learning rate, tokens per second and the share of real tokens, and with each row of the series what had
     been spent by then: tokens, operations and time. Keeps the sums for the record.
 
@@ -151,7 +151,7 @@ class Tally(L.Callback):
         pl_module.log_dict({name: torch.tensor(value, dtype=torch.float64) for name, value in spent.items()})
         return tokens, slots
 
-    def of_all_ranks(self) -> "Tally":
+    def of_all_ranks(self) -> "CostLog":
         """The sums over all processes, each of which has to call it; the seconds are this one's."""
         if not dist.is_initialized():
             return self

@@ -13,7 +13,7 @@ from triptych.config import ConfigError, build, target_of
 from triptych.launch.command import this_command
 from triptych.launch.processes import find_place, silence
 from triptych.launch.sweep import Job
-from triptych.planning.batch_shapes import Data, Survey, look_at_data
+from triptych.planning.batch_shapes import BatchEstimate, Data, look_at_data
 from triptych.planning.findings import (
     Findings,
     check_allocation,
@@ -90,9 +90,9 @@ def doctor(config: DictConfig, sweep: Sequence[Sequence[str]] = ()) -> None:
         )
         if data is not None and reference is not None:
             findings.look("match", lambda: matched(config, reference, data))
-        surveyed = None if data is None else findings.look("data", lambda: data.survey(config), about)
-        if surveyed is not None:
-            plan = findings.look("plan", lambda: make_plan(surveyed, count, device), lambda _: None)
+        estimate = None if data is None else findings.look("data", lambda: data.estimate(config), about)
+        if estimate is not None:
+            plan = findings.look("plan", lambda: make_plan(estimate, count, device), lambda _: None)
     if plan is not None:
         findings.look("precision", lambda: check_precision(config, device))
         findings.look("memory", lambda: check_memory(plan, device, sharded=is_sharded(config)))
@@ -119,16 +119,16 @@ def matched(config: DictConfig, reference: Reference, data: Data) -> Match | str
     return found
 
 
-def about(surveyed: Survey) -> str:
+def about(estimate: BatchEstimate) -> str:
     """What is to be said of the data."""
-    if surveyed.sample is not None:
+    if estimate.sample is not None:
         return (
-            f"about {surveyed.tokens:,.0f} tokens an update, at most {max(surveyed.longest)} in a row, by "
-            f"{surveyed.num_updates} updates laid out from {surveyed.sample:,} examples"
+            f"about {estimate.tokens:,.0f} tokens an update, at most {max(estimate.longest)} in a row, by "
+            f"{estimate.num_updates} updates laid out from {estimate.sample:,} examples"
         )
-    if not surveyed.assumptions:
-        return f"{surveyed.tokens:,.0f} tokens an update, at most {surveyed.longest[0]} in a row"
-    return "not read; the plan assumes " + ", and ".join(surveyed.assumptions)
+    if not estimate.assumptions:
+        return f"{estimate.tokens:,.0f} tokens an update, at most {estimate.longest[0]} in a row"
+    return "not read; the plan assumes " + ", and ".join(estimate.assumptions)
 
 
 def first_to_do(jobs: Sequence[Job]) -> int:

@@ -59,10 +59,7 @@ class Findings(list[Finding]):
         """Looks at one more thing: what it raises is an error, what it logs a warning, and what it returns is fine.
 
         Args:
-            name: of it.
-            check: the look.
             say: what to say of what it returned; None: no line at all.
-            worst: the level of an error.
 
         Returns:
             What it returned; None after an error.
@@ -104,8 +101,6 @@ def check_devices(config: DictConfig, place: Place, count: int, *, elsewhere: bo
     """Whether the processes can be started, each has a device, and an update can be dealt out to them.
 
     Args:
-        config: of the training.
-        place: of this process.
         count: processes that train together.
         elsewhere: whether another machine is meant; then its devices are not looked for here.
 
@@ -132,7 +127,6 @@ def check_allocation(config: DictConfig, count: int) -> str:
     """Whether the job of SLURM that this runs in has the nodes, tasks and GPUs that the configuration wants.
 
     Args:
-        config: of the training.
         count: processes that train together.
 
     Raises:
@@ -174,10 +168,6 @@ def check_run_dir(run_dir: Path) -> str:
 def check_disk(config: DictConfig, plan: Plan) -> str:
     """Whether the checkpoints fit: those that are kept, the best, and one that is being written.
 
-    Args:
-        config: of the training.
-        plan: of it.
-
     Raises:
         ConfigError: they do not.
     """
@@ -218,15 +208,13 @@ def check_memory(plan: Plan, device: Device, *, sharded: bool) -> str:
     """Whether the training fits.
 
     Args:
-        plan: of the training.
-        device: that each process uses.
         sharded: whether FSDP is configured.
 
     Raises:
         ConfigError: it cannot fit, whatever the batch.
     """
-    config = plan.survey.config
-    rows = plan.survey.rows
+    config = plan.estimate.config
+    rows = plan.estimate.rows
     footprint = (plan.memory.fsdp if sharded else plan.memory.ddp)(plan.world_size, rows)
     sharing = 1 if device.is_gpu else plan.world_size // config.trainer.num_nodes  # processes that share the memory
     text = f"{size(sharing * footprint.total)} of {size(device.memory)} ({device.name})"

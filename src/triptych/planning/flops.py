@@ -121,7 +121,6 @@ class TrainingCost:
         """Of one batch, all parts together.
 
         Args:
-            shape: of the batch.
             unanswered: positions that the head had nothing to say about.
         """
         if shape not in self._of_batches:
@@ -234,7 +233,6 @@ def inputs_of(shape: BatchShape, device: torch.device) -> tuple[Tensor, ...]:
     """What a network takes of a batch of this shape, all of it real; every token is the same.
 
     Args:
-        shape: of the batch.
         device: of the tensors; on the meta device they cost nothing.
     """
     if len(shape) == 4:

@@ -59,9 +59,6 @@ GPUS = {
 def gpu_named(name: str) -> Device:
     """A GPU of the table.
 
-    Args:
-        name: its key.
-
     Raises:
         ConfigError: none of them.
     """

@@ -27,7 +27,7 @@ from triptych.assembly.network import check_network
 from triptych.config import ARCHITECTURES, ConfigError, nearest, target_of
 from triptych.config.overrides import composed_with
 from triptych.nn import Network
-from triptych.planning.batch_shapes import Data, Survey
+from triptych.planning.batch_shapes import BatchEstimate, Data
 from triptych.planning.flops import active_parameters, count_parameters, training_flops
 
 log = logging.getLogger("triptych")
@@ -115,11 +115,7 @@ class Match:
         return {**asdict(self), "goal": goal, "reached": reached, "mismatch": reached / goal - 1}
 
     def warn_of(self, record: Mapping[str, Any]) -> None:
-        """Says so where the training has not kept to it: where it was stopped early, or slower than measured.
-
-        Args:
-            record: see ``record``.
-        """
+        """Says so where the training has not kept to it: where it was stopped early, or slower than measured."""
         if abs(record["mismatch"]) > tolerance_of(self.quantity):
             log.warning(
                 "match=%s reference=%s: in the end %s %s, %s %s",
@@ -169,7 +165,6 @@ def reference_of(config: DictConfig, overrides: Sequence[str]) -> Reference | No
     """The reference, as far as it is known before the data are read. None: nothing is matched.
 
     Args:
-        config: of the training.
         overrides: of the command line.
 
     Raises:
@@ -182,7 +177,7 @@ def reference_of(config: DictConfig, overrides: Sequence[str]) -> Reference | No
     if name is None:
         raise ConfigError(f"match={quantity} needs a reference: one of {', '.join(ARCHITECTURES)}, or a finished run")
     if quantity is None:
-        raise ConfigError(f"reference={name} is of match=...: give match={', '.join(RECORDED)}, or omit it")
+        raise ConfigError(f"reference={name} needs match=...: give match={', '.join(RECORDED)}, or omit it")
     if config.resume not in ("auto", "never"):
         raise ConfigError(f"match={quantity}: resume={config.resume} goes on with another run's network and updates")
     if config.init_from is not None and (quantity in SIZES or name in ARCHITECTURES):
@@ -221,11 +216,11 @@ def _run(config: DictConfig, name: str) -> Reference:
         raise ConfigError(f"reference={name}: {path} is damaged") from None
     task = target_of(config, "task").name
     if record.get("task") != task:
-        raise ConfigError(f"reference={name} is of task={record.get('task')}, this run of task={task}")
+        raise ConfigError(f"reference={name} has task={record.get('task')}, but this run has task={task}")
     file = Path(name) / "config.yaml"
     their_data = OmegaConf.select(OmegaConf.load(file), "data._target_") if file.exists() else None
     if their_data not in (None, config.data._target_):
-        raise ConfigError(f"reference={name} is of data={record.get('data')}, this run of {config.data._target_}")
+        raise ConfigError(f"reference={name} has data={record.get('data')}, but this run has {config.data._target_}")
     if not isinstance(goal, int | float) or not goal > 0:
         raise ConfigError(f"match={config.match}: {path} says {RECORDED[config.match]}={goal}; expected more than 0")
     return Reference(name, record=record)
@@ -268,11 +263,7 @@ def check_countable(config: DictConfig, world_size: int) -> None:
 
 def recorded(config: DictConfig) -> Match | None:
     """What a run that was begun has found, which is then not sought again. None: no run was begun, or one with other
-    settings (which will be refused).
-
-    Args:
-        config: of this run.
-    """
+    settings (which will be refused)."""
     run_dir = Path(config.run_dir)
     done = (run_dir / "summary.json", run_dir / "pruned.json")
     is_begun = any((run_dir / "checkpoints").glob("*.ckpt")) or any(path.exists() for path in done)
@@ -294,9 +285,6 @@ def find_match(config: DictConfig, reference: Reference, data: Data, measure: Me
     """Solves what the quantity depends on. Changes nothing.
 
     Args:
-        config: of the training.
-        reference: of it.
-        data: of both.
         measure: the paces of trainings; of ``match=wall_time`` alone.
 
     Raises:
@@ -351,8 +339,8 @@ def _totals(
         return [pace.seconds for pace in measure(configs)]
     costs_of = operations if quantity == "train_flops" else real_tokens
     counts = [UPDATES, *(min(UPDATES, reference.trainer.max_steps) for reference in configs[1:])]
-    surveys = [data.survey(c, sample=SAMPLE, num_updates=n) for c, n in zip(configs, counts, strict=True)]
-    return [Costs(costs_of(surveyed)).after for surveyed in surveys]
+    estimates = [data.estimate(c, sample=SAMPLE, num_updates=n) for c, n in zip(configs, counts, strict=True)]
+    return [Costs(costs_of(estimate)).after for estimate in estimates]
 
 
 def solve_size(count: Callable[[Size], int], start: Size, goal: float, *, step: int) -> Size | None:
@@ -364,7 +352,6 @@ def solve_size(count: Callable[[Size], int], start: Size, goal: float, *, step: 
     Args:
         count: parameters of a size, or the like.
         start: as it is configured.
-        goal: of the count.
         step: widths are multiples of it; so they divide by the number of heads, into even parts.
     """
     if count(start) == goal:
@@ -418,7 +405,6 @@ def solve_updates(total: Callable[[int], float], goal: float) -> int:
 
     Args:
         total: of so many updates; grows with them.
-        goal: of the total.
     """
     bound = 1
     while total(bound) < goal:
@@ -443,21 +429,21 @@ class Costs:
         return self._sums[updates - beyond] + beyond * self._mean
 
 
-def operations(survey: Survey) -> list[float]:
+def operations(estimate: BatchEstimate) -> list[float]:
     """Operations of each update, over all processes."""
-    network = check_network(survey.config)
-    of_shape = {shape: sum(training_flops(network, {shape: 1}).values()) for shape in survey.shapes}
+    network = check_network(estimate.config)
+    of_shape = {shape: sum(training_flops(network, {shape: 1}).values()) for shape in estimate.shapes}
     of_silence = sum(training_flops(network, {}, unanswered=1).values())  # less than 0
     return [
-        survey.world_size
+        estimate.world_size
         * (sum(count * of_shape[shape] for shape, count in update.shapes.items()) + update.unanswered * of_silence)
-        for update in survey.updates
+        for update in estimate.updates
     ]
 
 
-def real_tokens(survey: Survey) -> list[float]:
+def real_tokens(estimate: BatchEstimate) -> list[float]:
     """Tokens that the network reads in each update, over all processes."""
-    return [survey.world_size * update.tokens for update in survey.updates]
+    return [estimate.world_size * update.tokens for update in estimate.updates]
 
 
 def count_all(network: Network) -> int:

@@ -17,8 +17,8 @@ from triptych.assembly.datasets import make_data_module
 from triptych.assembly.network import check_network, make_task
 from triptych.config import build, target_of
 from triptych.data import Batch, DataModule
-from triptych.planning.batch_shapes import ReadData, Survey, Update
-from triptych.planning.cost_log import Tally
+from triptych.planning.batch_shapes import BatchEstimate, ReadData, Update
+from triptych.planning.cost_log import CostLog
 from triptych.planning.flops import shape_of
 from triptych.planning.matching import SAMPLE, UPDATES, Pace, operations
 from triptych.tasks import Task
@@ -90,7 +90,7 @@ class Timed:
         self.config, self.environment = data.complete(config), environment
         self.config.trainer.val_check_interval = self.config.trainer.max_steps = 10**9
         self.interval = config.trainer.val_check_interval / config.trainer.accumulate_grad_batches
-        self.survey: Survey = data.survey(config, sample=SAMPLE, num_updates=UPDATES)
+        self.estimate: BatchEstimate = data.estimate(config, sample=SAMPLE, num_updates=UPDATES)
         self.task: Task = make_task(self.config, data.tokenizer, data.facts)
         self.data: DataModule = make_data_module(self.config, self.task, data.splits)
         self.stopwatch = Stopwatch()
@@ -103,8 +103,8 @@ class Timed:
     def pace(self) -> Pace:
         """Seconds are taken to be in proportion to operations: the updates that were timed may be shorter, or longer,
         than others."""
-        rate = sum(self.stopwatch.seconds) / sum(operations(replace(self.survey, updates=self.stopwatch.updates)))
-        return Pace(rate * fmean(operations(self.survey)), fmean(self.stopwatch.validations or [0.0]), self.interval)
+        rate = sum(self.stopwatch.seconds) / sum(operations(replace(self.estimate, updates=self.stopwatch.updates)))
+        return Pace(rate * fmean(operations(self.estimate)), fmean(self.stopwatch.validations or [0.0]), self.interval)
 
     def _trainer(self) -> L.Trainer:
         averages = [
@@ -116,7 +116,7 @@ class Timed:
             "logger": False,
             "enable_checkpointing": False,
             "enable_progress_bar": False,
-            "callbacks": [*averages, Tally(check_network(self.config)), self.stopwatch],
+            "callbacks": [*averages, CostLog(check_network(self.config)), self.stopwatch],
             "plugins": [self.environment],
         }
         trainer: L.Trainer = build(self.config, "trainer", given)
@@ -125,13 +125,7 @@ class Timed:
 
 def measure_paces(data: ReadData, environment: ClusterEnvironment, configs: Sequence[DictConfig]) -> list[Pace]:
     """The pace of each training, by real updates and validations on its own data. What is left out: checkpoints,
-    loggers, and what is done once.
-
-    Args:
-        data: of all of them.
-        environment: of the process.
-        configs: of the trainings.
-    """
+    loggers, and what is done once."""
     trainings = [Timed(config, data, environment) for config in configs]
     for _ in range(ROUNDS):
         for training in trainings:

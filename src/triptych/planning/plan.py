@@ -15,7 +15,7 @@ from triptych.assembly.network import check_network
 from triptych.config import ConfigError, build, precision_of
 from triptych.nn import Network, Targets
 from triptych.planning.activations import Activations
-from triptych.planning.batch_shapes import Survey
+from triptych.planning.batch_shapes import BatchEstimate
 from triptych.planning.flops import BatchShape, TrainingCost, inputs_of, training_flops
 from triptych.planning.gpus import Device
 from triptych.planning.memory import Memory, optimizer_bytes
@@ -36,7 +36,7 @@ class Plan:
 
     Attributes:
         network: on the meta device.
-        survey: of the data.
+        estimate: of the data.
         memory: by number of processes.
         precision: of the training.
         world_size: processes that train together.
@@ -45,7 +45,7 @@ class Plan:
     """
 
     network: Network
-    survey: Survey
+    estimate: BatchEstimate
     memory: Memory
     precision: Precision
     world_size: int
@@ -55,46 +55,46 @@ class Plan:
     @property
     def flops_of_update(self) -> float:
         """Operations of one update, over all processes."""
-        return self.flops / int(self.survey.config.trainer.max_steps)
+        return self.flops / int(self.estimate.config.trainer.max_steps)
 
 
-def make_plan(surveyed: Survey, world_size: int, device: Device) -> Plan:
+def make_plan(estimate: BatchEstimate, world_size: int, device: Device) -> Plan:
     """The plan of a training.
 
     Args:
-        surveyed: its data, and its configuration.
+        estimate: its data, and its configuration.
         world_size: processes that train together.
         device: that each of them uses.
 
     Raises:
         ConfigError: a precision that is not counted.
     """
-    config = surveyed.config
+    config = estimate.config
     if precision_of(config) not in PRECISIONS:
         raise ConfigError(f"trainer.precision={config.trainer.precision}: no plan; only for {', '.join(PRECISIONS)}")
     precision = PRECISIONS[precision_of(config)]
     network = check_network(config)
-    by_part = training_flops(network, surveyed.shapes, unanswered=surveyed.unanswered)
-    per_process = sum(by_part.values()) / surveyed.num_updates
+    by_part = training_flops(network, estimate.shapes, unanswered=estimate.unanswered)
+    per_process = sum(by_part.values()) / estimate.num_updates
     network = check_network(config).to(precision.dtype)
     optimizer = replace(build(config, "optimizer"), fused=False)  # there is no fused kernel on the meta device
     memory = Memory(
         network=network,
         optimizer=optimizer_bytes(network, optimizer),
         activations=Activations(precision, on_gpu=device.is_gpu),
-        length=surveyed.longest[0],
-        source=surveyed.longest[1],
+        length=estimate.longest[0],
+        source=estimate.longest[1],
         padded=network.architecture == "encoder_only" or network.head.pool != "none",
         averaged="ema" in config.callbacks,
     )
     return Plan(
         network=network,
-        survey=surveyed,
+        estimate=estimate,
         memory=memory,
         precision=precision,
         world_size=world_size,
         flops=per_process * world_size * config.trainer.max_steps,
-        recomputed=recomputed_share(network, next(iter(surveyed.shapes))),
+        recomputed=recomputed_share(network, next(iter(estimate.shapes))),
     )
 
 
@@ -104,7 +104,6 @@ def recomputed_share(network: Network, shape: BatchShape) -> float:
 
     Args:
         network: on the meta device.
-        shape: of a batch.
     """
     if not any(stack.activation_checkpointing for stack in network.stacks):
         return 0.0
@@ -115,12 +114,7 @@ def recomputed_share(network: Network, shape: BatchShape) -> float:
 
 
 def computed_seconds(plan: Plan, device: Device) -> float | None:
-    """Of the whole training, from the peak of a device; None: it is not known.
-
-    Args:
-        plan: of the training.
-        device: that each process uses.
-    """
+    """Of the whole training, from the peak of a device; None: it is not known."""
     peak = device.single if plan.precision.compute == 4 else device.half if plan.precision.compute == 2 else None
     return None if peak is None else plan.flops * (1 + plan.recomputed) / (UTILISATION * peak * plan.world_size)
 
@@ -129,16 +123,12 @@ def measured_seconds(plan: Plan, device: Device) -> float | None:
     """Of one update, by trying it out on this machine: forward, backward and the optimizer's step on batches of the
     shapes that the training will have, without what stands around them (loading, logging, communication).
 
-    Args:
-        plan: of the training.
-        device: this machine's.
-
     Returns:
         None: it is too large to be tried out.
     """
-    config = plan.survey.config
+    config = plan.estimate.config
     parts: int = config.trainer.accumulate_grad_batches
-    shapes = list(plan.survey.shapes)
+    shapes = list(plan.estimate.shapes)
     of_batch = plan.flops_of_update / (plan.world_size * parts)
     is_large = plan.memory.ddp(1, shapes[0][0]).total > 0.5 * device.memory
     if is_large or of_batch > (TRIED_ON_GPU if device.is_gpu else TRIED_ON_CPU):

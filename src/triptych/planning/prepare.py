@@ -134,7 +134,6 @@ def find_reference(chosen: Chosen, overrides: Sequence[str], world_size: int) ->
     run began.
 
     Args:
-        chosen: of the training.
         overrides: of the command line.
         world_size: processes that train together.
 
@@ -182,8 +181,6 @@ def make_plan(
     """Reads the data and decides what is still open: the match, the vocabulary, the outputs.
 
     Args:
-        chosen: of the training.
-        reference: that it is to be matched with.
         data_name: what the corpus is called.
         environment: of this process, for ``match=wall_time``.
         world_size: processes that train together.
@@ -219,9 +216,6 @@ def solve(config: DictConfig, reference: Reference, data: Data, measure: Measure
     """What ``match`` asks for.
 
     Args:
-        config: of the training.
-        reference: of it.
-        data: of both.
         measure: the paces of trainings, for ``match=wall_time``.
 
     Raises:

@@ -18,7 +18,7 @@ from triptych.assembly.network import check_network, make_task
 from triptych.config import build
 from triptych.data import DataModule
 from triptych.launch.processes import Place
-from triptych.planning.cost_log import Tally
+from triptych.planning.cost_log import CostLog
 from triptych.planning.flops import count_parameters
 from triptych.planning.matching import FILE
 from triptych.planning.prepare import Plan, refusing
@@ -41,7 +41,7 @@ class Run:
         task: with its network.
         data: its batches.
         trainer: Lightning's.
-        tally: what the training has cost so far.
+        cost_log: what the training has cost so far.
         loggers: of the trainer.
         rank: of this process.
     """
@@ -50,7 +50,7 @@ class Run:
     task: Task
     data: DataModule
     trainer: L.Trainer
-    tally: Tally
+    cost_log: CostLog
     loggers: Sequence[Logger]
     rank: int
 
@@ -67,10 +67,6 @@ class Run:
 
 def build_run(plan: Plan, place: Place) -> Run:
     """Builds everything that a training needs.
-
-    Args:
-        plan: of it.
-        place: of this process.
 
     Raises:
         ConfigError: examples that do not fit, weights of another network, or an unknown metric.
@@ -95,13 +91,13 @@ def build_run(plan: Plan, place: Place) -> Run:
         if isinstance(callback, EarlyStopping):
             check_metric(f"callbacks.{name}.monitor", callback.monitor, validation_metrics(task))
     (checkpoints,) = (callback for callback in callbacks.values() if isinstance(callback, Checkpoints))
-    tally = Tally(check_network(config))
+    cost_log = CostLog(check_network(config))
     given = {
         "logger": loggers,
-        "callbacks": [*callbacks.values(), tally, CheckpointFacts(plan.plain, task)],
+        "callbacks": [*callbacks.values(), cost_log, CheckpointFacts(plan.plain, task)],
         "plugins": [checkpoints.files, place.environment()],
     }
-    return Run(plan, task, data, build(config, "trainer", given), tally, loggers, place.rank)
+    return Run(plan, task, data, build(config, "trainer", given), cost_log, loggers, place.rank)
 
 
 def begin_directory(run: Run) -> None:

@@ -38,34 +38,26 @@ def batch_script(config: DictConfig, jobs: Sequence[Job]) -> str:
     if not jobs:
         return ""
     folder = Path(HydraConfig.get().sweep.dir) / "slurm"
-    return launcher.script(jobs, ARRAY, folder, train_command(whole()))
+    return launcher.script(jobs, ARRAY, folder, train_command(sweep_config()))
 
 
-def whole() -> DictConfig:
+def sweep_config() -> DictConfig:
     """Hydra's own part of the configuration, in its place."""
     return cast(DictConfig, HydraConfig.instance().cfg)
 
 
 def composed(overrides: Sequence[str]) -> DictConfig:
-    """The doctor's own configuration of a job, without Hydra's part.
-
-    Args:
-        overrides: of the job.
-    """
-    config = GlobalHydra.instance().config_loader().load_sweep_config(whole(), list(overrides))
+    """The doctor's own configuration of a job, without Hydra's part."""
+    config = GlobalHydra.instance().config_loader().load_sweep_config(sweep_config(), list(overrides))
     with open_dict(config):
         del config.hydra
     return config
 
 
 def job_of(overrides: Sequence[str]) -> Job:
-    """A job as ``triptych train`` makes it, in the same directory.
-
-    Args:
-        overrides: of the job.
-    """
+    """A job as ``triptych train`` makes it, in the same directory."""
     own = [override for override in overrides if not override.startswith("device=")]
-    config = GlobalHydra.instance().config_loader().load_sweep_config(whole(), own)
+    config = GlobalHydra.instance().config_loader().load_sweep_config(sweep_config(), own)
     content = OmegaConf.to_container(config, resolve=False)
     assert isinstance(content, dict)
     del content["device"]  # no training has it

@@ -34,14 +34,12 @@ def show_plan(plan: Plan, device: Device, *, is_here: bool, sharded: bool) -> No
     """Prints what the training will be, the memory of each process, and on how many GPUs it fits.
 
     Args:
-        plan: of the training.
-        device: that each process uses.
         is_here: whether that is this machine's.
         sharded: whether FSDP is configured.
     """
     console = Console()
     console.print(summary(plan, device, is_here=is_here))
-    rows = plan.survey.rows
+    rows = plan.estimate.rows
     footprint = (plan.memory.fsdp if sharded else plan.memory.ddp)(plan.world_size, rows)
     share = -(-rows // plan.world_size)
     console.print(memory(footprint, f"{'FSDP, ' if sharded else ''}{share} rows of {lengths(plan)}"))
@@ -50,7 +48,7 @@ def show_plan(plan: Plan, device: Device, *, is_here: bool, sharded: bool) -> No
 
 def summary(plan: Plan, device: Device, *, is_here: bool) -> Table:
     """Network, work and time."""
-    config, network = plan.survey.config, plan.network
+    config, network = plan.estimate.config, plan.network
     total, non_embedding = count_parameters(network)
     table = Table(title="Plan", title_justify="left", show_header=False, box=box.SIMPLE_HEAD)
     table.add_column(no_wrap=True)
@@ -64,10 +62,10 @@ def summary(plan: Plan, device: Device, *, is_here: bool) -> Table:
     for name, number in parameters_by_part(network).items():
         table.add_row(f"  {name}", f"{number:,}" if number or name != "head" else "0 (tied to the embedding)")
     updates = config.trainer.max_steps
-    about = "about " if plan.survey.sample else ""
+    about = "about " if plan.estimate.sample else ""
     examples = "" if config.batch.size is None else f"{config.batch.size:,} examples, "
-    table.add_row("updates", f"{updates:,} of {examples}{about}{plan.survey.tokens:,.0f} tokens")
-    table.add_row("tokens", f"{about}{quantity(updates * plan.survey.tokens)} in all")
+    table.add_row("updates", f"{updates:,} of {examples}{about}{plan.estimate.tokens:,.0f} tokens")
+    table.add_row("tokens", f"{about}{quantity(updates * plan.estimate.tokens)} in all")
     table.add_row(
         "operations",
         f"{about}{quantity(plan.flops)}FLOP forward and backward, {quantity(plan.flops_of_update)}FLOP an update",
@@ -79,7 +77,7 @@ def summary(plan: Plan, device: Device, *, is_here: bool) -> Table:
 
 def estimate(plan: Plan, device: Device, *, is_here: bool) -> str:
     """The time of the training, and where it comes from."""
-    updates = plan.survey.config.trainer.max_steps
+    updates = plan.estimate.config.trainer.max_steps
     if is_here:
         seconds = measured_seconds(plan, device)
         if seconds is None:
@@ -129,7 +127,7 @@ def fits(plan: Plan, rows: int, devices: list[Device]) -> Table:
             f"({size(least.exchange)}): {advice}"
         )
     for device in devices:
-        evenly = plan.survey.config.batch.tokens is None
+        evenly = plan.estimate.config.batch.tokens is None
         counts = [smallest(way, rows, device.memory, evenly=evenly) for way in (plan.memory.ddp, plan.memory.fsdp)]
         words = ["on none" if n is None else f"on {n}" for n in counts]
         table.add_row(device.name, size(device.memory), *words)
@@ -140,7 +138,6 @@ def show_findings(findings: Findings, redact: Redactor) -> None:
     """Prints a line for each thing that was looked at, errors and warnings first; one for all that need no word.
 
     Args:
-        findings: all of them.
         redact: leaves secrets out.
     """
     table = Table("", "check", "found", title="Checks", title_justify="left", box=box.SIMPLE_HEAD)
@@ -157,7 +154,7 @@ def show_findings(findings: Findings, redact: Redactor) -> None:
 def lengths(plan: Plan) -> str:
     """The positions of the longest batch."""
     positions, source = plan.memory.length, plan.memory.source
-    seen = f", the longest of {plan.survey.num_updates} updates that were laid out" if plan.survey.sample else ""
+    seen = f", the longest of {plan.estimate.num_updates} updates that were laid out" if plan.estimate.sample else ""
     return f"{positions} positions" + (f" and {source} of the source" if source else "") + seen
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
+from triptych.report.page.charts import Plot
 from triptych.report.page.render import render_page
 from triptych.report.records import find_runs
 from triptych.report.statistics.standings import duels, standings
@@ -18,7 +19,7 @@ from triptych.report.table import print_tables
 __all__ = ["compare"]
 
 
-def compare(directories: Sequence[Path], output: Path) -> None:
+def compare(directories: Sequence[Path], output: Path, plots: Sequence[Plot] = ()) -> None:
     """Compare the runs at or below some directories.
 
     Writes the page, and its content as JSON beside it (``report.html``, ``report.comparison.json``), and prints the
@@ -27,6 +28,7 @@ def compare(directories: Sequence[Path], output: Path) -> None:
     Args:
         directories: run directories, or parents of them.
         output: the page to write; its folder is made where it is missing.
+        plots: for the page, besides those that it has.
 
     Raises:
         ValueError: in one line, no run that can be read was found, or none was tested: which file is damaged, at which
@@ -54,7 +56,7 @@ def compare(directories: Sequence[Path], output: Path) -> None:
         "unfinished": found.unfinished,
         "damaged": found.damaged,
     }
-    page = render_page(groups, verdicts, audits, standing, dueling, found)
+    page = render_page(groups, verdicts, audits, standing, dueling, found, plots)
     output.parent.mkdir(parents=True, exist_ok=True)
     content = output.with_suffix(".comparison.json")  # no name that a file of a run has
     content.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")

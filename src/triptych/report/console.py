@@ -15,7 +15,6 @@ def show_metrics(title: str, metrics: Mapping[str, float], task: Task) -> None:
     """Prints a row for each metric, and the confusion matrix of the test split.
 
     Args:
-        title: of the table.
         metrics: by name, ``test/bleu`` for instance.
         task: it knows how they are computed.
     """

@@ -150,7 +150,7 @@ def dashboard(directories: Sequence[Path], output: Path) -> None:
     found = find_runs(directories, output.parent)
     runs = found.runs
     for damage in found.damaged:
-        print(f"left out, as damaged: {damage}", file=sys.stderr)
+        print(f"left out because it is damaged: {damage}", file=sys.stderr)
     folders = {run.directory: Path(os.path.normpath(output.parent / run.directory)) for run in runs}
     ids = {name: wandb_id(folder) for name, folder in folders.items()}
     logged = tuple(run for run in runs if ids[run.directory])
@@ -189,7 +189,6 @@ def comparison(group: Group, ids: dict[str, str]) -> dict[str, Any]:
     """What the views show of the runs of one task on the same data.
 
     Args:
-        group: the runs.
         ids: the W&B id of each run, by its directory.
     """
     metrics = list(dict.fromkeys(metric_key(group.metric, run) for run in group.runs))
@@ -207,11 +206,7 @@ def comparison(group: Group, ids: dict[str, str]) -> dict[str, Any]:
 
 
 def table(group: Group) -> str:
-    """The means over the seeds of each contender, in Markdown.
-
-    Args:
-        group: the runs.
-    """
+    """The means over the seeds of each contender, in Markdown."""
     rows = [["architecture", "seeds", group.metric.title, "parameters", "tokens", "operations", "time"]]
     for contender in group.contenders:
         values = [value for run in contender.runs if math.isfinite(value := group.value(run))]
@@ -226,11 +221,7 @@ def table(group: Group) -> str:
 
 
 def wandb_id(directory: Path) -> str:
-    """The id of a run in W&B; empty: it has not logged for it.
-
-    Args:
-        directory: of the run.
-    """
+    """The id of a run in W&B; empty: it has not logged for it."""
     file = directory / "wandb" / "id"
     return file.read_text() if file.is_file() else ""
 

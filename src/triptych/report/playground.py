@@ -284,7 +284,7 @@ def playground(directories: Sequence[Path], host: str, port: int) -> None:
     folder = Path()
     found = find_runs(directories, folder)
     for damage in found.damaged:
-        print(f"left out, as damaged: {damage}", file=sys.stderr)
+        print(f"left out because it is damaged: {damage}", file=sys.stderr)
     page = Playground((*found.runs, *found.untested), folder).page
     names = {"localhost", host.lower(), socket.gethostname().lower()}
 

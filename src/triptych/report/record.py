@@ -30,14 +30,11 @@ def write_record(run: Run, metrics: Mapping[str, float], command: Command, *, te
     take part.
 
     Args:
-        run: that has ended.
-        metrics: of its weights.
-        command: of this process.
         tests: whether the weights were tested; if not, nothing is made of the test examples.
     """
     task, plan = run.task, run.plan
     gather_weights(run)
-    tally, tested = run.tally.of_all_ranks(), gather_tested(task)
+    cost_log, tested = run.cost_log.of_all_ranks(), gather_tested(task)
     if run.rank:
         return  # rank 0 writes the record
     task.to(run.trainer.strategy.root_device)  # Lightning has moved it to the CPU, and the record is of the device
@@ -46,7 +43,7 @@ def write_record(run: Run, metrics: Mapping[str, float], command: Command, *, te
     with replacing(run.run_dir / "weights.safetensors") as temporary:
         save_model(task.network, str(temporary))
         shutil.copymode(run.run_dir / "config.yaml", temporary)  # safetensors leaves it to its owner alone
-    record = summary(run, tally, dict(metrics), command)
+    record = summary(run, cost_log, dict(metrics), command)
     if plan.match is not None:
         record["match"] = plan.match.record(record[RECORDED[plan.match.quantity]])
         plan.match.warn_of(record["match"])

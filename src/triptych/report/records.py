@@ -210,9 +210,6 @@ assert set(_EXPECTED) == {field.name for field in fields(Run)} - {
 def read_summary(path: Path) -> dict[str, Any]:
     """Read and check one ``summary.json``; NaN and infinities become ``None``.
 
-    Args:
-        path: the file.
-
     Returns:
         the summary, with any further keys it has.
 
@@ -235,9 +232,6 @@ def read_summary(path: Path) -> dict[str, Any]:
 
 def read_curves(path: Path) -> dict[str, Curve]:
     """Read a ``metrics.csv``. Of two rows for one update (a resumed run) the later one counts.
-
-    Args:
-        path: the file.
 
     Returns:
         each metric's logged values; blank cells are left out.
@@ -269,9 +263,6 @@ def read_curves(path: Path) -> dict[str, Curve]:
 def read_settings(path: Path) -> dict[str, object]:
     """Read a ``config.yaml``: what makes runs differ in more than their seed.
 
-    Args:
-        path: the file.
-
     Returns:
         values by dotted keys; lists as texts, parts by their class (block.position: Rotary).
 
@@ -300,9 +291,6 @@ def read_settings(path: Path) -> dict[str, object]:
 def read_answers(path: Path) -> list[dict[str, Any]]:
     """Read an ``answers.jsonl``.
 
-    Args:
-        path: the file.
-
     Returns:
         its rows.
 
@@ -324,9 +312,6 @@ def read_answers(path: Path) -> list[dict[str, Any]]:
 
 def read_attention(path: Path) -> list[dict[str, Any]]:
     """Read an ``attention.json``.
-
-    Args:
-        path: the file.
 
     Returns:
         its samples.
@@ -387,9 +372,6 @@ def read_run(directory: Path, relative_to: Path) -> Run:
 
 def read_pruned(directory: Path) -> PrunedRun:
     """Read a run directory with a ``pruned.json``.
-
-    Args:
-        directory: of the run.
 
     Returns:
         what it was.

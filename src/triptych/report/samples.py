@@ -29,13 +29,7 @@ MOST_CHARACTERS = 300
 
 
 def samples(task: Task, splits: Splits, count: int = 8) -> list[dict[str, str]]:
-    """What the network makes of the first test examples.
-
-    Args:
-        task: with its weights.
-        splits: of its corpus.
-        count: of the examples.
-    """
+    """What the network makes of the first test examples."""
     if isinstance(splits.test, LongText):
         text = next(iter(splits.test)).text[:200]
         return [{"input": text[:50], "output": str(task.predict([text[:50]])[0]), "reference": text[50:]}]
@@ -47,13 +41,7 @@ def samples(task: Task, splits: Splits, count: int = 8) -> list[dict[str, str]]:
 
 
 def answer_time(task: Task, splits: Splits, count: int = 8) -> float:
-    """Seconds that one answer takes, asked for by itself: the median over the first test examples.
-
-    Args:
-        task: with its weights.
-        splits: of its corpus.
-        count: of the examples.
-    """
+    """Seconds that one answer takes, asked for by itself: the median over the first test examples."""
     if isinstance(splits.test, LongText):
         inputs: list[Any] = [next(iter(splits.test)).text[:50]]
     else:
@@ -84,10 +72,7 @@ def write_answers(path: Path, task: Task, examples: Sequence[Example] | LongText
     it. Nothing is written where the task keeps no answers.
 
     Args:
-        path: the file.
-        task: that has answered.
         examples: the test split.
-        tested: its answers.
     """
     if not tested:
         return
@@ -105,13 +90,7 @@ def write_answers(path: Path, task: Task, examples: Sequence[Example] | LongText
 
 def attention(task: Task, splits: Splits, count: int = 2) -> dict[str, Any]:
     """Where the network looks in the first test examples that are short enough, in thousandths; see
-    docs/run_directory.md.
-
-    Args:
-        task: with its weights.
-        splits: of its corpus.
-        count: of the examples.
-    """
+    docs/run_directory.md."""
     longest = recordable_length(task, count)
     if isinstance(splits.test, LongText):
         examples = [Example(next(iter(splits.test)).text[:longest])]
@@ -135,12 +114,7 @@ def attention(task: Task, splits: Splits, count: int = 2) -> dict[str, Any]:
 
 
 def recordable_length(task: Task, count: int) -> int:
-    """The most tokens of a text of which ``count`` fit into MOST_BYTES.
-
-    Args:
-        task: with its network.
-        count: of the texts.
-    """
+    """The most tokens of a text of which ``count`` fit into MOST_BYTES."""
     attentions = [module for module in task.network.modules() if isinstance(module, MultiHeadAttention)]
     matrices = sum(module.q.out_features // module.head_dim for module in attentions)
     return min(MOST_TOKENS, math.isqrt(MOST_BYTES // (count * matrices * len("999,"))))
@@ -150,7 +124,6 @@ def is_recordable(maps: AttentionMaps, longest: int) -> bool:
     """Whether what was read is short enough for all of it to be recorded.
 
     Args:
-        maps: of one text.
         longest: the most tokens.
     """
     found = [of_stack for of_stack in (maps.encoder, maps.decoder) if of_stack is not None]

@@ -11,7 +11,7 @@ from triptych.data import DataModule, Windows
 from triptych.launch.command import Command
 from triptych.models import DecoderOnly, EncoderDecoder
 from triptych.nn import Network
-from triptych.planning.cost_log import Tally
+from triptych.planning.cost_log import CostLog
 from triptych.planning.flops import (
     active_parameters,
     count_parameters,
@@ -24,19 +24,16 @@ from triptych.tasks import Task
 from triptych.training.hardware import hardware, peak_memory
 
 
-def summary(run: Run, tally: Tally, metrics: dict[str, float], command: Command) -> dict[str, Any]:
+def summary(run: Run, cost_log: CostLog, metrics: dict[str, float], command: Command) -> dict[str, Any]:
     """The record of a run, but for what the network makes of the test examples; the keys are documented in
     docs/run_directory.md.
 
     Args:
-        run: that has ended.
-        tally: of all ranks.
-        metrics: of its weights.
-        command: of this process.
+        cost_log: of all ranks.
     """
     config, task, trainer = run.config, run.task, run.trainer
     parameters, non_embedding = count_parameters(task.network)
-    flops = tally.cost.by_part(tally.shapes, unanswered=tally.unanswered)
+    flops = cost_log.cost.by_part(cost_log.shapes, unanswered=cost_log.unanswered)
     stacks = {
         name: len(getattr(task.network, name).layers) for name in ("encoder", "decoder") if hasattr(task.network, name)
     }
@@ -55,14 +52,14 @@ def summary(run: Run, tally: Tally, metrics: dict[str, float], command: Command)
         "match": None,
         "train_flops": sum(flops.values()),
         "train_flops_by_part": flops,
-        "decoding": decoding_cost(tally.cost.network, tally),
-        "train_tokens": tally.tokens,
-        "real_tokens": tally.real_tokens,
-        "tokens_per_update": tally.tokens / max(trainer.global_step, 1),
+        "decoding": decoding_cost(cost_log.cost.network, cost_log),
+        "train_tokens": cost_log.tokens,
+        "real_tokens": cost_log.real_tokens,
+        "tokens_per_update": cost_log.tokens / max(trainer.global_step, 1),
         "updates": trainer.global_step,
         "skipped_updates": task.skipped_updates,
-        "wall_time_s": tally.wall_time,
-        "tokens_per_s": tally.tokens / tally.seconds if tally.seconds else 0.0,
+        "wall_time_s": cost_log.wall_time,
+        "tokens_per_s": cost_log.tokens / cost_log.seconds if cost_log.seconds else 0.0,
         "peak_memory_bytes": peak_memory(task.device),
         "metrics": metrics,
         "optimum": {},
@@ -100,12 +97,12 @@ def labels(run: Run, command: Command) -> dict[str, str]:
     return found
 
 
-def decoding_cost(network: Network, tally: Tally) -> dict[str, int] | None:
+def decoding_cost(network: Network, cost_log: CostLog) -> dict[str, int] | None:
     """The operations of one more token of a model that writes text, where as many tokens stand before it as in the mean
     of the training batches; None: it writes none."""
-    if not isinstance(network, DecoderOnly | EncoderDecoder) or network.head.pool != "none" or not tally.shapes:
+    if not isinstance(network, DecoderOnly | EncoderDecoder) or network.head.pool != "none" or not cost_log.shapes:
         return None
-    length, source = tally.mean_lengths
+    length, source = cost_log.mean_lengths
     return {"flops": decoding_flops(network, length, source), "length": length, "source": source}
 
 

@@ -27,11 +27,8 @@ def print_tables(
     """Print one table for each task, with its verdict and its audit.
 
     Args:
-        groups: the runs of each task.
-        verdicts: one for each group.
         audits: one list for each group.
         found: says what is left out.
-        console: where to print.
     """
     for group, verdict, audit in zip(groups, verdicts, audits, strict=True):
         columns = _columns(group)
@@ -44,11 +41,16 @@ def print_tables(
         console.print()
     if found.unfinished:
         names = ", ".join(found.unfinished)
-        console.print(Text(f"Left out, as not finished (no summary.json): {names}", style="yellow"))
+        console.print(Text(f"Left out because they are not finished (no summary.json): {names}", style="yellow"))
     if found.num_untested:
-        console.print(Text(f"Left out, as trials of a search, which do not test: {found.num_untested}", style="yellow"))
+        console.print(
+            Text(
+                f"Left out because they are trials of a search, which are not tested: {found.num_untested}",
+                style="yellow",
+            )
+        )
     for damage in found.damaged:
-        console.print(Text(f"Left out, as damaged: {damage}", style="yellow"))
+        console.print(Text(f"Left out because it is damaged: {damage}", style="yellow"))
 
 
 def _columns(group: Group) -> dict[str, list[str]]:

@@ -44,8 +44,6 @@ def report(studies: Sequence[Study], path: Path, tests: Mapping[str, str]) -> No
     """Prints the best trial of each study and the commands that test them, and writes the page.
 
     Args:
-        studies: of the sweep.
-        path: of the page.
         tests: of each study that has a best trial, the command that tests it.
     """
     settings = studies[0].settings
@@ -113,7 +111,6 @@ def rank_trials(study: Study, folder: Path) -> list[tuple[list[str], dict[str, s
     """The trials: the complete ones, the best first, then the others.
 
     Args:
-        study: whose trials.
         folder: of the page, from which the links lead.
 
     Returns:
@@ -159,12 +156,7 @@ def draw_history(studies: Sequence[Study]) -> Switch:
 
 
 def describe_study(study: Study, folder: Path) -> dict[str, object]:
-    """One study: its trials, what was decisive, which settings go with which values, and what was pruned when.
-
-    Args:
-        study: whose trials.
-        folder: of the page.
-    """
+    """One study: its trials, what was decisive, which settings go with which values, and what was pruned when."""
     metric, charts, colour = metric_name(study.settings.metric), list[Switch](), choose_colour(study)
     content: dict[str, object] = {
         "name": study.name,

@@ -276,7 +276,6 @@ def outcome(jobs: Sequence[Job], metric: str) -> tuple[TrialState, float | None]
 
     Args:
         jobs: the runs; those after one that was pruned or failed were not begun.
-        metric: of the validation.
 
     Raises:
         ConfigError: the runs did not measure it.

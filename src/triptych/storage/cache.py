@@ -54,7 +54,6 @@ def remembered(path: Path, question: str, answer: Callable[[], dict[str, Any]]) 
     """What was found out about a file, for as long as its size and its time of change stay.
 
     Args:
-        path: of the file.
         question: what is asked, with all that the answer depends on besides the file.
         answer: finds it out; plain values.
     """

@@ -216,6 +216,11 @@ def _sst2(downloads: Path) -> Iterator[bytes]:
     yield _table(("label", "text"), ((classes[name], text) for name, text in rows if name in classes))
 
 
+def _files(folder: str, *rows: tuple[str, int, str]) -> list[File]:
+    """Files of one folder: the name of each, its size, and its SHA-256."""
+    return [File(f"{folder}/{name}", size, f"sha256 {digest}") for name, size, digest in rows]
+
+
 _MULTI30K = "https://raw.githubusercontent.com/multi30k/dataset/a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1"
 _UD = "https://raw.githubusercontent.com/UniversalDependencies/UD_English-EWT/15d613d8447b3478787d4c278730a1e48a945efb"
 _WIKITEXT2 = (
@@ -248,47 +253,29 @@ SETS = {
         about="31,014 English captions of photographs and their German translations (Elliott et al. 2016)",
         licence="for research and teaching, not for commerce (of Flickr30k)",
         experiment="multi30k/full",
-        files=[
-            File(f"{_MULTI30K}/{name}", size, f"sha256 {digest}")
-            for name, size, digest in (
-                ("raw/train.en.gz", 568_929, "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f"),
-                ("raw/train.de.gz", 637_044, "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6"),
-                ("raw/val.en.gz", 21_650, "14f7d25ddd868909a9213e361768460edcacdd6ab9d1e77b92560dc10c10dc28"),
-                ("raw/val.de.gz", 24_681, "f0cba2f995189cf5770f29a8a9a537a3ad3f51657ad873405082ff6863a5e75a"),
-                (
-                    "raw/test_2016_flickr.en.gz",
-                    21_077,
-                    "611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9",
-                ),
-                (
-                    "raw/test_2016_flickr.de.gz",
-                    22_890,
-                    "9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8",
-                ),
-                (
-                    "tok/train.lc.norm.tok.en",
-                    1_837_696,
-                    "08925f8e0572bcd5a006702fc5fe20e2d77c6917d4eebd576fc20de6693c2119",
-                ),
-                (
-                    "tok/train.lc.norm.tok.de",
-                    2_150_008,
-                    "cb5a23529b65ec2061f1dc446192a9c37382b63cc75f81a0be59d34894b3a505",
-                ),
-                ("tok/val.lc.norm.tok.en", 64_608, "46573ce391ae227f1c72f873392436a20ef18e0a6d518098cfbd70b77c8572ec"),
-                ("tok/val.lc.norm.tok.de", 77_273, "97232bd273eceb7207f689527386a97e4be2616b18ada47576bdaf96c8ae1f00"),
-                (
-                    "tok/test_2016_flickr.lc.norm.tok.en",
-                    63_307,
-                    "5b7f32627cf99eced828311b955dae9800bb52bc8b91cf8b6526829e605b29d2",
-                ),
-                (
-                    "tok/test_2016_flickr.lc.norm.tok.de",
-                    71_917,
-                    "c6a33d39d48f9f510de147651316cd9d918e09ad0219df734a2f16b6baccacc4",
-                ),
-            )
-        ],
+        files=_files(
+            _MULTI30K,
+            ("raw/train.en.gz", 568_929, "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f"),
+            ("raw/train.de.gz", 637_044, "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6"),
+            ("raw/val.en.gz", 21_650, "14f7d25ddd868909a9213e361768460edcacdd6ab9d1e77b92560dc10c10dc28"),
+            ("raw/val.de.gz", 24_681, "f0cba2f995189cf5770f29a8a9a537a3ad3f51657ad873405082ff6863a5e75a"),
+            ("raw/test_2016_flickr.en.gz", 21_077, "611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9"),
+            ("raw/test_2016_flickr.de.gz", 22_890, "9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8"),
+            ("tok/train.lc.norm.tok.en", 1_837_696, "08925f8e0572bcd5a006702fc5fe20e2d77c6917d4eebd576fc20de6693c2119"),
+            ("tok/train.lc.norm.tok.de", 2_150_008, "cb5a23529b65ec2061f1dc446192a9c37382b63cc75f81a0be59d34894b3a505"),
+            ("tok/val.lc.norm.tok.en", 64_608, "46573ce391ae227f1c72f873392436a20ef18e0a6d518098cfbd70b77c8572ec"),
+            ("tok/val.lc.norm.tok.de", 77_273, "97232bd273eceb7207f689527386a97e4be2616b18ada47576bdaf96c8ae1f00"),
+            (
+                "tok/test_2016_flickr.lc.norm.tok.en",
+                63_307,
+                "5b7f32627cf99eced828311b955dae9800bb52bc8b91cf8b6526829e605b29d2",
+            ),
+            (
+                "tok/test_2016_flickr.lc.norm.tok.de",
+                71_917,
+                "c6a33d39d48f9f510de147651316cd9d918e09ad0219df734a2f16b6baccacc4",
+            ),
+        ),
         prepared={
             f"{kind}/{split}{ending}.{language}.gz": num_lines
             for kind, ending in (("raw", ""), ("tok", ".lc.norm.tok"))
@@ -332,14 +319,12 @@ SETS = {
         about="16,622 sentences of the web with parts of speech (Silveira et al. 2014)",
         licence="CC BY-SA 4.0 (the annotations)",
         experiment="ud_english_ewt/encoder_only",
-        files=[
-            File(f"{_UD}/en_ewt-ud-{split}.conllu", size, f"sha256 {digest}")
-            for split, size, digest in (
-                ("train", 14_203_025, "3fb78e2b55482c8ee00caa653af436c88c9e5bc9a73ce26e4ae3ddc79d2b7e7b"),
-                ("dev", 1_805_545, "531a54ff90d6ab12201c5a50c3e78e6ddac4de69abc4bce5d275d3cd29efe2b6"),
-                ("test", 1_804_515, "e266e515a0a7547657ed3d90d9ba46487d6bd251f27ad4269d4e8a427c8555cd"),
-            )
-        ],
+        files=_files(
+            _UD,
+            ("en_ewt-ud-train.conllu", 14_203_025, "3fb78e2b55482c8ee00caa653af436c88c9e5bc9a73ce26e4ae3ddc79d2b7e7b"),
+            ("en_ewt-ud-dev.conllu", 1_805_545, "531a54ff90d6ab12201c5a50c3e78e6ddac4de69abc4bce5d275d3cd29efe2b6"),
+            ("en_ewt-ud-test.conllu", 1_804_515, "e266e515a0a7547657ed3d90d9ba46487d6bd251f27ad4269d4e8a427c8555cd"),
+        ),
         prepared={
             f"en_ewt-ud-{split}.conllu.gz": num_lines
             for split, num_lines in (("train", 247_862), ("dev", 32_581), ("test", 32_851))

@@ -9,7 +9,6 @@ def is_done(run_dir: Path, *, is_trial: bool) -> bool:
     """Whether a run has nothing left to do: it was tested; a trial, which never tests, was validated or pruned.
 
     Args:
-        run_dir: of the run.
         is_trial: whether it is run as a trial of a search.
     """
     record = run_dir / "summary.json"

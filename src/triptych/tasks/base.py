@@ -134,8 +134,10 @@ class Task(L.LightningModule):
     name: ClassVar[str]
     title: ClassVar[str]
     """The name on a page."""
-    columns: ClassVar[tuple[str, ...]] = ()
-    """What an example needs beside a text; a corpus of tables has a setting for each: the column."""
+    columns: ClassVar[tuple[str, ...]] = ("text",)
+    """What a corpus must have: names of the fields of ``Example``, for each of which a table has a column."""
+    reads_long_text: ClassVar[bool] = False
+    """Whether a long text, read in windows, will do in place of texts."""
     input_title: ClassVar[str] = "Text"
     """What is asked for in a form."""
     needs_input: ClassVar[bool] = True
@@ -233,8 +235,6 @@ class Task(L.LightningModule):
         """What runs of this task can be compared by, in order of preference.
 
         Args:
-            architecture: of the run.
-            metrics: of the run.
             optimum: those of which the best reachable value is known.
         """
         return [LOSS]
@@ -251,13 +251,18 @@ class Task(L.LightningModule):
 
         Args:
             architecture: that shall do it.
-            settings: of the task.
 
         Raises:
             ValueError: it cannot.
         """
         if architecture in cls.refusals:
             raise ValueError(f"task={cls.name} on model={architecture}: {cls.refusals[architecture]}")
+
+    @classmethod
+    def missing(cls, columns: Sequence[str]) -> list[str]:
+        """What the task needs and a corpus with these columns lacks."""
+        has_text = cls.reads_long_text and "long_text" in columns
+        return [name for name in cls.columns if name not in columns and not (name == "text" and has_text)]
 
     @classmethod
     def num_outputs(cls, vocab_size: int, corpus: CorpusFacts) -> int:
@@ -533,8 +538,6 @@ class Task(L.LightningModule):
         """The sum over the scored labels of their cross-entropy.
 
         Args:
-            logits: of the network.
-            batch: with the labels.
             label_smoothing: share of each label that is spread over all outputs.
         """
         return F.cross_entropy(
@@ -549,7 +552,6 @@ class Task(L.LightningModule):
         """Keeps the answers to the examples of a test batch; of other batches none.
 
         Args:
-            batch: of an evaluation.
             outputs: the answer to each example; None: it was scored, not answered.
             numbers: by name, a number of each example.
         """

@@ -15,12 +15,12 @@ from triptych.data.example import Example
 from triptych.tasks.base import ClassPrediction
 from triptych.tasks.metrics import Mean, OfPairs, widest
 from triptych.tasks.scores import ACCURACY, Score
-from triptych.tasks.sequence import WholeTask
+from triptych.tasks.sequence import SequenceTask
 
 CALIBRATION_BINS = 15
 
 
-class Classification(WholeTask):
+class Classification(SequenceTask):
     """The class of a text, of a pair of texts, or of an image: softmax(head(state)).
 
     Metrics: accuracy; macro_f1, the mean of the classes' F1; calibration_error, the expected calibration error of the
@@ -30,7 +30,7 @@ class Classification(WholeTask):
 
     name = "classification"
     title = "Classification"
-    columns = ("label",)
+    columns = ("label",)  # of a text, or of an image
     ranked_by = ("probability", "the probability of the right class")  # it tells more than right or wrong
 
     @property
@@ -88,8 +88,9 @@ class Classification(WholeTask):
         hits = guesses == classes
         metrics["accuracy"].update(hits.sum(), len(classes))
         metrics["calibration_error"].update(confidences, hits)
-        for name in ("macro_f1", "confusion_matrix"):
-            metrics[name].update(logits, classes)
+        for name, metric in metrics.items():
+            if name not in ("loss", "accuracy", "calibration_error"):  # torchmetrics' own take logits and classes
+                metric.update(logits, classes)
         of_truth = probabilities.gather(1, classes[:, None])[:, 0]
         self.keep(batch, [self.labels[guess] for guess in guesses.tolist()], {"probability": of_truth.tolist()})
 

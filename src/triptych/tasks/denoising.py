@@ -139,7 +139,7 @@ class Denoising(GenerativeTask):
             tokens, labels = masked(
                 np.array(ids, dtype=np.int64), begins, self.mask_share, self.mask, self.tokenizer.text_ids, random
             )
-            whole = np.array(special.whole(tokens.tolist()))
+            whole = np.array(special.single(tokens.tolist()))
             answers = np.full(len(whole), IGNORE)
             answers[len(special.begin) : len(special.begin) + len(ids)] = labels
             return Encoded(whole, answers)
@@ -148,7 +148,7 @@ class Denoising(GenerativeTask):
         else:
             source, target = corrupted(ids, self.mask_share, self.mean_span_length, special.sentinels, random)
         read, written = special.written(target)
-        return Encoded(np.array(read), np.array(written), np.array(special.whole(source)))
+        return Encoded(np.array(read), np.array(written), np.array(special.single(source)))
 
     def truncate(self, item: Encoded) -> Encoded:
         """See ``Task``; the target of span corruption ends where the source was cut."""
@@ -176,7 +176,7 @@ class Denoising(GenerativeTask):
         if self.objective == "next_token":
             return self.answer([special.opening(ids) for ids in self.tokenizer.encode(texts)])
         marks = special.sentinels if self.objective == "span_corruption" else [self.mask]
-        given = [special.whole(ids) for ids in self.tokenizer.encode_marked(texts, marks)]
+        given = [special.single(ids) for ids in self.tokenizer.encode_marked(texts, marks)]
         if self.objective != "masked_lm":
             return self.answer(given)
         batch = collate([Encoded(np.array(ids), np.array(ids)) for ids in given]).to(self.device)
@@ -209,12 +209,10 @@ def masked(
     al. 2019, section 3.1.
 
     Args:
-        ids: the text.
         begins_word: where words begin: a word is chosen as a whole. (All True: each token by itself.)
         share: of the tokens that is chosen: words in random order, as many as come nearest to it; at least one.
         mask: the token that hides.
         others: what random tokens are drawn from.
-        random: of all draws.
 
     Returns:
         The tokens to be read, and the chosen ones as labels at their places.
@@ -236,11 +234,9 @@ def infilled(
     length 0 puts a mask between two tokens. Lewis et al. 2020, section 2.2.
 
     Args:
-        ids: the text.
         share: of its tokens that is hidden; the last span that is drawn is cut to it.
         mean_span_length: of the Poisson distribution.
         mask: the token that hides a span.
-        random: of all draws.
     """
     source, lengths = list(ids), list[int]()
     to_hide = num_hidden(len(ids), share)
@@ -258,7 +254,6 @@ def corrupted(
     it, and one more sentinel. Raffel et al. 2020, section 3.1.4.
 
     Args:
-        ids: the text.
         share: of its tokens that is hidden.
         mean_span_length: the number of spans is that of the hidden tokens divided by it; there is one at least, and one
             less than there are sentinels at most (then the spans are longer).
@@ -311,8 +306,6 @@ def placed(lengths: Sequence[int], length: int, random: np.random.Generator) -> 
     Args:
         lengths: of the spans, in any order. If the other tokens are too few to stand between all of them, the
             last ones become one.
-        length: of the text.
-        random: of all draws.
     """
     most = length - sum(lengths) + 1  # places between, before and after the tokens that stay
     if len(lengths) > most:

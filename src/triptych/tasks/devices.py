@@ -75,7 +75,6 @@ def arithmetic(precision: str, device: torch.device) -> SinglePrecision:
 
     Args:
         precision: ``trainer.precision``.
-        device: of the network.
     """
     number, _, kind = precision.partition("-")
     if number == "64":

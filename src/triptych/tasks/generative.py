@@ -124,7 +124,6 @@ class GenerativeTask(Task):
         """The text that the network's answer stands for.
 
         Args:
-            ids: of the answer.
             given: what it was given.
         """
         return self.tokenizer.decode(ids)

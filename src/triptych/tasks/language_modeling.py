@@ -69,6 +69,7 @@ class LanguageModeling(GenerativeTask):
 
     name = "language_modeling"
     title = "Language modelling"
+    reads_long_text = True
     needs_input = False
     refusals = {  # noqa: RUF012 - a constant of the class
         "encoder_only": "an encoder sees the token that it should predict; "
@@ -123,7 +124,7 @@ class LanguageModeling(GenerativeTask):
         for example, prefix, rest in zip(examples, prefixes, rests, strict=True):
             if self.architecture == "full":
                 tokens, labels = special.written(rest)
-                item = Encoded(np.array(tokens), np.array(labels), np.array(special.whole(prefix)), example=example)
+                item = Encoded(np.array(tokens), np.array(labels), np.array(special.single(prefix)), example=example)
             else:
                 tokens, labels = [special.bos, *prefix, *rest], [*prefix, *rest, special.eos]
                 item = Encoded(np.array(tokens), np.array(labels), prefix=len(prefix), example=example)
@@ -212,7 +213,7 @@ class LanguageModeling(GenerativeTask):
         """A continuation of each text. What of a text does not fit into the table of positions, together with the new
         tokens, is forgotten from its beginning; half of the table is always the text's."""
         special = self.tokenizer.special
-        laid_out = special.whole if self.architecture == "full" else special.opening
+        laid_out = special.single if self.architecture == "full" else special.opening
         begins_anywhere = self.corpus.is_stream  # windows have nothing before them
         prompts = [(ids or [special.bos]) if begins_anywhere else laid_out(ids) for ids in self.tokenizer.encode(texts)]
         if self.room is None or self.architecture == "full":

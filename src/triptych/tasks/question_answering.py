@@ -49,7 +49,7 @@ class QuestionAnswering(Task):
 
     name = "question_answering"
     title = "Question answering"
-    columns = ("pair", "answers")
+    columns = ("text", "pair", "answers")
     input_title = "Question"
     predicts_tokens = False
     answers_a_part = True

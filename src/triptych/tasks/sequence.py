@@ -17,7 +17,7 @@ from triptych.nn.head import PoolName
 from triptych.tasks.base import Task
 
 
-class WholeTask(Task):
+class SequenceTask(Task):
     """A task whose answer is read from one state: head(state).
 
     The state is the first position's in an encoder, the last real position's in a decoder. The decoder of the full
@@ -56,7 +56,7 @@ class WholeTask(Task):
             ValueError: an example without a right answer, one text where pairs are read, or an image of another size.
         """
         encoded = []
-        for example, (given, prefix) in zip(examples, self._given(examples), strict=True):
+        for example, (given, prefix) in zip(examples, self._inputs(examples), strict=True):
             self.check(example)
             encoded.append(self._laid_out(given, prefix, np.array([self.label(example)]), example))
         return encoded
@@ -73,7 +73,7 @@ class WholeTask(Task):
         tokens = np.append(self.tokenizer.special.start, given[:-1])
         return Encoded(tokens, labels, given, prefix, example)
 
-    def _given(self, examples: Sequence[Example]) -> Iterator[tuple[np.ndarray, int]]:
+    def _inputs(self, examples: Sequence[Example]) -> Iterator[tuple[np.ndarray, int]]:
         """The texts, pairs or images, and where the second text begins."""
         if self.image_shape is None:
             special = self.tokenizer.special
@@ -81,7 +81,7 @@ class WholeTask(Task):
             for example, ids in zip(examples, self.tokenizer.encode([e.text for e in examples]), strict=True):
                 if example.pair is None and self.reads_pairs:
                     raise ValueError(f"{example.where}: one text; expected a pair, as in training")
-                tokens, prefix = (special.whole(ids), 0) if example.pair is None else special.pair(ids, next(seconds))
+                tokens, prefix = (special.single(ids), 0) if example.pair is None else special.pair(ids, next(seconds))
                 yield np.array(tokens), prefix
             return
         for example in examples:

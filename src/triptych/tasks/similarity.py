@@ -15,10 +15,10 @@ from triptych.data.example import Example
 from triptych.tasks.base import Setup
 from triptych.tasks.metrics import OfPairs, widest
 from triptych.tasks.scores import Score
-from triptych.tasks.sequence import WholeTask
+from triptych.tasks.sequence import SequenceTask
 
 
-class Similarity(WholeTask):
+class Similarity(SequenceTask):
     """The score of a pair of texts (or of one text): the one output of the head, trained on its squared error.
 
     Metrics: loss, and by its name mean_squared_error, the mean of (output - score)^2; pearson and spearman, the
@@ -30,7 +30,7 @@ class Similarity(WholeTask):
 
     name = "similarity"
     title = "Similarity"
-    columns = ("pair", "score")
+    columns = ("text", "pair", "score")
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup, label_smoothing=0.0)

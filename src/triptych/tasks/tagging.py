@@ -85,7 +85,7 @@ class Tagging(Task):
             special = self.tokenizer.special
             if special.unk is not None:  # of some words, of control characters alone, nothing would be left
                 pieces = [piece or [special.unk] for piece in pieces]
-            tokens = np.array(special.whole([i for piece in pieces for i in piece]))
+            tokens = np.array(special.single([i for piece in pieces for i in piece]))
             labels = np.full(len(tokens), IGNORE)
             labels[first_tokens(pieces, len(special.begin))] = [numbers[tag] for tag in tags]
             source = tokens if self.architecture == "full" else None
@@ -158,9 +158,6 @@ def entities(tags: Sequence[str]) -> set[tuple[str, int, int]]:
     """The entities that the tags of a sentence mark, by the rules of the CoNLL-2003 evaluation: words of one type that
     follow each other are one entity, but for B and S, which begin one, and E and S, which end one. So BIO, IOB1 and
     BIOES need not be told apart.
-
-    Args:
-        tags: of the words.
 
     Returns:
         Type, first word, and the word after the last.

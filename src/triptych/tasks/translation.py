@@ -48,7 +48,7 @@ class Translation(GenerativeTask):
 
     name = "translation"
     title = "Translation"
-    columns = ("target",)
+    columns = ("text", "target")
     ranked_by = ("chrf", "chrF of the sentence")  # that one of two wrong answers is nearer counts, too
     answers_a_part = True
     refusals = {  # noqa: RUF012 - a constant of the class
@@ -95,7 +95,7 @@ class Translation(GenerativeTask):
         """
         if missing := [example for example in examples if example.target is None]:
             raise ValueError(f"{missing[0].where}: there is no target")
-        sources = self._given([example.text for example in examples])
+        sources = self._encode_sources([example.text for example in examples])
         targets = self.tokenizer.encode([example.target or "" for example in examples], as_target=True)
         encoded, special = [], self.tokenizer.special
         for example, source, target in zip(examples, sources, targets, strict=True):
@@ -111,7 +111,7 @@ class Translation(GenerativeTask):
         """See ``Task``; a decoder by itself keeps room for the target, and the separator."""
         if self.architecture == "full":
             return super().truncate(item)
-        given = _given_length(item.labels)
+        given = _source_length(item.labels)
         source = item.tokens[:given]
         if given > self.prompt_length:
             source = np.append(source[: self.prompt_length - 1], self.tokenizer.special.sep)
@@ -137,7 +137,7 @@ class Translation(GenerativeTask):
             hits = ((guesses == batch.labels) | (batch.labels == IGNORE)).all(1)
             metrics["exact_match"].update(hits.sum(), len(hits))
             return
-        outputs = self.decode([self._fit(ids) for ids in self._given_of(batch)])
+        outputs = self.decode([self._fit(ids) for ids in self._sources_of(batch)])
         references = [example.target or "" for example in examples]
         num_exact = sum(output == reference for output, reference in zip(outputs, references, strict=True))
         metrics["exact_match"].update(num_exact, len(outputs))
@@ -149,18 +149,18 @@ class Translation(GenerativeTask):
 
     def predict_batch(self, texts: Sequence[str]) -> Sequence[Prediction]:
         """The translation of each text."""
-        return self.answer([self._fit(ids) for ids in self._given(texts)])
+        return self.answer([self._fit(ids) for ids in self._encode_sources(texts)])
 
-    def _given(self, texts: Sequence[str]) -> list[list[int]]:
+    def _encode_sources(self, texts: Sequence[str]) -> list[list[int]]:
         special, sources = self.tokenizer.special, self.tokenizer.encode(texts)
         if self.architecture == "full":
-            return [special.whole(ids) for ids in sources]
+            return [special.single(ids) for ids in sources]
         return [[*special.begin, *ids, special.sep] for ids in sources]
 
-    def _given_of(self, batch: Batch) -> list[list[int]]:
+    def _sources_of(self, batch: Batch) -> list[list[int]]:
         if batch.source is not None and batch.source_mask is not None:
             return [row[mask].tolist() for row, mask in zip(batch.source, batch.source_mask, strict=True)]
-        lengths = [_given_length(row) for row in batch.labels.cpu().numpy()]
+        lengths = [_source_length(row) for row in batch.labels.cpu().numpy()]
         return [row[:length] for row, length in zip(batch.tokens.tolist(), lengths, strict=True)]
 
     def _fit(self, given: list[int]) -> list[int]:
@@ -170,7 +170,7 @@ class Translation(GenerativeTask):
         return given
 
 
-def _given_length(labels: Int[np.ndarray, " length"]) -> int:
+def _source_length(labels: Int[np.ndarray, " length"]) -> int:
     """Tokens of the source and the separator, whose last has the first scored label."""
     return int((labels != IGNORE).argmax()) + 1
 

@@ -26,7 +26,6 @@ def is_finished(config: DictConfig, plain: dict[str, Any]) -> bool:
     search it goes on to its test.)
 
     Args:
-        config: of this run.
         plain: the same as a run directory holds it, without secrets.
 
     Raises:
@@ -48,7 +47,6 @@ def state_to_resume(config: DictConfig, plain: dict[str, Any]) -> "Earlier | Non
     meant, so that the same command goes on with what it began.
 
     Args:
-        config: of this run.
         plain: the same as checkpoints hold it, without secrets.
 
     Raises:

@@ -6,6 +6,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class _WarmUp:
+    """From 1/n to 1 along a line.
+
+    Attributes:
+        warmup_steps: n, the updates of the warm-up.
+    """
+
     warmup_steps: int
 
     def __post_init__(self) -> None:
@@ -13,7 +19,7 @@ class _WarmUp:
             raise ValueError(f"scheduler.warmup_steps={self.warmup_steps}: expected 0 or more")
 
     def __call__(self, step: int) -> float:
-        """The factor of the learning rate at this update; during warm-up it rises linearly from 1/n to 1."""
+        """The factor of the learning rate at this update."""
         if step < self.warmup_steps:
             return (step + 1) / self.warmup_steps
         return self.after_warmup(step)
@@ -24,11 +30,7 @@ class _WarmUp:
 
 @dataclass(frozen=True, slots=True)
 class Constant(_WarmUp):
-    """1 after the warm-up.
-
-    Attributes:
-        warmup_steps: updates of linear warm-up.
-    """
+    """1 after the warm-up."""
 
     def after_warmup(self, step: int) -> float:
         """1."""
@@ -37,11 +39,7 @@ class Constant(_WarmUp):
 
 @dataclass(frozen=True, slots=True)
 class InverseSquareRoot(_WarmUp):
-    """sqrt(warmup / step) after the warm-up. Vaswani et al. 2017, section 5.3, with the peak as the unit.
-
-    Attributes:
-        warmup_steps: updates of linear warm-up.
-    """
+    """sqrt(warmup / step) after the warm-up. Vaswani et al. 2017, section 5.3, with the peak as the unit."""
 
     def after_warmup(self, step: int) -> float:
         """sqrt(warmup / step)."""
@@ -50,6 +48,13 @@ class InverseSquareRoot(_WarmUp):
 
 @dataclass(frozen=True, slots=True)
 class _Decay(_WarmUp):
+    """To ``min_factor`` after the warm-up.
+
+    Attributes:
+        max_steps: updates in all.
+        min_factor: factor at the last update.
+    """
+
     max_steps: int
     min_factor: float
 
@@ -60,13 +65,7 @@ class _Decay(_WarmUp):
 
 @dataclass(frozen=True, slots=True)
 class Cosine(_Decay):
-    """From 1 to min_factor along half a cosine. Loshchilov and Hutter 2017, without restarts.
-
-    Attributes:
-        warmup_steps: updates of linear warm-up.
-        max_steps: updates in all.
-        min_factor: factor at the last update.
-    """
+    """From 1 to min_factor along half a cosine. Loshchilov and Hutter 2017, without restarts."""
 
     def after_warmup(self, step: int) -> float:
         """min + (1 - min) (1 + cos(pi t)) / 2 with t from 0 to 1."""
@@ -76,13 +75,7 @@ class Cosine(_Decay):
 
 @dataclass(frozen=True, slots=True)
 class Linear(_Decay):
-    """From 1 to min_factor along a line.
-
-    Attributes:
-        warmup_steps: updates of linear warm-up.
-        max_steps: updates in all.
-        min_factor: factor at the last update.
-    """
+    """From 1 to min_factor along a line."""
 
     def after_warmup(self, step: int) -> float:
         """1 - (1 - min) t with t from 0 to 1."""
@@ -94,9 +87,6 @@ class WarmupStableDecay(_Decay):
     """1 until the last ``decay_steps`` updates, then along a line to min_factor. Hu et al. 2024 (MiniCPM).
 
     Attributes:
-        warmup_steps: updates of linear warm-up.
-        max_steps: updates in all.
-        min_factor: factor at the last update.
         decay_steps: updates of the decay.
     """
 

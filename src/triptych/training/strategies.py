@@ -117,13 +117,13 @@ class FSDP(ModelParallelStrategy):
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
         """The whole weights, on rank 0; every rank has to call it."""
-        return {name: self._whole(tensor) for name, tensor in self._task.state_dict().items()}
+        return {name: self._gather(tensor) for name, tensor in self._task.state_dict().items()}
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
         """What the optimizer of one process would have, on rank 0; every rank has to call it."""
         state = optimizer.state_dict()
         whole = {
-            number: {name: self._whole(value) for name, value in values.items()}
+            number: {name: self._gather(value) for name, value in values.items()}
             for number, values in state["state"].items()
         }
         return {**state, "state": whole}
@@ -156,7 +156,7 @@ class FSDP(ModelParallelStrategy):
     def _sharded(self) -> list[FSDPModule]:
         return [module for module in self._task.network.modules() if isinstance(module, FSDPModule)]
 
-    def _whole(self, value: Any) -> Any:
+    def _gather(self, value: Any) -> Any:
         """One tensor at a time, so that no device has to hold all."""
         if isinstance(value, DTensor):
             value = value.full_tensor()
@@ -167,7 +167,6 @@ def share(whole: Tensor, own: Tensor | nn.Parameter) -> Tensor:
     """This process's part of a tensor that every process has.
 
     Args:
-        whole: the tensor.
         own: that it is for, or that it belongs to; a number (the optimizer's count of its steps) belongs to all.
     """
     if not isinstance(own, DTensor) or whole.shape != own.shape:
@@ -179,7 +178,6 @@ def check_split(config: DictConfig, world_size: int) -> None:
     """Refuses an update that cannot be dealt out evenly. (One of batch.tokens can: a process may get nothing.)
 
     Args:
-        config: the whole configuration.
         world_size: processes that train together.
 
     Raises:
@@ -208,19 +206,13 @@ def check_strategy(config: DictConfig) -> None:
         return
     for name in config.callbacks:
         if issubclass(target_of(config, f"callbacks.{name}"), WeightAveraging):
-            raise ConfigError(
-                f"callbacks.{name}: FSDP keeps no moving average of the weights; leave it out, or use ddp"
-            )
+            raise ConfigError(f"callbacks.{name}: FSDP keeps no moving average of the weights; omit it, or use ddp")
     if precision_of(config) in ("16-mixed", "64-true"):
         raise ConfigError(f"trainer.precision={config.trainer.precision}: FSDP has 32-true, bf16-mixed and bf16-true")
 
 
 def check_place(config: DictConfig, place: Place) -> int:
     """How many processes the configuration wants to train together.
-
-    Args:
-        config: the whole configuration.
-        place: of this process.
 
     Raises:
         ConfigError: not as many as were started, devices that are not there, or a run directory that is not the same

@@ -44,7 +44,7 @@ class Search:
     def __init__(self, folder: Path, *overrides: str, environment: dict[str, str] | None = None) -> None:
         folder.mkdir(exist_ok=True)
         self.folder, self.output = folder, folder / f"output-{len(list(folder.glob('output-*')))}"
-        own = {k: v for k, v in os.environ.items() if k not in ("HYDRA_FULL_ERROR", "TRIPTYCH_SHORT_ERRORS")}
+        own = {k: v for k, v in os.environ.items() if k != "HYDRA_FULL_ERROR"}
         own |= {"OMP_NUM_THREADS": "1", "COLUMNS": "200", **(environment or {})}
         self.output.touch()
         words, files = ["train", "-m", "hydra/sweeper=optuna"], (Path(os.devnull), self.output, self.output)

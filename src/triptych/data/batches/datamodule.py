@@ -64,13 +64,9 @@ def training_sampler(
     """The updates of a training split: of windows of long texts, or of examples.
 
     Args:
-        train: the split.
         batch_size: examples of an update, over all ranks and accumulated batches; None: as ``batch_tokens`` says.
         batch_tokens: the most tokens of an update; None: as ``batch_size`` says.
         accumulate: batches that an update is split into.
-        seed: of all draws.
-        rank: of this process.
-        world_size: number of processes.
         start: number of micro-batches that this rank has already seen.
 
     Raises:
@@ -100,7 +96,7 @@ def training_sampler(
     )
 
 
-def _whole(batch: Any) -> Any:
+def _identity(batch: Any) -> Any:
     return batch
 
 
@@ -205,7 +201,7 @@ class DataModule(L.LightningDataModule):
             batches,
             sampler=sampler,
             batch_size=None,
-            collate_fn=_whole,
+            collate_fn=_identity,
             num_workers=self.num_workers,
             worker_init_fn=ignore_in_worker,
         )

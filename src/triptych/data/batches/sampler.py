@@ -184,8 +184,6 @@ def evaluation_batches(
     Args:
         sizes: tokens of each example.
         batch_size: the most examples of a batch.
-        rank: of this process.
-        world_size: number of processes.
     """
     order = np.argsort(sizes, kind="stable")
     batches = [order[i : i + batch_size] for i in range(0, len(order), batch_size)]

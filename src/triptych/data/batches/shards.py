@@ -57,7 +57,6 @@ def shard_of(source: Source, tokenizer: Tokenizer, name: str) -> Shard:
 
     Args:
         source: to tokenise.
-        tokenizer: for it.
         name: of the split, for messages.
 
     Raises:

@@ -119,13 +119,7 @@ class WindowSampler(Updates):
 def shuffled(places: Int[np.ndarray, " places"], count: int, seed: tuple[int, ...]) -> Int[np.ndarray, " places"]:
     """What stands in these places of a permutation of 0, ..., count - 1, without making all of it: a Feistel network of
     eight rounds, walked on from where it leaves the numbers (Black and Rogaway 2002, "Ciphers with arbitrary finite
-    domains").
-
-    Args:
-        places: in the permutation.
-        count: of all places.
-        seed: of the permutation.
-    """
+    domains")."""
     half = np.uint64(max((count - 1).bit_length() + 1, 2) // 2)
     mask = (np.uint64(1) << half) - np.uint64(1)
     keys = np.random.default_rng(seed).integers(2**64, size=8, dtype=np.uint64)

@@ -36,13 +36,12 @@ class Corpus(Protocol):
     """A source of examples.
 
     Attributes:
-        tasks: the tasks that it can serve.
-        has_images: whether its inputs are images; else they are texts.
+        columns: what it has, of which a task needs some: names of fields of ``Example``, or ``long_text``, which is
+            read in windows.
         facts: what a model must remember of it.
     """
 
-    tasks: tuple[str, ...]
-    has_images: bool
+    columns: tuple[str, ...]
     facts: CorpusFacts
 
     def splits(self) -> Splits:

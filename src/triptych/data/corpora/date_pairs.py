@@ -21,7 +21,7 @@ class DatePairs(Dates):
     whether the dates are the same, and ``score`` is 1 - (days between them) / (days of the whole range, less one).
     """
 
-    tasks = ("classification", "similarity")
+    columns = ("text", "pair", "label", "score")
 
     @property
     def facts(self) -> CorpusFacts:
@@ -34,10 +34,11 @@ class DatePairs(Dates):
         the mean of the variance of p(score | text, pair). The date is drawn from the whole range.
 
         Args:
-            task: the task.
             architecture: does not matter.
             examples: at least one example of this corpus.
         """
+        if task not in ("classification", "similarity"):
+            return {}
         sources = self._sources(text for example in examples for text in (example.text, example.pair or ""))
         numbers = {text: Counter(number for _, _, number in found) for text, found in sources.items()}
         accuracies, variances = [], []
@@ -75,17 +76,18 @@ class DateQuestions(Dates):
     writes the weekday: such a question has no answer.
     """
 
-    tasks = ("question_answering",)
+    columns = ("text", "pair", "answers")
 
     def optimum(self, task: str, architecture: str, examples: Sequence[Example]) -> dict[str, float]:
         """The best value reachable on these examples, for a model that knows the corpus's distribution:
         ``exact_match``, the mean of max_answer p(answer | question, text).
 
         Args:
-            task: the task.
             architecture: does not matter.
             examples: at least one example of this corpus.
         """
+        if task != "question_answering":
+            return {}
         sources = self._sources(example.pair or "" for example in examples)
         return {
             "exact_match": fmean(

@@ -54,13 +54,12 @@ class Dates:
     are drawn with replacement from its dates.
 
     Attributes:
-        tasks: the tasks that this corpus can serve.
+        columns: what its examples have.
         labels: the classes of classification: the languages, in the order given.
         tag_labels: the classes of tagging.
     """
 
-    tasks: tuple[str, ...] = ("translation", "classification", "language_modeling", "tagging", "denoising")
-    has_images = False
+    columns: tuple[str, ...] = ("text", "target", "label", "words", "tags")
 
     def __init__(
         self,
@@ -84,8 +83,6 @@ class Dates:
             last_year: the range ends on December 31 of this year; at most 100 years in all, so that a year written
                 with two digits is unique.
             num_train: training examples.
-            num_validation: validation examples.
-            num_test: test examples.
             target: "iso" (1998-03-05), or a Babel locale, whose long style is then the target.
             seed: deals the dates and draws the examples.
 

@@ -25,8 +25,7 @@ class Digits:
         ValueError: scikit-learn is not installed, or shares that leave nothing to train on.
     """
 
-    tasks = ("classification",)
-    has_images = True
+    columns = ("image", "label")
     facts = CorpusFacts(labels=tuple("0123456789"))
 
     def __init__(self, *, validation: float, test: float, split_seed: int) -> None:

@@ -21,7 +21,7 @@ class Hub(RowCorpus):
     """A data set of the Hugging Face hub, or a local folder in its form: of .parquet, .jsonl, .csv or .txt files, or
     written by ``save_to_disk``. No code of the data set is run.
 
-    The columns have the names of the fields of ``Example``: which are given says which tasks there are. Classes go by
+    The columns have the names of the fields of ``Example``: a task needs some of them. Classes go by
     their names. What was read from the hub stays in the cache of ``datasets``; HF_HUB_OFFLINE=1 in the environment
     reads it from there, without a network.
 
@@ -45,15 +45,7 @@ class Hub(RowCorpus):
         ValueError: not three splits, shares that leave nothing to train on, or no such folder.
     """
 
-    tasks = (
-        "translation",
-        "classification",
-        "similarity",
-        "tagging",
-        "question_answering",
-        "language_modeling",
-        "denoising",
-    )
+    columns = ("text", "target", "label", "pair", "score", "words", "tags", "answers")
 
     def __init__(
         self,
@@ -98,8 +90,8 @@ class Hub(RowCorpus):
         rows, place = self._sets[source], Path(self.dir, source)
         features: Mapping[str, Any] = rows.features or {}
         if features:
-            self.columns.check(features, str(place))
-            rows = rows.select_columns(list({outermost(column, features) for _, column in self.columns.items()}))
+            self.reader.check(features, str(place))
+            rows = rows.select_columns(list({outermost(column, features) for _, column in self.reader.items()}))
         read = iter(islice(rows, self.limit))
         number = 0
         while True:
@@ -109,7 +101,7 @@ class Hub(RowCorpus):
             except StopIteration:
                 return
             except Exception as error:  # whatever the reader of the format raises
-                raise ValueError(f"{place}, row {number}: {_said(error)}") from None
+                raise ValueError(f"{place}, row {number}: {_first_line(error)}") from None
             here = (place, f"row {number}")
             try:
                 yield here, {name: _named(value, features.get(name)) for name, value in row.items()}
@@ -130,7 +122,7 @@ class Hub(RowCorpus):
             return dict(datasets.load_dataset(name, self.config, streaming=self.streaming))
         except Exception as error:  # datasets' own, pyarrow's, those of the network, ...
             config = "" if self.config is None else f" data.config={self.config}"
-            raise ValueError(f"data.name={self.dir}{config}: {_said(error.__cause__ or error)}") from None
+            raise ValueError(f"data.name={self.dir}{config}: {_first_line(error.__cause__ or error)}") from None
 
 
 def _on_the_hub(name: str) -> str:
@@ -148,12 +140,12 @@ def _on_the_hub(name: str) -> str:
         ) from None
     except Exception as error:  # of the HTTP library, which changes
         raise ValueError(
-            f"data.name={name}: no such folder, and the hub cannot be reached ({_said(error)}); expected a network, a "
-            "local folder, or HF_HUB_OFFLINE=1 in the environment, to read what was downloaded before"
+            f"data.name={name}: no such folder, and the hub cannot be reached ({_first_line(error)}); expected a "
+            "network, a local folder, or HF_HUB_OFFLINE=1 in the environment, to read what was downloaded before"
         ) from None
 
 
-def _said(error: BaseException) -> str:
+def _first_line(error: BaseException) -> str:
     return (str(error) or type(error).__name__).splitlines()[0]
 
 

@@ -37,7 +37,7 @@ class LabelledText(RowCorpus):
             that leave nothing to train on.
     """
 
-    tasks = ("classification", "similarity", "language_modeling", "denoising")
+    columns = ("text", "label", "pair", "score")
 
     def __init__(
         self,
@@ -67,4 +67,4 @@ class LabelledText(RowCorpus):
 
     def rows(self, source: str) -> Iterator[tuple[Place, Row]]:
         """See ``RowCorpus``."""
-        return table_rows(find(self.dir, "data", source), self.columns, self.names)
+        return table_rows(find(self.dir, "data", source), self.reader, self.names)

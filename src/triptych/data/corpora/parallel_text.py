@@ -23,8 +23,7 @@ class ParallelText:
         ValueError: no such file, not two names, or shares that leave nothing to train on.
     """
 
-    tasks = ("translation", "language_modeling", "denoising")
-    has_images = False
+    columns = ("text", "target")
     facts = CorpusFacts()
 
     def __init__(

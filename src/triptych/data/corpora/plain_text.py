@@ -41,8 +41,7 @@ class PlainText:
             leave nothing to train on.
     """
 
-    tasks = ("language_modeling",)
-    has_images = False
+    columns = ("long_text",)
     facts = CorpusFacts(is_stream=True)
 
     def __init__(

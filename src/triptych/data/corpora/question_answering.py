@@ -37,7 +37,7 @@ class QuestionAnswering(RowCorpus):
         ValueError: no such file, a name of no known format, or shares that leave nothing to train on.
     """
 
-    tasks = ("question_answering",)
+    columns = ("text", "pair", "answers")
 
     def __init__(
         self,
@@ -58,9 +58,9 @@ class QuestionAnswering(RowCorpus):
         """See ``RowCorpus``; a question of SQuAD's files goes by its id."""
         path = find(self.dir, "data", source)
         if not unpacked(source).endswith(".json"):
-            yield from table_rows(path, self.columns)
+            yield from table_rows(path, self.reader)
             return
-        columns = dict(self.columns.items())
+        columns = dict(self.reader.items())
         for name, question, context, answers in _squad(path):
             yield (path, name), {columns["text"]: question, columns["pair"]: context, columns["answers"]: answers}
 

@@ -26,7 +26,7 @@ class RowCorpus(ABC):
         split_seed: of the draws of the shares.
     """
 
-    has_images = False
+    columns: tuple[str, ...]
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class RowCorpus(ABC):
         test: str | float,
         split_seed: int,
     ) -> None:
-        self.dir, self.columns = dir, columns
+        self.dir, self.reader = dir, columns
         self.train, self.validation, self.test, self.split_seed = train, validation, test, split_seed
 
     @abstractmethod
@@ -72,7 +72,7 @@ class RowCorpus(ABC):
         return make_splits(self._read, self.train, self.validation, self.test, self.split_seed)
 
     def _read(self, source: str) -> list[Example]:
-        examples = [self.columns.example(row, place) for place, row in self.rows(source)]
+        examples = [self.reader.example(row, place) for place, row in self.rows(source)]
         if not examples:
             raise ValueError(f"{Path(self.dir, source)}: no rows")
         return examples

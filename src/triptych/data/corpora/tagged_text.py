@@ -41,7 +41,7 @@ class TaggedText(RowCorpus):
         ValueError: no such file, or shares that leave nothing to train on.
     """
 
-    tasks = ("tagging", "language_modeling", "denoising")
+    columns = ("text", "words", "tags")
 
     def __init__(
         self,

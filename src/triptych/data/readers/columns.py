@@ -41,7 +41,6 @@ class Columns:
         """Refuses a table without one of the columns.
 
         Args:
-            there: the columns of the table.
             where: it was found.
             advice: what to do about it.
 
@@ -60,7 +59,6 @@ class Columns:
 
         Args:
             row: the columns with their values.
-            place: of the row.
 
         Raises:
             ValueError: a column that the row lacks, or a value that does not fit.

@@ -25,9 +25,7 @@ def find(dir: str, key: str, name: str) -> Path:
     """The file of this name in a folder.
 
     Args:
-        dir: the folder.
         key: of the name in the configuration.
-        name: of the file.
 
     Raises:
         ValueError: no such folder or file.
@@ -115,7 +113,6 @@ def decoded(content: bytes, name: str) -> str:
     """UTF-8 bytes as text, without a byte-order mark, and with Windows line ends as line feeds.
 
     Args:
-        content: the bytes.
         name: of where they come from.
 
     Raises:
@@ -128,7 +125,6 @@ def decoded_parts(file: BinaryIO, name: str) -> Iterator[str]:
     """Like ``decoded``, of a stream, part by part.
 
     Args:
-        file: the stream.
         name: of where it comes from.
 
     Raises:
@@ -207,7 +203,6 @@ def check_files(dir: str, endings: Sequence[str], **sources: object) -> None:
     """Refuses files that are not there, and shares of the training data that leave nothing.
 
     Args:
-        dir: folder of the files.
         endings: that a file's name may have, its packing apart; none: any.
         sources: ``train``, ``validation`` and ``test``: those that are texts are names of files; None: not needed.
 

@@ -127,7 +127,6 @@ def contents_of(path: Path, column: str | None) -> dict[str, Any]:
     remembered for as long as the file does not change.
 
     Args:
-        path: of the file.
         column: of the documents; None: it is running text.
 
     Raises:
@@ -151,7 +150,6 @@ def documents(path: Path, column: str) -> Iterator[str]:
 
     Args:
         path: of a table; see ``triptych.data.readers.tables``.
-        column: of the texts.
 
     Raises:
         ValueError: a row that cannot be read, or no such column.

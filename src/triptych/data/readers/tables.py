@@ -52,7 +52,7 @@ def _named_rows(
             check_names(names, f"{path}, line {line}")
             columns.check(names, f"{path}, line {line}", " (no header line? labelled_text has data.columns)")
         elif row == given:
-            raise ValueError(f"{path}, line {line}: these are the names of the columns; leave data.columns=null")
+            raise ValueError(f"{path}, line {line}: these are the names of the columns; keep data.columns=null")
         elif len(row) != len(names):
             raise ValueError(
                 f"{path}, line {line}: {len(row)} fields; expected {len(names)}, {', '.join(names)} "

@@ -112,7 +112,6 @@ def write_tokenizer(
     the first, and there ``AutoTokenizer`` puts eos after a text, whatever ``begin`` and ``end`` are.
 
     Args:
-        tokenizer: what to write.
         folder: where; it is there.
         begin: ids that ``AutoTokenizer`` puts before a text; None: ``special.begin``.
         end: ids that it puts after a text; None: ``special.end``.

@@ -72,7 +72,7 @@ class SpecialTokens(Plain):
         values = [value if isinstance(value, tuple) else (value,) for value in asdict(self).values()]
         return frozenset(i for ids in values for i in ids if i is not None)
 
-    def whole(self, ids: Sequence[int]) -> list[int]:
+    def single(self, ids: Sequence[int]) -> list[int]:
         """A text that is read as a whole: begin, ids, end. It has a token even if there is none of these."""
         return [*self.begin, *ids, *self.end] or [self.bos]
 
@@ -177,7 +177,6 @@ class Tokenizer:
         """The token ids of each text, without special tokens around them.
 
         Args:
-            texts: to encode.
             as_target: whether they are targets of a translation, which ``sides`` cut in another way.
         """
         unk = self.special.unk
@@ -218,7 +217,6 @@ class Tokenizer:
         is in no place.
 
         Args:
-            texts: to encode.
             as_target: see ``encode``.
 
         Returns:

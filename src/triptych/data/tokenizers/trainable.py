@@ -30,8 +30,8 @@ class TrainableTokenizer(Protocol):
         ...
 
 
-class Bytes:
-    """One token for each UTF-8 byte: 256 tokens and the special ones, whatever the text.
+class _Unlearned:
+    """A kind of tokenizer that learns no model.
 
     Args:
         num_sentinels: the vocabulary ends with so many of them, <extra_id_0> and so on.
@@ -42,6 +42,10 @@ class Bytes:
 
     def __init__(self, *, num_sentinels: int = 0) -> None:
         self.sentinels = _sentinel_names(num_sentinels)
+
+
+class Bytes(_Unlearned):
+    """One token for each UTF-8 byte: 256 tokens and the special ones, whatever the text."""
 
     def train(self, texts: Iterable[str], targets: Iterable[str] = ()) -> Tokenizer:
         """The tokenizer; it does not depend on the texts."""
@@ -51,18 +55,8 @@ class Bytes:
         return _finish(backend, self.sentinels)
 
 
-class Characters:
-    """One token for each character of the training text; others become unk.
-
-    Args:
-        num_sentinels: the vocabulary ends with so many of them, <extra_id_0> and so on.
-
-    Raises:
-        ValueError: fewer than 0.
-    """
-
-    def __init__(self, *, num_sentinels: int = 0) -> None:
-        self.sentinels = _sentinel_names(num_sentinels)
+class Characters(_Unlearned):
+    """One token for each character of the training text; others become unk."""
 
     def train(self, texts: Iterable[str], targets: Iterable[str] = ()) -> Tokenizer:
         """The tokenizer of the characters in these texts."""

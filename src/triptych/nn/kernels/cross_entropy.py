@@ -8,8 +8,6 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from triptych.nn.kernels.linear import linear
-
 FEWEST_ROWS = 256
 CHUNK_BYTES, CHUNK_BYTES_OF_GPUS = 2**23, 2**27
 """The logits that are there at a time, in float32: what stays in the caches of a CPU, and what keeps a GPU busy; or
@@ -108,7 +106,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         rows = rows_at_once(len(weight), on_gpu=device != "cpu")
         for part in (slice(start, start + rows) for start in range(0, len(states), rows)):
             x, label = states[part].to(dtype), labels[part, None]
-            log_p = linear(x, w, b).log_softmax(-1, dtype=single)
+            log_p = F.linear(x, w, b).log_softmax(-1, dtype=single)
             total -= (1 - label_smoothing) * log_p.gather(1, label).sum()
             if label_smoothing:
                 total -= spread * log_p.sum()
@@ -118,7 +116,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 of_bias += of_logits.sum(0)
             of_logits = of_logits.to(dtype)
             if of_states is not None:
-                of_states[part] = linear(of_logits, w.T)
+                of_states[part] = F.linear(of_logits, w.T)
             if of_weight is not None and dtype == single:
                 of_weight.addmm_(of_logits.T, x)
             elif of_weight is not None:

@@ -91,7 +91,6 @@ def attention_pictures(architecture: str, samples: Sequence[Mapping[str, Any]]) 
     """Where a network looks in the first of some texts, in colours for light ground, for pages that are not ours.
 
     Args:
-        architecture: of the network.
         samples: entries of ``attention.json``.
 
     Returns:
@@ -151,28 +150,32 @@ def _draw(
                 "hovertemplate": f"{name}<br>{doing} %{{y}}, looks at %{{x}}: %{{z:.3f}}<extra></extra>",
             }
         )
-        ticks: dict[str, object] = {
-            "showgrid": False,
-            "zeroline": False,
-            "showticklabels": is_labelled,
-            "fixedrange": True,
-        }
-        ticks |= {"linecolor": "var(--line)", "mirror": True, "showline": True, "ticks": ""}
-        for side, names, texts in (("x", keys, ticks_of_keys), ("y", rows, ticks_of_rows)):
-            ticktext = [escape(text) for text in texts]
-            ticks_of = {
-                "tickvals": number_tokens(names),
-                "ticktext": ticktext,
-                "type": "category",
-                "tickfont": {"size": 11},
-            }
-            layout[f"{side}axis{number}"] = ticks | ticks_of | {"anchor": f"{'y' if side == 'x' else 'x'}{number}"}
-        layout[f"xaxis{number}"] |= {"domain": [left, left + width], "tickangle": -60}
-        layout[f"yaxis{number}"] |= {"domain": [max(top - height, 0), top], "autorange": "reversed"}
+        axis = {"domain": [left, left + width], "tickangle": -60, "anchor": f"y{number}"}
+        layout[f"xaxis{number}"] = axis | _make_axis(keys, ticks_of_keys, is_labelled=is_labelled)
+        axis = {"domain": [max(top - height, 0), top], "autorange": "reversed", "anchor": f"x{number}"}
+        layout[f"yaxis{number}"] = axis | _make_axis(rows, ticks_of_rows, is_labelled=is_labelled)
         if is_labelled and name:
             at = {"x": left, "y": top, "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom"}
             layout["annotations"].append(at | {"text": name, "showarrow": False, "font": {"size": 11}})
     return {"data": traces, "layout": layout}
+
+
+def _make_axis(names: Sequence[str], ticks: Sequence[str], *, is_labelled: bool) -> Figure:
+    """The side of a matrix: a row or a column for each token, with a frame."""
+    return {
+        "type": "category",
+        "tickvals": number_tokens(names),
+        "ticktext": [escape(text) for text in ticks],
+        "tickfont": {"size": 11},
+        "showticklabels": is_labelled,
+        "ticks": "",
+        "showgrid": False,
+        "zeroline": False,
+        "showline": True,
+        "linecolor": "var(--line)",
+        "mirror": True,
+        "fixedrange": True,
+    }
 
 
 def shorten(token: str) -> str:

@@ -12,9 +12,10 @@ from statistics import fmean
 from textwrap import wrap
 from typing import Any
 
+from triptych.report.page.examples import choose_runs, score_by_length
 from triptych.report.records import ARCHITECTURES, Curve, Run
 from triptych.report.statistics.metrics import metric_key
-from triptych.report.statistics.verdicts import Group
+from triptych.report.statistics.verdicts import Contender, Group
 from triptych.report.wording import metric_name
 
 _MAX_POINTS = 400
@@ -26,7 +27,9 @@ _SYMBOLS = {"full": "circle", "encoder_only": "square", "decoder_only": "diamond
 
 Figure = dict[str, Any]
 Switch = dict[str, Figure]
-"""Figures of which one is shown, by the names of what chooses it."""
+"""Figures of which one is shown, by the names of what chooses it; a single one needs no name."""
+Plot = Callable[[Group], Switch]
+"""Draws the runs of one task; nothing where they lack what it shows."""
 
 _CLOCKS = {
     "updates": ("updates", "updates"),
@@ -38,64 +41,15 @@ _CLOCKS = {
 
 
 def draw_results(group: Group) -> Figure:
-    """Each run's value of the metric as a dot, the means where there are several seeds, and the optimum as a line.
-
-    Args:
-        group: the runs.
-
-    Returns:
-        the figure.
-    """
+    """Each run's value of the metric as a dot, the means where there are several seeds, and the optimum as a line."""
     percent = group.metric.unit == "%"
     scale = 100 if percent else 1
     contenders = group.contenders
-    traces: list[Figure] = []
-    shapes: list[Figure] = []
-    notes: list[Figure] = []
-    for row, contender in enumerate(contenders):
-        name = contender.architecture
-        finite = [run for run in contender.runs if math.isfinite(group.value(run))]
-        several = len(finite) > 1
-        values = [scale * group.value(run) for run in finite]
-        marker = {"color": _colour(name), "symbol": _SYMBOLS[name], "size": 11 if several else 15}
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers" if several else "markers+text",
-                "x": [_round(value) for value in values],
-                "y": [row] * len(finite),
-                "text": [escape(group.metric.show(group.value(run))) for run in finite],
-                "textposition": "bottom center",
-                "customdata": [[escape(run.directory), run.seed] for run in finite],
-                "hovertemplate": "%{customdata[0]}<br>seed %{customdata[1]}<br>%{text}<extra></extra>",
-                "marker": marker | {"opacity": 0.6 if several else 1},
-                "textfont": {"color": "var(--ink)"},
-                "cliponaxis": False,
-            }
-        )
-        if several:
-            mean = fmean(values)
-            line = {"color": _colour(name), "width": 4}
-            shapes.append({"type": "line", "x0": mean, "x1": mean, "y0": row - 0.18, "y1": row + 0.18, "line": line})
-            label = f"mean {escape(group.metric.show(mean / scale))}"
-            at = {"x": mean, "y": row + 0.16, "yanchor": "top"}  # the axis points downwards
-            notes.append(at | {"text": label, "showarrow": False, "font": {"color": "var(--ink)"}})
-        # The name stands above its row, not beside it: there is room for all of it, on a phone too.
-        settings = "<br>".join(escape(line) for line in wrap(contender.label, 46))
-        label = f"<b>{ARCHITECTURES[name]}</b>{f' {settings}' if settings else ''}"
-        at = {"x": 0, "xref": "paper", "xanchor": "left", "xshift": -24, "y": row - 0.2, "yanchor": "bottom"}
-        notes.append(at | {"text": label, "align": "left", "showarrow": False, "font": {"color": _colour(name)}})
     optima = sorted({best for run in group.runs if (best := group.optimum(run)) is not None})
-    for best in optima:
-        line = {"color": "var(--optimum)", "width": 2, "dash": "dash"}
-        ends = {"x0": scale * best, "x1": scale * best, "y0": 0, "y1": 1}
-        shapes.append({"type": "line", "yref": "paper", "line": line, "layer": "below"} | ends)
-        # The optimum is nearly always the last thing on its side of the axis, so its label goes inwards.
-        label = escape(f"{group.metric.optimum_name} {group.metric.show(best)}")
-        inwards = "right" if group.metric.higher_is_better else "left"
-        font = {"color": "var(--optimum)"}
-        at = {"x": scale * best, "y": 1, "yref": "paper", "xanchor": inwards, "yanchor": "bottom"}
-        notes.append(at | {"text": label, "showarrow": False, "font": font})
+    drawn = [_draw_contender(group, contender, row, scale) for row, contender in enumerate(contenders)]
+    drawn += [_draw_optimum(group, best, scale) for best in optima]
+    parts = [figure for figures in drawn for figure in figures]
+    traces = [part for part in parts if "mode" in part]
     # Invisible dots stretch the axis: to the optimum, which draws nothing itself, and to the least span.
     shown = [x for trace in traces for x in trace["x"]] + [scale * best for best in optima]
     shown = _widen(shown, percent=percent) if shown else []
@@ -111,10 +65,60 @@ def draw_results(group: Group) -> Figure:
         "yaxis": {"ticktext": [escape(contender.name) for contender in contenders], "showticklabels": False}
         | {"tickvals": list(range(len(contenders))), "range": [len(contenders) - 0.4, -0.75]}
         | {"showgrid": False, "zeroline": False, "fixedrange": True},
-        "shapes": shapes,
-        "annotations": notes,
+        "shapes": [part for part in parts if part.get("type") == "line"],
+        "annotations": [part for part in parts if "showarrow" in part],
     }
     return {"data": traces, "layout": layout}
+
+
+def _draw_contender(group: Group, contender: Contender, row: int, scale: float) -> list[Figure]:
+    """A row of the results: a trace of dots, the mean of several as a line with its value, and the name."""
+    name = contender.architecture
+    finite = [run for run in contender.runs if math.isfinite(group.value(run))]
+    several = len(finite) > 1
+    values = [scale * group.value(run) for run in finite]
+    marker = {"color": _colour(name), "symbol": _SYMBOLS[name], "size": 11 if several else 15}
+    parts: list[Figure] = [
+        {
+            "type": "scatter",
+            "mode": "markers" if several else "markers+text",
+            "x": [_round(value) for value in values],
+            "y": [row] * len(finite),
+            "text": [escape(group.metric.show(group.value(run))) for run in finite],
+            "textposition": "bottom center",
+            "customdata": [[escape(run.directory), run.seed] for run in finite],
+            "hovertemplate": "%{customdata[0]}<br>seed %{customdata[1]}<br>%{text}<extra></extra>",
+            "marker": marker | {"opacity": 0.6 if several else 1},
+            "textfont": {"color": "var(--ink)"},
+            "cliponaxis": False,
+        }
+    ]
+    if several:
+        mean = fmean(values)
+        line = {"color": _colour(name), "width": 4}
+        parts.append({"type": "line", "x0": mean, "x1": mean, "y0": row - 0.18, "y1": row + 0.18, "line": line})
+        label = f"mean {escape(group.metric.show(mean / scale))}"
+        at = {"x": mean, "y": row + 0.16, "yanchor": "top"}  # the axis points downwards
+        parts.append(at | {"text": label, "showarrow": False, "font": {"color": "var(--ink)"}})
+    # The name stands above its row, not beside it: there is room for all of it, on a phone too.
+    settings = "<br>".join(escape(line) for line in wrap(contender.label, 46))
+    label = f"<b>{ARCHITECTURES[name]}</b>{f' {settings}' if settings else ''}"
+    at = {"x": 0, "xref": "paper", "xanchor": "left", "xshift": -24, "y": row - 0.2, "yanchor": "bottom"}
+    return [*parts, at | {"text": label, "align": "left", "showarrow": False, "font": {"color": _colour(name)}}]
+
+
+def _draw_optimum(group: Group, best: float, scale: float) -> list[Figure]:
+    """The best reachable value: a line, and its name."""
+    line = {"color": "var(--optimum)", "width": 2, "dash": "dash"}
+    ends = {"x0": scale * best, "x1": scale * best, "y0": 0, "y1": 1}
+    # The optimum is nearly always the last thing on its side of the axis, so its label goes inwards.
+    label = escape(f"{group.metric.optimum_name} {group.metric.show(best)}")
+    inwards = "right" if group.metric.higher_is_better else "left"
+    at = {"x": scale * best, "y": 1, "yref": "paper", "xanchor": inwards, "yanchor": "bottom"}
+    return [
+        {"type": "line", "yref": "paper", "line": line, "layer": "below"} | ends,
+        at | {"text": label, "showarrow": False, "font": {"color": "var(--optimum)"}},
+    ]
 
 
 def _widen(shown: Sequence[float], *, percent: bool) -> list[float]:
@@ -134,9 +138,6 @@ def _pad(shown: Sequence[float], *, percent: bool) -> list[float]:
 def draw_loss(group: Group) -> Switch:
     """The training loss of each run against the updates, tokens, operations and time.
 
-    Args:
-        group: the runs.
-
     Returns:
         a figure for each clock that all runs have; none where no run logged the loss.
     """
@@ -152,9 +153,6 @@ def draw_loss(group: Group) -> Switch:
 
 def draw_validation(group: Group) -> Switch:
     """The primary metric on the validation set, of each run, against the same; the loss where no run logged it.
-
-    Args:
-        group: the runs.
 
     Returns:
         a figure for each clock that all runs have; none where no run logged either.
@@ -188,9 +186,6 @@ _COSTS: dict[str, tuple[Callable[[Run], float | None], str]] = {
 def draw_costs(group: Group) -> Switch:
     """The mean value of each configuration against what it costs, and the Pareto front: those than which no other is
     both better and cheaper.
-
-    Args:
-        group: the runs.
 
     Returns:
         a figure for each cost that all runs state; none where there is only one configuration.
@@ -279,13 +274,12 @@ def _draw_cost(group: Group, points: Sequence[tuple[float, float]], title: str) 
     return {"data": traces, "layout": layout}
 
 
-def draw_lengths(group: Group, values: dict[str, list[tuple[str, float, int]]]) -> Figure:
-    """The metric on the test examples whose input has so many words, of each architecture.
-
-    Args:
-        group: the runs.
-        values: by architecture: the lengths as a text, the value, and the number of examples.
-    """
+def draw_lengths(group: Group) -> Switch:
+    """The metric on the test examples whose input has so many words, of each architecture; nothing where the runs have
+    no answers, or all inputs are of one length."""
+    values = score_by_length(group)
+    if not values:
+        return {}
     scale = 100 if group.metric.unit == "%" else 1
     traces: list[Figure] = [
         {
@@ -310,20 +304,14 @@ def draw_lengths(group: Group, values: dict[str, list[tuple[str, float, int]]]) 
         "yaxis": make_axis() | {"ticksuffix": " %" if scale == 100 else "", "range": _pad(shown, percent=scale == 100)},
         "showlegend": True,
     }
-    return {"data": traces, "layout": layout}
+    return {"": {"data": traces, "layout": layout}}
 
 
-def draw_confusions(runs: Sequence[Run]) -> Switch:
-    """How often each class was predicted as each, as shares of the true class.
-
-    Args:
-        runs: one for each architecture.
-
-    Returns:
-        a figure for each run that has classes, by the name of its architecture.
-    """
+def draw_confusions(group: Group) -> Switch:
+    """How often each class was predicted as each, as shares of the true class, by the best run of each architecture
+    that has classes."""
     figures = {}
-    for run in runs:
+    for run in choose_runs(group).values():
         matrix = run.summary.get("confusion_matrix")
         if matrix is None:
             continue
@@ -357,6 +345,10 @@ def draw_confusions(runs: Sequence[Run]) -> Switch:
         }
         figures[ARCHITECTURES[run.architecture]] = {"data": [trace], "layout": layout}
     return figures
+
+
+PLOTS: tuple[Plot, ...] = (draw_loss, draw_validation, draw_costs, draw_lengths, draw_confusions)
+"""What the page shows of each task below its results, in this order; ``triptych compare --plot`` adds others."""
 
 
 def _draw_by_clock(group: Group, title: str, found: Sequence[tuple[Run, str]], scale: float, axis: Figure) -> Switch:

@@ -16,7 +16,6 @@ def render_template(name: str, context: Mapping[str, object]) -> str:
     """Render a page. Whatever it says is escaped: names and texts of runs are text, never HTML.
 
     Args:
-        name: of the template.
         context: what the template lays out; a variable that it lacks is an error.
 
     Returns:
@@ -26,11 +25,7 @@ def render_template(name: str, context: Mapping[str, object]) -> str:
 
 
 def read_source(name: str) -> str:
-    """The text of a style or a script, as it is in its file: it is not a template.
-
-    Args:
-        name: of the file, in ``templates``.
-    """
+    """The text of a style or a script, as it is in its file: it is not a template."""
     environment = _environment()
     assert environment.loader is not None
     return environment.loader.get_source(environment, name)[0]

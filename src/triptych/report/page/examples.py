@@ -32,11 +32,7 @@ class Example:
 
 
 def choose_runs(group: Group) -> dict[str, Run]:
-    """By architecture the first seed of the configuration that is best on the validation set.
-
-    Args:
-        group: the runs.
-    """
+    """By architecture the first seed of the configuration that is best on the validation set."""
     return {name: group.best(contenders).runs[0] for name, contenders in group.by_architecture().items()}
 
 
@@ -45,7 +41,6 @@ def find_telling_examples(group: Group, count: int = 4) -> dict[str, list[Exampl
     best for all. The quality is what the example adds to the metric; of a translation its chrF.
 
     Args:
-        group: the runs.
         count: of each kind.
 
     Returns:
@@ -73,9 +68,6 @@ def find_telling_examples(group: Group, count: int = 4) -> dict[str, list[Exampl
 
 def score_by_length(group: Group) -> dict[str, list[tuple[str, float, int]]]:
     """The metric on the examples of like length, the mean over seeds.
-
-    Args:
-        group: the runs.
 
     Returns:
         by architecture, for each bin: its lengths in words, the value, and its number of examples; none where the runs

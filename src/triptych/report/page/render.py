@@ -7,16 +7,9 @@ from statistics import fmean
 from typing import NamedTuple
 
 from triptych.report.page.attention import compare_attention
-from triptych.report.page.charts import (
-    draw_confusions,
-    draw_costs,
-    draw_lengths,
-    draw_loss,
-    draw_results,
-    draw_validation,
-)
+from triptych.report.page.charts import PLOTS, Plot, draw_results
 from triptych.report.page.document import render_template
-from triptych.report.page.examples import Example, choose_runs, find_telling_examples, score_by_length
+from triptych.report.page.examples import Example, choose_runs, find_telling_examples
 from triptych.report.records import ARCHITECTURES, Run, RunSet
 from triptych.report.statistics.standings import Duel, Standing
 from triptych.report.statistics.verdicts import Contender, Difference, Group, Verdict
@@ -64,16 +57,16 @@ def render_page(
     standings: Sequence[Sequence[Standing]],
     duels: Sequence[Sequence[Duel]],
     found: RunSet,
+    plots: Sequence[Plot] = (),
 ) -> str:
     """Build the page.
 
     Args:
-        groups: the runs of each task.
-        verdicts: one for each group.
         audits: one list for each group.
         standings: one list for each group.
         duels: one list for each group.
         found: says what is left out.
+        plots: more of them, below those of every page.
 
     Returns:
         the page's text, with everything it needs inside.
@@ -83,7 +76,10 @@ def render_page(
         "num_runs": sum(len(group.runs) for group in groups),
         "architectures": ARCHITECTURES,
         "meanings": {name: _MEANINGS[name] for name in ARCHITECTURES if name in present},
-        "sections": [*map(_describe_section, groups, verdicts, audits, standings, duels)],
+        "sections": [
+            _describe_section(*of_one, (*PLOTS, *plots))
+            for of_one in zip(groups, verdicts, audits, standings, duels, strict=True)
+        ],
         "found": found,
         "has_charts": True,
     }
@@ -96,16 +92,10 @@ def _describe_section(
     audit: Sequence[Difference],
     standings: Sequence[Standing],
     duels: Sequence[Duel],
+    plots: Sequence[Plot],
 ) -> dict[str, object]:
     """What the page shows of one task."""
-    chosen, lengths = choose_runs(group), score_by_length(group)
-    charts = [
-        draw_loss(group),
-        draw_validation(group),
-        draw_costs(group),
-        {"": draw_lengths(group, lengths)} if lengths else {},
-        draw_confusions(list(chosen.values())),
-    ]
+    chosen = choose_runs(group)
     return {
         "title": f"{group.runs[0].task_facts.title} · {group.data}",
         "metric": group.metric,
@@ -115,7 +105,7 @@ def _describe_section(
         "is_beyond_optimum": _is_beyond_optimum(group),
         "standings": _tabulate_standings(group.metric, standings),
         "duels": _tabulate_duels(group.metric, duels),
-        "charts": [figures for figures in charts if figures],
+        "charts": [figures for plot in plots if (figures := plot(group))],
         "runs": _tabulate_runs(group),
         "attention": compare_attention(list(chosen.values())),
         "chosen": ", ".join(f"{ARCHITECTURES[name]} seed {run.seed}" for name, run in chosen.items()),

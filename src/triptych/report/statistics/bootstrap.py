@@ -50,7 +50,6 @@ def terms_of(metric: Score, run: Run) -> Terms | None:
 
     Args:
         metric: that runs are compared by.
-        run: with its answers.
     """
     if not run.answers:
         return None

@@ -57,20 +57,12 @@ class Duel:
 
 
 def standings(group: Group) -> list[Standing]:
-    """Each configuration of a group.
-
-    Args:
-        group: the runs.
-    """
+    """Each configuration of a group."""
     return [_standing(group, contender) for contender in group.contenders]
 
 
 def duels(group: Group) -> list[Duel]:
-    """Each two architectures of a group; none where they cannot be compared.
-
-    Args:
-        group: the runs.
-    """
+    """Each two architectures of a group; none where they cannot be compared."""
     is_comparable = not group.runs[0].task_facts.not_comparable and len({run.data_sha256 for run in group.runs}) == 1
     chosen = [group.best(contenders) for contenders in group.by_architecture().values()] if is_comparable else []
     return [_duel(group, first, second) for first, second in combinations(chosen, 2)]

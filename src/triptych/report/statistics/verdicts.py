@@ -186,9 +186,6 @@ def judge(group: Group) -> Verdict:
     A winner needs two seeds of each architecture and, against every other architecture, a Welch interval that
     excludes zero. As all of these must hold at once, the chance of a false winner stays at most 5 %.
 
-    Args:
-        group: the runs.
-
     Returns:
         the verdict.
     """
@@ -264,8 +261,7 @@ def _configuration(run: Run) -> object:
     """What seeds of one configuration share: its settings. The number of updates is none of these, since early stopping
     ends each seed after another one; and a largest number that was solved (``triptych.planning.matching``) is counted
     on the examples in their order, which is another for each seed. Without settings, the number of updates is all
-    there is.
-    """
+    there is."""
     solved = ((run.summary.get("match") or {}).get("chosen") or {}).get("trainer.max_steps")
     updates = None if run.settings else run.updates
     own = {key: x for key, x in run.settings.items() if x != solved or not key.endswith("max_steps")}
@@ -328,9 +324,6 @@ _SETTINGS = ("shape.", "block.", "batch.", "task.", "optimizer.", "scheduler.", 
 
 def audit(group: Group) -> list[Difference]:
     """List what differs between the runs of a group besides the architecture.
-
-    Args:
-        group: the runs.
 
     Returns:
         one entry for each field that differs; params, FLOPs and tokens per update only from 2 % on. Settings, and the

@@ -11,7 +11,6 @@ def checkpoint_facts(config: Mapping[str, object], task: Task) -> dict[str, obje
     """What it takes to use the weights of a task: configuration, tokenizer, classes; plain containers only.
 
     Args:
-        config: the complete configuration.
         task: the task, for its tokenizer and what it knows of the corpus.
     """
     return {

@@ -275,8 +275,6 @@ def check_metric(key: str, name: str, measured: Sequence[str]) -> None:
 
     Args:
         key: where it stands.
-        name: of the metric.
-        measured: what is measured.
 
     Raises:
         ConfigError: such a metric.

@@ -7,6 +7,7 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import WeightAveraging
 from torch import Tensor
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 log = logging.getLogger("triptych")
 
@@ -53,6 +54,6 @@ def average_with(decay: float) -> Callable[[list[Tensor], list[Tensor], Tensor],
     @torch.no_grad()
     def average(averages: list[Tensor], weights: list[Tensor], num_averaged: Tensor) -> None:
         t = int(num_averaged)
-        torch._foreach_lerp_(averages, weights, 1 - min(decay, (1 + t) / (10 + t)))
+        get_ema_multi_avg_fn(min(decay, (1 + t) / (10 + t)))(averages, weights, num_averaged)  # type: ignore[no-untyped-call]
 
     return average

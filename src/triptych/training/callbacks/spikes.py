@@ -96,7 +96,6 @@ class SpikeReport(L.Callback):
 
         Args:
             update: its number, from 1.
-            loss: of it.
             size: tokens of an example of it, in the mean.
 
         Returns:

@@ -226,7 +226,6 @@ def log_record(
     """Adds the record of a run to W&B's.
 
     Args:
-        run: of W&B.
         record: what summary.json holds.
         checkpoints: the folder of those to log; None: none.
         attention: figures of plotly, as plain data, by their names.
