@@ -1,7 +1,9 @@
 """The recipes of CONTRIBUTING.md: what they add from outside works everywhere, without a change in here."""
 
+import importlib
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -11,6 +13,7 @@ import torch
 import transformers
 from safetensors.torch import load_file
 from sklearn.metrics import matthews_corrcoef
+from torch.testing import assert_close
 
 import tiny
 from commands import Finished, run
@@ -40,7 +43,7 @@ def outside(tmp_path: Path) -> Path:
     for name, recipe in read_recipes().items():
         assert sorted(Path(file).suffix for file in recipe) == ([".py"] if name == "plot" else [".py", ".yaml"]), name
         files |= recipe
-    assert len(files) == 9
+    assert len(files) == 11
     for name, text in files.items():
         file = tmp_path / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -147,6 +150,50 @@ def test_a_plot_that_is_not_allowed(path: str, words: str, outside: Path) -> Non
     assert finished.returncode == 1
     assert f"--plot={path}" in finished.stderr
     assert words in finished.stderr
+
+
+@pytest.mark.parametrize("one", [[], ["model.decoder.num_layers=2", "batch.packed=true"]], ids=["plain", "packed"])
+def test_a_position(outside: Path, one: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = ["task=translation", *DATES, "model=full", "block/position=alibi", "block.position.steepest=4", *one]
+    go_through(outside, chosen, "5.3.1998\n", monkeypatch)
+    finished = run(
+        "export", "runs/one", "--output", "theirs", cwd=outside, variables={"PYTHONPATH": str(outside), **ALLOWED}
+    )
+    assert "model.encoder.position=Alibi (there Sinusoidal)" in finished.stderr
+    finished = run(
+        "train", "--config-dir=conf", *chosen, "block.position.steepness=4", *TRAINING, "run_dir=run",
+        cwd=outside, variables={"PYTHONPATH": str(outside), **ALLOWED},
+    )  # fmt: skip
+    assert "did you mean block.position.steepest?" in finished.stderr
+    helped = run("train", "--config-dir=conf", "--help", cwd=outside).stdout
+    assert "alibi (steepest)" in helped
+
+
+@pytest.mark.parametrize("architecture", ["decoder_only", "full"])
+def test_a_position_is_cached_packed_and_windowed(
+    outside: Path, architecture: str, random_model: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a cache, in a packed row, and with a window that hides nothing, the logits are those of the plain way."""
+    monkeypatch.syspath_prepend(str(outside))
+    alibi = importlib.import_module("mine.alibi").Alibi
+    model = random_model(architecture, position=alibi)
+    tokens, source = torch.randint(11, (1, 7)), torch.randint(11, (1, 5))
+    given = (source, tokens) if architecture == "full" else (tokens,)
+    expected = model(*given)
+
+    start = (source, None) if architecture == "full" else (None,)
+    step = model.continuation(*start, capacity=7)
+    cached = [step(tokens[:, i : i + 1]).flatten() for i in range(7)]
+    assert_close(torch.stack(cached), expected[0])
+
+    windowed = random_model(architecture, position=alibi, windows=[7])
+    windowed.load_state_dict(model.state_dict())
+    assert_close(windowed(*given), expected)
+
+    rows = tuple(torch.cat((row, row[:, :3]), 1) for row in given)  # and a second document
+    lengths = {"lengths": (7, 3), "source_lengths": (5, 3)}
+    packed = model(*rows, **{name: lengths[name] for name in ("source_lengths", "lengths")[-len(given) :]})
+    assert_close(packed[:, :7], expected)
 
 
 def test_a_family(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
