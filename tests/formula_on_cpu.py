@@ -21,7 +21,7 @@ class OnCpu(Activations):
         return kept + rows * length * wider
 
     def _mask(self, attention: Any, kinds: Any, length: int, *, is_masked: bool, causal: bool) -> int:
-        if self._is_explicit(length):
+        if self._is_explicit(length) or RelativeBias in kinds:
             return is_masked or causal
         return self.precision.compute * is_masked * self._is_fused(attention, kinds)
 

@@ -76,7 +76,8 @@ class Activations:
     a whole, with all that the others keep: the largest counts.
 
     A window of a shorter text, or padding of a decoder, is a mask of c s^2 a layer; relative positions are one of
-    c h s^2; with padding, for each row. Relative positions keep their buckets, 8 s^2 a stack.
+    c h s^2, and of s^2 bytes in a decoder or a window; with padding, for each row. Relative positions keep their
+    buckets, 8 s^2 a stack.
 
     The method is that of Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models",
     section 4.1. Its s b d (34 + 5 h s / d) a layer, without the second term, which a fused kernel does not keep, is
@@ -166,7 +167,9 @@ class Activations:
     def _mask(self, attention: MultiHeadAttention, kinds: Kinds, length: int, *, is_masked: bool, causal: bool) -> int:
         """Of each pair of positions."""
         heads = attention.q.out_features // attention.head_dim
-        return self.precision.compute * (heads if RelativeBias in kinds else is_masked)
+        if RelativeBias in kinds:
+            return self.precision.compute * heads + (is_masked or causal)
+        return self.precision.compute * is_masked
 
     def _attention(self, attention: MultiHeadAttention, kinds: Kinds, length: int, local: Local | None) -> int:
         """Of a row."""
