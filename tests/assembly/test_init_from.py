@@ -22,6 +22,7 @@ from triptych.assembly.network import check_network, complete, make_task
 from triptych.config import ConfigError, build
 from triptych.config.overrides import adopt
 from triptych.data.tokenizers.pretrained import write_tokenizer
+from triptych.planning.prepare import adopt_settings, choose
 from triptych.tasks import Task
 from triptych.training import CheckpointFacts
 from triptych.training.checkpoint_file import write_checkpoint
@@ -287,9 +288,7 @@ def test_a_run_ends_the_same_after_a_kill(pretrain: Callable[..., Task], chosen:
 
     for run_dir, is_other in (("alone", False), ("killed", True)):
         config = chosen(*overrides, f"run_dir={tmp_path / run_dir}", *(["block.dropout=0.3"] if is_other else []))
-        settings, _ = settings_to_adopt(config)
-        adopt(config, settings)
-        plain = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
+        plain = choose(config, adopt_settings(config)).plain
         if is_other:
             with pytest.raises(ConfigError, match=r"holds a finished run with block\.dropout=0\.1"):
                 is_finished(config, plain)

@@ -1,6 +1,7 @@
 """Parameters and operations against formulas written out by hand."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from parts import make_stack
 from triptych.data import Encoded, collate
 from triptych.models import DecoderOnly, EncoderOnly
-from triptych.nn import Head, PatchEmbedding
+from triptych.nn import Head, PatchEmbedding, Relative
 from triptych.planning.flops import count_parameters, decoding_flops, forward_flops, inputs_of, shape_of, training_flops
 
 D, FF, LAYERS, VOCAB, LENGTH = 16, 24, 2, 11, 24  # of the models that ``build`` builds
@@ -130,7 +131,7 @@ class TestOperations:
     @pytest.mark.parametrize(
         "options",
         [
-            {"position": "relative", "relative_buckets": 4, "gated": True},
+            {"position": partial(Relative, num_buckets=4), "gated": True},
             {"position": "rotary", "num_kv_heads": 2, "bias": False},
             {"position": "learned", "windows": [3, None]},
             {"position": "sinusoidal", "pool": "last", "head_options": {"transform": "tanh"}},

@@ -13,17 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
+from formula_on_cpu import OnCpu
 from parts import make_stack
 from triptych.config import build as build_node
 from triptych.models import DecoderOnly, EncoderOnly
 from triptych.nn import Embedding, Head, PatchEmbedding, Targets
 from triptych.nn.kernels import cross_entropy as loss
-from triptych.planning.activations import Activations
+from triptych.planning.activations import Activations, BatchBytes
 from triptych.planning.flops import count_parameters, parameters_by_part
 from triptych.planning.memory import Footprint, Memory, gradient_bytes, optimizer_bytes, smallest, stored_bytes
+from triptych.planning.peak_memory import LivingBytes
 from triptych.tasks.devices import PRECISIONS
 
 OPTIMIZERS = sorted(path.stem for path in (Path(__file__).parents[2] / "conf" / "optimizer").glob("*.yaml"))
@@ -62,30 +62,12 @@ def kept_of(model: Any, inputs: Sequence[Tensor | None], precision: str) -> int:
     return bytes_kept
 
 
-class Alive(TorchDispatchMode):
-    """Counts the bytes of what was computed meanwhile and is still there, and the most that there ever were."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.sizes = {p.untyped_storage()._cdata: 0 for p in model.parameters()}
-        self.most = 0
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        results = function(*args, **(kwargs or {}))
-        for tensor in tree_leaves(results):
-            if isinstance(tensor, Tensor) and (storage := tensor.untyped_storage())._cdata not in self.sizes:
-                self.sizes[storage._cdata] = storage.nbytes()
-                weakref.finalize(storage, self.sizes.pop, storage._cdata)
-        self.most = max(self.most, sum(self.sizes.values()))
-        return results
-
-
 def left_by(model: Any, tokens: Tensor) -> int:
     """Bytes that are there after a forward."""
-    with Alive(model) as alive:
+    with LivingBytes([*model.parameters()]) as alive:
         logits = model.train()(tokens)
         assert logits.requires_grad  # it is what keeps them
-        return sum(alive.sizes.values())
+        return alive.now
 
 
 def some_texts(rows: int, length: int) -> tuple[Tensor, Tensor]:
@@ -109,9 +91,12 @@ def memory_of(
     padded: bool = False,
     averaged: bool = False,
 ) -> Memory:
-    activations = Activations(PRECISIONS[precision], on_gpu=on_gpu)
-    state = optimizer_bytes(model, replace(optimizer_of("adamw"), fused=False))
-    return Memory(model, state, activations, length, source, padded, averaged)
+    formula = (Activations if on_gpu else OnCpu)(PRECISIONS[precision])
+
+    def of_rows(rows: int) -> BatchBytes:
+        return formula.of_batch(model, rows, length, source, padded=padded)
+
+    return Memory(model, optimizer_bytes(model, replace(optimizer_of("adamw"), fused=False)), of_rows, averaged)
 
 
 class TestActivations:
@@ -213,7 +198,10 @@ class TestActivations:
         tokens, labels = some_texts(5, 64)[0], torch.zeros(320, dtype=torch.long)
         targets = Targets(torch.arange(320), labels, 0.0)
         memory = memory_of(model, precision=precision, length=64).ddp(1, 5)
-        with Alive(model) as alive, torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16-mixed"):
+        with (
+            LivingBytes([*model.parameters()]) as alive,
+            torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16-mixed"),
+        ):
             model.train()(tokens, targets=targets)
         counted = memory.activations + memory.copies + memory.logits + gradient_bytes(model.head.output)
         states = 3 * 320 * 64 * PRECISIONS[precision].weight  # of the last layer, those that are chosen, and scaled
@@ -238,7 +226,7 @@ class TestActivations:
             with torch.device("meta"):
                 options = {"num_heads": heads, "d_ff": 4 * width, "dropout": 0.1, "activation": "gelu"}
                 model = build("decoder_only", d_model=width, num_layers=number, max_length=128, **options)
-            return Activations(PRECISIONS["bf16-true"], on_gpu=True)(model, 3, length)
+            return Activations(PRECISIONS["bf16-true"])(model, 3, length)
 
         published = 34 * length * 3 * width
         assert layers(5) - layers(4) == published + 3 * length * (4 * heads + 2 * 8)
@@ -266,9 +254,9 @@ class TestActivations:
         position = 8 + layers * (attention + feed_forward + 2 * norm) + norm + 8 + 4 * d  # place, gradient of its state
         chunk = 2**27 // (4 * vocab) * (2 + 4) * vocab  # logits, log-probabilities
         gathered = 2 * 4 * (outside + 2 * block)
-        assert memory.ddp(8, 8) == Footprint(weights, weights, state, 0, copies, weights, s * position, chunk)
+        assert memory.ddp(8, 8) == Footprint(weights, weights, state, 0, weights, copies, s * position, chunk)
         assert memory.fsdp(4, 8) == Footprint(
-            weights // 4, weights // 4, state // 4, 0, copies, gathered, 2 * s * position, chunk
+            weights // 4, weights // 4, state // 4, 0, gathered, copies, 2 * s * position, chunk
         )
         eighty = int(79.2 * 2**30)
         assert smallest(memory.ddp, 8, eighty) is None  # four times the weights are 108 GB

@@ -1,6 +1,7 @@
 """Documents that stand one after the other in one row, without padding between them."""
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import torch
 from jaxtyping import Bool, Float
@@ -21,11 +22,11 @@ class Documents:
     """
 
     def __init__(self, lengths: Sequence[int], device: torch.device) -> None:
-        sizes = torch.tensor(lengths, dtype=torch.long)
         self._shape = len(lengths), max(lengths, default=0)
-        starts = torch.cat((torch.zeros(1, dtype=torch.long), sizes.cumsum(0)))
-        positions = torch.arange(int(starts[-1])) - starts[:-1].repeat_interleave(sizes)
-        numbers = torch.arange(len(lengths)).repeat_interleave(sizes)
+        sums = [0, *accumulate(lengths)]
+        sizes, starts = torch.tensor(lengths, dtype=torch.long), torch.tensor(sums)
+        numbers = torch.arange(len(lengths)).repeat_interleave(sizes, output_size=sums[-1])
+        positions = torch.arange(sums[-1]) - starts[numbers]
         self.positions, self.starts = positions.to(device), starts.to(device, torch.int32)
         self._slots = (numbers * self.longest + positions).to(device)  # in rows of their own, padded
         self._sizes = sizes.to(device)

@@ -1,21 +1,68 @@
-"""How much autograd keeps of a forward for the backward, as a formula."""
+"""How much autograd keeps of a forward pass on a GPU, as a formula; of CPUs it is measured (``planning.peak_memory``).
 
+The formula stays until a card has confirmed the measurement.
+"""
+
+from collections.abc import Set
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import nn
 
-from triptych.nn import GatedFeedForward, Head, Network, PatchEmbedding, Rotary, Stack
-from triptych.nn.attention import LONGEST_EXPLICIT, MultiHeadAttention
+from triptych.nn import (
+    Embedding,
+    FeedForward,
+    GatedFeedForward,
+    Head,
+    LayerNorm,
+    Learned,
+    MultiHeadAttention,
+    Network,
+    PatchEmbedding,
+    Position,
+    PostNorm,
+    PreNorm,
+    Relative,
+    RMSNorm,
+    Rotary,
+    Sinusoidal,
+    Stack,
+)
 from triptych.nn.block import Block
-from triptych.nn.feed_forward import ACTIVATIONS, FeedForward
+from triptych.nn.feed_forward import ACTIVATIONS
+from triptych.nn.kernels.cross_entropy import rows_at_once
 from triptych.nn.masks import Local
+from triptych.nn.residual import Residual
 from triptych.tasks.devices import Precision
 
 INDEX = 8
 """Bytes of a token id."""
 KEEP_THEIR_RESULT = (ACTIVATIONS["relu"], torch.tanh)
 """Activations whose derivative follows from what they return; of the others autograd keeps the argument."""
+NORMS = (nn.LayerNorm, nn.RMSNorm)
+KNOWN = {
+    *(Stack, Block, MultiHeadAttention, FeedForward, GatedFeedForward, PreNorm, PostNorm, LayerNorm, RMSNorm),
+    *(Position, Learned, Sinusoidal, Rotary, Relative, Embedding, PatchEmbedding, Head),
+    *(nn.Linear, nn.Embedding, nn.Dropout, nn.Identity, nn.ModuleList, *NORMS),
+}
+"""Modules that the formula knows, beside the network itself."""
+Kinds = Set[type[nn.Module]]
+"""Classes of the parts of a stack."""
+
+
+class BatchBytes(NamedTuple):
+    """What a batch takes on a device besides weights and their gradients, in bytes.
+
+    Attributes:
+        copies: of the matrices in the type of the matrix products, under autocast.
+        activations: what autograd keeps.
+        logits: what the loss and its gradient need besides.
+    """
+
+    copies: int
+    activations: int
+    logits: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,33 +70,31 @@ class Activations:
     """The bytes that autograd keeps of one forward, embedding to loss, besides weights and their copies.
 
     For rows of s positions, width d, queries of all heads a = h e wide, keys g = h_kv e, feed-forward width f,
-    vocabulary V; w bytes a weight, c bytes a number of the matrix products (w; 2 under autocast), k bytes a number of
-    a dropout mask (1 on a GPU; on a CPU those of what is dropped). Bytes a position:
+    vocabulary V; w bytes a weight, c bytes a number of the matrix products (w; 2 under autocast). A number of a dropout
+    mask has 1 byte. Bytes a position:
 
     - What n matrices read, R(n): c d, or under autocast n c d, since it copies for each.
-    - A norm, N: w d + 8 (input, mean, deviation); RMS: w d + 4, on a CPU 8 d + 4 (x and x / rms in float32).
+    - A norm, N: w d + 8 (input, mean, deviation); RMS: w d + 4.
     - Self-attention: R(3) + c (2 a + 2 g) + 4 h (queries, keys, values, result; log-sum-exp of each head), with rotary
-      positions c a more. Without a fused kernel, that is on a CPU with attention dropout or relative positions:
-      R(3) + c a + 4 (3 a + p h s) with p = 1, or 3 with dropout. In bf16 on a CPU: R(3) + c (4 a + p h s).
+      positions c a more.
       Within a window w, if s >= 4 b, b = max(w, 32): there are n = ceil(s / b) blocks of b queries and of u keys, u =
       b + w in a decoder and b + 2 w in an encoder, that is n b / s = x queries and n u / s = y keys a position: R(3) +
-      c (2 x a + 2 y g + x u) + 4 x h, with rotary positions or x > 1 c a more. Without a fused kernel R(3) + c a + 4
-      (x a + 2 y a + p x h u); in bf16 on a CPU R(3) + c ((1 + x + 2 y) a + p x h u) + x u.
+      c (2 x a + 2 y g + x u) + 4 x h, with rotary positions or x > 1 c a more.
     - Cross-attention: R(1) + 2 c a + 4 h, and for each position of the memory 2 c g, and R(2) under autocast; else the
-      memory is kept once, for all layers. In bf16 on a CPU: R(1) + c (2 a + p h s'), with s' positions in the memory.
-    - Feed-forward: R(1) + 2 c f, with relu R(1) + c f; gated: R(2) + 4 c f, with relu R(2) + 3 c f. With dropout k f
+      memory is kept once, for all layers.
+    - Feed-forward: R(1) + 2 c f, with relu R(1) + c f; gated: R(2) + 4 c f, with relu R(2) + 3 c f. With dropout f
       more, and c f with relu that is not gated.
-    - Each of the three is a residual: N + k d, without dropout N.
-    - The id of a token 8, k d with dropout; the last norm N; a head that pools R(1), a label 8, its log-probabilities
+    - Each of the three is a residual: N + d, without dropout N.
+    - The id of a token 8, d with dropout; the last norm N; a head that pools R(1), a label 8, its log-probabilities
       4 V; one that answers everywhere, a chunk at a time (see ``triptych.nn.kernels.cross_entropy``), 8 and
       the gradient of what it reads, w d.
 
     With activation checkpointing a block keeps what goes into it, w d; but the block that is computed anew is there as
     a whole, with all that the others keep: the largest counts.
 
-    A window of a shorter text, or padding of a decoder, is a mask of c s^2 a layer; so are relative positions on a GPU,
-    c h s^2; with padding, for each row. In bf16 on a CPU any decoder has it, of s^2 bytes. Relative positions keep
-    their buckets, 8 s^2 a stack.
+    A window of a shorter text, or padding of a decoder, is a mask of c s^2 a layer; relative positions are one of
+    c h s^2, and of s^2 bytes in a decoder or a window; with padding, for each row. Relative positions keep their
+    buckets, 8 s^2 a stack.
 
     The method is that of Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models",
     section 4.1. Its s b d (34 + 5 h s / d) a layer, without the second term, which a fused kernel does not keep, is
@@ -57,11 +102,19 @@ class Activations:
 
     Attributes:
         precision: of the training.
-        on_gpu: whether the kernels are CUDA's.
     """
 
     precision: Precision
-    on_gpu: bool
+
+    def of_batch(
+        self, network: Network, rows: int, length: int, source: int = 0, *, padded: bool = False
+    ) -> BatchBytes:
+        """All that a batch takes: copies for autocast, activations and logits. The arguments are those of a call."""
+        return BatchBytes(
+            self.copies(network),
+            self(network, rows, length, source, padded=padded),
+            self.logits(network.head, rows, length),
+        )
 
     def __call__(self, network: Network, rows: int, length: int, source: int = 0, *, padded: bool = False) -> int:
         """The bytes of a batch.
@@ -89,95 +142,70 @@ class Activations:
         return length * INDEX
 
     def _stack(self, stack: Stack, rows: int, length: int, source: int, *, padded: bool) -> int:
-        d, norms = stack.d_model, [m for m in (stack.embed_norm, stack.final_norm) if not isinstance(m, nn.Identity)]
-        positions = self._dropped(stack.dropout.p, d, self.precision.weight)
-        positions += sum(self._norm(norm, d) for norm in norms)
-        is_relative = stack.position.has_bias
+        d, kinds = stack.d_model, {type(part) for part in stack.modules()}
+        positions = self._dropped(stack.dropout.p, d)
+        positions += sum(self._norm(norm, d) for norm in stack.children() if isinstance(norm, NORMS))
         blocks = [
-            self._block(stack, block, window, rows, length, source, padded=padded)
+            self._block(stack, kinds, block, window, rows, length, source, padded=padded)
             for block, window in zip(stack.layers, stack.windows, strict=True)
             if isinstance(block, Block)
         ]
         if stack.activation_checkpointing:
             positions += len(blocks) * self.precision.weight * d
             blocks = [max(blocks)]
-        return rows * length * positions + sum(blocks) + (INDEX * length**2 if is_relative else 0)
+        return rows * length * positions + sum(blocks) + (INDEX * length**2 if Relative in kinds else 0)
 
     def _block(
-        self, stack: Stack, block: Block, window: int | None, rows: int, length: int, source: int, *, padded: bool
+        self,
+        stack: Stack,
+        kinds: Kinds,
+        block: Block,
+        window: int | None,
+        rows: int,
+        length: int,
+        source: int,
+        *,
+        padded: bool,
     ) -> int:
-        d, attention, cross = stack.d_model, block.self_attention, block.cross_attention
-        is_relative, is_rotary = stack.position.has_bias, isinstance(stack.position, Rotary)
-        local = stack.local(window, length)
-        row = self._attention(attention, length, local, is_relative=is_relative, is_rotary=is_rotary)
-        positions = self._feed_forward(block.feed_forward, d)
-        pairs = masks = memory = 0
-        heads = attention.q.out_features // attention.head_dim
-        is_windowed = window is not None and window < length
-        if local is not None:
-            pass  # the masks of the blocks are of each row
-        elif self._is_explicit(length):
-            masks = (is_windowed or stack.causal) * (rows if padded else 1)
-        elif is_relative and self.on_gpu:
-            pairs = heads * (rows if padded else 1)
-        elif self._is_fused(attention, is_relative=is_relative) and (is_windowed or (stack.causal and padded)):
-            pairs = rows if padded else 1
-        if cross is not None:
-            positions += self._cross_attention(cross, source)
-            memory = self._memory(cross, source)
-        for residual in (block.self_residual, block.cross_residual, block.feed_forward_residual):
-            if residual is not None:
-                positions += self._norm(residual.norm, d) + self._dropped(residual.dropout.p, d)
-        squares = (pairs * self.precision.compute + masks) * length**2
-        return rows * (row + length * positions + source * memory) + squares
+        local, pairs = stack.local(window, length), 0
+        row = self._attention(block.self_attention, kinds, length, local)
+        if block.cross_attention is not None:
+            row += self._cross_attention(block.cross_attention, length, source)
+        positions = self._feed_forward(block.feed_forward, stack.d_model)
+        for residual in block.children():
+            if isinstance(residual, Residual):
+                positions += self._norm(residual.norm, stack.d_model)
+                positions += self._dropped(residual.dropout.p, stack.d_model)
+        if local is None:  # else there are masks of the blocks of each row
+            is_masked = (window is not None and window < length) or (stack.causal and padded)
+            pairs = self._mask(block.self_attention, kinds, length, is_masked=is_masked, causal=stack.causal)
+        return rows * (row + length * positions) + (rows if padded else 1) * pairs * length**2
 
-    def _attention(
-        self, attention: MultiHeadAttention, length: int, local: Local | None, *, is_relative: bool, is_rotary: bool
-    ) -> int:
+    def _mask(self, attention: MultiHeadAttention, kinds: Kinds, length: int, *, is_masked: bool, causal: bool) -> int:
+        """Of each pair of positions."""
+        heads = attention.q.out_features // attention.head_dim
+        if Relative in kinds:
+            return self.precision.compute * heads + (is_masked or causal)
+        return self.precision.compute * is_masked
+
+    def _attention(self, attention: MultiHeadAttention, kinds: Kinds, length: int, local: Local | None) -> int:
         """Of a row."""
         c, a, g = self.precision.compute, attention.q.out_features, attention.k.out_features
-        heads, read = a // attention.head_dim, length * self._read(attention.q.in_features, 3)
-        queries = keys = seen = length
-        mask = 0
-        if local is not None:
-            queries, keys, seen = local.blocks * local.queries, local.blocks * local.keys, local.keys
-            mask = local.pairs
-        scores = (3 if attention.dropout else 1) * heads * queries * seen
-        if self._is_explicit(seen):
-            return read + c * ((length + queries + 2 * keys) * a + scores) + mask
-        if self._is_fused(attention, is_relative=is_relative):
-            copied = length if is_rotary or queries > length else 0  # the result, as the last matrix reads it
-            return (
-                read + c * ((2 * queries + copied) * a + 2 * keys * g + mask) + self.precision.single * heads * queries
-            )
-        return read + c * length * a + self.precision.single * ((queries + 2 * keys) * a + scores)
+        queries, keys, mask = extent(length, local)
+        copied = length if Rotary in kinds or queries > length else 0  # the result, as the last matrix reads it
+        kept = c * ((2 * queries + copied) * a + 2 * keys * g + mask)
+        statistics = self.precision.single * queries * a // attention.head_dim
+        return length * self._read(attention.q.in_features, 3) + kept + statistics
 
-    def _cross_attention(self, attention: MultiHeadAttention, keys: int) -> int:
-        c, a = self.precision.compute, attention.q.out_features
-        heads, read = a // attention.head_dim, self._read(attention.q.in_features, 1)
-        if self._is_explicit(keys):
-            return read + c * (2 * a + (3 if attention.dropout else 1) * heads * keys)
-        if self._is_fused(attention, is_relative=False):
-            return read + 2 * c * a + self.precision.single * heads
-        return read + c * a + self.precision.single * (a + 3 * heads * keys)
+    def _cross_attention(self, attention: MultiHeadAttention, length: int, source: int) -> int:
+        """Of a row, and what a row of the memory is read for."""
+        c, a, g = self.precision.compute, attention.q.out_features, attention.k.out_features
+        position = self._read(attention.q.in_features, 1) + 2 * c * a + self.precision.single * a // attention.head_dim
+        return length * position + source * (2 * c * g + self._copied(attention))
 
-    def _memory(self, attention: MultiHeadAttention, keys: int) -> int:
-        """Of each position of the memory."""
-        if self._is_explicit(keys):
-            kept = 2 * self.precision.compute * attention.q.out_features
-        elif self._is_fused(attention, is_relative=False):
-            kept = 2 * self.precision.compute * attention.k.out_features
-        else:  # there is a copy for each query head
-            kept = 2 * self.precision.single * attention.q.out_features
-        return kept + self._read(attention.k.in_features, 2) * self.precision.is_mixed
-
-    def _is_explicit(self, keys: int) -> bool:
-        """See ``triptych.nn.attention.attend_explicitly``."""
-        is_bf16 = self.precision.compute == 2 and self.precision.dtype != torch.float16
-        return is_bf16 and not self.on_gpu and keys <= LONGEST_EXPLICIT
-
-    def _is_fused(self, attention: MultiHeadAttention, *, is_relative: bool) -> bool:
-        return self.on_gpu or not (attention.dropout or is_relative)
+    def _copied(self, attention: MultiHeadAttention) -> int:
+        """Of a position of the memory, under autocast."""
+        return self._read(attention.k.in_features, 2) * self.precision.is_mixed
 
     def _feed_forward(self, feed_forward: nn.Module, d: int) -> int:
         assert isinstance(feed_forward, FeedForward | GatedFeedForward)
@@ -203,14 +231,60 @@ class Activations:
         return total + self._read(d, 1) + self.precision.single * head.output.out_features
 
     def _norm(self, norm: nn.Module, d: int) -> int:
-        w, single = self.precision.weight, self.precision.single
-        if isinstance(norm, nn.LayerNorm):
-            return w * d + 2 * single
-        return single + (w * d if self.on_gpu else 2 * single * d)
+        return self.precision.weight * d + self.precision.single * (2 if isinstance(norm, nn.LayerNorm) else 1)
 
     def _read(self, d: int, matrices: int) -> int:
         return self.precision.compute * d * (matrices if self.precision.is_mixed else min(matrices, 1))
 
-    def _dropped(self, probability: float, width: int, size: int | None = None) -> int:
-        """The mask of dropout, of numbers of ``size`` bytes (None: as the matrix products write them)."""
-        return width * (1 if self.on_gpu else size or self.precision.compute) if probability > 0 else 0
+    def _dropped(self, probability: float, width: int) -> int:
+        """The mask of dropout."""
+        return width if probability > 0 else 0
+
+    def logits(self, head: Head, rows: int, length: int) -> int:
+        """What the loss and its gradient need besides.
+
+        Args:
+            head: of the network.
+            rows: of the batch, on one device.
+            length: of each.
+        """
+        num_outputs, single = head.output.out_features, self.precision.single
+        if head.pool != "none":  # the gradient of the log-probabilities, and that of the logits made from it
+            return 2 * single * rows * num_outputs
+        # of a chunk, with their log-probabilities; sums of the weight's gradient
+        answers = min(rows * length, rows_at_once(num_outputs, on_gpu=True))
+        sums = (single - self.precision.weight) * head.output.in_features * num_outputs
+        return (self.precision.compute + single) * answers * num_outputs + sums
+
+    def copies(self, network: Network) -> int:
+        """Of the matrices in the type of the matrix products, under autocast.
+
+        Args:
+            network: on any device.
+        """
+        matrices = {m.weight for m in network.modules() if isinstance(m, nn.Linear)}
+        return sum(m.numel() for m in matrices) * self.precision.compute if self.precision.is_mixed else 0
+
+
+def unknown_parts(network: Network) -> list[str]:
+    """The names of the classes in a network that the formula does not know.
+
+    Args:
+        network: on any device.
+    """
+    return sorted(
+        {type(part).__qualname__ for part in network.modules() if type(part) not in KNOWN}
+        - {type(network).__qualname__}
+    )
+
+
+def extent(length: int, local: Local | None) -> tuple[int, int, int]:
+    """Queries and keys that attention reads of a row, and the pairs of its masks.
+
+    Args:
+        length: of the row.
+        local: the blocks of a window; None: all at once.
+    """
+    if local is None:
+        return length, length, 0
+    return local.blocks * local.queries, local.blocks * local.keys, local.pairs

@@ -59,6 +59,8 @@ class BatchEstimate:
         world_size: processes that train together.
         rows: of a batch, over all processes; of batch.tokens, those of the one with the most positions.
         longest: the most positions of a batch, and of its source.
+        documents: of the packed batch with the most positions, their lengths, and those of their sources; None:
+            nothing is packed.
         assumptions: what is not known before the data are read.
         sample: examples that the updates were laid out of; None: no data were read, or windows of a long text.
     """
@@ -68,6 +70,7 @@ class BatchEstimate:
     world_size: int
     rows: int
     longest: tuple[int, int]
+    documents: tuple[Sequence[int], Sequence[int]] | None = None
     assumptions: Sequence[str] = field(default_factory=list)
     sample: int | None = None
 
@@ -138,8 +141,10 @@ class ReadData:
             world_size=self.world_size,
         )
         batches, updates, micro = Collated(encoded, packed=config.batch.packed), [], iter(sampler)
+        packed: list[tuple[Sequence[int], Sequence[int]]] = []
         for _ in range(num_updates):
             update = [batches[share] for share in islice(micro, parts)]
+            packed += [(batch.lengths, batch.source_lengths or ()) for batch in update if batch.lengths is not None]
             updates.append(
                 Update(
                     shapes=Counter(shape_of(batch) for batch in update),
@@ -157,7 +162,9 @@ class ReadData:
             rows, *longest = max(shapes, key=lambda shape: shape[0] * sum(shape[1:]))
         length, source = longest
         count = None if isinstance(encoded, TrainingWindows) else len(encoded.sizes)
-        return BatchEstimate(config, updates, self.world_size, rows * self.world_size, (length, source), sample=count)
+        documents = max(packed, key=lambda sides: sum(map(sum, sides)), default=None)
+        size = rows * self.world_size
+        return BatchEstimate(config, updates, self.world_size, size, (length, source), documents, sample=count)
 
 
 class UnreadData:
@@ -199,7 +206,8 @@ class UnreadData:
         rows = -(-size // parts)
         share = -(-rows // self.world_size)
         update = Update({(share, *longest): parts}, size * sum(longest) // self.world_size)
-        return BatchEstimate(config, [update], self.world_size, rows, longest, assumptions=assumptions)
+        documents = ([longest[0]], [source for source in longest[1:] if source]) if config.batch.packed else None
+        return BatchEstimate(config, [update], self.world_size, rows, longest, documents, assumptions=assumptions)
 
     def _completed(self, config: DictConfig) -> tuple[DictConfig, list[str]]:
         """The same, and what is assumed."""

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from triptych.nn import Network
-from triptych.nn.kernels.cross_entropy import rows_at_once
-from triptych.planning.activations import Activations
+from triptych.planning.activations import BatchBytes
 
 USABLE = 0.9
 """Share of a device's memory that is counted on; CUDA itself, the work space of kernels and gaps take the rest."""
@@ -24,18 +23,18 @@ class Footprint:
         gradients: of them.
         optimizer: its state.
         average: of the weights, a copy.
-        copies: of the matrices in the type of the matrix products, under autocast.
         exchange: DDP: the buckets in which gradients are averaged; FSDP: what is whole for a moment.
-        activations: what autograd keeps.
-        logits: what the loss and its gradient need besides.
+        copies: of the matrices in the type of the matrix products, under autocast; 0 where it was measured.
+        activations: what autograd keeps; where it was measured, all that is alive at the worst moment.
+        logits: what the loss and its gradient need besides; 0 where it was measured.
     """
 
     weights: int
     gradients: int
     optimizer: int
     average: int
-    copies: int
     exchange: int
+    copies: int
     activations: int
     logits: int
 
@@ -57,19 +56,13 @@ class Memory:
     Attributes:
         network: on the meta device, in the type of its weights.
         optimizer: bytes of its state (see ``optimizer_bytes``).
-        activations: the formula.
-        length: positions of the longest batch.
-        source: of the encoder of the full model.
-        padded: see ``Activations``.
+        of_rows: what a batch of so many rows takes on one device; measured, or by the formula.
         averaged: whether there is a moving average of the weights.
     """
 
     network: Network
     optimizer: int
-    activations: Activations
-    length: int
-    source: int
-    padded: bool
+    of_rows: Callable[[int], BatchBytes]
     averaged: bool
 
     def ddp(self, processes: int, rows: int) -> Footprint:
@@ -85,9 +78,8 @@ class Memory:
             gradients=gradients,
             optimizer=self.optimizer,
             average=weights if self.averaged else 0,
-            copies=self._copies(),
             exchange=gradients if processes > 1 else 0,
-            **self._of_rows(-(-rows // processes)),
+            **self.of_rows(-(-rows // processes))._asdict(),
         )
 
     def fsdp(self, processes: int, rows: int) -> Footprint:
@@ -102,36 +94,15 @@ class Memory:
         blocks = [gradient_bytes(block) for stack in self.network.stacks for block in stack.layers]
         weights, gradients = stored_bytes(self.network), gradient_bytes(self.network)
         gathered = 2 * (gradients - sum(blocks) + 2 * max(blocks))
-        batch = self._of_rows(-(-rows // processes))
+        batch = self.of_rows(-(-rows // processes))
         return Footprint(
             weights=-(-weights // processes),
             gradients=-(-gradients // processes),
             optimizer=-(-self.optimizer // processes),
             average=-(-weights // processes) if self.averaged else 0,
-            copies=self._copies(),
-            exchange=max(gathered, gradients - sum(batch.values())) if processes > 1 else 0,
-            **batch,
+            exchange=max(gathered, gradients - batch.activations - batch.logits) if processes > 1 else 0,
+            **batch._asdict(),
         )
-
-    def _of_rows(self, rows: int) -> dict[str, int]:
-        head, activations, precision = self.network.head, self.activations, self.activations.precision
-        num_outputs, d, single = head.output.out_features, head.output.in_features, precision.single
-        if head.pool != "none":  # the gradient of the log-probabilities, and that of the logits made from it
-            logits = 2 * single * rows * num_outputs
-        else:  # of a chunk, with their log-probabilities, and a CPU's copies of both; sums of the weight's gradient
-            answers = min(rows * self.length, rows_at_once(num_outputs, on_gpu=activations.on_gpu))
-            copies = 0 if activations.on_gpu or precision.compute == single else single
-            logits = (precision.compute + single + copies) * answers * num_outputs
-            logits += (single - precision.weight) * d * num_outputs
-        return {
-            "activations": activations(self.network, rows, self.length, self.source, padded=self.padded),
-            "logits": logits,
-        }
-
-    def _copies(self) -> int:
-        precision = self.activations.precision
-        matrices = {m.weight for m in self.network.modules() if isinstance(m, nn.Linear)}
-        return sum(m.numel() for m in matrices) * precision.compute if precision.is_mixed else 0
 
 
 def smallest(footprint: Callable[[int, int], Footprint], rows: int, memory: int, *, evenly: bool = True) -> int | None:

@@ -3,22 +3,22 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from itertools import cycle
 from statistics import fmean
 
 import torch
-import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from triptych.assembly.network import check_network
 from triptych.config import ConfigError, build, precision_of
-from triptych.nn import Network, Targets
-from triptych.planning.activations import Activations
+from triptych.nn import Network, PatchEmbedding
+from triptych.planning.activations import Activations, BatchBytes, unknown_parts
 from triptych.planning.batch_shapes import BatchEstimate
 from triptych.planning.flops import BatchShape, TrainingCost, inputs_of, training_flops
 from triptych.planning.gpus import Device
 from triptych.planning.memory import Memory, optimizer_bytes
+from triptych.planning.peak_memory import is_masked, measure_peak, training_loss
 from triptych.tasks.devices import PRECISIONS, Precision
 
 UTILISATION = 0.3
@@ -37,7 +37,8 @@ class Plan:
     Attributes:
         network: on the meta device.
         estimate: of the data.
-        memory: by number of processes.
+        memory: by number of processes, on the device that was asked about.
+        memory_on_gpus: the same on GPUs.
         precision: of the training.
         world_size: processes that train together.
         flops: operations of the whole training, over all processes.
@@ -47,6 +48,7 @@ class Plan:
     network: Network
     estimate: BatchEstimate
     memory: Memory
+    memory_on_gpus: Memory
     precision: Precision
     world_size: int
     flops: float
@@ -78,24 +80,39 @@ def make_plan(estimate: BatchEstimate, world_size: int, device: Device) -> Plan:
     per_process = sum(by_part.values()) / estimate.num_updates
     network = check_network(config).to(precision.dtype)
     optimizer = replace(build(config, "optimizer"), fused=False)  # there is no fused kernel on the meta device
-    memory = Memory(
-        network=network,
-        optimizer=optimizer_bytes(network, optimizer),
-        activations=Activations(precision, on_gpu=device.is_gpu),
-        length=estimate.longest[0],
-        source=estimate.longest[1],
-        padded=network.architecture == "encoder_only" or network.head.pool != "none",
-        averaged="ema" in config.callbacks,
+    here, on_gpus = (
+        cache(partial(batch_bytes, network, precision, estimate, on_gpu=on)) for on in (device.is_gpu, True)
     )
+    memory = Memory(network, optimizer_bytes(network, optimizer), here, averaged="ema" in config.callbacks)
     return Plan(
         network=network,
         estimate=estimate,
         memory=memory,
+        memory_on_gpus=replace(memory, of_rows=on_gpus),
         precision=precision,
         world_size=world_size,
         flops=per_process * world_size * config.trainer.max_steps,
         recomputed=recomputed_share(network, next(iter(estimate.shapes))),
     )
+
+
+def batch_bytes(
+    network: Network, precision: Precision, estimate: BatchEstimate, rows: int, *, on_gpu: bool
+) -> BatchBytes:
+    """What the longest batch takes on one device: measured, but on GPUs by the formula, where it knows all parts.
+
+    Args:
+        network: on the meta device, in the type of its weights.
+        precision: of the training.
+        estimate: of the data.
+        rows: of the batch, on one device.
+        on_gpu: whether the device is one.
+    """
+    if on_gpu and not unknown_parts(network):
+        return Activations(precision).of_batch(network, rows, *estimate.longest, padded=is_masked(network))
+    embedding = network.embedding
+    shape = (rows, *(embedding.image_shape if isinstance(embedding, PatchEmbedding) else estimate.longest))
+    return BatchBytes(0, measure_peak(network, precision, shape, estimate.documents), 0)
 
 
 def recomputed_share(network: Network, shape: BatchShape) -> float:
@@ -136,21 +153,9 @@ def measured_seconds(plan: Plan, device: Device) -> float | None:
     place = torch.device("cuda" if device.is_gpu else "cpu")
     network: Network = build(config, "model").to(place, plan.precision.dtype).train()
     optimizer = build(config, "optimizer")(network)
-    half = torch.float16 if precision_of(config).startswith("16") else torch.bfloat16
 
     def train_on(shape: BatchShape) -> None:
-        inputs = inputs_of(shape, place)
-        if network.architecture == "decoder_only" and network.head.pool == "none":
-            inputs = inputs[:1]  # as in training
-        with torch.autocast(place.type, half, enabled=plan.precision.is_mixed):
-            if network.head.pool == "none":
-                places = torch.arange(shape[0] * shape[1], device=place)
-                loss = network(*inputs, targets=Targets(places, torch.zeros_like(places), 0.0)) / len(places)
-            else:
-                logits = network(*inputs)
-                labels = torch.zeros(len(logits), dtype=torch.long, device=place)
-                loss = F.cross_entropy(logits.to(torch.promote_types(logits.dtype, torch.float32)), labels)
-        torch.autograd.backward(loss)
+        torch.autograd.backward(training_loss(network, plan.precision, shape, place))
 
     def step() -> None:
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)

@@ -112,11 +112,12 @@ def memory(footprint: Footprint, what: str) -> Table:
 
 
 def fits(plan: Plan, rows: int, devices: list[Device]) -> Table:
-    """On how many devices the training fits."""
+    """On how many GPUs the training fits."""
     table = Table(f"fits, of batches of {rows} rows", "memory", "DDP", "FSDP", box=box.SIMPLE_HEAD)
     table.caption, table.caption_justify = f"counting on {100 * USABLE:.0f} % of each memory", "left"
     largest = max(device.memory for device in devices)
-    least = plan.memory.fsdp(rows, rows)  # one row a device
+    memory = plan.memory_on_gpus
+    least = memory.fsdp(rows, rows)  # one row a device
     if least.total > USABLE * largest:
         advice = (
             "trainer.precision=bf16-true keeps no copies for autocast" if least.copies else "lower shape.max_length"
@@ -128,7 +129,7 @@ def fits(plan: Plan, rows: int, devices: list[Device]) -> Table:
         )
     for device in devices:
         evenly = plan.estimate.config.batch.tokens is None
-        counts = [smallest(way, rows, device.memory, evenly=evenly) for way in (plan.memory.ddp, plan.memory.fsdp)]
+        counts = [smallest(way, rows, device.memory, evenly=evenly) for way in (memory.ddp, memory.fsdp)]
         words = ["on none" if n is None else f"on {n}" for n in counts]
         table.add_row(device.name, size(device.memory), *words)
     return table
@@ -153,7 +154,7 @@ def show_findings(findings: Findings, redact: Redactor) -> None:
 
 def lengths(plan: Plan) -> str:
     """The positions of the longest batch."""
-    positions, source = plan.memory.length, plan.memory.source
+    positions, source = plan.estimate.longest
     seen = f", the longest of {plan.estimate.num_updates} updates that were laid out" if plan.estimate.sample else ""
     return f"{positions} positions" + (f" and {source} of the source" if source else "") + seen
 

@@ -16,11 +16,16 @@ class Precision:
 
     Attributes:
         dtype: of the weights, their gradients, and what goes from block to block.
-        compute: bytes of a number that the matrix products read and write; under autocast fewer than those of dtype.
+        products: of what the matrix products read and write; under autocast it has fewer bytes than dtype.
     """
 
     dtype: torch.dtype
-    compute: int
+    products: torch.dtype
+
+    @property
+    def compute(self) -> int:
+        """Bytes of a number of ``products``."""
+        return self.products.itemsize
 
     @property
     def weight(self) -> int:
@@ -39,12 +44,12 @@ class Precision:
 
 
 PRECISIONS = {
-    "32-true": Precision(torch.float32, 4),
-    "bf16-mixed": Precision(torch.float32, 2),
-    "16-mixed": Precision(torch.float32, 2),
-    "64-true": Precision(torch.float64, 8),
-    "bf16-true": Precision(torch.bfloat16, 2),
-    "16-true": Precision(torch.float16, 2),
+    "32-true": Precision(torch.float32, torch.float32),
+    "bf16-mixed": Precision(torch.float32, torch.bfloat16),
+    "16-mixed": Precision(torch.float32, torch.float16),
+    "64-true": Precision(torch.float64, torch.float64),
+    "bf16-true": Precision(torch.bfloat16, torch.bfloat16),
+    "16-true": Precision(torch.float16, torch.float16),
 }
 """By what ``trainer.precision`` calls them."""
 

@@ -1,0 +1,141 @@
+"""How much memory a training step takes at its worst moment, measured on the network itself.
+
+The forward and the backward pass run on fake tensors, which have shapes, types and a device, but no numbers and no
+memory. What is alive at a time is summed, so a part needs no formula of what autograd keeps of it.
+"""
+
+import weakref
+from collections.abc import Sequence
+from copy import deepcopy
+from itertools import chain, cycle, islice
+from typing import Any, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from triptych.nn import Network, PatchEmbedding, Targets
+from triptych.planning.flops import BatchShape, inputs_of
+from triptych.tasks.devices import Precision
+
+Documents = tuple[Sequence[int], Sequence[int]]
+"""Positions of the documents of a packed row, and of those of its source."""
+
+AnyModule = TypeVar("AnyModule", bound=nn.Module)
+
+
+class LivingBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the bytes of the tensors that are computed meanwhile and still alive, each storage once.
+
+    Args:
+        own: tensors that were there before, which do not count.
+
+    Attributes:
+        now: bytes that are alive.
+        most: the most that ever were.
+    """
+
+    def __init__(self, own: Sequence[Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.now: int = 0
+        self.most: int = 0
+        self._seen = {tensor.untyped_storage()._cdata for tensor in own}
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        results = function(*args, **(kwargs or {}))
+        for tensor in tree_leaves(results):
+            if isinstance(tensor, Tensor) and (storage := tensor.untyped_storage())._cdata not in self._seen:
+                self._seen.add(storage._cdata)
+                self.now += storage.nbytes()
+                weakref.finalize(storage, self._free, storage._cdata, storage.nbytes())
+        self.most = max(self.most, self.now)
+        return results
+
+    def _free(self, place: int, size: int) -> None:
+        self._seen.discard(place)
+        self.now -= size
+
+
+def measure_peak(network: Network, precision: Precision, shape: BatchShape, documents: Documents | None = None) -> int:
+    """The most bytes that are alive at a time over forward, loss and backward, besides parameters, buffers and
+    gradients: what autograd keeps, copies for autocast, logits, and what a kernel needs for a moment. The gradients
+    are there from the start, as they are while batches are accumulated.
+
+    Args:
+        network: on the meta device, in the type of its weights.
+        precision: of the training.
+        shape: of a batch.
+        documents: of a packed row; ``shape`` says how many of them there are, in turns. None: nothing is packed.
+    """
+    with FakeTensorMode():
+        fake = on_cpu(network).train()
+        for parameter in fake.parameters():
+            parameter.grad = torch.empty_like(parameter) if parameter.requires_grad else None
+        gradients = [parameter.grad for parameter in fake.parameters() if parameter.grad is not None]
+        with LivingBytes([*fake.parameters(), *fake.buffers(), *gradients]) as living:
+            torch.autograd.backward(training_loss(fake, precision, shape, torch.device("cpu"), documents))
+    most: int = living.most
+    return most
+
+
+def on_cpu(module: AnyModule) -> AnyModule:
+    """A copy with tensors of the same shapes and types on the CPU; within ``FakeTensorMode`` they have no numbers.
+
+    Args:
+        module: on the meta device.
+    """
+    copies: dict[int, Tensor] = {}
+    for tensor in chain(module.parameters(), module.buffers()):
+        copy = torch.empty(tensor.shape, dtype=tensor.dtype)
+        is_parameter = isinstance(tensor, nn.Parameter)
+        copies[id(tensor)] = nn.Parameter(copy, requires_grad=tensor.requires_grad) if is_parameter else copy
+    return deepcopy(module, copies)
+
+
+def training_loss(
+    network: Network,
+    precision: Precision,
+    shape: BatchShape,
+    device: torch.device,
+    documents: Documents | None = None,
+) -> Tensor:
+    """The loss of a batch of tokens without meaning, computed as a training does.
+
+    Args:
+        network: on the device.
+        precision: of the training.
+        shape: of the batch.
+        device: of the network.
+        documents: see ``measure_peak``.
+    """
+    lengths: dict[str, Sequence[int]] = {}
+    if documents is not None:
+        names = ("lengths", "source_lengths")
+        lengths = {name: [*islice(cycle(side), shape[0])] for name, side in zip(names, documents, strict=True) if side}
+        shape = (1, *(sum(side) for side in lengths.values()), *([0] * (2 - len(lengths))))
+    inputs = inputs_of(shape, device)
+    if len(shape) == 3 and not is_masked(network):
+        inputs = inputs[:-1]
+    pooled = network.head.pool != "none"
+    with torch.autocast(device.type, precision.products, enabled=precision.is_mixed):
+        if not pooled:
+            places = torch.arange(shape[0] * shape[1], device=device)
+            loss: Tensor = network(*inputs, **lengths, targets=Targets(places, torch.zeros_like(places), 0.0))
+            return loss / len(places)
+        logits = network(*inputs, **lengths)
+        labels = torch.zeros(len(logits), dtype=torch.long, device=device)
+        return F.cross_entropy(logits.to(torch.promote_types(logits.dtype, torch.float32)), labels)
+
+
+def is_masked(network: Network) -> bool:
+    """Whether a training gives the last stack the mask of its texts: a causal one needs none for padding on the right,
+    unless its states are pooled.
+
+    Args:
+        network: one of the three architectures.
+    """
+    is_image = isinstance(network.embedding, PatchEmbedding)
+    return not is_image and (network.architecture == "encoder_only" or network.head.pool != "none")
