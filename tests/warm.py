@@ -17,6 +17,7 @@ from wandb.sdk.data_types._private import MEDIA_TMP
 import triptych.evaluate
 import triptych.planning.doctor
 import triptych.predict
+import triptych.report.page.attention
 import triptych.train  # noqa: F401
 from triptych.cli import main
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean, stdev
 
-from scipy.stats import t as student_t  # type: ignore[import-untyped]
+from scipy.special import stdtrit  # type: ignore[import-untyped]  # scipy.stats takes a second to import
 
 from triptych.report.statistics.bootstrap import Paired, are_paired, paired_bootstrap, terms_of
 from triptych.report.statistics.verdicts import CONFIDENCE, Contender, Group, welch_interval
@@ -79,7 +79,7 @@ def student_interval(values: Sequence[float]) -> tuple[float, float]:
     """
     if len(values) < 2:
         return math.nan, math.nan
-    half = float(student_t.ppf((1 + CONFIDENCE) / 2, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
+    half = float(stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2)) * stdev(values) / math.sqrt(len(values))
     return fmean(values) - half, fmean(values) + half
 
 

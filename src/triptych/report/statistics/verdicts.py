@@ -7,7 +7,7 @@ from itertools import groupby
 from statistics import fmean, variance
 from typing import Any
 
-from scipy.stats import t as student_t  # type: ignore[import-untyped]
+from scipy.special import stdtrit  # type: ignore[import-untyped]  # scipy.stats takes a second to import
 
 from triptych.report.records import ARCHITECTURES, PrunedRun, Run
 from triptych.report.statistics.metrics import metric_key, primary_metric
@@ -175,7 +175,7 @@ def welch_interval(first: Sequence[float], second: Sequence[float]) -> tuple[flo
     if a + b == 0:
         return math.nan, math.nan
     freedom = (a + b) ** 2 / (a**2 / (len(first) - 1) + b**2 / (len(second) - 1))
-    half = float(student_t.ppf((1 + CONFIDENCE) / 2, freedom)) * math.sqrt(a + b)
+    half = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * math.sqrt(a + b)
     difference = fmean(first) - fmean(second)
     return difference - half, difference + half
 
