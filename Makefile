@@ -10,6 +10,8 @@
 
 PYTHON ?= python3
 DEMO = .venv/bin/triptych train -m run_dir=outputs/demo
+FAULTS = $(shell grep -rl mark.faults tests --include='test_*.py')
+export PYTHONDONTWRITEBYTECODE = # tests start hundreds of processes, which need not compile the same files each
 
 .PHONY: install demo quick test faults release families bench check clean
 
@@ -29,7 +31,7 @@ test: .venv/installed
 	.venv/bin/python -m pytest
 
 faults: .venv/installed
-	TRIPTYCH_FAULTS=$(if $(FULL),full) TRIPTYCH_FAULTS_TABLE=outputs/faults.md .venv/bin/python -m pytest -m faults
+	TRIPTYCH_FAULTS=$(if $(FULL),full) TRIPTYCH_FAULTS_TABLE=outputs/faults.md .venv/bin/python -m pytest -n 4 -m faults $(FAULTS)
 	cat outputs/faults.md
 
 release:

@@ -73,8 +73,8 @@ class TestRealSteps:
     @settings(max_examples=20)
     @given(data=st.data())
     def test_as_many_bytes_as_with_numbers(self, build: Callable[..., Any], data: st.DataObject) -> None:
-        """To the byte, whatever the blocks, packed or not; but of a norm that reads bf16, torch's fake kernel has mean and
-        deviation in bf16 too, and the real one in float32."""
+        """To the byte, whatever the blocks, packed or not; but the mean and the deviation of a norm that reads bf16 are
+        float32, and bf16 in torch's fake kernel."""
 
         def draw(*values: Any) -> Any:
             return data.draw(st.sampled_from(values))
