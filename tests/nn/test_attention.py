@@ -225,7 +225,9 @@ class TestMultiHeadAttention:
         expected = attention.o(heads.transpose(1, 2).reshape(2, 6, 12))
         found = attention(x, visibility=Visibility(), angles=angles)
         assert_close(found, expected)
-        assert_close(attention(x, visibility=Visibility(), angles=rotary.angles(positions + 7)), found, atol=1e-5, rtol=1e-5)
+        assert_close(
+            attention(x, visibility=Visibility(), angles=rotary.angles(positions + 7)), found, atol=1e-5, rtol=1e-5
+        )
         assert not torch.allclose(attention(x, visibility=Visibility()), found)
 
     @pytest.mark.parametrize("rotary", [False, True])
