@@ -31,7 +31,7 @@ test: .venv/installed
 	.venv/bin/python -m pytest
 
 faults: .venv/installed
-	TRIPTYCH_FAULTS=$(if $(FULL),full) TRIPTYCH_FAULTS_TABLE=outputs/faults.md .venv/bin/python -m pytest -n 4 -m faults $(FAULTS)
+	TRIPTYCH_FAULTS=$(if $(FULL),full) TRIPTYCH_FAULTS_TABLE=outputs/faults.md .venv/bin/python -m pytest -m faults $(FAULTS)
 	cat outputs/faults.md
 
 release:

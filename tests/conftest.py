@@ -11,12 +11,12 @@ import torch
 from hydra import compose, initialize_config_module
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
-from jaxtyping import install_import_hook
 from omegaconf import DictConfig, open_dict
 from torch import Tensor, nn
 
-# Before anything of the package is imported: every call then checks its annotations, tensor shapes included.
-install_import_hook(["triptych.nn", "triptych.models", "triptych.models.generation"], "beartype.beartype")
+import shapes
+
+shapes.install(["triptych.nn", "triptych.models", "triptych.models.generation"])
 
 from browser import Browser  # noqa: E402
 from parts import make_stack  # noqa: E402
@@ -68,6 +68,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
+    shapes.calls.clear()
 
 
 def _randomize(module: nn.Module) -> nn.Module:

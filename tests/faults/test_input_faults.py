@@ -323,7 +323,7 @@ def test_fault_19_the_plain_mean_is_not_finite() -> None:
 
 
 MISTAKES = {
-    "a word for a truth": (["block.gated=perhaps"], ["block.gated", "perhaps"]),
+    "a word for a truth": (["block.tie_output=perhaps"], ["block.tie_output", "perhaps"]),
     "heads that do not divide": (["shape.num_heads=5"], ["shape.num_heads=5", "shape.d_model=128", "4"]),
     "lr=nan": (["optimizer.lr=nan"], ["optimizer.lr=nan", "finite"]),
     "lr=inf": (["optimizer.lr=inf"], ["optimizer.lr=inf", "finite"]),
