@@ -8,10 +8,19 @@ import json
 import os
 import signal
 import sys
+import threading
+import traceback
 import weakref
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
+# what a run imports on its way, by its longest parts
+import pandas  # noqa: F401 - by plotly
+import plotly.graph_objs.layout.xaxis
+import plotly.io  # noqa: F401
+import wandb.sdk.launch.inputs.internal  # noqa: F401 - by wandb.init
+from hydra.core.plugins import Plugins
 from wandb.sdk.data_types._private import MEDIA_TMP
 
 import triptych.evaluate
@@ -42,6 +51,26 @@ def become(arguments: list[str], cwd: str, environment: dict[str, str], files: l
     sys.argv = [str(Path(sys.executable).with_name("triptych")), *arguments]  # other ranks are started by it
 
 
+def leave() -> NoReturn:
+    """Calls the command and ends as Python does, but does not free all that was imported: two seconds, for each page
+    of it is shared with the process that this one was forked from.
+    """
+    code: object = 1
+    try:
+        code = main()
+    except SystemExit as end:
+        code = end.code
+    except BaseException:
+        traceback.print_exc()
+    threading._shutdown()  # type: ignore[attr-defined] - waits for threads
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if isinstance(code, str):
+        print(code, file=sys.stderr, flush=True)
+    os._exit(code if isinstance(code, int) else int(code is not None))
+
+
 def reap(*_: object) -> None:
     """Says how those that have ended have ended."""
     while ended:
@@ -57,6 +86,7 @@ def reap(*_: object) -> None:
 
 
 if __name__ == "__main__":
+    Plugins.instance()  # Hydra looks for its plugins once
     signal.signal(signal.SIGCHLD, reap)
     gc.freeze()  # what is imported is never garbage: no child looks at it, nor copies its pages
     for line in iter(sys.stdin.readline, ""):
@@ -67,7 +97,7 @@ if __name__ == "__main__":
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
             become(**command)
-            sys.exit(main())
+            leave()
         ended[child] = command["ended"]
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
         print(child, flush=True)
