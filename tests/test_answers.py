@@ -145,7 +145,20 @@ train E block/position=null  ->  block/position=null | did you mean none?
 train E block.position=rope  ->  block.position=rope | did you mean block/position=rotary?
 train E block.norm=rms  ->  block.norm=rms | did you mean block/norm=rms?
 train E model.decoder.position=rotary  ->  block/position@model.decoder.position=rotary
-train E block.rope_theta=5  ->  did you mean block/position | block.position.theta
+train E block/position@decoder=rotary  ->  no part is there | block/position@model.decoder.position
+train E model.decoder.block/position=rotary  ->  did you mean block/position@model.decoder.position=rotary?
+train E block/position=[rotary,learned]  ->  expected one part, such as block/position=rotary
+train E ~block/norm  ->  ~block/norm: a training needs one; expected one of | rms
+train E block=rotary  ->  block has settings of its own; expected one of block.position
+train E block/feed_forward=swiglu  ->  did you mean gated?
+train E block/attention=gqa  ->  did you mean multi_head?
+train E block.rope_theta=5  ->  did you mean block.position.theta (block/position=rotary has it)
+train E model.decoder.rope_theta=5  ->  model.decoder.position.theta (block/position@model.decoder.position=rotary
+train E block.relative_buckets=5  ->  did you mean block.position.num_buckets (block/position=relative has it)
+train E block.first_position=2  ->  did you mean block.position.first?
+train E block.attention_dropout=0.1  ->  did you mean block.attention.dropout?
+train E model.decoder.feed_forward_dropout=0.1  ->  did you mean model.decoder.feed_forward.dropout?
+train E model.decoder.gated=true  ->  block/feed_forward@model.decoder.feed_forward=gated
 train E block.norm_eps=1e-6  ->  did you mean block.norm.eps?
 train E block.norm_position=post  ->  did you mean block/residual
 train E block.gated=true  ->  did you mean block/feed_forward | block/feed_forward=gated
@@ -155,6 +168,8 @@ train E block.position.theta=5  ->  block.position.theta | block/position=rotary
 train E model.decoder.position.theta=5  ->  block/position@model.decoder.position=rotary has it
 train E block/position=rotary block.position.thata=5  ->  did you mean block.position.theta?
 train E block.attention.dropout=2  ->  block.attention.dropout=2 | less than 1
+train E head=bert  ->  did you mean head@heads.tokens=bert?
+train E heads.tags=linear  ->  did you mean head@heads.tags=linear?
 train E head@heads.tokens=berd  ->  head=berd | did you mean bert?
 train E block.dropout=1.5  ->  block.dropout=1.5 | less than 1
 train E test_weights=first  ->  test_weights=first | last, best
@@ -196,6 +211,12 @@ dashboard . --output x.html  ->  --output x.html | Python code | did you mean --
 BEFORE_DATA = """
 train E +block.position.theta=5  ->  block.position.theta: Sinusoidal has no such setting | first
 train E block.position.first=-3  ->  block.position.first=-3: expected at least 0
+train E block/position=relative block.position.num_buckets=3  ->  num_buckets=3: expected at least 4
+train E block/position=relative block.position.max_distance=8  ->  max_distance=8: expected more than 8
+train E block/position=rotary block.position.scaling=2  ->  block.position.scaling=2: expected RopeScaling or null
+train E block/position=rotary block.position.theta=-1  ->  block.position.theta=-1.0: expected more than 0
+train E block.attention.scale=0  ->  block.attention.scale=0.0: expected more than 0
+train E block.attention.windows=[]  ->  block.attention.windows=[]: expected numbers of at least 1
 train E shape.num_heads=5  ->  shape.num_heads=5 | shape.d_model=64 | 4
 train E model.decoder.num_layers=0  ->  num_layers=0 | at least 1
 train E model.encoder.d_model=32  ->  d_model=32 | d_model=64
@@ -268,7 +289,13 @@ def test_what_others_call_ours_is_there() -> None:
     for name, node in SCHEMAS.items():
         if name != "doctor":
             ConfigStore.instance().store(name=f"{name}_schema", node=node)
-    ours = {"device", *keys_of("train", ("data=parallel_text",)), *keys_of("evaluate", ()), *keys_of("predict", ())}
+    parts = ["block/position=rotary", "block/position=relative"]
+    ours = {
+        "device",
+        *(key for part in parts for key in keys_of("train", ("data=parallel_text", part))),
+        *keys_of("evaluate", ()),
+        *keys_of("predict", ()),
+    }
     assert THEIR_KEYS.keys() | REMARKS.keys() <= ours
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from triptych.assembly.early_checks import check_evaluation, check_prediction, check_training
 from triptych.config import (
+    PARTS,
     TRAINER,
     ConfigError,
     DoctorConfig,
@@ -369,7 +370,11 @@ def check_arguments(arguments: list[str], command: str) -> None:
         if argument.startswith("-"):
             if name not in known:
                 raise ConfigError(not_an_option(argument, command, arguments))
-        elif command in ("train", "doctor") and argument.startswith("~") and name[1:] in NEEDED:
+        elif (
+            command in ("train", "doctor")
+            and argument.startswith("~")
+            and name[1:] in [*NEEDED, *(f"block/{part}" for part in PARTS)]
+        ):
             raise ConfigError(without_choice(name[1:], arguments))
         elif name == "hydra.mode":
             raise ConfigError(f"{argument}: not taken here; -m makes a sweep")

@@ -1,6 +1,7 @@
 """Parts of the blocks as the configuration chooses them."""
 
 import inspect
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from commands import run
 from triptych.assembly.network import check_network, choose_parts
 from triptych.config import PARTS, ConfigError, TrainConfig, check, target_of
 from triptych.config.explain import choices_of
-from triptych.nn import Learned, Rotary, Stack
+from triptych.nn import Learned, Position, Rotary, Sizes, Stack
 
 
 def composed(*overrides: str) -> DictConfig:
@@ -87,3 +88,35 @@ def test_help_lists_parts_and_options(tmp_path: Path) -> None:
     assert "rotary (theta, scaling)" in line
     assert "none," in line
     assert "bart" not in line
+
+
+class Untidy(Position):
+    """A scheme whose option is not keyword-only."""
+
+    def __init__(self, sizes: Sizes, steepest: float = 8.0) -> None:
+        super().__init__(sizes)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "answer"),
+    [
+        (
+            ["block/norm=rms", "block.norm._target_=triptych.nn.GatedFeedForward", "~block.norm.eps"],
+            "takes Sizes first",
+        ),
+        (["block/position=none", "block.position._target_=triptych.nn.PreNorm"], "expected a Position"),
+        (["block/residual=pre", "block.residual._target_=triptych.nn.FeedForward"], "expected a Residual"),
+        (
+            ["block/position=none", "block.position._target_=test_parts.Untidy", "+block.position.steepest=4"],
+            "keyword-only",
+        ),
+    ],
+)
+def test_a_class_that_is_no_such_part_is_named(
+    overrides: list[str], answer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRIPTYCH_ALLOW", "test_parts")
+    monkeypatch.setitem(sys.modules, "test_parts", sys.modules[__name__])
+    monkeypatch.setattr(Untidy, "__module__", "test_parts")
+    with pytest.raises(ConfigError, match=answer):
+        check_network(composed(*overrides))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from parts import make_stack
-from triptych.nn import Embedding
+from triptych.nn import Embedding, Sizes, Stack
 
 
 def assert_normal(weight: Tensor, std: float) -> None:
@@ -47,6 +47,26 @@ def test_linear_weights(cross_attention: bool) -> None:
             assert torch.equal(module.weight, torch.ones(64))
             assert not module.bias.any()
     assert seen == branches
+
+
+class OwnFeedForward(nn.Module):
+    """With names of its own."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__()
+        self.w_in, self.w_out = nn.Linear(sizes.d_model, 4 * sizes.d_ff), nn.Linear(4 * sizes.d_ff, sizes.d_model)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.w_out(self.w_in(x))
+        return y
+
+
+def test_the_outputs_of_parts_with_other_names() -> None:
+    stack = Stack(num_layers=2, d_model=64, num_heads=4, d_ff=64, causal=False, feed_forward=OwnFeedForward)
+    for block in stack.layers:
+        assert_normal(block.self_attention.o.weight, 64**-0.5 * 4**-0.5)
+        assert_normal(block.feed_forward.w_out.weight, 256**-0.5 * 4**-0.5)
+        assert_normal(block.feed_forward.w_in.weight, 64**-0.5)
 
 
 def test_relative_tables_are_zero() -> None:

@@ -12,7 +12,7 @@ import math
 import os
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Union
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -84,8 +84,10 @@ def object_at(key: str, path: str, allowed: Sequence[str]) -> Any:
         target = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         is_own = not f"{path}.".startswith(tuple(f"{root}." for root in allowed))
-        hint = f" ({error}); expected PYTHONPATH=FOLDER, where the package is" if is_own else ""
-        raise ConfigError(f"{key}={path}: there is no such class{hint}") from None
+        hint = f" ({error})" if is_own else ""
+        if is_own and isinstance(error, ModuleNotFoundError):
+            hint += "; expected PYTHONPATH=FOLDER, where the package is"
+        raise ConfigError(f"{key}={path}: there is no such class or function{hint}") from None
     if isinstance(target, type | types.FunctionType):
         place = f"{target.__module__}.{target.__qualname__}"
         if not f"{place}.".startswith(roots):
@@ -169,11 +171,16 @@ def check(config: DictConfig, key: str, given: Sequence[str] = ()) -> dict[str, 
         if name in ("_target_", "_partial_"):
             continue
         if name not in settings and (not takes_any or name.startswith("_")):
+            if name in parameters and name not in given:
+                raise ConfigError(
+                    f"{key}.{name}: an option of a part is keyword-only; put it behind a * in {target.__name__}"
+                )
             raise ConfigError(f"{key}.{name}: {target.__name__} has no such setting{suggestion(name, settings)}")
         if OmegaConf.is_missing(node, name):
             raise ConfigError(f"{key}.{name} is missing: give {key}.{name}=...")
         value = node[name]
         if isinstance(value, DictConfig) and "_target_" in value:
+            check_kind(config, f"{key}.{name}", hints.get(name, Any))
             check(config, f"{key}.{name}")
         else:
             if isinstance(value, DictConfig | ListConfig):
@@ -188,6 +195,28 @@ def check(config: DictConfig, key: str, given: Sequence[str] = ()) -> dict[str, 
         if name not in arguments and parameters[name].default is inspect.Parameter.empty:
             raise ConfigError(f"{key}.{name} is missing: {target.__name__} needs it")
     return arguments
+
+
+def check_kind(config: DictConfig, key: str, hint: Any) -> None:
+    """Refuses a part of another kind: ``block.position`` makes a ``Position``.
+
+    Args:
+        hint: of the argument: what the part is called with, and what it makes.
+
+    Raises:
+        ConfigError: the class in ``key._target_`` makes something else, or says that it takes something else first.
+    """
+    if typing.get_origin(hint) is not Callable:
+        return
+    target = target_of(config, key)
+    taken, made = typing.get_args(hint)
+    first = next(iter(inspect.signature(target).parameters.values()), None)
+    annotation = Any if first is None else typing.get_type_hints(target.__init__).get(first.name, Any)
+    place = f"{key}._target_={target.__module__}.{target.__qualname__}"
+    if isinstance(made, type) and not issubclass(target, made):
+        raise ConfigError(f"{place}: expected a {made.__name__}")
+    if isinstance(annotation, type) and isinstance(taken, list) and annotation is not taken[0]:
+        raise ConfigError(f"{place}: takes {annotation.__name__} first, expected {taken[0].__name__}")
 
 
 def check_keys(config: DictConfig, schema: type) -> None:
@@ -259,7 +288,7 @@ def _fits(value: object, hint: Any) -> bool:
         return isinstance(value, int | float) and not isinstance(value, bool)
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
-    if hint in (str, bool):
+    if hint in (str, bool) or dataclasses.is_dataclass(hint):
         return isinstance(value, hint)
     if origin in (list, Sequence):
         part = typing.get_args(hint)[0]

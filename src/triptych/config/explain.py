@@ -1,5 +1,6 @@
 """Mistakes in overrides, answered with the key, the value, what was expected and the nearest valid choice."""
 
+import dataclasses
 import difflib
 import re
 import typing
@@ -33,6 +34,7 @@ from triptych.config.paths import check_writable
 from triptych.config.terms import REMARKS, alike, our_key
 
 SCHEMAS = {"train": TrainConfig, "doctor": DoctorConfig, "evaluate": EvaluateConfig, "predict": PredictConfig}
+STACKS = ("model.encoder", "model.decoder")
 LONG = 160
 """Characters; choices that take more are counted by their families."""
 
@@ -64,6 +66,7 @@ def explain(error: BaseException, command: str, arguments: Sequence[str]) -> str
         key = match[1]
         if (
             answer := chosen_by_folder(key, arguments)
+            or in_no_place(key)
             or chosen_by_group(key, arguments)
             or of_another_part(key, arguments)
         ):
@@ -161,6 +164,9 @@ def wrong_value(key: str, command: str, arguments: Sequence[str]) -> str | None:
         if name not in hints:
             return None
         hint = hints[name]
+    if dataclasses.is_dataclass(hint):
+        names = [f"{key}.{field.name}" for field in dataclasses.fields(hint)]
+        return f"{key} has settings of its own; expected one of {', '.join(names[:MOST])}{more(names, MOST)}"
     values = [a.partition("=")[2] for a in arguments if a.partition("=")[0].lstrip("+") == key]
     return f"{key}={values[-1]}: {expected(values[-1], hint)}" if values else None
 
@@ -215,10 +221,13 @@ def chosen_by_folder(key: str, arguments: Sequence[str]) -> str | None:
 
 def chosen_by_group(key: str, arguments: Sequence[str]) -> str | None:
     """What to say of block.position=rotary, where a part is chosen by its group; None: the key is no part."""
-    group = f"block/{leaf_of(key)}"
-    if leaf_of(key) not in PARTS or key.count(".") != (1 if key.startswith("block.") else 2):
+    group, place = f"block/{leaf_of(key)}", f"block/{leaf_of(key)}@{key}"
+    if key in ("head", "heads.tokens", "heads.classes", "heads.tags"):
+        group, place = "head", f"head@{'heads.tokens' if key == 'head' else key}"
+    elif leaf_of(key) not in PARTS or key.count(".") != (1 if key.startswith("block.") else 2):
         return None
-    place = group if key.startswith("block.") else f"{group}@{key}"
+    elif key.startswith("block."):
+        place = group
     for argument in arguments:
         name, _, value = argument.partition("=")
         if name.lstrip("+") == key:
@@ -228,34 +237,57 @@ def chosen_by_group(key: str, arguments: Sequence[str]) -> str | None:
     return None
 
 
+def in_no_place(key: str) -> str | None:
+    """What to say of block/position@decoder=rotary, where no part is; None: the key names no place."""
+    group, at, _ = key.partition("@")
+    part = group.removeprefix("block/")
+    if not at or part not in PARTS:
+        return None
+    return f"{key}: no part is there; expected {group}, or {group}@model.decoder.{part} for one stack"
+
+
 def of_another_part(key: str, arguments: Sequence[str]) -> str | None:
     """What to say of block.position.theta where the chosen positions have no theta; None: none has."""
     node, _, option = key.rpartition(".")
     group = f"block/{leaf_of(node)}"
     if leaf_of(node) not in PARTS:
         return None
-    for choice in choices_of(group, arguments):
-        content = OmegaConf.load(find_choice(group, choice, arguments))
-        if isinstance(content, DictConfig) and "_target_" in content and option in content:
-            place = group if node.startswith("block.") else f"{group}@{node}"
-            return f"{key}: there is no such key; {place}={choice} has it"
+    if chosen := options_of_parts(arguments).get(f"block.{leaf_of(node)}.{option}"):
+        place = chosen if node.startswith("block.") else chosen.replace(group, f"{group}@{node}")
+        return f"{key}: there is no such key; {place} has it"
     return None
 
 
+def options_of_parts(arguments: Sequence[str]) -> dict[str, str]:
+    """The options of all parts, such as block.position.theta, and the choice that has each: block/position=rotary."""
+    options: dict[str, str] = {}
+    for part in PARTS:
+        for choice, keys in parts_in(f"block/{part}", arguments).items():
+            for key in keys:
+                options.setdefault(f"block.{part}.{key}", f"block/{part}={choice}")
+    return options
+
+
+def parts_in(group: str, arguments: Sequence[str]) -> dict[str, list[str]]:
+    """The parts of a group and their options, without the files of families, which only set options."""
+    found = {}
+    for choice in choices_of(group, arguments):
+        content = OmegaConf.load(find_choice(group, choice, arguments))
+        if isinstance(content, DictConfig) and "_target_" in content:
+            found[choice] = [str(key) for key in content if key not in ("defaults", "_target_", "_partial_")]
+    return found
+
+
 def describe_parts(arguments: Sequence[str]) -> str:
-    """A line for each group of parts: the parts and their options, without those of families, which only set options.
+    """A line for each group of parts: the parts and their options.
 
     Args:
         arguments: of the command line; its folder of configurations may have other parts.
     """
     lines = []
     for part in PARTS:
-        described = []
-        for choice in choices_of(f"block/{part}", arguments):
-            options = OmegaConf.load(find_choice(f"block/{part}", choice, arguments))
-            if isinstance(options, DictConfig) and "_target_" in options:
-                keys = [key for key in options if key not in ("defaults", "_target_", "_partial_")]
-                described.append(f"{choice} ({', '.join(map(str, keys))})" if keys else choice)
+        parts = parts_in(f"block/{part}", arguments)
+        described = [f"{choice} ({', '.join(keys)})" if keys else choice for choice, keys in parts.items()]
         lines.append(f"    block/{part:<17} {', '.join(described)}")
     return "\n".join(lines)
 
@@ -294,13 +326,18 @@ def choices_of(group: str, arguments: Sequence[str]) -> list[str]:
 
 
 def check_choices(arguments: Sequence[str]) -> None:
-    """Refuses a file of a group that is a part of its choices and no choice itself, as model=embedding/tokens.
+    """Refuses a file of a group that is a part of its choices and no choice itself, as model=embedding/tokens; several
+    parts where one is used; and the group of a part at the end of a key.
 
     Raises:
         ConfigError: such a choice.
     """
     for argument in arguments:
         group, _, names = argument.partition("=")
+        if group.partition("@")[0] in [f"block/{part}" for part in PARTS] and names.startswith("["):
+            raise ConfigError(f"{argument}: expected one part, such as {group}={re.split('[],[]', names)[1]}")
+        if (match := re.fullmatch(r"(model[.]\w+)[.]block/(\w+)", group)) and match[2] in PARTS:
+            raise ConfigError(f"{argument}: did you mean block/{match[2]}@{match[1]}.{match[2]}={names}?")
         for name in names.split(",") if "/" in names and choices_of(group, arguments) else ():
             file = Path(str(files("triptych.conf")), group, f"{name}.yaml")
             if file.is_file() and name not in choices_of(group, arguments):
@@ -329,9 +366,18 @@ def nearest_key(key: str, command: str, arguments: Sequence[str]) -> str:
     keys = [other for other in every if other != key]
     leaf, parent = leaf_of(key), key.rpartition(".")[0]
     if ours := our_key(key, keys):
-        if (beside_it := f"{parent}.{leaf_of(ours)}") in keys:  # of one stack, model.decoder.layers
+        remark = REMARKS.get(ours, "")
+        if ours.startswith("block/") and (option := our_key(key, options := options_of_parts(arguments))):
+            ours, remark = option, f"{options[option]} has it"
+        if (beside_it := f"{parent}.{ours.partition('.')[2]}") in keys:  # of one stack, model.decoder.layers
             ours = beside_it
-        return f"; did you mean {ours}{f' ({REMARKS[ours]})' if ours in REMARKS else ''}?"
+        elif parent in STACKS:  # another part for one stack, model.decoder.gated
+            for part in PARTS:
+                remark = remark.replace(f"block/{part}=", f"block/{part}@{parent}.{part}=")
+                remark = remark.replace(f"block.{part}.", f"{parent}.{part}.")
+                ours = f"block/{part}@{parent}.{part}" if ours == f"block/{part}" else ours
+                ours = ours.replace(f"block.{part}.", f"{parent}.{part}.")
+        return f"; did you mean {ours}{f' ({remark})' if remark else ''}?"
     beside = [other for other in keys if other.rpartition(".")[0] == parent]
     for candidates, likeness in ((keys, 1), (beside, 0.6), (keys, 0.8)):
         names = difflib.get_close_matches(leaf, {leaf_of(other) for other in candidates}, cutoff=likeness)

@@ -229,7 +229,8 @@ class MultiHeadAttention(nn.Module):
         window: of this block.
 
     Raises:
-        ValueError: key heads that do not divide the query heads, or windows of less than one position.
+        ValueError: key heads that do not divide the query heads, a scale that is not positive, or windows of less than
+            one position.
     """
 
     def __init__(
@@ -252,8 +253,10 @@ class MultiHeadAttention(nn.Module):
                 f"block.attention.num_kv_heads={num_kv_heads} does not divide shape.num_heads={num_heads}; "
                 f"nearest that does: {nearest}"
             )
-        windows = windows or (None,)
-        if any(window is not None and window < 1 for window in windows):
+        if scale is not None and scale <= 0:
+            raise ValueError(f"block.attention.scale={scale}: expected more than 0, or null")
+        windows = (None,) if windows is None else windows
+        if not windows or any(window is not None and window < 1 for window in windows):
             raise ValueError(f"block.attention.windows={list(windows)}: expected numbers of at least 1, or null")
         self.window = windows[layer % len(windows)]
         self.head_dim, self.scale, self.dropout = sizes.head_dim, scale, dropout

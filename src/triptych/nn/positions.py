@@ -159,12 +159,25 @@ class RopeScaling:
         low_rotations: below, a frequency is slowed in full.
         high_rotations: above, a frequency stays.
         original_length: L, positions.
+
+    Raises:
+        ValueError: a factor or a length that is not positive, or rotations that do not rise.
     """
 
     factor: float
     low_rotations: float = 1.0
     high_rotations: float = 4.0
     original_length: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (("factor", self.factor), ("original_length", self.original_length)):
+            if value is not None and value <= 0:
+                raise ValueError(f"block.position.scaling.{name}={value}: expected more than 0")
+        if self.high_rotations <= self.low_rotations:
+            raise ValueError(
+                f"block.position.scaling.high_rotations={self.high_rotations}: expected more than "
+                f"low_rotations={self.low_rotations}"
+            )
 
     def __call__(self, frequencies: Float[Tensor, " half"]) -> Float[Tensor, " half"]:
         """The slower frequencies, in radians a position."""
@@ -186,13 +199,15 @@ class Rotary(Position):
         scaling: of the frequencies; None: as they are.
 
     Raises:
-        ValueError: an odd width.
+        ValueError: an odd width, or a base that is not positive.
     """
 
     def __init__(self, sizes: Sizes, *, theta: float = 10000.0, scaling: RopeScaling | None = None) -> None:
         super().__init__(sizes)
         if sizes.head_dim % 2:
             raise ValueError(f"head_dim={sizes.head_dim}: rotary positions need an even width of each head")
+        if theta <= 0:
+            raise ValueError(f"block.position.theta={theta}: expected more than 0")
         self.head_dim, self.theta, self.scaling = sizes.head_dim, theta, scaling
 
     def angles(self, places: Int[Tensor, " length"]) -> Angles:
@@ -225,11 +240,23 @@ class Relative(Position):
         sizes: of the stack; in a causal one all buckets serve the past.
         num_buckets: rows of the table.
         max_distance: from this distance on, all share the last bucket.
+
+    Raises:
+        ValueError: too few buckets, or a distance that has a bucket of its own.
     """
 
     def __init__(self, sizes: Sizes, *, num_buckets: int = 32, max_distance: int = 128) -> None:
         super().__init__(sizes)
         self.causal, self.num_buckets, self.max_distance = sizes.causal, num_buckets, max_distance
+        fewest = 2 if sizes.causal else 4
+        if num_buckets < fewest:
+            raise ValueError(f"block.position.num_buckets={num_buckets}: expected at least {fewest}")
+        near = num_buckets // fewest
+        if max_distance <= near:
+            raise ValueError(
+                f"block.position.max_distance={max_distance}: expected more than {near}, as many distances have one of "
+                f"the {num_buckets} buckets each"
+            )
         self.table = nn.Embedding(num_buckets, sizes.num_heads)
 
     def reset_parameters(self) -> None:

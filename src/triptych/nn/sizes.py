@@ -7,8 +7,8 @@ from dataclasses import dataclass
 class Sizes:
     """The sizes of a stack, and what else all its parts share.
 
-    A part takes them first, then its own options: ``Rotary(sizes, theta=5e5)``. A stack is given parts that lack the
-    sizes only, such as ``Rotary`` or ``partial(Rotary, theta=5e5)``.
+    A part takes them first (a norm: the width), then its own options: ``Rotary(sizes, theta=5e5)``. A stack is given
+    parts that lack the sizes only, such as ``Rotary`` or ``partial(Rotary, theta=5e5)``.
 
     Attributes:
         d_model: width of the states.

@@ -26,7 +26,8 @@ class Stack(nn.Module):
 
     norm_0 is there by choice. An encoder is a stack; a decoder is a causal stack.
 
-    A part is a class that takes the ``Sizes`` of the stack first; with options, it is ``partial(Rotary, theta=5e5)``.
+    A part is a class that takes the ``Sizes`` of the stack first (a norm: the width); with options, it is
+    ``partial(Rotary, theta=5e5)``. The last linear layer of a sub-layer is its output (``initialize_stack``).
 
     Args:
         num_layers: N.
@@ -215,15 +216,17 @@ class Stack(nn.Module):
 
 
 def initialize_stack(stack: "Stack") -> None:
-    """Initialises the linear layers and the positions of a stack; norms are ones by construction."""
+    """Initialises the linear layers and the positions of a stack; norms are ones by construction. The output of a
+    sub-layer is the last of its linear layers."""
     for module in stack.modules():
         if isinstance(module, nn.Linear):
             initialize_linear(module)
     stack.position.reset_parameters()
     outputs = [
-        module
-        for name, module in stack.named_modules()
-        if isinstance(module, nn.Linear) and name.endswith(("attention.o", "feed_forward.down"))
+        [module for module in sublayer.modules() if isinstance(module, nn.Linear)][-1]
+        for block in stack.layers
+        for sublayer in (block.self_attention, block.cross_attention, block.feed_forward)
+        if isinstance(sublayer, nn.Module)
     ]
     for output in outputs:
         initialize_linear(output, scale=len(outputs) ** -0.5)

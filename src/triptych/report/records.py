@@ -6,6 +6,8 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -264,7 +266,7 @@ def read_settings(path: Path) -> dict[str, object]:
     """Read a ``config.yaml``: what makes runs differ in more than their seed.
 
     Returns:
-        values by dotted keys; lists as texts, parts by their class (block.position: Rotary).
+        values by dotted keys; lists as texts, parts as they are chosen (block.position: rotary), or by their class.
 
     Raises:
         ValueError: in one line, the file, and what was expected there.
@@ -280,12 +282,23 @@ def read_settings(path: Path) -> dict[str, object]:
     leaves = flat(config) if isinstance(config, dict) else {}
     for node in [key.removesuffix("._partial_") for key in leaves if key.endswith("._partial_")]:
         del leaves[f"{node}._partial_"]
-        leaves[node] = str(leaves.pop(f"{node}._target_", None)).rpartition(".")[2]
+        target = str(leaves.pop(f"{node}._target_", None))
+        leaves[node] = names_of_parts().get(target, target.rpartition(".")[2])
     return {
         key: str(value) if isinstance(value, list) else value
         for key, value in leaves.items()
         if not f"{key}.".startswith(free)
     }
+
+
+@cache
+def names_of_parts() -> dict[str, str]:
+    """The choice that each of our parts is, by its class."""
+    found = {}
+    for file in Path(str(files("triptych.conf"))).glob("block/*/*.yaml"):
+        if target := OmegaConf.select(OmegaConf.load(file), "_target_"):
+            found[target] = file.stem
+    return found
 
 
 def read_answers(path: Path) -> list[dict[str, Any]]:
