@@ -289,7 +289,7 @@ def test_what_others_call_ours_is_there() -> None:
     for name, node in SCHEMAS.items():
         if name != "doctor":
             ConfigStore.instance().store(name=f"{name}_schema", node=node)
-    parts = ["block/position=rotary", "block/position=relative"]
+    parts = ["block/position=learned", "block/position=rotary", "block/position=relative"]
     ours = {
         "device",
         *(key for part in parts for key in keys_of("train", ("data=parallel_text", part))),

@@ -215,7 +215,7 @@ def check_kind(config: DictConfig, key: str, hint: Any) -> None:
     place = f"{key}._target_={target.__module__}.{target.__qualname__}"
     if isinstance(made, type) and not issubclass(target, made):
         raise ConfigError(f"{place}: expected a {made.__name__}")
-    if isinstance(annotation, type) and isinstance(taken, list) and annotation is not taken[0]:
+    if isinstance(taken, list) and annotation not in (Any, taken[0]) and isinstance(annotation, type):
         raise ConfigError(f"{place}: takes {annotation.__name__} first, expected {taken[0].__name__}")
 
 
