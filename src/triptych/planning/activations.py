@@ -1,6 +1,5 @@
-"""How much autograd keeps of a forward pass on a GPU, as a formula; of CPUs it is measured (``planning.peak_memory``).
-
-The formula stays until a card has confirmed the measurement.
+"""How much autograd keeps of a forward pass on a GPU, as a formula, until a card has confirmed the measurement; of CPUs
+it is measured (``triptych.planning.peak_memory``).
 """
 
 from collections.abc import Set
