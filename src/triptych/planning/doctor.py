@@ -24,12 +24,12 @@ from triptych.planning.findings import (
     check_run_dir,
     check_wandb,
 )
+from triptych.planning.forecast import make_forecast
 from triptych.planning.gpus import device_here, gpu_named
 from triptych.planning.matching import Match, Reference
-from triptych.planning.plan import make_plan
 from triptych.planning.prepare import Chosen, adopt_settings, choose, find_earlier, find_reference, solve
 from triptych.planning.script import batch_script, composed, job_of
-from triptych.planning.tables import show_findings, show_plan
+from triptych.planning.tables import show_findings, show_forecast
 from triptych.training import FSDP
 from triptych.training.resume import Earlier, is_finished
 
@@ -38,7 +38,7 @@ HARMLESS = {"accelerator", "validation", "files"}
 
 
 def doctor(config: DictConfig, sweep: Sequence[Sequence[str]] = ()) -> None:
-    """Prints the plan of a training and what is wrong with it, all at once. Trains and submits nothing.
+    """Prints the forecast of a training and what is wrong with it, all at once. Trains and submits nothing.
 
     Args:
         config: composed by Hydra from conf/doctor.yaml: that of a training, and ``device``.
@@ -82,7 +82,7 @@ def doctor(config: DictConfig, sweep: Sequence[Sequence[str]] = ()) -> None:
     findings.look("run_dir", lambda: check_run_dir(Path(config.run_dir)))
     found = findings.look("resume", lambda: resumption(chosen), lambda found: found[0])
     findings.look("W&B", lambda: check_wandb(config))
-    plan = None
+    forecast = None
     if can_be_planned:
         known = (found and found[1]) or chosen.pretrained
         data = findings.look(
@@ -92,12 +92,12 @@ def doctor(config: DictConfig, sweep: Sequence[Sequence[str]] = ()) -> None:
             findings.look("match", lambda: matched(config, reference, data))
         estimate = None if data is None else findings.look("data", lambda: data.estimate(config), about)
         if estimate is not None:
-            plan = findings.look("plan", lambda: make_plan(estimate, count, device), lambda _: None)
-    if plan is not None:
+            forecast = findings.look("plan", lambda: make_forecast(estimate, count, device), lambda _: None)
+    if forecast is not None:
         findings.look("precision", lambda: check_precision(config, device))
-        findings.look("memory", lambda: check_memory(plan, device, sharded=is_sharded(config)))
-        findings.look("disk", lambda: check_disk(config, plan), worst="warning" if elsewhere else "error")
-        show_plan(plan, device, is_here=config.device is None, sharded=is_sharded(config))
+        findings.look("memory", lambda: check_memory(forecast, device, sharded=is_sharded(config)))
+        findings.look("disk", lambda: check_disk(config, forecast), worst="warning" if elsewhere else "error")
+        show_forecast(forecast, device, is_here=config.device is None, sharded=is_sharded(config))
     show_findings(findings, chosen.redact)
     if script:
         print(chosen.redact(script))

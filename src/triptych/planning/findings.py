@@ -18,9 +18,9 @@ from triptych.config import ConfigError, RunError, precision_of
 from triptych.config.paths import check_writable, existing
 from triptych.launch.lock import locked
 from triptych.launch.processes import Place
+from triptych.planning.forecast import Forecast
 from triptych.planning.gpus import Device
 from triptych.planning.memory import USABLE
-from triptych.planning.plan import Plan
 from triptych.training.strategies import check_place, check_split
 
 log = logging.getLogger("triptych")
@@ -165,13 +165,13 @@ def check_run_dir(run_dir: Path) -> str:
     return f"{run_dir}{'' if run_dir.exists() else ', new'}"
 
 
-def check_disk(config: DictConfig, plan: Plan) -> str:
+def check_disk(config: DictConfig, forecast: Forecast) -> str:
     """Whether the checkpoints fit: those that are kept, the best, and one that is being written.
 
     Raises:
         ConfigError: they do not.
     """
-    whole = plan.memory.ddp(1, 1)
+    whole = forecast.memory.ddp(1, 1)
     checkpoint = whole.weights + whole.optimizer + whole.average
     count = config.callbacks.checkpoints.keep + 2
     needed, free = count * checkpoint + whole.weights, shutil.disk_usage(existing(Path(config.run_dir))).free
@@ -204,7 +204,7 @@ def has_login(host: str) -> bool:
         return False
 
 
-def check_memory(plan: Plan, device: Device, *, sharded: bool) -> str:
+def check_memory(forecast: Forecast, device: Device, *, sharded: bool) -> str:
     """Whether the training fits.
 
     Args:
@@ -213,10 +213,10 @@ def check_memory(plan: Plan, device: Device, *, sharded: bool) -> str:
     Raises:
         ConfigError: it cannot fit, whatever the batch.
     """
-    config = plan.estimate.config
-    rows = plan.estimate.rows
-    footprint = (plan.memory.fsdp if sharded else plan.memory.ddp)(plan.world_size, rows)
-    sharing = 1 if device.is_gpu else plan.world_size // config.trainer.num_nodes  # processes that share the memory
+    config = forecast.estimate.config
+    rows = forecast.estimate.rows
+    footprint = (forecast.memory.fsdp if sharded else forecast.memory.ddp)(forecast.world_size, rows)
+    sharing = 1 if device.is_gpu else forecast.world_size // config.trainer.num_nodes  # processes that share the memory
     text = f"{size(sharing * footprint.total)} of {size(device.memory)} ({device.name})"
     if sharing * footprint.state > device.memory:
         raise ConfigError(f"{text}; weights, gradients and optimizer alone are {size(sharing * footprint.state)}")

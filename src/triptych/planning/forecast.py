@@ -1,4 +1,4 @@
-"""What a training will be: its network, its memory, its operations and its time."""
+"""The doctor's forecast of a training: its network, its memory, its operations and its time."""
 
 import time
 from collections.abc import Callable
@@ -31,8 +31,8 @@ SHORTEST_TRIAL_S, LONGEST_TRIAL_S = 1.0, 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What a training will be.
+class Forecast:
+    """What a training will be. (What a run has decided is its ``Plan``, in ``triptych.planning.prepare``.)
 
     Attributes:
         network: on the meta device.
@@ -60,8 +60,8 @@ class Plan:
         return self.flops / int(self.estimate.config.trainer.max_steps)
 
 
-def make_plan(estimate: BatchEstimate, world_size: int, device: Device) -> Plan:
-    """The plan of a training.
+def make_forecast(estimate: BatchEstimate, world_size: int, device: Device) -> Forecast:
+    """The forecast of a training.
 
     Args:
         estimate: its data, and its configuration.
@@ -84,7 +84,7 @@ def make_plan(estimate: BatchEstimate, world_size: int, device: Device) -> Plan:
         cache(partial(batch_bytes, network, precision, estimate, on_gpu=on)) for on in (device.is_gpu, True)
     )
     memory = Memory(network, optimizer_bytes(network, optimizer), here, averaged="ema" in config.callbacks)
-    return Plan(
+    return Forecast(
         network=network,
         estimate=estimate,
         memory=memory,
@@ -130,32 +130,34 @@ def recomputed_share(network: Network, shape: BatchShape) -> float:
     return total / TrainingCost(network).of_batch(shape) - 1
 
 
-def computed_seconds(plan: Plan, device: Device) -> float | None:
+def computed_seconds(forecast: Forecast, device: Device) -> float | None:
     """Of the whole training, from the peak of a device; None: it is not known."""
-    peak = device.single if plan.precision.compute == 4 else device.half if plan.precision.compute == 2 else None
-    return None if peak is None else plan.flops * (1 + plan.recomputed) / (UTILISATION * peak * plan.world_size)
+    peak = {4: device.single, 2: device.half}.get(forecast.precision.compute)
+    if peak is None:
+        return None
+    return forecast.flops * (1 + forecast.recomputed) / (UTILISATION * peak * forecast.world_size)
 
 
-def measured_seconds(plan: Plan, device: Device) -> float | None:
+def measured_seconds(forecast: Forecast, device: Device) -> float | None:
     """Of one update, by trying it out on this machine: forward, backward and the optimizer's step on batches of the
     shapes that the training will have, without what stands around them (loading, logging, communication).
 
     Returns:
         None: it is too large to be tried out.
     """
-    config = plan.estimate.config
+    config = forecast.estimate.config
     parts: int = config.trainer.accumulate_grad_batches
-    shapes = list(plan.estimate.shapes)
-    of_batch = plan.flops_of_update / (plan.world_size * parts)
-    is_large = plan.memory.ddp(1, shapes[0][0]).total > 0.5 * device.memory
+    shapes = list(forecast.estimate.shapes)
+    of_batch = forecast.flops_of_update / (forecast.world_size * parts)
+    is_large = forecast.memory.ddp(1, shapes[0][0]).total > 0.5 * device.memory
     if is_large or of_batch > (TRIED_ON_GPU if device.is_gpu else TRIED_ON_CPU):
         return None
     place = torch.device("cuda" if device.is_gpu else "cpu")
-    network: Network = build(config, "model").to(place, plan.precision.dtype).train()
+    network: Network = build(config, "model").to(place, forecast.precision.dtype).train()
     optimizer = build(config, "optimizer")(network)
 
     def train_on(shape: BatchShape) -> None:
-        torch.autograd.backward(training_loss(network, plan.precision, shape, place))
+        torch.autograd.backward(training_loss(network, forecast.precision, shape, place))
 
     def step() -> None:
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
