@@ -29,7 +29,8 @@ from triptych.config import (
     suggestion,
 )
 from triptych.config.paths import check_writable, find_checkpoint
-from triptych.launch.scheduler import goes_back, is_rank_0, job_of_slurm, requeue
+from triptych.launch.environment import is_rank_0
+from triptych.launch.requeue import goes_back, job_of_slurm, requeue
 from triptych.launch.signals import Interruption, catch
 from triptych.planning.gpus import gpu_named
 from triptych.storage.redaction import Redactor
@@ -212,7 +213,7 @@ def import_folder(arguments: list[str]) -> None:
         raise ConfigError(f"{parsed.folder}: no such folder; expected one with config.json and safetensors files")
     check_writable("--output", parsed.output)
     from triptych.interop import import_folder
-    from triptych.planning.flops import count_parameters
+    from triptych.models.flops import count_parameters
 
     families = families_at(parsed.family)
     task = import_folder(parsed.folder, parsed.output, parsed.task, new_head=parsed.new_head, families=families)

@@ -19,10 +19,10 @@ from triptych.assembly.datasets import train_tokenizer
 from triptych.assembly.network import complete, make_task
 from triptych.config import ConfigError, build
 from triptych.launch.sweep import job_directory
+from triptych.models.flops import count_parameters, forward_flops
 from triptych.planning.batch_shapes import look_at_data
 from triptych.planning.doctor import processes_of
 from triptych.planning.findings import check_allocation, check_run_dir, size
-from triptych.planning.flops import count_parameters, forward_flops
 from triptych.planning.forecast import computed_seconds, make_forecast
 from triptych.planning.gpus import GPUS
 from triptych.planning.tables import duration, quantity

@@ -22,10 +22,11 @@ from triptych.assembly.datasets import make_data_module, train_tokenizer
 from triptych.assembly.network import check_network, make_task
 from triptych.config import ConfigError, build
 from triptych.launch.sweep import UNCOUNTED, digest_of, unresolved
+from triptych.models.flops import active_parameters, count_parameters, training_flops
+from triptych.nn.network import weights_sha256
 from triptych.planning import matching
 from triptych.planning import pace as calibration
 from triptych.planning.batch_shapes import ReadData
-from triptych.planning.flops import active_parameters, count_parameters, training_flops, weights_sha256
 from triptych.planning.matching import (
     DEEPER,
     STRETCH,

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from triptych.planning.flops import count_parameters, weights_sha256
+from triptych.models.flops import count_parameters
+from triptych.nn.network import weights_sha256
 from triptych.tasks import Task
 
 AUTO_CLASSES = {

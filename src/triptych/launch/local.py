@@ -15,7 +15,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
 from triptych.config import ConfigError
-from triptych.launch.scheduler import cpus
+from triptych.launch.environment import cpus
 from triptych.launch.sweep import Failure, Job, collect, jobs_of, redact_notes, train_command
 from triptych.storage.redaction import Redactor
 

@@ -22,7 +22,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from triptych.config import ARCHITECTURES, ConfigError
-from triptych.launch.scheduler import is_one_of_several
+from triptych.launch.environment import is_one_of_several
 from triptych.storage.redaction import Redactor
 from triptych.storage.runs import is_done
 

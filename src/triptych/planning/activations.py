@@ -33,7 +33,7 @@ from triptych.nn.feed_forward import ACTIVATIONS
 from triptych.nn.kernels.cross_entropy import rows_at_once
 from triptych.nn.masks import Local
 from triptych.nn.residual import Residual
-from triptych.tasks.devices import Precision
+from triptych.tasks.precision import Precision
 
 INDEX = 8
 """Bytes of a token id."""

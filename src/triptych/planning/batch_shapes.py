@@ -24,8 +24,9 @@ from triptych.data import (
     Words,
 )
 from triptych.data.batches.datamodule import Collated, training_sampler
+from triptych.models.flops import BatchShape
 from triptych.nn import PatchEmbedding
-from triptych.planning.flops import BatchShape, shape_of
+from triptych.training.callbacks.cost_log import shape_of
 
 SAMPLE = 4000
 """Training examples that are laid out to see how long they are."""

@@ -12,14 +12,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from triptych.assembly.network import check_network
 from triptych.config import ConfigError, build, precision_of
+from triptych.models.flops import BatchShape, TrainingCost, inputs_of, training_flops
 from triptych.nn import Network, PatchEmbedding
 from triptych.planning.activations import Activations, BatchBytes, unknown_parts
 from triptych.planning.batch_shapes import BatchEstimate
-from triptych.planning.flops import BatchShape, TrainingCost, inputs_of, training_flops
 from triptych.planning.gpus import Device
 from triptych.planning.memory import Memory, optimizer_bytes
 from triptych.planning.peak_memory import is_masked, measure_peak, training_loss
-from triptych.tasks.devices import PRECISIONS, Precision
+from triptych.tasks.precision import PRECISIONS, Precision
 
 UTILISATION = 0.3
 """Share of a GPU's peak that a training is assumed to reach. Published ones reached 0.21 (GPT-3) to 0.46 (PaLM), by

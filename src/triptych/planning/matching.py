@@ -26,9 +26,9 @@ from triptych.assembly.compatibility import check_grid
 from triptych.assembly.network import check_network
 from triptych.config import ARCHITECTURES, ConfigError, nearest, target_of
 from triptych.config.overrides import composed_with
+from triptych.models.flops import active_parameters, count_parameters, training_flops
 from triptych.nn import Network
 from triptych.planning.batch_shapes import BatchEstimate, Data
-from triptych.planning.flops import active_parameters, count_parameters, training_flops
 
 log = logging.getLogger("triptych")
 

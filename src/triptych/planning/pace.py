@@ -18,10 +18,9 @@ from triptych.assembly.network import check_network, make_task
 from triptych.config import build, target_of
 from triptych.data import Batch, DataModule
 from triptych.planning.batch_shapes import BatchEstimate, ReadData, Update
-from triptych.planning.cost_log import CostLog
-from triptych.planning.flops import shape_of
 from triptych.planning.matching import SAMPLE, UPDATES, Pace, operations
 from triptych.tasks import Task
+from triptych.training.callbacks.cost_log import CostLog, shape_of
 
 ROUNDS = 3
 """Turns of each training: what else the machine does meets them alike."""

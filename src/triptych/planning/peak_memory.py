@@ -17,9 +17,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from triptych.models.flops import BatchShape, inputs_of
 from triptych.nn import Network, PatchEmbedding, Targets
-from triptych.planning.flops import BatchShape, inputs_of
-from triptych.tasks.devices import Precision
+from triptych.tasks.precision import Precision
 
 Documents = tuple[Sequence[int], Sequence[int]]
 """Positions of the documents of a packed row, and of those of its source."""

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from triptych.models.flops import count_parameters, parameters_by_part
 from triptych.planning.findings import Findings, size
-from triptych.planning.flops import count_parameters, parameters_by_part
 from triptych.planning.forecast import UTILISATION, Forecast, computed_seconds, measured_seconds
 from triptych.planning.gpus import GPUS, Device
 from triptych.planning.memory import USABLE, Footprint, smallest

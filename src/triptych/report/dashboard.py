@@ -17,7 +17,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from triptych.config import ConfigError
-from triptych.report.records import ARCHITECTURES, find_runs
+from triptych.report.read_records import ARCHITECTURES, find_runs
 from triptych.report.statistics.metrics import metric_key
 from triptych.report.statistics.verdicts import Group, group_runs, judge
 from triptych.report.wording import amount, duration

@@ -25,8 +25,8 @@ from triptych.data.images import Image
 from triptych.data.tokenizers.tokenizer import Tokenizer
 from triptych.nn import Network, PatchEmbedding, Targets
 from triptych.nn.head import PoolName
-from triptych.tasks.devices import arithmetic
-from triptych.tasks.metrics import Mean
+from triptych.tasks.exact_sums import Mean
+from triptych.tasks.precision import arithmetic
 from triptych.tasks.scores import LOSS, Score, TaskFacts
 
 STAGES = ("val", "test")

@@ -14,7 +14,7 @@ import tokenizers
 from jaxtyping import Bool, Int
 from tokenizers import AddedToken, Regex, models, pre_tokenizers
 
-from triptych.data.plain import Plain
+from triptych.data.facts import Facts
 from triptych.data.tokenizers.sentencepiece import SentencePieceModel
 
 PAD, BOS, EOS, SEP, UNK, MASK = range(6)
@@ -34,7 +34,7 @@ EACH_CHARACTER = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
 
 
 @dataclass(frozen=True, slots=True)
-class SpecialTokens(Plain):
+class SpecialTokens(Facts):
     """The ids of the tokens that are no text, and how they surround texts. The defaults are those of Triptych's own
     tokenizers; each published family has others.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from triptych.report.records import Run
+from triptych.report.read_records import Run
 from triptych.report.statistics.bootstrap import are_paired, terms_of
 from triptych.report.statistics.verdicts import Group
 

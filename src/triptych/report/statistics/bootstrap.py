@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from sacrebleu.metrics import bleu
 
-from triptych.report.records import Run
+from triptych.report.read_records import Run
 from triptych.tasks.scores import Score
 
 NUM_RESAMPLES = 1000

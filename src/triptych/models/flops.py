@@ -1,18 +1,16 @@
 """What a network has and costs: parameters and floating-point operations."""
 
-import hashlib
 from collections import Counter
 from collections.abc import Mapping
 from itertools import product
 from math import comb, prod
-from statistics import fmean
 
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from triptych.data.batches.batch import Batch
-from triptych.models import DecoderOnly, EncoderDecoder
+from triptych.models.decoder_only import DecoderOnly
+from triptych.models.encoder_decoder import EncoderDecoder
 from triptych.nn import Network, PatchEmbedding, Stack
 from triptych.nn.block import Block
 
@@ -69,26 +67,6 @@ def parameters_by_part(network: Network) -> dict[str, int]:
             counts[name] = sum(p.numel() for p in own)
             seen |= own
     return counts
-
-
-def weights_sha256(network: Network) -> str:
-    """Equal for bitwise equal weights."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(network.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
-
-
-def shape_of(batch: Batch) -> BatchShape:
-    """What the cost of a batch depends on. A packed one costs about as much as a row for each document, all of them of
-    the mean length."""
-    if batch.mask is None:
-        return tuple(batch.tokens.shape)
-    if batch.lengths is not None:
-        sides = (batch.lengths, batch.source_lengths or [0])
-        return (len(batch.lengths), *(max(round(fmean(side)), min(max(side), 1)) for side in sides))
-    return (*batch.tokens.shape, 0 if batch.source is None else batch.source.shape[1])
 
 
 class TrainingCost:

@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from copy import copy
+from statistics import fmean
 from typing import Any
 
 import lightning as L
@@ -11,9 +12,20 @@ import torch.distributed as dist
 from torch.optim import Optimizer
 
 from triptych.data import Batch
+from triptych.models.flops import BatchShape, TrainingCost
 from triptych.nn import Network
-from triptych.planning.flops import BatchShape, TrainingCost, shape_of
 from triptych.tasks import Task
+
+
+def shape_of(batch: Batch) -> BatchShape:
+    """What the cost of a batch depends on. A packed one costs about as much as a row for each document, all of them of
+    the mean length."""
+    if batch.mask is None:
+        return tuple(batch.tokens.shape)
+    if batch.lengths is not None:
+        sides = (batch.lengths, batch.source_lengths or [0])
+        return (len(batch.lengths), *(max(round(fmean(side)), min(max(side), 1)) for side in sides))
+    return (*batch.tokens.shape, 0 if batch.source is None else batch.source.shape[1])
 
 
 class CostLog(L.Callback):

@@ -18,14 +18,14 @@ from triptych.assembly.network import check_network, make_task
 from triptych.config import build
 from triptych.data import DataModule
 from triptych.launch.processes import Place
-from triptych.planning.cost_log import CostLog
-from triptych.planning.flops import count_parameters
+from triptych.models.flops import count_parameters
 from triptych.planning.matching import FILE
 from triptych.planning.prepare import Plan, refusing
 from triptych.storage.atomic import write_text
 from triptych.tasks import Task
 from triptych.training import CheckpointFacts, Checkpoints
 from triptych.training.callbacks.checkpoints import check_metric, validation_metrics
+from triptych.training.callbacks.cost_log import CostLog
 from triptych.training.hardware import keep_freed_memory
 from triptych.training.resume import prepare_directory
 
