@@ -233,7 +233,7 @@ class TestMatches:
         config = chosen(*overrides)
         reference = reference_of(config, overrides)
         assert reference is not None
-        refusal = r"^match=train_flops reference=full: 1 updates are .*expected a longer run$"
+        refusal = r"^match=train_flops reference=full: 1 update would be .*expected a longer run$"
         with pytest.raises(ConfigError, match=refusal):
             find_match(config, reference, data_of(config), None)
 

@@ -28,6 +28,7 @@ from triptych.training.callbacks.checkpoints import check_metric, validation_met
 from triptych.training.callbacks.cost_log import CostLog
 from triptych.training.hardware import keep_freed_memory
 from triptych.training.resume import prepare_directory
+from triptych.wording import counted
 
 log = logging.getLogger("triptych")
 
@@ -114,13 +115,13 @@ def begin_directory(run: Run) -> None:
             write_text(run.run_dir / "tokenizer.json", tokenizer.to_json())
     parameters, _ = count_parameters(task.network)
     log.info(
-        "%s on %s: %s parameters, %s, %s updates; run directory %s",
+        "%s on %s: %s parameters, %s, %s; run directory %s",
         task.name,
         task.architecture,
         f"{parameters:,}",
         f"{tokenizer.vocab_size} tokens in the vocabulary" if task.image_shape is None else "images in patches",
-        run.config.trainer.max_steps,
+        counted(run.config.trainer.max_steps, "update"),
         run.run_dir,
     )
     if plan.earlier is not None:
-        log.warning("going on from %s, after %s updates", plan.earlier.path, plan.earlier.step)
+        log.warning("going on from %s, after %s", plan.earlier.path, counted(plan.earlier.step, "update"))

@@ -32,6 +32,7 @@ from triptych.planning.script import batch_script, composed, job_of
 from triptych.planning.tables import show_findings, show_forecast
 from triptych.training import FSDP
 from triptych.training.resume import Earlier, is_finished
+from triptych.wording import counted
 
 HARMLESS = {"accelerator", "validation", "files"}
 """What may be wrong with a training that can be planned nevertheless."""
@@ -102,8 +103,7 @@ def doctor(config: DictConfig, sweep: Sequence[Sequence[str]] = ()) -> None:
     if script:
         print(chosen.redact(script))
     if findings.errors:
-        number = len(findings.errors)
-        raise ConfigError(f"{number} {'error' if number == 1 else 'errors'}: nothing would be trained")
+        raise ConfigError(f"{counted(len(findings.errors), 'error')}: nothing would be trained")
 
 
 def matched(config: DictConfig, reference: Reference, data: Data) -> Match | str:
@@ -124,7 +124,7 @@ def about(estimate: BatchEstimate) -> str:
     if estimate.sample is not None:
         return (
             f"about {estimate.tokens:,.0f} tokens an update, at most {max(estimate.longest)} in a row, by "
-            f"{estimate.num_updates} updates laid out from {estimate.sample:,} examples"
+            f"{counted(estimate.num_updates, 'update')} laid out from {counted(estimate.sample, 'example')}"
         )
     if not estimate.assumptions:
         return f"{estimate.tokens:,.0f} tokens an update, at most {estimate.longest[0]} in a row"

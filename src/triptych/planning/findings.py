@@ -22,6 +22,7 @@ from triptych.planning.forecast import Forecast
 from triptych.planning.gpus import Device
 from triptych.planning.memory import USABLE
 from triptych.training.strategies import check_place, check_split
+from triptych.wording import counted
 
 log = logging.getLogger("triptych")
 
@@ -117,10 +118,11 @@ def check_devices(config: DictConfig, place: Place, count: int, *, elsewhere: bo
     else:
         check_place(config, place)
     size, parts = config.batch.size, config.trainer.accumulate_grad_batches * count
-    batches = f"{size // parts} examples" if size is not None else f"about {config.batch.tokens // parts} tokens"
+    tokens = config.batch.tokens
+    batches = counted(size // parts, "example") if size is not None else f"about {counted(tokens // parts, 'token')}"
     nodes = config.trainer.num_nodes
     on = f" on {nodes} machines" if nodes > 1 else ""
-    return f"{count} {'process' if count == 1 else 'processes'}{on}, batches of {batches} each"
+    return f"{counted(count, 'process')}{on}, batches of {batches} each"
 
 
 def check_allocation(config: DictConfig, count: int) -> str:
@@ -175,7 +177,8 @@ def check_disk(config: DictConfig, forecast: Forecast) -> str:
     checkpoint = whole.weights + whole.optimizer + whole.average
     count = config.callbacks.checkpoints.keep + 2
     needed, free = count * checkpoint + whole.weights, shutil.disk_usage(existing(Path(config.run_dir))).free
-    text = f"{size(needed)} for {count} checkpoints of {size(checkpoint)} and the weights; {size(free)} are free"
+    checkpoints = f"{counted(count, 'checkpoint')} of {size(checkpoint)}"
+    text = f"{size(needed)} for {checkpoints} and the weights; {size(free)} are free"
     if needed > free:
         raise ConfigError(
             f"{text}; callbacks.checkpoints.keep={config.callbacks.checkpoints.keep} says how many are kept"

@@ -29,6 +29,7 @@ from triptych.config.overrides import composed_with
 from triptych.models.flops import active_parameters, count_parameters, training_flops
 from triptych.nn import Network
 from triptych.planning.batch_shapes import BatchEstimate, Data
+from triptych.wording import counted
 
 log = logging.getLogger("triptych")
 
@@ -309,8 +310,8 @@ def find_match(config: DictConfig, reference: Reference, data: Data, measure: Me
         found, expected = {"trainer.max_steps": updates}, totals[0](updates)
         if abs(expected / goal - 1) > tolerance_of(quantity):
             raise ConfigError(
-                f"match={quantity} reference={name}: {updates} updates are {spell(expected)} {UNITS[quantity]}, "
-                f"{compare(expected / goal - 1)} {spell(goal)}, and no other number is nearer: expected a longer run"
+                f"match={quantity} reference={name}: {counted(updates, 'update')} would be {spell(expected)} "
+                f"{UNITS[quantity]}, {compare(expected / goal - 1)} {spell(goal)}, and no other number is nearer: expected a longer run"
             )
     chosen = {key: value for key, value in found.items() if value != given[key]}
     return Match(quantity, name, goal, expected, given, chosen)

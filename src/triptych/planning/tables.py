@@ -1,6 +1,5 @@
 """What the doctor has to say, as tables for the terminal."""
 
-import math
 from dataclasses import asdict
 
 from rich import box
@@ -14,6 +13,7 @@ from triptych.planning.forecast import UTILISATION, Forecast, computed_seconds, 
 from triptych.planning.gpus import GPUS, Device
 from triptych.planning.memory import USABLE, Footprint, smallest
 from triptych.storage.redaction import Redactor
+from triptych.wording import amount, counted, duration
 
 SHOWN = ("rtx-4090", "a100-40gb", "h100", "h200")
 """GPUs that a training is laid out on where none is named."""
@@ -42,7 +42,7 @@ def show_forecast(forecast: Forecast, device: Device, *, is_here: bool, sharded:
     rows = forecast.estimate.rows
     footprint = (forecast.memory.fsdp if sharded else forecast.memory.ddp)(forecast.world_size, rows)
     share = -(-rows // forecast.world_size)
-    console.print(memory(footprint, f"{'FSDP, ' if sharded else ''}{share} rows of {lengths(forecast)}"))
+    console.print(memory(footprint, f"{'FSDP, ' if sharded else ''}{counted(share, 'row')} of {lengths(forecast)}"))
     console.print(fits(forecast, rows, [GPUS[name] for name in SHOWN] if is_here and not device.is_gpu else [device]))
 
 
@@ -63,13 +63,13 @@ def summary(forecast: Forecast, device: Device, *, is_here: bool) -> Table:
         table.add_row(f"  {name}", f"{number:,}" if number or name != "head" else "0 (tied to the embedding)")
     updates = config.trainer.max_steps
     about = "about " if forecast.estimate.sample else ""
-    examples = "" if config.batch.size is None else f"{config.batch.size:,} examples, "
+    examples = "" if config.batch.size is None else f"{counted(config.batch.size, 'example')}, "
     table.add_row("updates", f"{updates:,} of {examples}{about}{forecast.estimate.tokens:,.0f} tokens")
-    table.add_row("tokens", f"{about}{quantity(updates * forecast.estimate.tokens)} in all")
+    table.add_row("tokens", f"{about}{amount(updates * forecast.estimate.tokens)} in all")
     table.add_row(
         "operations",
-        f"{about}{quantity(forecast.flops)}FLOP forward and backward, "
-        f"{quantity(forecast.flops_of_update)}FLOP an update",
+        f"{about}{amount(forecast.flops, 'FLOP')} forward and backward, "
+        f"{amount(forecast.flops_of_update, 'FLOP')} an update",
     )
     table.add_row("device", device.name)
     table.add_row("time", estimate(forecast, device, is_here=is_here))
@@ -114,7 +114,7 @@ def memory(footprint: Footprint, what: str) -> Table:
 
 def fits(forecast: Forecast, rows: int, devices: list[Device]) -> Table:
     """On how many GPUs the training fits."""
-    table = Table(f"fits, of batches of {rows} rows", "memory", "DDP", "FSDP", box=box.SIMPLE_HEAD)
+    table = Table(f"fits, of batches of {counted(rows, 'row')}", "memory", "DDP", "FSDP", box=box.SIMPLE_HEAD)
     table.caption, table.caption_justify = f"counting on {100 * USABLE:.0f} % of each memory", "left"
     largest = max(device.memory for device in devices)
     memory = forecast.memory_on_gpus
@@ -157,22 +157,5 @@ def lengths(forecast: Forecast) -> str:
     """The positions of the longest batch."""
     estimate = forecast.estimate
     positions, source = estimate.longest
-    seen = f", the longest of {estimate.num_updates} updates that were laid out" if estimate.sample else ""
-    return f"{positions} positions" + (f" and {source} of the source" if source else "") + seen
-
-
-def quantity(number: float) -> str:
-    """A number with the prefix of its unit."""
-    prefixes = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
-    power = min(int(math.log(max(number, 1), 1000)), len(prefixes) - 1)
-    return f"{number / 1000**power:.3g} {prefixes[power]}"
-
-
-def duration(seconds: float) -> str:
-    """For people."""
-    if seconds < 1:
-        return "less than a second"
-    for limit, length, unit in ((120, 1, "s"), (7200, 60, "min"), (172800, 3600, "h"), (63072000, 86400, "days")):
-        if seconds < limit:
-            return f"{seconds / length:.3g} {unit}"
-    return f"{seconds / 31536000:,.1f} years"
+    seen = f", the longest of {counted(estimate.num_updates, 'update')} that were laid out" if estimate.sample else ""
+    return counted(positions, "position") + (f" and {source} of the source" if source else "") + seen

@@ -10,7 +10,8 @@ from rich.text import Text
 
 from triptych.report.read_records import ARCHITECTURES, RunSet
 from triptych.report.statistics.verdicts import Difference, Group, Verdict
-from triptych.report.wording import amount, duration, field_name, setting
+from triptych.report.wording import field_name, setting
+from triptych.wording import amount, duration
 
 _COLOURS = {"full": "blue", "encoder_only": "yellow", "decoder_only": "green"}
 _WIDE = 120

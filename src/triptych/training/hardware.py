@@ -10,6 +10,7 @@ import torch
 
 from triptych.config import ConfigError, one_of
 from triptych.config.schema import ACCELERATORS
+from triptych.wording import counted
 
 LARGEST_KEPT = 32 * 2**20
 """Bytes of the largest block that is kept, the most that glibc takes. Kept ones break into pieces: a process that
@@ -64,4 +65,4 @@ def hardware(device: torch.device) -> str:
         names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     except OSError:
         names = []
-    return f"{names[0] if names else platform.machine()}, {torch.get_num_threads()} threads"
+    return f"{names[0] if names else platform.machine()}, {counted(torch.get_num_threads(), 'thread')}"

@@ -13,8 +13,9 @@ from triptych.report.page.examples import Example, choose_runs, find_telling_exa
 from triptych.report.read_records import ARCHITECTURES, Run, RunSet
 from triptych.report.statistics.standings import Duel, Standing
 from triptych.report.statistics.verdicts import Contender, Difference, Group, Verdict
-from triptych.report.wording import amount, duration, field_name, setting
+from triptych.report.wording import field_name, setting
 from triptych.tasks.scores import Score
+from triptych.wording import amount, duration
 
 _MAX_SAMPLES = 12
 _MEANINGS = {
