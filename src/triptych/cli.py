@@ -190,7 +190,7 @@ def check_suffix(output: Path, suffix: str, what: str) -> None:
 
 @contextmanager
 def value_errors_of_runs() -> Iterator[None]:
-    """What is wrong with a run directory is the user's to know."""
+    """A ValueError about a run directory becomes the answer to the command."""
     try:
         yield
     except ValueError as error:

@@ -311,7 +311,8 @@ def find_match(config: DictConfig, reference: Reference, data: Data, measure: Me
         if abs(expected / goal - 1) > tolerance_of(quantity):
             raise ConfigError(
                 f"match={quantity} reference={name}: {counted(updates, 'update')} would be {spell(expected)} "
-                f"{UNITS[quantity]}, {compare(expected / goal - 1)} {spell(goal)}, and no other number is nearer: expected a longer run"
+                f"{UNITS[quantity]}, {compare(expected / goal - 1)} {spell(goal)}, and no other number is nearer: "
+                "expected a longer run"
             )
     chosen = {key: value for key, value in found.items() if value != given[key]}
     return Match(quantity, name, goal, expected, given, chosen)
