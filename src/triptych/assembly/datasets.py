@@ -196,7 +196,6 @@ def make_data_module(config: DictConfig, task: Task, splits: Splits, *, training
     """The loaders of the splits.
 
     Args:
-        task: lays the examples out.
         training: whether the training split is needed, and the validation split must be there.
 
     Raises:

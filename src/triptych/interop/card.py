@@ -30,7 +30,6 @@ def model_card(name: str, task: Task, class_name: str, record: Mapping[str, Any]
     """The text of README.md, with the facts of the run.
 
     Args:
-        task: that was trained.
         class_name: of ``transformers``, that loads the folder.
         record: the run's summary.json; empty: there is none.
     """

@@ -65,9 +65,6 @@ class LocalLauncher(Launcher):
         """Runs those that are not done, and waits for them even where the sweep is asked to end: they are then asked
         too. (Of a Ctrl-C the terminal tells all, and a job must hear of it once.)
 
-        Args:
-            redact: takes secrets out.
-
         Returns:
             Those that failed, by their directories.
 
@@ -132,7 +129,6 @@ class JobProcess:
 
     Args:
         log: what it says.
-        job: the process.
         tee: what writes its log; None: it does that itself.
     """
 

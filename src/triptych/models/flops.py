@@ -39,11 +39,7 @@ def active_parameters(network: Network) -> int:
     """Trainable parameters that a token meets in a computation: of the stacks and the head, its matrix also where that
     is the token table, and of images the matrix of the patches. Without the tables of tokens, token types and
     positions, of which a token reads a row. (In the full model a token meets either the encoder or the decoder; both
-    count.)
-
-    Args:
-        network: one of the three architectures.
-    """
+    count.)"""
     tables = position_tables(network)
     parts = [*network.stacks, network.head]
     if isinstance(network.embedding, PatchEmbedding):
@@ -54,11 +50,7 @@ def active_parameters(network: Network) -> int:
 
 def parameters_by_part(network: Network) -> dict[str, int]:
     """All trainable parameters by where they stand: embedding, encoder, decoder, head. What is tied counts in the first
-    of them that has it.
-
-    Args:
-        network: one of the three architectures.
-    """
+    of them that has it."""
     seen: set[Tensor] = set()
     counts = {}
     for name in ("embedding", "encoder", "decoder", "head"):
@@ -173,7 +165,6 @@ def forward_flops(network: Network, shape: BatchShape) -> dict[str, int]:
 
     Args:
         network: on the meta device.
-        shape: of the batch.
     """
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         network(*inputs_of(shape, torch.device("meta")))

@@ -243,7 +243,6 @@ class Activations:
         """What the loss and its gradient need besides.
 
         Args:
-            head: of the network.
             rows: of the batch, on one device.
             length: of each.
         """

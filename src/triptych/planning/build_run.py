@@ -38,10 +38,8 @@ class Run:
     """A training that can begin.
 
     Attributes:
-        plan: of it.
         task: with its network.
         data: its batches.
-        trainer: Lightning's.
         cost_log: what the training has cost so far.
         loggers: of the trainer.
         rank: of this process.

@@ -148,7 +148,7 @@ def processes_of(config: DictConfig) -> int:
     """``trainer.devices`` times ``trainer.num_nodes``; auto is as many devices as this machine has.
 
     Raises:
-        ConfigError: less than one.
+        ConfigError: less than one process.
     """
     devices, nodes = config.trainer.devices, config.trainer.num_nodes
     if isinstance(devices, str) and "," in devices:

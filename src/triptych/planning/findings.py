@@ -106,7 +106,7 @@ def check_devices(config: DictConfig, place: Place, count: int, *, elsewhere: bo
         elsewhere: whether another machine is meant; then its devices are not looked for here.
 
     Raises:
-        ConfigError: they cannot.
+        ConfigError: too few devices, or an update that cannot be dealt out evenly.
     """
     check_trainer(config)
     if elsewhere:
@@ -132,7 +132,7 @@ def check_allocation(config: DictConfig, count: int) -> str:
         count: processes that train together.
 
     Raises:
-        ConfigError: it has not.
+        ConfigError: the job has fewer nodes, tasks or GPUs than the configuration wants, or more.
     """
     env, nodes = os.environ, config.trainer.num_nodes
     job = f"job {env['SLURM_JOB_ID']}"
@@ -151,14 +151,15 @@ def check_allocation(config: DictConfig, count: int) -> str:
     gpus = env.get("SLURM_GPUS_ON_NODE")
     if config.trainer.accelerator != "cpu" and gpus is not None and int(gpus) < each:
         raise ConfigError(f"trainer.devices={config.trainer.devices}, but {job} has {gpus} GPUs on a node")
-    return f"{job}: {given} nodes, {tasks or 1} tasks on each, {gpus or 'no'} GPUs on this one"
+    on_each = f"{counted(int(tasks or 1), 'task')} on each"
+    return f"{job}: {counted(given, 'node')}, {on_each}, {counted(int(gpus), 'GPU') if gpus else 'no GPUs'} on this one"
 
 
 def check_run_dir(run_dir: Path) -> str:
     """Whether the run directory is there, or can be made, and nobody is at work in it.
 
     Raises:
-        ConfigError: it cannot be used.
+        ConfigError: the run directory cannot be used.
     """
     if run_dir.is_file() or (run_dir / ".lock").exists():
         with locked(run_dir):
@@ -171,7 +172,7 @@ def check_disk(config: DictConfig, forecast: Forecast) -> str:
     """Whether the checkpoints fit: those that are kept, the best, and one that is being written.
 
     Raises:
-        ConfigError: they do not.
+        ConfigError: the disk has too little room for the checkpoints.
     """
     whole = forecast.memory.ddp(1, 1)
     checkpoint = whole.weights + whole.optimizer + whole.average
@@ -214,7 +215,7 @@ def check_memory(forecast: Forecast, device: Device, *, sharded: bool) -> str:
         sharded: whether FSDP is configured.
 
     Raises:
-        ConfigError: it cannot fit, whatever the batch.
+        ConfigError: weights, gradients and optimizer alone do not fit.
     """
     config = forecast.estimate.config
     rows = forecast.estimate.rows

@@ -63,11 +63,6 @@ class Forecast:
 def make_forecast(estimate: BatchEstimate, world_size: int, device: Device) -> Forecast:
     """The forecast of a training.
 
-    Args:
-        estimate: its data, and its configuration.
-        world_size: processes that train together.
-        device: that each of them uses.
-
     Raises:
         ConfigError: a precision that is not counted.
     """
@@ -103,10 +98,7 @@ def batch_bytes(
 
     Args:
         network: on the meta device, in the type of its weights.
-        precision: of the training.
-        estimate: of the data.
         rows: of the batch, on one device.
-        on_gpu: whether the device is one.
     """
     if on_gpu and not unknown_parts(network):
         return Activations(precision).of_batch(network, rows, *estimate.longest, padded=is_masked(network))

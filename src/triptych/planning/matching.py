@@ -165,9 +165,6 @@ Measure = Callable[[Sequence[DictConfig]], Sequence[Pace]]
 def reference_of(config: DictConfig, overrides: Sequence[str]) -> Reference | None:
     """The reference, as far as it is known before the data are read. None: nothing is matched.
 
-    Args:
-        overrides: of the command line.
-
     Raises:
         ConfigError: settings that do not go together, a reference that is not there or cannot do the task, or one of
             another task or other data.
@@ -231,13 +228,11 @@ def check_same(reference: Reference, quantity: str, *, data: str, tokenizer: str
     """Refuses a run on other data, and tokens of another tokenizer.
 
     Args:
-        reference: perhaps a run.
-        quantity: that is matched.
         data: SHA-256 of the examples.
         tokenizer: SHA-256 of the tokenizer.
 
     Raises:
-        ConfigError: it is such a run.
+        ConfigError: the reference is a run on other data, or with another tokenizer.
     """
     if reference.record is None:
         return

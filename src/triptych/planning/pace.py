@@ -81,8 +81,6 @@ class Timed:
 
     Args:
         config: of it; nothing of it changes.
-        data: of it.
-        environment: of the process.
     """
 
     def __init__(self, config: DictConfig, data: ReadData, environment: ClusterEnvironment) -> None:

@@ -137,11 +137,7 @@ def fits(forecast: Forecast, rows: int, devices: list[Device]) -> Table:
 
 
 def show_findings(findings: Findings, redact: Redactor) -> None:
-    """Prints a line for each thing that was looked at, errors and warnings first; one for all that need no word.
-
-    Args:
-        redact: leaves secrets out.
-    """
+    """Prints a line for each thing that was looked at, errors and warnings first; one for all that need no word."""
     table = Table("", "check", "found", title="Checks", title_justify="left", box=box.SIMPLE_HEAD)
     silent = [finding.name for finding in findings if not finding.text]
     said = [finding for finding in findings if finding.text]

@@ -233,7 +233,7 @@ def project_of(directories: Sequence[Path]) -> str:
         directories: of runs that have logged for W&B.
 
     Raises:
-        ConfigError: they have several.
+        ConfigError: the runs are in several projects.
     """
     configs = [OmegaConf.load(directory / "config.yaml") for directory in directories]
     projects = sorted({str(OmegaConf.select(config, "logger.wandb.project")) for config in configs})

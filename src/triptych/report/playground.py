@@ -274,7 +274,6 @@ def playground(directories: Sequence[Path], host: str, port: int) -> None:
 
     Args:
         directories: run directories, or parents of them.
-        host: the address to listen at.
         port: of it; 0: any that is free.
 
     Raises:

@@ -46,11 +46,7 @@ class Terms:
 
 
 def terms_of(metric: Score, run: Run) -> Terms | None:
-    """What each example adds to the metric; None: the run has no answers, or the metric is no function of sums.
-
-    Args:
-        metric: that runs are compared by.
-    """
+    """What each example adds to the metric; None: the run has no answers, or the metric is no function of sums."""
     if not run.answers:
         return None
     if metric.name == "bleu":
