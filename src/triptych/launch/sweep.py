@@ -86,7 +86,7 @@ class Job:
 
     @property
     def arguments(self) -> list[str]:
-        """Of ``triptych train``."""
+        """The arguments of ``triptych train``."""
         return [*self.overrides, f"run_dir={self.directory}"]
 
 

@@ -43,12 +43,12 @@ class Local:
 
     @property
     def queries(self) -> int:
-        """Of a block: b."""
+        """Queries of a block: b."""
         return max(self.window, LEAST_BLOCK)
 
     @property
     def keys(self) -> int:
-        """Of a block."""
+        """Keys of a block."""
         return self.queries + self.window * (1 if self.causal else 2)
 
     @property
@@ -58,7 +58,7 @@ class Local:
 
     @property
     def pairs(self) -> int:
-        """Of a query and a key, in all blocks."""
+        """Pairs of a query and a key, in all blocks."""
         return self.blocks * self.queries * self.keys
 
     def mask(self, device: torch.device) -> Bool[Tensor, "#batch blocks queries keys"]:

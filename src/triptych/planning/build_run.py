@@ -55,7 +55,7 @@ class Run:
 
     @property
     def config(self) -> DictConfig:
-        """Of the plan."""
+        """The configuration of the plan."""
         return self.plan.config
 
     @property

@@ -154,7 +154,7 @@ class Pace:
     interval: float
 
     def seconds(self, updates: int) -> float:
-        """Of a training of so many updates."""
+        """How long a training of so many updates takes."""
         return updates * self.update + updates // self.interval * self.validation
 
 
@@ -421,7 +421,7 @@ class Costs:
         self._sums, self._mean = [0.0, *accumulate(costs)], fmean(costs)
 
     def after(self, updates: int) -> float:
-        """Of all updates up to this one."""
+        """The cost of all updates up to this one."""
         beyond = max(updates - len(self._sums) + 1, 0)
         return self._sums[updates - beyond] + beyond * self._mean
 

@@ -66,7 +66,7 @@ class Stopwatch(L.Callback):
         self._validation_started = now(pl_module.device)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Stops it."""
+        """Notes how long the validation took."""
         self.validations.append(now(pl_module.device) - self._validation_started)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

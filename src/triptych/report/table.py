@@ -72,7 +72,7 @@ def _columns(group: Group) -> dict[str, list[str]]:
 
 
 def _width(columns: dict[str, list[str]], group: Group) -> int:
-    """Of the table, at least."""
+    """The least width of the table."""
     return 1 + sum(2 + _least(name, cells, group) for name, cells in columns.items()) + len("architecture  ")
 
 

@@ -29,7 +29,7 @@ class Sum(Metric):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the terms. (Metric asks where a process has none.)"""
+        """The type of the terms. (Metric asks for it where a process has none.)"""
         return widest(self.device)
 
     def update(self, term: Tensor | float) -> None:

@@ -123,7 +123,7 @@ class Tagging(Task):
         self.keep(batch, [" ".join(guess) for guess in guesses], numbers)
 
     def derived_metrics(self, values: dict[str, float]) -> dict[str, float]:
-        """Of no entities the shares are 0, as elsewhere."""
+        """Where there are no entities, the shares are 0, not NaN."""
         return {n: 0.0 if n.startswith("entity_") and math.isnan(value) else value for n, value in values.items()}
 
     def _tags(self, batch: Batch, logits: Float[Tensor, "batch length tags"]) -> list[list[str]]:

@@ -90,7 +90,7 @@ class CostLog(L.Callback):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Goes on counting from there; rank 0 does for all."""
+        """Goes on counting from a checkpoint; rank 0 does it for all."""
         self._earlier = state_dict["wall_time"]
         if dist.is_initialized() and dist.get_rank():
             return
@@ -106,7 +106,7 @@ class CostLog(L.Callback):
         self._started = time.perf_counter()
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Stops it."""
+        """Stops the clock of the whole."""
         self._ended = time.perf_counter()
 
     def on_train_batch_start(
@@ -129,7 +129,7 @@ class CostLog(L.Callback):
         batch: Batch,
         batch_idx: int,
     ) -> None:
-        """Counts."""
+        """Counts the batch, and logs what was spent."""
         self.seconds += time.perf_counter() - self._batch_started
         assert isinstance(pl_module, Task)
         shape, unanswered = shape_of(batch), batch.num_unscored if pl_module.predicts_tokens else 0
