@@ -17,8 +17,8 @@ from page import check_output
 from rich.progress import Progress
 
 from triptych.models import DecoderOnly
+from triptych.models.flops import TrainingCost, count_parameters
 from triptych.nn import Embedding, FeedForward, Head, MultiHeadAttention, Rotary, Stack, Targets
-from triptych.planning.flops import TrainingCost, count_parameters
 from triptych.storage.atomic import write_text
 from triptych.training.hardware import hardware, keep_freed_memory
 from triptych.training.optimizers import AdamW

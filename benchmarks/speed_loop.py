@@ -26,9 +26,9 @@ from triptych.assembly.network import check_network, complete, make_task
 from triptych.config import TrainConfig, build
 from triptych.data import Batch
 from triptych.nn import Targets
-from triptych.planning.cost_log import CostLog
 from triptych.tasks import Task
 from triptych.training import CheckpointFacts, Checkpoints, WandbLogger
+from triptych.training.callbacks.cost_log import CostLog
 
 UPDATES, WARM_UP = 220, 20
 

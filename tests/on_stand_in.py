@@ -24,8 +24,8 @@ from triptych.models.generation import BeamSearch, Sampling, beam_search, genera
 from triptych.nn import Visibility, attend
 from triptych.report.samples import answer_time, attention, samples
 from triptych.tasks import Task
-from triptych.tasks import metrics as exact
-from triptych.tasks.metrics import Mean, OfPairs, Sum
+from triptych.tasks import exact_sums as exact
+from triptych.tasks.exact_sums import Mean, OfPairs, Sum
 from triptych.train import load_tested_weights
 from triptych.training.checkpoint_file import copied, write_checkpoint
 from triptych.training.failures import is_loss_of_a_peer

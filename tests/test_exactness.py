@@ -19,7 +19,7 @@ import tiny
 from triptych.assembly.restore import load, restore
 from triptych.config import ConfigError, PredictConfig
 from triptych.evaluate import evaluation
-from triptych.planning.flops import weights_sha256
+from triptych.nn.network import weights_sha256
 from triptych.predict import predict
 from triptych.training import read_checkpoint
 

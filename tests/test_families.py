@@ -21,8 +21,8 @@ from triptych.assembly.checks import check_before_data
 from triptych.assembly.compatibility import check_grid
 from triptych.assembly.network import check_network
 from triptych.config import ConfigError, TrainConfig, check_keys
+from triptych.models.flops import count_parameters
 from triptych.nn import Network
-from triptych.planning.flops import count_parameters
 
 CONF = Path(__file__).parents[1] / "conf" / "model"
 FILES = sorted(

@@ -20,8 +20,8 @@ from triptych.data import Digits, Example
 from triptych.evaluate import evaluate
 from triptych.models import EncoderOnly
 from triptych.nn import Head, PatchEmbedding, Stack
-from triptych.planning.cost_log import CostLog
 from triptych.predict import predict
+from triptych.training.callbacks.cost_log import CostLog
 
 STEPS = ["trainer.max_steps=80", "trainer.val_check_interval=80", "scheduler.warmup_steps=10", "optimizer.lr=1e-2"]
 

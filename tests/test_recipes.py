@@ -18,7 +18,7 @@ from torch.testing import assert_close
 import tiny
 from commands import Finished, run
 from triptych.report.playground import Playground
-from triptych.report.records import find_runs
+from triptych.report.read_records import find_runs
 
 RECIPES = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
 ALLOWED = {"TRIPTYCH_ALLOW": "mine"}

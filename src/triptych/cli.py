@@ -30,7 +30,8 @@ from triptych.config import (
     suggestion,
 )
 from triptych.config.paths import check_writable, find_checkpoint
-from triptych.launch.scheduler import goes_back, is_rank_0, job_of_slurm, requeue
+from triptych.launch.environment import is_rank_0
+from triptych.launch.requeue import goes_back, job_of_slurm, requeue
 from triptych.launch.signals import Interruption, catch
 from triptych.planning.gpus import gpu_named
 from triptych.storage.redaction import Redactor
@@ -190,7 +191,7 @@ def check_suffix(output: Path, suffix: str, what: str) -> None:
 
 @contextmanager
 def value_errors_of_runs() -> Iterator[None]:
-    """What is wrong with a run directory is the user's to know."""
+    """A ValueError about a run directory becomes the answer to the command."""
     try:
         yield
     except ValueError as error:
@@ -213,7 +214,7 @@ def import_folder(arguments: list[str]) -> None:
         raise ConfigError(f"{parsed.folder}: no such folder; expected one with config.json and safetensors files")
     check_writable("--output", parsed.output)
     from triptych.interop import import_folder
-    from triptych.planning.flops import count_parameters
+    from triptych.models.flops import count_parameters
 
     families = families_at(parsed.family)
     task = import_folder(parsed.folder, parsed.output, parsed.task, new_head=parsed.new_head, families=families)

@@ -16,8 +16,8 @@ from triptych.config import ConfigError, build
 from triptych.data import Corpus, DataModule, sha256
 from triptych.report.console import show_metrics
 from triptych.tasks import Task
-from triptych.tasks.devices import arithmetic, device_for
-from triptych.training.hardware import hardware
+from triptych.tasks.precision import arithmetic
+from triptych.training.hardware import device_for, hardware
 
 log = logging.getLogger("triptych")
 

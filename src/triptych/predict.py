@@ -21,8 +21,8 @@ from triptych.data.readers.files import decoded, lines_of, read_lines
 from triptych.models.generation import Sampling
 from triptych.tasks import Task
 from triptych.tasks.base import Prediction
-from triptych.tasks.devices import device_for
 from triptych.tasks.generative import GenerativeTask
+from triptych.training.hardware import device_for
 
 log = logging.getLogger("triptych")
 

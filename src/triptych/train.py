@@ -17,10 +17,10 @@ from triptych.evaluate import measure
 from triptych.launch import signals
 from triptych.launch.command import Command, this_command
 from triptych.launch.processes import Place, depends_on_clock, find_place, run_processes, silence
+from triptych.planning.build_run import Run, begin_directory, build_run
 from triptych.planning.prepare import adopt_settings, choose, find_reference, make_plan
-from triptych.planning.run import Run, begin_directory, build_run
-from triptych.report.record import write_record
 from triptych.report.summary import labels
+from triptych.report.write_record import write_record
 from triptych.search.pruning import Pruned
 from triptych.storage.atomic import write_text
 from triptych.training import CSVLogger, WandbLogger, read_checkpoint

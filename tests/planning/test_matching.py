@@ -22,10 +22,11 @@ from triptych.assembly.datasets import make_data_module, train_tokenizer
 from triptych.assembly.network import check_network, make_task
 from triptych.config import ConfigError, build
 from triptych.launch.sweep import UNCOUNTED, digest_of, unresolved
+from triptych.models.flops import active_parameters, count_parameters, training_flops
+from triptych.nn.network import weights_sha256
 from triptych.planning import matching
 from triptych.planning import pace as calibration
 from triptych.planning.batch_shapes import ReadData
-from triptych.planning.flops import active_parameters, count_parameters, training_flops, weights_sha256
 from triptych.planning.matching import (
     DEEPER,
     STRETCH,
@@ -232,7 +233,7 @@ class TestMatches:
         config = chosen(*overrides)
         reference = reference_of(config, overrides)
         assert reference is not None
-        refusal = r"^match=train_flops reference=full: 1 updates are .*expected a longer run$"
+        refusal = r"^match=train_flops reference=full: 1 update would be .*expected a longer run$"
         with pytest.raises(ConfigError, match=refusal):
             find_match(config, reference, data_of(config), None)
 

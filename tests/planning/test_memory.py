@@ -18,13 +18,13 @@ from formula_on_cpu import OnCpu
 from parts import make_stack
 from triptych.config import build as build_node
 from triptych.models import DecoderOnly, EncoderOnly
+from triptych.models.flops import count_parameters, parameters_by_part
 from triptych.nn import Embedding, Head, PatchEmbedding, Targets
 from triptych.nn.kernels import cross_entropy as loss
 from triptych.planning.activations import Activations, BatchBytes
-from triptych.planning.flops import count_parameters, parameters_by_part
 from triptych.planning.memory import Footprint, Memory, gradient_bytes, optimizer_bytes, smallest, stored_bytes
 from triptych.planning.peak_memory import LivingBytes
-from triptych.tasks.devices import PRECISIONS
+from triptych.tasks.precision import PRECISIONS
 
 OPTIMIZERS = sorted(path.stem for path in (Path(__file__).parents[2] / "conf" / "optimizer").glob("*.yaml"))
 ARCHITECTURES = ["encoder_only", "decoder_only", "full"]

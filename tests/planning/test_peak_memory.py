@@ -14,7 +14,7 @@ from triptych.models import DecoderOnly, EncoderOnly
 from triptych.nn import Head, LayerNorm, PatchEmbedding
 from triptych.planning.memory import gradient_bytes
 from triptych.planning.peak_memory import LivingBytes, is_masked, measure_peak, training_loss
-from triptych.tasks.devices import PRECISIONS
+from triptych.tasks.precision import PRECISIONS
 
 ARCHITECTURES = ["encoder_only", "decoder_only", "full"]
 POSITIONS = ["none", "learned", "sinusoidal", "rotary", "relative"]

@@ -25,7 +25,7 @@ from clock import bound
 from commands import run
 from triptych.models.generation import Sampling
 from triptych.report.playground import Playground
-from triptych.report.records import find_runs
+from triptych.report.read_records import find_runs
 
 EXPERIMENTS = ("classification_full", "classification_encoder_only", "language_modeling_decoder_only")
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(1)>'

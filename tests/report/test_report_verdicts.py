@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 
-from triptych.report.records import find_runs
+from triptych.report.read_records import find_runs
 from triptych.report.statistics.verdicts import Group, Verdict, audit, group_runs, judge, welch_interval
 
 CLEAR = {"full": (0.98, 0.982, 0.979, 0.983, 0.981), "decoder_only": (0.95, 0.948, 0.953, 0.951, 0.949)}

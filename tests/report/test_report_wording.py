@@ -1,8 +1,8 @@
-"""Numbers in words."""
+"""Values and metrics in words."""
 
 import pytest
 
-from triptych.report.wording import amount, duration, metric_name
+from triptych.report.wording import metric_name
 from triptych.tasks.language_modeling import BITS_PER_BYTE
 from triptych.tasks.scores import EXACT_MATCH, LOSS, Score
 
@@ -27,19 +27,6 @@ def test_distance_to_the_optimum(metric: Score, value: float, optimum: float, te
 @pytest.mark.parametrize(("value", "text"), [(0.972, "97.2 %"), (1.0, "100.0 %"), (0.9996, "99.96 %")])
 def test_a_share_is_not_rounded_up_to_all(value: float, text: str) -> None:
     assert EXACT_MATCH.show(value) == text
-
-
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [(0, "0"), (999, "999"), (999_600, "1 M"), (412_160, "412 k"), (3.1e12, "3.1 T"), (12.34, "12.3")],
-)
-def test_amount(number: float, text: str) -> None:
-    assert amount(number) == text
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(42.4, "42 s"), (185, "3 min 05 s"), (7800, "2 h 10 min")])
-def test_duration(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
 
 
 @pytest.mark.parametrize(

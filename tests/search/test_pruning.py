@@ -10,7 +10,7 @@ from optuna.trial import TrialState, create_trial
 
 import tiny
 from commands import Finished, run
-from triptych.report.records import find_runs
+from triptych.report.read_records import find_runs
 from triptych.search.trials import open_storage
 
 TINY = [

@@ -14,7 +14,7 @@ import pytest
 
 import tiny
 from commands import Finished, run
-from triptych.report.records import read_curves
+from triptych.report.read_records import read_curves
 from triptych.search.trials import open_storage
 
 TINY = [

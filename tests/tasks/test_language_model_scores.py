@@ -34,7 +34,7 @@ from triptych.data import (
 from triptych.data.batches.windows import Windows
 from triptych.data.prefix import prefix_length
 from triptych.tasks import LanguageModeling, Setup
-from triptych.tasks.metrics import Mean
+from triptych.tasks.exact_sums import Mean
 from triptych.training.optimizers import AdamW
 from triptych.training.schedules import Linear
 

@@ -41,7 +41,7 @@ from triptych.data.batches.batch import nothing
 from triptych.nn import Embedding
 from triptych.tasks import Classification, QuestionAnswering, Setup, Similarity, Task
 from triptych.tasks.base import ClassPrediction
-from triptych.tasks.metrics import OfPairs
+from triptych.tasks.exact_sums import OfPairs
 from triptych.tasks.question_answering import best_spans, exact_match, f1
 from triptych.tasks.sequence import cut_pair
 from triptych.training.optimizers import AdamW

@@ -46,13 +46,13 @@ from triptych.data import (
 )
 from triptych.data.prefix import prefix_length
 from triptych.data.tokenizers.tokenizer import BOS, EOS, MASK, SEP, SPECIAL_TOKENS
+from triptych.models.flops import forward_flops
 from triptych.models.generation import BeamSearch
-from triptych.planning.cost_log import CostLog
-from triptych.planning.flops import forward_flops
 from triptych.tasks import Classification, Denoising, LanguageModeling, Setup, Tagging, Task, Translation
 from triptych.tasks.base import ClassPrediction, NotFinite
 from triptych.tasks.classification import calibration_error
 from triptych.training import CheckpointFacts, Progress
+from triptych.training.callbacks.cost_log import CostLog
 from triptych.training.optimizers import AdamW
 from triptych.training.schedules import Linear
 

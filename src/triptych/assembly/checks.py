@@ -92,7 +92,7 @@ def check_trainer(config: DictConfig) -> None:
         raise ConfigError("trainer.gradient_clip_algorithm: gradients are clipped by their norm; expected norm")
 
 
-def check_parts(config: DictConfig) -> None:
+def check_loggers_and_callbacks(config: DictConfig) -> None:
     """Loggers and callbacks.
 
     Raises:
@@ -161,7 +161,7 @@ CHECKS: dict[str, Callable[[DictConfig], object]] = {
     "task": check_task,
     "tokenizer": check_tokenizer,
     "optimizer": check_optimizer,
-    "loggers, callbacks": check_parts,
+    "loggers, callbacks": check_loggers_and_callbacks,
     "accelerator": check_accelerator,
     "batch": check_batch,
     "windows": check_windows,

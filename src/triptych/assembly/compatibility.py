@@ -63,11 +63,10 @@ def check_compiled(config: DictConfig, task: Task, train: object) -> None:
     """Whether the batches have the few shapes that compile=true is for.
 
     Args:
-        task: of its network.
         train: its training split.
 
     Raises:
-        ConfigError: they have many.
+        ConfigError: the batches have many shapes.
     """
     if config.compile and task.image_shape is None and not isinstance(train, LongText):
         raise ConfigError(

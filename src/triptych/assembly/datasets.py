@@ -36,6 +36,7 @@ from triptych.data.batches.windows import Layout, windows_of
 from triptych.data.example import without_collection
 from triptych.data.tokenizers.cache import sha256_of
 from triptych.tasks import LanguageModeling, Task
+from triptych.wording import counted
 
 log = logging.getLogger("triptych")
 
@@ -53,7 +54,7 @@ def read_corpus(config: DictConfig, name: str) -> tuple[Corpus, Splits, CorpusFa
     log.info("reading %s", name)
     splits = corpus.splits()
     parts = (splits.train, splits.validation, splits.test)
-    sizes = (str(part) if isinstance(part, LongText) else f"{len(part):,} examples" for part in parts)
+    sizes = (str(part) if isinstance(part, LongText) else counted(len(part), "example") for part in parts)
     log.info("%s to train, %s to validate, %s to test", *sizes)
     first = next(iter(splits.train), None)
     has_pairs = first is not None and first.pair is not None
@@ -138,7 +139,7 @@ def encode_lines(config: DictConfig, task: Task, examples: Sequence[Example], na
         return EncodedList(task.encode(examples))
     columns, console = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()), Console(stderr=True)
     with Progress(*columns, console=console, disable=not sys.stderr.isatty(), transient=True) as progress:
-        progress.add_task(f"laying out {name}: {len(examples):,} examples", total=None)
+        progress.add_task(f"laying out {name}: {counted(len(examples), 'example')}", total=None)
         lines = task.encode(examples)
     check_ids(lines, task.tokenizer.vocab_size)
     stride = config.batch.eval_stride or task.max_length
@@ -195,7 +196,6 @@ def make_data_module(config: DictConfig, task: Task, splits: Splits, *, training
     """The loaders of the splits.
 
     Args:
-        task: lays the examples out.
         training: whether the training split is needed, and the validation split must be there.
 
     Raises:

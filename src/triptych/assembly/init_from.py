@@ -46,7 +46,7 @@ class Pretrained:
         tokenizer: of its texts, and of this run's.
 
     Raises:
-        ConfigError: it is no checkpoint of Triptych.
+        ConfigError: the file is no checkpoint of Triptych.
     """
 
     def __init__(self, name: str) -> None:

@@ -47,7 +47,6 @@ def make_task(config: DictConfig, tokenizer: Tokenizer, corpus: CorpusFacts, net
     """The task on a network.
 
     Args:
-        corpus: what is known of the corpus.
         network: that the configuration describes; None: a new one, whose weights are a function of the seed.
 
     Raises:

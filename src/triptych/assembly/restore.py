@@ -13,8 +13,8 @@ from triptych.config import ConfigError, RunError, suggestion
 from triptych.config.paths import find_checkpoint
 from triptych.data import CorpusFacts, SpecialTokens, Tokenizer
 from triptych.tasks import Task
-from triptych.tasks.devices import PRECISIONS, arithmetic
 from triptych.tasks.generative import GenerativeTask
+from triptych.tasks.precision import PRECISIONS, arithmetic
 from triptych.training import damage_of, newest_good, read_checkpoint
 
 log = logging.getLogger("triptych")

@@ -42,7 +42,6 @@ def run(config_name: str, arguments: Sequence[str], task_function: TaskFunction)
 
     Args:
         config_name: of conf/.
-        arguments: of the command line.
         task_function: is given the configuration.
 
     Raises:
@@ -102,7 +101,6 @@ def check_hydra(config: DictConfig, overrides: Sequence[str]) -> None:
 
     Args:
         config: with Hydra's part.
-        overrides: of the command line.
 
     Raises:
         ConfigError: such a configuration.

@@ -66,7 +66,7 @@ def composed_with(architecture: str, overrides: Sequence[str]) -> DictConfig:
         architecture: full, encoder_only or decoder_only.
 
     Raises:
-        ConfigError: it has settings that this architecture has not.
+        ConfigError: the command line has settings that this architecture does not know.
     """
     others = [override for override in overrides if not override.startswith("model=")]
     try:
@@ -133,8 +133,6 @@ def warn_of_difference(config: DictConfig, key: str, value: object) -> None:
     """Says that the trained model had another value of a setting of the network; another dropout is no other network.
 
     Args:
-        config: of this run.
-        key: of the setting.
         value: of the trained model.
     """
     own_value = OmegaConf.select(config, key)

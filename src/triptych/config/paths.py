@@ -11,7 +11,7 @@ def check_resume(name: str) -> None:
     """The file or directory that ``resume`` names.
 
     Raises:
-        ConfigError: it is not there.
+        ConfigError: there is no such file or directory.
     """
     if not name or not Path(name).exists():
         hint = nearest(name, ["auto", "never"])
@@ -22,11 +22,10 @@ def find_checkpoint(path: str | Path, key: str = "checkpoint") -> Path:
     """The checkpoint itself, or the last one of a run directory. Whether it is damaged is another matter.
 
     Args:
-        path: of the file or the directory.
         key: where it stands.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is no checkpoint.
     """
     if "://" in str(path):
         raise ConfigError(f"{key}={path}: expected a file or a run directory; download it first")
@@ -56,7 +55,7 @@ def check_writable(key: str, path: Path) -> None:
         path: of what is to be made, or is there.
 
     Raises:
-        ConfigError: it cannot.
+        ConfigError: the path cannot be written.
     """
     place = existing(path)
     if place.is_file() and place == path:

@@ -1,8 +1,5 @@
-"""The typed root of the configuration, and ``build``, which makes objects of it. Imports nothing of ours but names.
-
-``build`` takes the place of ``hydra.utils.instantiate``: it builds only what is on an allow list, and answers a wrong
-name or type with the key, the value and the nearest valid choice.
-"""
+"""The typed root of the configuration: which settings there are, of which types. ``config/build.py`` makes objects of
+them."""
 
 from dataclasses import dataclass, field
 from typing import Any

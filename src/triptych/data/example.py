@@ -5,15 +5,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from triptych.data.images import Image
 
-if TYPE_CHECKING:  # which has examples, too
-    pass
-
 Place = tuple[Path, int | str]
-"""A file or a data set, and the number of a line in it, or what else one goes by (row 7)."""
+"""A file or a data set, and where in it: the number of a line, or a text such as "row 7"."""
 
 
 def at(place: Place) -> str:

@@ -9,9 +9,6 @@ def prefix_length(text: str) -> int:
     ``1 + crc32(utf-8 bytes of text) mod (len(text) - 1)``: pseudo-uniform in ``1 .. len(text) - 1``, and the same in
     every process, so that every architecture is scored on the same continuations. 0 for a text shorter than 2.
 
-    Args:
-        text: the whole text.
-
     Returns:
         the length of the prefix, in characters (code points).
     """

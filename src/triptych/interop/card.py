@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from triptych.planning.flops import count_parameters, weights_sha256
+from triptych.models.flops import count_parameters
+from triptych.nn.network import weights_sha256
 from triptych.tasks import Task
 
 AUTO_CLASSES = {
@@ -29,7 +30,6 @@ def model_card(name: str, task: Task, class_name: str, record: Mapping[str, Any]
     """The text of README.md, with the facts of the run.
 
     Args:
-        task: that was trained.
         class_name: of ``transformers``, that loads the folder.
         record: the run's summary.json; empty: there is none.
     """

@@ -179,7 +179,6 @@ def configuration(architecture: str, task: str, settings: Settings, num_outputs:
 
     Args:
         architecture: encoder_only, decoder_only or full.
-        task: that the head is for.
         settings: by dotted key, or by group.
 
     Raises:

@@ -21,9 +21,6 @@ FILE, INDEX = "model.safetensors", "model.safetensors.index.json"
 class Tensors(Mapping[str, Tensor]):
     """The tensors of the safetensors files of a folder, each read when it is looked up.
 
-    Args:
-        folder: of the files.
-
     Raises:
         ConfigError: there are none, or they cannot be read.
     """
@@ -70,7 +67,6 @@ class Renamed(Mapping[str, Tensor]):
 
     Args:
         tensors: by the names in the file.
-        family: of the names.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor], family: Family) -> None:

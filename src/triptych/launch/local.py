@@ -15,7 +15,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
 from triptych.config import ConfigError
-from triptych.launch.scheduler import cpus
+from triptych.launch.environment import cpus
 from triptych.launch.sweep import Failure, Job, collect, jobs_of, redact_notes, train_command
 from triptych.storage.redaction import Redactor
 
@@ -64,9 +64,6 @@ class LocalLauncher(Launcher):
     def run(self, jobs: Sequence[Job], redact: Redactor) -> dict[Path, Failure]:
         """Runs those that are not done, and waits for them even where the sweep is asked to end: they are then asked
         too. (Of a Ctrl-C the terminal tells all, and a job must hear of it once.)
-
-        Args:
-            redact: takes secrets out.
 
         Returns:
             Those that failed, by their directories.
@@ -132,7 +129,6 @@ class JobProcess:
 
     Args:
         log: what it says.
-        job: the process.
         tee: what writes its log; None: it does that itself.
     """
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from triptych.config import ConfigError
-from triptych.launch.scheduler import is_rank_0
+from triptych.launch.environment import is_rank_0
 
 HELD = "TRIPTYCH_LOCKED"
 """In the environment of the processes that train together with the one that holds the lock."""

@@ -21,7 +21,7 @@ from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvir
 from omegaconf import DictConfig, OmegaConf
 
 from triptych.config import ConfigError
-from triptych.launch.scheduler import cpus
+from triptych.launch.environment import cpus
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 AGREED = tuple(128 + number for number in FORWARDED)

@@ -13,7 +13,6 @@ class Interruption(Exception):
     """The run was asked to end, and has saved what it had.
 
     Args:
-        signum: the signal.
         update: the updates that were done.
 
     Attributes:

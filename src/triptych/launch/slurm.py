@@ -222,7 +222,7 @@ class SlurmLauncher(Launcher):
             trainer: that part of the configuration of a job.
 
         Raises:
-            ConfigError: they are not as many.
+            ConfigError: the numbers differ.
         """
         if trainer.num_nodes != self.nodes:
             raise ConfigError(f"trainer.num_nodes={trainer.num_nodes}, but hydra.launcher.nodes={self.nodes}")
@@ -351,7 +351,7 @@ def queue(tasks: Iterable[ArrayTask]) -> dict[tuple[str, int], State]:
     """What the scheduler says of tasks, by array and index; those that have ended are forgotten after some minutes.
 
     Raises:
-        RunError: it does not answer.
+        RunError: SLURM does not answer.
     """
     names = ",".join(sorted({task.array for task in tasks}))
     if not names:

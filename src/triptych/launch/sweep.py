@@ -22,7 +22,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from triptych.config import ARCHITECTURES, ConfigError
-from triptych.launch.scheduler import is_one_of_several
+from triptych.launch.environment import is_one_of_several
 from triptych.storage.redaction import Redactor
 from triptych.storage.runs import is_done
 
@@ -86,7 +86,7 @@ class Job:
 
     @property
     def arguments(self) -> list[str]:
-        """Of ``triptych train``."""
+        """The arguments of ``triptych train``."""
         return [*self.overrides, f"run_dir={self.directory}"]
 
 
@@ -164,7 +164,7 @@ def parent_of(config: DictConfig, overrides: Sequence[str]) -> Path:
     """The folder of a sweep's run directories: ``run_dir``, if the overrides say it.
 
     Raises:
-        ConfigError: it is not always the same.
+        ConfigError: ``run_dir`` may be another one for each job.
     """
     if not any(override.startswith("run_dir=") for override in overrides):
         choices = config.hydra.runtime.choices
@@ -252,7 +252,6 @@ def collect(
     Args:
         failures: by the directory of the job.
         waiting: directories of the jobs that are not done yet.
-        redact: takes secrets out.
 
     Raises:
         SweepFailed: jobs failed.

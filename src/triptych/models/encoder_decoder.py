@@ -85,7 +85,6 @@ class EncoderDecoder(Network):
         """The memory: the encoder's states of the source.
 
         Args:
-            source: what the encoder reads.
             source_mask: True at real source tokens; None: all are real.
             documents: what ``source`` is one packed row of; None: nothing is packed.
         """
@@ -99,7 +98,6 @@ class EncoderDecoder(Network):
         gives the next logits.
 
         Args:
-            source: what the encoder reads.
             source_mask: True at real source tokens; None: all are real.
             capacity: the most positions of the decoder.
         """

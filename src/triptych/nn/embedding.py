@@ -17,8 +17,6 @@ class Embedding(nn.Module):
     3.1.
 
     Args:
-        vocab_size: number of tokens.
-        d_model: width.
         scale_embedding: scale = sqrt(d_model) if true, else 1.
         num_token_types: rows of T, such as the two texts of a pair; 0: there is no T.
         token_dropout: probability that a token is not seen (its place is).
@@ -49,7 +47,6 @@ class Embedding(nn.Module):
         """The vectors of these tokens.
 
         Args:
-            tokens: token ids.
             token_types: the type of each token; None: all are of type 0 (whose vector is added, if there are types).
         """
         x: Tensor = self.scale * self.tokens(tokens)
@@ -68,8 +65,6 @@ class PatchEmbedding(nn.Module):
     Args:
         image_size: height and width, in pixels.
         patch_size: height and width of a patch.
-        num_channels: of the images.
-        d_model: width.
 
     Raises:
         ValueError: sizes that cannot be.

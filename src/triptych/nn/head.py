@@ -68,7 +68,6 @@ class Head(nn.Module):
         """Logits.
 
         Args:
-            states: of the last layer.
             mask: True at real positions; None: all are real.
             documents: what ``states`` is one packed row of, each pooled by itself; ``mask`` says nothing then.
         """
@@ -81,7 +80,6 @@ class Head(nn.Module):
         output; see ``triptych.nn.kernels.cross_entropy``.
 
         Args:
-            states: of the last layer.
             targets: at some of its places; the head must not pool.
         """
         states = states.flatten(0, 1).index_select(0, targets.places)

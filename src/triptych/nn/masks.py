@@ -43,12 +43,12 @@ class Local:
 
     @property
     def queries(self) -> int:
-        """Of a block: b."""
+        """Queries of a block: b."""
         return max(self.window, LEAST_BLOCK)
 
     @property
     def keys(self) -> int:
-        """Of a block."""
+        """Keys of a block."""
         return self.queries + self.window * (1 if self.causal else 2)
 
     @property
@@ -58,15 +58,11 @@ class Local:
 
     @property
     def pairs(self) -> int:
-        """Of a query and a key, in all blocks."""
+        """Pairs of a query and a key, in all blocks."""
         return self.blocks * self.queries * self.keys
 
     def mask(self, device: torch.device) -> Bool[Tensor, "#batch blocks queries keys"]:
-        """Visible(r, s) = real(i b - w + s) and 0 < s - r < 2 w, or <= w if causal: query r and key s of block i.
-
-        Args:
-            device: where the mask is made.
-        """
+        """Visible(r, s) = real(i b - w + s) and 0 < s - r < 2 w, or <= w if causal: query r and key s of block i."""
         pairs = torch.ones(self.queries, self.keys, dtype=torch.bool, device=device)
         pairs = pairs.triu(1).tril(self.window if self.causal else 2 * self.window - 1)
         real = self.key_mask
@@ -157,11 +153,9 @@ class Visibility:
         The queries are the last ``num_queries`` of the ``num_keys`` positions (all of them without a cache).
 
         Args:
-            num_queries: number of query positions.
             num_keys: number of key positions, cached ones included.
             causal: whether a position may see only itself and earlier ones.
             key_mask: True at real keys, False at padding; None when all keys are real.
-            device: where the mask is made.
             window: how far a position sees, itself included; None: without limit.
         """
         if window is not None and window < num_keys:
@@ -178,11 +172,7 @@ class Visibility:
         return cls(mask=pairs[None, None] if key_mask is None else key_mask[:, None, None, :] & pairs)
 
     def dense(self, device: torch.device) -> "Visibility":
-        """The same without ``local``: a mask of all pairs.
-
-        Args:
-            device: where the mask is made.
-        """
+        """The same without ``local``: a mask of all pairs."""
         if self.local is None:
             return self
         length, key_mask = self.local.length, self.local.key_mask

@@ -1,8 +1,10 @@
 """What the three architectures have in common."""
 
+import hashlib
 from collections.abc import Sequence
 from typing import ClassVar
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
@@ -83,3 +85,12 @@ class Network(nn.Module):
     def room(self) -> int | None:
         """The positions that the stacks have a vector for; None: no limit."""
         return min((stack.room for stack in self.stacks if stack.room is not None), default=None)
+
+
+def weights_sha256(network: Network) -> str:
+    """Equal for bitwise equal weights."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(network.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

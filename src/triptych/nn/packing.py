@@ -13,7 +13,6 @@ class Documents:
 
     Args:
         lengths: positions of the documents, in their order.
-        device: of the row.
 
     Attributes:
         longest: positions of the longest.

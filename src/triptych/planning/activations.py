@@ -1,6 +1,5 @@
-"""How much autograd keeps of a forward pass on a GPU, as a formula; of CPUs it is measured (``planning.peak_memory``).
-
-The formula stays until a card has confirmed the measurement.
+"""How much autograd keeps of a forward pass on a GPU, as a formula, until a card has confirmed the measurement; of CPUs
+it is measured (``triptych.planning.peak_memory``).
 """
 
 from collections.abc import Set
@@ -34,7 +33,7 @@ from triptych.nn.feed_forward import ACTIVATIONS
 from triptych.nn.kernels.cross_entropy import rows_at_once
 from triptych.nn.masks import Local
 from triptych.nn.residual import Residual
-from triptych.tasks.devices import Precision
+from triptych.tasks.precision import Precision
 
 INDEX = 8
 """Bytes of a token id."""
@@ -182,14 +181,14 @@ class Activations:
         return rows * (row + length * positions) + (rows if padded else 1) * pairs * length**2
 
     def _mask(self, attention: MultiHeadAttention, kinds: Kinds, length: int, *, is_masked: bool, causal: bool) -> int:
-        """Of each pair of positions."""
+        """Bytes of a mask for each pair of positions."""
         heads = attention.q.out_features // attention.head_dim
         if Relative in kinds:
             return self.precision.compute * heads + (is_masked or causal)
         return self.precision.compute * is_masked
 
     def _attention(self, attention: MultiHeadAttention, kinds: Kinds, length: int, local: Local | None) -> int:
-        """Of a row."""
+        """Bytes of a row."""
         c, a, g = self.precision.compute, attention.q.out_features, attention.k.out_features
         queries, keys, mask = extent(length, local)
         copied = length if Rotary in kinds or queries > length else 0  # the result, as the last matrix reads it
@@ -198,13 +197,13 @@ class Activations:
         return length * self._read(attention.q.in_features, 3) + kept + statistics
 
     def _cross_attention(self, attention: MultiHeadAttention, length: int, source: int) -> int:
-        """Of a row, and what a row of the memory is read for."""
+        """Bytes of a row, and of what is read from a row of the memory."""
         c, a, g = self.precision.compute, attention.q.out_features, attention.k.out_features
         position = self._read(attention.q.in_features, 1) + 2 * c * a + self.precision.single * a // attention.head_dim
         return length * position + source * (2 * c * g + self._copied(attention))
 
     def _copied(self, attention: MultiHeadAttention) -> int:
-        """Of a position of the memory, under autocast."""
+        """Bytes that autocast copies for a position of the memory."""
         return self._read(attention.k.in_features, 2) * self.precision.is_mixed
 
     def _feed_forward(self, feed_forward: nn.Module, d: int) -> int:
@@ -219,7 +218,7 @@ class Activations:
         return self._read(d, 2 if is_gated else 1) + hidden
 
     def _head(self, head: Head) -> int:
-        """Of each answer."""
+        """Bytes of each answer."""
         d, c = head.output.in_features, self.precision.compute
         total = INDEX + self._dropped(head.dropout.p, d)
         if head.dense is not None:
@@ -244,7 +243,6 @@ class Activations:
         """What the loss and its gradient need besides.
 
         Args:
-            head: of the network.
             rows: of the batch, on one device.
             length: of each.
         """

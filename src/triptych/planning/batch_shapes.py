@@ -24,8 +24,9 @@ from triptych.data import (
     Words,
 )
 from triptych.data.batches.datamodule import Collated, training_sampler
+from triptych.models.flops import BatchShape
 from triptych.nn import PatchEmbedding
-from triptych.planning.flops import BatchShape, shape_of
+from triptych.training.callbacks.cost_log import shape_of
 
 SAMPLE = 4000
 """Training examples that are laid out to see how long they are."""
@@ -96,14 +97,7 @@ class BatchEstimate:
 
 
 class ReadData:
-    """Data that were read.
-
-    Args:
-        splits: the examples.
-        facts: what is known of the corpus.
-        tokenizer: of the texts.
-        world_size: processes that train together.
-    """
+    """Data that were read."""
 
     def __init__(self, splits: Splits, facts: CorpusFacts, tokenizer: Tokenizer, world_size: int) -> None:
         self.splits, self.facts, self.tokenizer, self.world_size = splits, facts, tokenizer, world_size
@@ -119,7 +113,6 @@ class ReadData:
 
         Args:
             sample: of a training split of more examples, only so many are laid out, from its beginning.
-            num_updates: how many updates.
 
         Raises:
             ValueError: examples that cannot be trained on.
@@ -172,7 +165,6 @@ class UnreadData:
 
     Args:
         tokenizer: of the run that goes on; None: the configured one, which has read nothing yet.
-        world_size: processes that train together.
     """
 
     def __init__(self, tokenizer: Tokenizer | None, world_size: int) -> None:
@@ -246,7 +238,6 @@ def look_at_data(config: DictConfig, tokenizer: Tokenizer | None, world_size: in
 
     Args:
         tokenizer: of the run that goes on; None: the configured one.
-        world_size: processes that train together.
     """
     if {"dir", "name"} & set(config.data):
         return UnreadData(tokenizer, world_size)

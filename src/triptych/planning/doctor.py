@@ -24,21 +24,22 @@ from triptych.planning.findings import (
     check_run_dir,
     check_wandb,
 )
+from triptych.planning.forecast import make_forecast
 from triptych.planning.gpus import device_here, gpu_named
 from triptych.planning.matching import Match, Reference
-from triptych.planning.plan import make_plan
 from triptych.planning.prepare import Chosen, adopt_settings, choose, find_earlier, find_reference, solve
 from triptych.planning.script import batch_script, composed, job_of
-from triptych.planning.tables import show_findings, show_plan
+from triptych.planning.tables import show_findings, show_forecast
 from triptych.training import FSDP
 from triptych.training.resume import Earlier, is_finished
+from triptych.wording import counted
 
 HARMLESS = {"accelerator", "validation", "files"}
 """What may be wrong with a training that can be planned nevertheless."""
 
 
 def doctor(config: DictConfig, sweep: Sequence[Sequence[str]] = ()) -> None:
-    """Prints the plan of a training and what is wrong with it, all at once. Trains and submits nothing.
+    """Prints the forecast of a training and what is wrong with it, all at once. Trains and submits nothing.
 
     Args:
         config: composed by Hydra from conf/doctor.yaml: that of a training, and ``device``.
@@ -82,7 +83,7 @@ def doctor(config: DictConfig, sweep: Sequence[Sequence[str]] = ()) -> None:
     findings.look("run_dir", lambda: check_run_dir(Path(config.run_dir)))
     found = findings.look("resume", lambda: resumption(chosen), lambda found: found[0])
     findings.look("W&B", lambda: check_wandb(config))
-    plan = None
+    forecast = None
     if can_be_planned:
         known = (found and found[1]) or chosen.pretrained
         data = findings.look(
@@ -92,18 +93,17 @@ def doctor(config: DictConfig, sweep: Sequence[Sequence[str]] = ()) -> None:
             findings.look("match", lambda: matched(config, reference, data))
         estimate = None if data is None else findings.look("data", lambda: data.estimate(config), about)
         if estimate is not None:
-            plan = findings.look("plan", lambda: make_plan(estimate, count, device), lambda _: None)
-    if plan is not None:
+            forecast = findings.look("plan", lambda: make_forecast(estimate, count, device), lambda _: None)
+    if forecast is not None:
         findings.look("precision", lambda: check_precision(config, device))
-        findings.look("memory", lambda: check_memory(plan, device, sharded=is_sharded(config)))
-        findings.look("disk", lambda: check_disk(config, plan), worst="warning" if elsewhere else "error")
-        show_plan(plan, device, is_here=config.device is None, sharded=is_sharded(config))
+        findings.look("memory", lambda: check_memory(forecast, device, sharded=is_sharded(config)))
+        findings.look("disk", lambda: check_disk(config, forecast), worst="warning" if elsewhere else "error")
+        show_forecast(forecast, device, is_here=config.device is None, sharded=is_sharded(config))
     show_findings(findings, chosen.redact)
     if script:
         print(chosen.redact(script))
     if findings.errors:
-        number = len(findings.errors)
-        raise ConfigError(f"{number} {'error' if number == 1 else 'errors'}: nothing would be trained")
+        raise ConfigError(f"{counted(len(findings.errors), 'error')}: nothing would be trained")
 
 
 def matched(config: DictConfig, reference: Reference, data: Data) -> Match | str:
@@ -124,7 +124,7 @@ def about(estimate: BatchEstimate) -> str:
     if estimate.sample is not None:
         return (
             f"about {estimate.tokens:,.0f} tokens an update, at most {max(estimate.longest)} in a row, by "
-            f"{estimate.num_updates} updates laid out from {estimate.sample:,} examples"
+            f"{counted(estimate.num_updates, 'update')} laid out from {counted(estimate.sample, 'example')}"
         )
     if not estimate.assumptions:
         return f"{estimate.tokens:,.0f} tokens an update, at most {estimate.longest[0]} in a row"
@@ -148,7 +148,7 @@ def processes_of(config: DictConfig) -> int:
     """``trainer.devices`` times ``trainer.num_nodes``; auto is as many devices as this machine has.
 
     Raises:
-        ConfigError: less than one.
+        ConfigError: less than one process.
     """
     devices, nodes = config.trainer.devices, config.trainer.num_nodes
     if isinstance(devices, str) and "," in devices:

@@ -18,10 +18,11 @@ from triptych.config import ConfigError, RunError, precision_of
 from triptych.config.paths import check_writable, existing
 from triptych.launch.lock import locked
 from triptych.launch.processes import Place
+from triptych.planning.forecast import Forecast
 from triptych.planning.gpus import Device
 from triptych.planning.memory import USABLE
-from triptych.planning.plan import Plan
 from triptych.training.strategies import check_place, check_split
+from triptych.wording import counted
 
 log = logging.getLogger("triptych")
 
@@ -106,7 +107,7 @@ def check_devices(config: DictConfig, place: Place, count: int, *, elsewhere: bo
         elsewhere: whether another machine is meant; then its devices are not looked for here.
 
     Raises:
-        ConfigError: they cannot.
+        ConfigError: too few devices, or an update that cannot be dealt out evenly.
     """
     check_trainer(config)
     if elsewhere:
@@ -118,10 +119,11 @@ def check_devices(config: DictConfig, place: Place, count: int, *, elsewhere: bo
     else:
         check_place(config, place)
     size, parts = config.batch.size, config.trainer.accumulate_grad_batches * count
-    batches = f"{size // parts} examples" if size is not None else f"about {config.batch.tokens // parts} tokens"
+    tokens = config.batch.tokens
+    batches = counted(size // parts, "example") if size is not None else f"about {counted(tokens // parts, 'token')}"
     nodes = config.trainer.num_nodes
     on = f" on {nodes} machines" if nodes > 1 else ""
-    return f"{count} {'process' if count == 1 else 'processes'}{on}, batches of {batches} each"
+    return f"{counted(count, 'process')}{on}, batches of {batches} each"
 
 
 def check_allocation(config: DictConfig, count: int) -> str:
@@ -131,7 +133,7 @@ def check_allocation(config: DictConfig, count: int) -> str:
         count: processes that train together.
 
     Raises:
-        ConfigError: it has not.
+        ConfigError: the job has fewer nodes, tasks or GPUs than the configuration wants, or more.
     """
     env, nodes = os.environ, config.trainer.num_nodes
     job = f"job {env['SLURM_JOB_ID']}"
@@ -150,14 +152,15 @@ def check_allocation(config: DictConfig, count: int) -> str:
     gpus = env.get("SLURM_GPUS_ON_NODE")
     if config.trainer.accelerator != "cpu" and gpus is not None and int(gpus) < each:
         raise ConfigError(f"trainer.devices={config.trainer.devices}, but {job} has {gpus} GPUs on a node")
-    return f"{job}: {given} nodes, {tasks or 1} tasks on each, {gpus or 'no'} GPUs on this one"
+    on_each = f"{counted(int(tasks or 1), 'task')} on each"
+    return f"{job}: {counted(given, 'node')}, {on_each}, {counted(int(gpus), 'GPU') if gpus else 'no GPUs'} on this one"
 
 
 def check_run_dir(run_dir: Path) -> str:
     """Whether the run directory is there, or can be made, and nobody is at work in it.
 
     Raises:
-        ConfigError: it cannot be used.
+        ConfigError: the run directory cannot be used.
     """
     if run_dir.is_file() or (run_dir / ".lock").exists():
         with locked(run_dir):
@@ -166,17 +169,18 @@ def check_run_dir(run_dir: Path) -> str:
     return f"{run_dir}{'' if run_dir.exists() else ', new'}"
 
 
-def check_disk(config: DictConfig, plan: Plan) -> str:
+def check_disk(config: DictConfig, forecast: Forecast) -> str:
     """Whether the checkpoints fit: those that are kept, the best, and one that is being written.
 
     Raises:
-        ConfigError: they do not.
+        ConfigError: the disk has too little room for the checkpoints.
     """
-    whole = plan.memory.ddp(1, 1)
+    whole = forecast.memory.ddp(1, 1)
     checkpoint = whole.weights + whole.optimizer + whole.average
     count = config.callbacks.checkpoints.keep + 2
     needed, free = count * checkpoint + whole.weights, shutil.disk_usage(existing(Path(config.run_dir))).free
-    text = f"{size(needed)} for {count} checkpoints of {size(checkpoint)} and the weights; {size(free)} are free"
+    checkpoints = f"{counted(count, 'checkpoint')} of {size(checkpoint)}"
+    text = f"{size(needed)} for {checkpoints} and the weights; {size(free)} are free"
     if needed > free:
         raise ConfigError(
             f"{text}; callbacks.checkpoints.keep={config.callbacks.checkpoints.keep} says how many are kept"
@@ -205,19 +209,19 @@ def has_login(host: str) -> bool:
         return False
 
 
-def check_memory(plan: Plan, device: Device, *, sharded: bool) -> str:
+def check_memory(forecast: Forecast, device: Device, *, sharded: bool) -> str:
     """Whether the training fits.
 
     Args:
         sharded: whether FSDP is configured.
 
     Raises:
-        ConfigError: it cannot fit, whatever the batch.
+        ConfigError: weights, gradients and optimizer alone do not fit.
     """
-    config = plan.estimate.config
-    rows = plan.estimate.rows
-    footprint = (plan.memory.fsdp if sharded else plan.memory.ddp)(plan.world_size, rows)
-    sharing = 1 if device.is_gpu else plan.world_size // config.trainer.num_nodes  # processes that share the memory
+    config = forecast.estimate.config
+    rows = forecast.estimate.rows
+    footprint = (forecast.memory.fsdp if sharded else forecast.memory.ddp)(forecast.world_size, rows)
+    sharing = 1 if device.is_gpu else forecast.world_size // config.trainer.num_nodes  # processes that share the memory
     text = f"{size(sharing * footprint.total)} of {size(device.memory)} ({device.name})"
     if sharing * footprint.state > device.memory:
         raise ConfigError(f"{text}; weights, gradients and optimizer alone are {size(sharing * footprint.state)}")

@@ -60,7 +60,7 @@ def gpu_named(name: str) -> Device:
     """A GPU of the table.
 
     Raises:
-        ConfigError: none of them.
+        ConfigError: no GPU that is known has this name.
     """
     if name not in GPUS:
         raise ConfigError(f"device={name}: not known{suggestion(name, list(GPUS))}")

@@ -26,9 +26,10 @@ from triptych.assembly.compatibility import check_grid
 from triptych.assembly.network import check_network
 from triptych.config import ARCHITECTURES, ConfigError, nearest, target_of
 from triptych.config.overrides import composed_with
+from triptych.models.flops import active_parameters, count_parameters, training_flops
 from triptych.nn import Network
 from triptych.planning.batch_shapes import BatchEstimate, Data
-from triptych.planning.flops import active_parameters, count_parameters, training_flops
+from triptych.wording import counted
 
 log = logging.getLogger("triptych")
 
@@ -153,7 +154,7 @@ class Pace:
     interval: float
 
     def seconds(self, updates: int) -> float:
-        """Of a training of so many updates."""
+        """How long a training of so many updates takes."""
         return updates * self.update + updates // self.interval * self.validation
 
 
@@ -163,9 +164,6 @@ Measure = Callable[[Sequence[DictConfig]], Sequence[Pace]]
 
 def reference_of(config: DictConfig, overrides: Sequence[str]) -> Reference | None:
     """The reference, as far as it is known before the data are read. None: nothing is matched.
-
-    Args:
-        overrides: of the command line.
 
     Raises:
         ConfigError: settings that do not go together, a reference that is not there or cannot do the task, or one of
@@ -230,13 +228,11 @@ def check_same(reference: Reference, quantity: str, *, data: str, tokenizer: str
     """Refuses a run on other data, and tokens of another tokenizer.
 
     Args:
-        reference: perhaps a run.
-        quantity: that is matched.
         data: SHA-256 of the examples.
         tokenizer: SHA-256 of the tokenizer.
 
     Raises:
-        ConfigError: it is such a run.
+        ConfigError: the reference is a run on other data, or with another tokenizer.
     """
     if reference.record is None:
         return
@@ -309,8 +305,9 @@ def find_match(config: DictConfig, reference: Reference, data: Data, measure: Me
         found, expected = {"trainer.max_steps": updates}, totals[0](updates)
         if abs(expected / goal - 1) > tolerance_of(quantity):
             raise ConfigError(
-                f"match={quantity} reference={name}: {updates} updates are {spell(expected)} {UNITS[quantity]}, "
-                f"{compare(expected / goal - 1)} {spell(goal)}, and no other number is nearer: expected a longer run"
+                f"match={quantity} reference={name}: {counted(updates, 'update')} would be {spell(expected)} "
+                f"{UNITS[quantity]}, {compare(expected / goal - 1)} {spell(goal)}, and no other number is nearer: "
+                "expected a longer run"
             )
     chosen = {key: value for key, value in found.items() if value != given[key]}
     return Match(quantity, name, goal, expected, given, chosen)
@@ -424,7 +421,7 @@ class Costs:
         self._sums, self._mean = [0.0, *accumulate(costs)], fmean(costs)
 
     def after(self, updates: int) -> float:
-        """Of all updates up to this one."""
+        """The cost of all updates up to this one."""
         beyond = max(updates - len(self._sums) + 1, 0)
         return self._sums[updates - beyond] + beyond * self._mean
 

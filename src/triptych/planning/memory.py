@@ -137,12 +137,12 @@ def optimizer_bytes(network: Network, make: Callable[[nn.Module], torch.optim.Op
 
 
 def stored_bytes(module: nn.Module) -> int:
-    """Of parameters and buffers."""
+    """Bytes of parameters and buffers."""
     return _bytes(module.parameters()) + _bytes(module.buffers())
 
 
 def gradient_bytes(module: nn.Module) -> int:
-    """Of the gradients of all that is trained."""
+    """Bytes of the gradients of all that is trained."""
     return _bytes(p for p in module.parameters() if p.requires_grad)
 
 

@@ -18,10 +18,9 @@ from triptych.assembly.network import check_network, make_task
 from triptych.config import build, target_of
 from triptych.data import Batch, DataModule
 from triptych.planning.batch_shapes import BatchEstimate, ReadData, Update
-from triptych.planning.cost_log import CostLog
-from triptych.planning.flops import shape_of
 from triptych.planning.matching import SAMPLE, UPDATES, Pace, operations
 from triptych.tasks import Task
+from triptych.training.callbacks.cost_log import CostLog, shape_of
 
 ROUNDS = 3
 """Turns of each training: what else the machine does meets them alike."""
@@ -67,7 +66,7 @@ class Stopwatch(L.Callback):
         self._validation_started = now(pl_module.device)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Stops it."""
+        """Notes how long the validation took."""
         self.validations.append(now(pl_module.device) - self._validation_started)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -82,8 +81,6 @@ class Timed:
 
     Args:
         config: of it; nothing of it changes.
-        data: of it.
-        environment: of the process.
     """
 
     def __init__(self, config: DictConfig, data: ReadData, environment: ClusterEnvironment) -> None:

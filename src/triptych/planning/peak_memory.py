@@ -17,9 +17,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from triptych.models.flops import BatchShape, inputs_of
 from triptych.nn import Network, PatchEmbedding, Targets
-from triptych.planning.flops import BatchShape, inputs_of
-from triptych.tasks.devices import Precision
+from triptych.tasks.precision import Precision
 
 Documents = tuple[Sequence[int], Sequence[int]]
 """Positions of the documents of a packed row, and of those of its source."""
@@ -66,8 +66,6 @@ def measure_peak(network: Network, precision: Precision, shape: BatchShape, docu
 
     Args:
         network: on the meta device, in the type of its weights.
-        precision: of the training.
-        shape: of a batch.
         documents: of a packed row; ``shape`` says how many of them there are, in turns. None: nothing is packed.
     """
     with FakeTensorMode():
@@ -106,9 +104,6 @@ def training_loss(
 
     Args:
         network: on the device.
-        precision: of the training.
-        shape: of the batch.
-        device: of the network.
         documents: see ``measure_peak``.
     """
     lengths: dict[str, Sequence[int]] = {}
@@ -132,10 +127,6 @@ def training_loss(
 
 def is_masked(network: Network) -> bool:
     """Whether a training gives the last stack the mask of its texts: a causal one needs none for padding on the right,
-    unless its states are pooled.
-
-    Args:
-        network: one of the three architectures.
-    """
+    unless its states are pooled."""
     is_image = isinstance(network.embedding, PatchEmbedding)
     return not is_image and (network.architecture == "encoder_only" or network.head.pool != "none")

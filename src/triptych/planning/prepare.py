@@ -133,10 +133,6 @@ def find_reference(chosen: Chosen, overrides: Sequence[str], world_size: int) ->
     """What is to be matched, as far as it is known before the data are read; None: nothing, or it was matched when the
     run began.
 
-    Args:
-        overrides: of the command line.
-        world_size: processes that train together.
-
     Raises:
         ConfigError: a reference that is not there, or that cannot be matched.
     """
@@ -183,7 +179,6 @@ def make_plan(
     Args:
         data_name: what the corpus is called.
         environment: of this process, for ``match=wall_time``.
-        world_size: processes that train together.
 
     Raises:
         ConfigError: data that cannot be read, are not those of the checkpoint, or cannot be matched.

@@ -1,6 +1,5 @@
 """What the doctor has to say, as tables for the terminal."""
 
-import math
 from dataclasses import asdict
 
 from rich import box
@@ -8,15 +7,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from triptych.models.flops import count_parameters, parameters_by_part
 from triptych.planning.findings import Findings, size
-from triptych.planning.flops import count_parameters, parameters_by_part
+from triptych.planning.forecast import UTILISATION, Forecast, computed_seconds, measured_seconds
 from triptych.planning.gpus import GPUS, Device
 from triptych.planning.memory import USABLE, Footprint, smallest
-from triptych.planning.plan import UTILISATION, Plan, computed_seconds, measured_seconds
 from triptych.storage.redaction import Redactor
+from triptych.wording import amount, counted, duration
 
 SHOWN = ("rtx-4090", "a100-40gb", "h100", "h200")
-"""GPUs on which a plan is laid out where none is named."""
+"""GPUs that a training is laid out on where none is named."""
 COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 NAMES = {
     "weights": "weights and tables",
@@ -30,7 +30,7 @@ NAMES = {
 }
 
 
-def show_plan(plan: Plan, device: Device, *, is_here: bool, sharded: bool) -> None:
+def show_forecast(forecast: Forecast, device: Device, *, is_here: bool, sharded: bool) -> None:
     """Prints what the training will be, the memory of each process, and on how many GPUs it fits.
 
     Args:
@@ -38,17 +38,17 @@ def show_plan(plan: Plan, device: Device, *, is_here: bool, sharded: bool) -> No
         sharded: whether FSDP is configured.
     """
     console = Console()
-    console.print(summary(plan, device, is_here=is_here))
-    rows = plan.estimate.rows
-    footprint = (plan.memory.fsdp if sharded else plan.memory.ddp)(plan.world_size, rows)
-    share = -(-rows // plan.world_size)
-    console.print(memory(footprint, f"{'FSDP, ' if sharded else ''}{share} rows of {lengths(plan)}"))
-    console.print(fits(plan, rows, [GPUS[name] for name in SHOWN] if is_here and not device.is_gpu else [device]))
+    console.print(summary(forecast, device, is_here=is_here))
+    rows = forecast.estimate.rows
+    footprint = (forecast.memory.fsdp if sharded else forecast.memory.ddp)(forecast.world_size, rows)
+    share = -(-rows // forecast.world_size)
+    console.print(memory(footprint, f"{'FSDP, ' if sharded else ''}{counted(share, 'row')} of {lengths(forecast)}"))
+    console.print(fits(forecast, rows, [GPUS[name] for name in SHOWN] if is_here and not device.is_gpu else [device]))
 
 
-def summary(plan: Plan, device: Device, *, is_here: bool) -> Table:
+def summary(forecast: Forecast, device: Device, *, is_here: bool) -> Table:
     """Network, work and time."""
-    config, network = plan.estimate.config, plan.network
+    config, network = forecast.estimate.config, forecast.network
     total, non_embedding = count_parameters(network)
     table = Table(title="Plan", title_justify="left", show_header=False, box=box.SIMPLE_HEAD)
     table.add_column(no_wrap=True)
@@ -62,35 +62,36 @@ def summary(plan: Plan, device: Device, *, is_here: bool) -> Table:
     for name, number in parameters_by_part(network).items():
         table.add_row(f"  {name}", f"{number:,}" if number or name != "head" else "0 (tied to the embedding)")
     updates = config.trainer.max_steps
-    about = "about " if plan.estimate.sample else ""
-    examples = "" if config.batch.size is None else f"{config.batch.size:,} examples, "
-    table.add_row("updates", f"{updates:,} of {examples}{about}{plan.estimate.tokens:,.0f} tokens")
-    table.add_row("tokens", f"{about}{quantity(updates * plan.estimate.tokens)} in all")
+    about = "about " if forecast.estimate.sample else ""
+    examples = "" if config.batch.size is None else f"{counted(config.batch.size, 'example')}, "
+    table.add_row("updates", f"{updates:,} of {examples}{about}{forecast.estimate.tokens:,.0f} tokens")
+    table.add_row("tokens", f"{about}{amount(updates * forecast.estimate.tokens)} in all")
     table.add_row(
         "operations",
-        f"{about}{quantity(plan.flops)}FLOP forward and backward, {quantity(plan.flops_of_update)}FLOP an update",
+        f"{about}{amount(forecast.flops, 'FLOP')} forward and backward, "
+        f"{amount(forecast.flops_of_update, 'FLOP')} an update",
     )
     table.add_row("device", device.name)
-    table.add_row("time", estimate(plan, device, is_here=is_here))
+    table.add_row("time", estimate(forecast, device, is_here=is_here))
     return table
 
 
-def estimate(plan: Plan, device: Device, *, is_here: bool) -> str:
+def estimate(forecast: Forecast, device: Device, *, is_here: bool) -> str:
     """The time of the training, and where it comes from."""
-    updates = plan.estimate.config.trainer.max_steps
+    updates = forecast.estimate.config.trainer.max_steps
     if is_here:
-        seconds = measured_seconds(plan, device)
+        seconds = measured_seconds(forecast, device)
         if seconds is None:
             return "not known: too large to try out here; device=h100 (or another) computes it"
-        processes = "" if plan.world_size == 1 else " by one process, without the others"
+        processes = "" if forecast.world_size == 1 else " by one process, without the others"
         return (
             f"{duration(updates * seconds)}: measured here{processes}, {1000 * seconds:.3g} ms an update of tokens "
             "without meaning; validation, test, logging and reading are not in it"
         )
-    computed = computed_seconds(plan, device)
+    computed = computed_seconds(forecast, device)
     if computed is None:
         return "not known in this precision"
-    devices = "" if plan.world_size == 1 else f" of {plan.world_size} devices"
+    devices = "" if forecast.world_size == 1 else f" of {forecast.world_size} devices"
     return (
         f"{duration(computed)}: not measured; computed for {100 * UTILISATION:.0f} % of the peak{devices}, assumed "
         "(published trainings of large networks reached 21 to 46 %, small networks reach far less)"
@@ -111,12 +112,12 @@ def memory(footprint: Footprint, what: str) -> Table:
     return table
 
 
-def fits(plan: Plan, rows: int, devices: list[Device]) -> Table:
+def fits(forecast: Forecast, rows: int, devices: list[Device]) -> Table:
     """On how many GPUs the training fits."""
-    table = Table(f"fits, of batches of {rows} rows", "memory", "DDP", "FSDP", box=box.SIMPLE_HEAD)
+    table = Table(f"fits, of batches of {counted(rows, 'row')}", "memory", "DDP", "FSDP", box=box.SIMPLE_HEAD)
     table.caption, table.caption_justify = f"counting on {100 * USABLE:.0f} % of each memory", "left"
     largest = max(device.memory for device in devices)
-    memory = plan.memory_on_gpus
+    memory = forecast.memory_on_gpus
     least = memory.fsdp(rows, rows)  # one row a device
     if least.total > USABLE * largest:
         advice = (
@@ -128,7 +129,7 @@ def fits(plan: Plan, rows: int, devices: list[Device]) -> Table:
             f"({size(least.exchange)}): {advice}"
         )
     for device in devices:
-        evenly = plan.estimate.config.batch.tokens is None
+        evenly = forecast.estimate.config.batch.tokens is None
         counts = [smallest(way, rows, device.memory, evenly=evenly) for way in (memory.ddp, memory.fsdp)]
         words = ["on none" if n is None else f"on {n}" for n in counts]
         table.add_row(device.name, size(device.memory), *words)
@@ -136,11 +137,7 @@ def fits(plan: Plan, rows: int, devices: list[Device]) -> Table:
 
 
 def show_findings(findings: Findings, redact: Redactor) -> None:
-    """Prints a line for each thing that was looked at, errors and warnings first; one for all that need no word.
-
-    Args:
-        redact: leaves secrets out.
-    """
+    """Prints a line for each thing that was looked at, errors and warnings first; one for all that need no word."""
     table = Table("", "check", "found", title="Checks", title_justify="left", box=box.SIMPLE_HEAD)
     silent = [finding.name for finding in findings if not finding.text]
     said = [finding for finding in findings if finding.text]
@@ -152,25 +149,9 @@ def show_findings(findings: Findings, redact: Redactor) -> None:
     Console().print(table)
 
 
-def lengths(plan: Plan) -> str:
+def lengths(forecast: Forecast) -> str:
     """The positions of the longest batch."""
-    positions, source = plan.estimate.longest
-    seen = f", the longest of {plan.estimate.num_updates} updates that were laid out" if plan.estimate.sample else ""
-    return f"{positions} positions" + (f" and {source} of the source" if source else "") + seen
-
-
-def quantity(number: float) -> str:
-    """A number with the prefix of its unit."""
-    prefixes = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
-    power = min(int(math.log(max(number, 1), 1000)), len(prefixes) - 1)
-    return f"{number / 1000**power:.3g} {prefixes[power]}"
-
-
-def duration(seconds: float) -> str:
-    """For people."""
-    if seconds < 1:
-        return "less than a second"
-    for limit, length, unit in ((120, 1, "s"), (7200, 60, "min"), (172800, 3600, "h"), (63072000, 86400, "days")):
-        if seconds < limit:
-            return f"{seconds / length:.3g} {unit}"
-    return f"{seconds / 31536000:,.1f} years"
+    estimate = forecast.estimate
+    positions, source = estimate.longest
+    seen = f", the longest of {counted(estimate.num_updates, 'update')} that were laid out" if estimate.sample else ""
+    return counted(positions, "position") + (f" and {source} of the source" if source else "") + seen

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from triptych.report.page.charts import Plot
 from triptych.report.page.render import render_page
-from triptych.report.records import find_runs
+from triptych.report.read_records import find_runs
 from triptych.report.statistics.standings import duels, standings
 from triptych.report.statistics.verdicts import audit, group_runs, judge
 from triptych.report.table import print_tables

@@ -16,7 +16,6 @@ def show_metrics(title: str, metrics: Mapping[str, float], task: Task) -> None:
 
     Args:
         metrics: by name, ``test/bleu`` for instance.
-        task: it knows how they are computed.
     """
     table = Table("metric", title=title, title_justify="left")
     table.add_column("value", justify="right")

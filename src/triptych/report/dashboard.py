@@ -17,11 +17,11 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from triptych.config import ConfigError
-from triptych.report.records import ARCHITECTURES, find_runs
+from triptych.report.read_records import ARCHITECTURES, find_runs
 from triptych.report.statistics.metrics import metric_key
 from triptych.report.statistics.verdicts import Group, group_runs, judge
-from triptych.report.wording import amount, duration
 from triptych.storage.atomic import write_text
+from triptych.wording import amount, duration
 
 CODE = Template('''\
 """A W&B workspace and a W&B report, written by `triptych dashboard`; change them as you like.
@@ -233,7 +233,7 @@ def project_of(directories: Sequence[Path]) -> str:
         directories: of runs that have logged for W&B.
 
     Raises:
-        ConfigError: they have several.
+        ConfigError: the runs are in several projects.
     """
     configs = [OmegaConf.load(directory / "config.yaml") for directory in directories]
     projects = sorted({str(OmegaConf.select(config, "logger.wandb.project")) for config in configs})

@@ -27,7 +27,7 @@ from triptych.predict import check_lengths, images
 from triptych.report.page.attention import draw_attention
 from triptych.report.page.charts import Switch
 from triptych.report.page.document import render_template
-from triptych.report.records import ARCHITECTURES, Run, find_runs
+from triptych.report.read_records import ARCHITECTURES, Run, find_runs
 from triptych.report.samples import is_recordable, list_maps, recordable_length
 from triptych.tasks import Task
 from triptych.tasks.base import ClassPrediction, Prediction
@@ -274,7 +274,6 @@ def playground(directories: Sequence[Path], host: str, port: int) -> None:
 
     Args:
         directories: run directories, or parents of them.
-        host: the address to listen at.
         port: of it; 0: any that is free.
 
     Raises:

@@ -10,17 +10,17 @@ from typing import Any
 from triptych.data import DataModule, Windows
 from triptych.launch.command import Command
 from triptych.models import DecoderOnly, EncoderDecoder
-from triptych.nn import Network
-from triptych.planning.cost_log import CostLog
-from triptych.planning.flops import (
+from triptych.models.flops import (
     active_parameters,
     count_parameters,
     decoding_flops,
     parameters_by_part,
-    weights_sha256,
 )
-from triptych.planning.run import Run
+from triptych.nn import Network
+from triptych.nn.network import weights_sha256
+from triptych.planning.build_run import Run
 from triptych.tasks import Task
+from triptych.training.callbacks.cost_log import CostLog
 from triptych.training.hardware import hardware, peak_memory
 
 

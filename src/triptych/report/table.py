@@ -8,9 +8,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from triptych.report.records import ARCHITECTURES, RunSet
+from triptych.report.read_records import ARCHITECTURES, RunSet
 from triptych.report.statistics.verdicts import Difference, Group, Verdict
-from triptych.report.wording import amount, duration, field_name, setting
+from triptych.report.wording import field_name, setting
+from triptych.wording import amount, duration
 
 _COLOURS = {"full": "blue", "encoder_only": "yellow", "decoder_only": "green"}
 _WIDE = 120
@@ -71,7 +72,7 @@ def _columns(group: Group) -> dict[str, list[str]]:
 
 
 def _width(columns: dict[str, list[str]], group: Group) -> int:
-    """Of the table, at least."""
+    """The least width of the table."""
     return 1 + sum(2 + _least(name, cells, group) for name, cells in columns.items()) + len("architecture  ")
 
 

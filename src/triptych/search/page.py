@@ -25,7 +25,7 @@ from rich.table import Table
 
 from triptych.report.page.charts import Figure, Switch, make_axis, make_layout
 from triptych.report.page.document import render_template
-from triptych.report.records import read_settings
+from triptych.report.read_records import read_settings
 from triptych.report.wording import metric_name
 from triptych.search.study import Study
 from triptych.storage.atomic import write_text

@@ -10,6 +10,7 @@ from triptych.data import Batch
 from triptych.search.trials import PrunerName, check_optuna, make_pruner, open_storage
 from triptych.tasks import Task
 from triptych.training.callbacks.checkpoints import Checkpoints, check_metric, validation_metrics
+from triptych.wording import counted
 
 log = logging.getLogger("triptych")
 
@@ -22,7 +23,7 @@ class Pruned(Exception):
     """
 
     def __init__(self, update: int) -> None:
-        super().__init__(f"pruned after {update} updates")
+        super().__init__(f"pruned after {counted(update, 'update')}")
         self.update = update
 
 

@@ -19,7 +19,7 @@ def check_optuna() -> None:
     """Refuses to go on without Optuna, an optional dependency.
 
     Raises:
-        ConfigError: it is not installed.
+        ConfigError: Optuna is not installed.
     """
     try:
         import optuna

@@ -24,9 +24,7 @@ def cached(path: Path, read: Callable[[], Entry | None], make: Callable[[], Entr
     """What ``read`` finds, or else what ``make`` makes, which one process does while others that want it wait.
 
     Args:
-        path: of the entry in the cache.
         read: the entry; None: it is not there, or not whole.
-        make: writes the entry.
 
     Raises:
         RunError: it cannot be written.

@@ -352,7 +352,7 @@ def check_folder(folder: str) -> None:
     """The folder of the data.
 
     Raises:
-        ConfigError: it is not there.
+        ConfigError: there is no such folder.
     """
     if not Path(folder).is_dir():
         from triptych.storage.downloads import advice  # which needs rich

@@ -25,8 +25,8 @@ from triptych.data.images import Image
 from triptych.data.tokenizers.tokenizer import Tokenizer
 from triptych.nn import Network, PatchEmbedding, Targets
 from triptych.nn.head import PoolName
-from triptych.tasks.devices import arithmetic
-from triptych.tasks.metrics import Mean
+from triptych.tasks.exact_sums import Mean
+from triptych.tasks.precision import arithmetic
 from triptych.tasks.scores import LOSS, Score, TaskFacts
 
 STAGES = ("val", "test")
@@ -249,11 +249,8 @@ class Task(L.LightningModule):
     def check_architecture(cls, architecture: str, settings: Mapping[str, Any]) -> None:
         """Refuses an architecture that cannot do the task.
 
-        Args:
-            architecture: that shall do it.
-
         Raises:
-            ValueError: it cannot.
+            ValueError: the architecture cannot do the task.
         """
         if architecture in cls.refusals:
             raise ValueError(f"task={cls.name} on model={architecture}: {cls.refusals[architecture]}")
@@ -362,7 +359,6 @@ class Task(L.LightningModule):
         """The network's logits, or the sum of its losses.
 
         Args:
-            batch: what it reads.
             targets: what it should answer; None: logits.
         """
         answered: Tensor

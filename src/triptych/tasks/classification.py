@@ -13,7 +13,7 @@ from triptych.data.batches.batch import Batch
 from triptych.data.corpora.corpus import CorpusFacts
 from triptych.data.example import Example
 from triptych.tasks.base import ClassPrediction
-from triptych.tasks.metrics import Mean, OfPairs, widest
+from triptych.tasks.exact_sums import Mean, OfPairs, widest
 from triptych.tasks.scores import ACCURACY, Score
 from triptych.tasks.sequence import SequenceTask
 

@@ -12,8 +12,8 @@ from triptych.data.batches.batch import IGNORE, Batch, Encoded, collate
 from triptych.data.example import Example
 from triptych.models.generation import Constraints
 from triptych.tasks.base import Prediction, Setup
+from triptych.tasks.exact_sums import Mean
 from triptych.tasks.generative import GenerativeTask
-from triptych.tasks.metrics import Mean
 
 Objective = Literal["masked_lm", "text_infilling", "span_corruption", "next_token"]
 

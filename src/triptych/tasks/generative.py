@@ -79,11 +79,7 @@ class GenerativeTask(Task):
         return self.candidates(given) if self.ranks else self.decode(given)
 
     def decode(self, given: Sequence[Sequence[int]]) -> list[str]:
-        """What the network writes after what it is given: the source of the full model, the prompt of a decoder.
-
-        Args:
-            given: token ids.
-        """
+        """What the network writes after what it is given: the source of the full model, the prompt of a decoder."""
         if self.search.num_beams > 1:
             return [candidates[0].text for candidates in self.candidates(given)]
         next_token, prompt, mask, limits = self._start(given)
@@ -100,11 +96,7 @@ class GenerativeTask(Task):
         return [self.text_of(ids, source) for ids, source in zip(outputs, given, strict=True)]
 
     def candidates(self, given: Sequence[Sequence[int]]) -> list[list[Candidate]]:
-        """The best answers to what is given, by beam search, best first.
-
-        Args:
-            given: token ids.
-        """
+        """The best answers to what is given, by beam search, best first."""
         next_token, prompt, mask, limits = self._start(given)
         found = beam_search(
             next_token,
@@ -121,11 +113,7 @@ class GenerativeTask(Task):
         ]
 
     def text_of(self, ids: Sequence[int], given: Sequence[int]) -> str:
-        """The text that the network's answer stands for.
-
-        Args:
-            given: what it was given.
-        """
+        """The text that the network's answer stands for."""
         return self.tokenizer.decode(ids)
 
     def _start(self, given: Sequence[Sequence[int]]) -> tuple[NextToken, Tensor, Tensor | None, list[int]]:

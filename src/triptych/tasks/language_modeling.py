@@ -15,8 +15,8 @@ from triptych.data.batches.batch import IGNORE, Batch, Encoded
 from triptych.data.example import Example
 from triptych.data.prefix import prefix_length
 from triptych.tasks.base import Prediction
+from triptych.tasks.exact_sums import Mean, Sum, widest
 from triptych.tasks.generative import GenerativeTask
-from triptych.tasks.metrics import Mean, Sum, widest
 from triptych.tasks.scores import Score
 
 LARGEST_EXPONENT = 700  # exp of more is no float

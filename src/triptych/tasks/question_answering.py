@@ -20,7 +20,7 @@ from triptych.data.batches.batch import IGNORE, Batch, Encoded, collate
 from triptych.data.corpora.corpus import CorpusFacts
 from triptych.data.example import Example
 from triptych.tasks.base import Setup, Task
-from triptych.tasks.metrics import Mean
+from triptych.tasks.exact_sums import Mean
 from triptych.tasks.scores import EXACT_MATCH, Score
 from triptych.tasks.sequence import cut_pair
 

@@ -102,7 +102,7 @@ class TaskFacts:
         """What ``as_plain`` gave.
 
         Raises:
-            TypeError: it is something else.
+            TypeError: the values have another form.
         """
         return cls(**{**plain, "scores": tuple(Score(**score) for score in plain["scores"])})
 

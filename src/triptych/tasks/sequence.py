@@ -34,7 +34,7 @@ class SequenceTask(Task):
 
     @property
     def reads_pairs(self) -> bool:
-        """As the corpus has them."""
+        """Whether the corpus has pairs of texts."""
         return self.corpus.has_pairs
 
     @abstractmethod

@@ -13,7 +13,7 @@ from triptych.data.batches.batch import IGNORE, Batch
 from triptych.data.corpora.corpus import CorpusFacts
 from triptych.data.example import Example
 from triptych.tasks.base import Setup
-from triptych.tasks.metrics import OfPairs, widest
+from triptych.tasks.exact_sums import OfPairs, widest
 from triptych.tasks.scores import Score
 from triptych.tasks.sequence import SequenceTask
 

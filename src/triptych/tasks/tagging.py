@@ -15,7 +15,7 @@ from triptych.data.batches.batch import IGNORE, Batch, Encoded, collate
 from triptych.data.corpora.corpus import CorpusFacts
 from triptych.data.example import Example
 from triptych.tasks.base import Task
-from triptych.tasks.metrics import Mean
+from triptych.tasks.exact_sums import Mean
 from triptych.tasks.scores import ACCURACY, Score
 
 ENTITY_F1 = Score(
@@ -123,7 +123,7 @@ class Tagging(Task):
         self.keep(batch, [" ".join(guess) for guess in guesses], numbers)
 
     def derived_metrics(self, values: dict[str, float]) -> dict[str, float]:
-        """Of no entities the shares are 0, as elsewhere."""
+        """Where there are no entities, the shares are 0, not NaN."""
         return {n: 0.0 if n.startswith("entity_") and math.isnan(value) else value for n, value in values.items()}
 
     def _tags(self, batch: Batch, logits: Float[Tensor, "batch length tags"]) -> list[list[str]]:

@@ -17,8 +17,8 @@ from triptych.data.batches.batch import IGNORE, Batch, Encoded
 from triptych.data.example import Example
 from triptych.models.generation import BeamSearch, Constraints
 from triptych.tasks.base import Prediction, Setup
+from triptych.tasks.exact_sums import Mean
 from triptych.tasks.generative import GenerativeTask
-from triptych.tasks.metrics import Mean
 from triptych.tasks.scores import EXACT_MATCH, Score
 
 CorpusMetric: TypeAlias = BLEU | CHRF | TER

@@ -105,7 +105,7 @@ class CheckpointFiles(CheckpointIO):
         """Returns when everything is written.
 
         Raises:
-            RunError: it could not be.
+            RunError: the checkpoint could not be written.
         """
         pending, self._pending = self._pending, []
         for future in pending:

@@ -15,6 +15,7 @@ from triptych.data import DataModule
 from triptych.launch import signals
 from triptych.tasks import Task
 from triptych.tasks.base import NotFinite
+from triptych.wording import counted
 
 
 @contextmanager
@@ -41,8 +42,8 @@ def explained(config: DictConfig, trainer: L.Trainer, task: Task, data: DataModu
             said = str(error).splitlines()[0]  # gloo: [place in its source] what happened. Advice
             reason = (said.rpartition(".cc:")[2].partition("] ")[2] or said).partition(". ")[0]
             raise RunError(
-                f"after {trainer.global_step} updates another process was gone or hung ({reason}); the same command "
-                "goes on from the newest checkpoint"
+                f"after {counted(trainer.global_step, 'update')} another process was gone or hung ({reason}); the same "
+                "command goes on from the newest checkpoint"
             ) from error
         if isinstance(error, RunError) or not is_out_of_memory(error):
             raise
@@ -55,7 +56,7 @@ def explained(config: DictConfig, trainer: L.Trainer, task: Task, data: DataModu
                 f"raise trainer.accumulate_grad_batches={parts} (the same update in more parts), or lower "
                 f"batch.{size} or shape.max_length={config.shape.max_length}"
             )
-        raise RunError(f"out of memory after {trainer.global_step} updates: {advice}") from error
+        raise RunError(f"out of memory after {counted(trainer.global_step, 'update')}: {advice}") from error
 
 
 def is_loss_of_a_peer(error: BaseException) -> bool:

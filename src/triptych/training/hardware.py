@@ -1,4 +1,4 @@
-"""The device of a training: its memory and its name."""
+"""The device that is computed on: which it is, its memory and its name."""
 
 import ctypes
 import platform
@@ -7,6 +7,10 @@ import sys
 from pathlib import Path
 
 import torch
+
+from triptych.config import ConfigError, one_of
+from triptych.config.schema import ACCELERATORS
+from triptych.wording import counted
 
 LARGEST_KEPT = 32 * 2**20
 """Bytes of the largest block that is kept, the most that glibc takes. Kept ones break into pieces: a process that
@@ -24,20 +28,36 @@ def keep_freed_memory() -> None:
         libc.mallopt(m_trim_threshold, 2**31 - 1)
 
 
-def peak_memory(device: "torch.device") -> int:
-    """The most bytes that this process has had: on a GPU those that torch allocated there, else resident ones."""
-    import torch
+def device_for(accelerator: str) -> torch.device:
+    """The device that a model which is trained already is used on.
 
+    Args:
+        accelerator: ``trainer.accelerator``: auto (the GPU if there is one, else the CPU), cpu, gpu, cuda or mps.
+
+    Raises:
+        ConfigError: a GPU where there is none, or none of these.
+    """
+    if accelerator not in ACCELERATORS:
+        raise ConfigError(f"trainer.accelerator={accelerator}: {one_of(accelerator, ACCELERATORS)}")
+    if accelerator != "cpu" and accelerator != "mps" and torch.cuda.is_available():
+        return torch.device("cuda", torch.cuda.current_device())
+    if accelerator in ("gpu", "mps") and torch.backends.mps.is_available():
+        return torch.device("mps")
+    if accelerator in ("auto", "cpu"):
+        return torch.device("cpu")
+    raise ConfigError(f"trainer.accelerator={accelerator}: there is none here; expected auto or cpu")
+
+
+def peak_memory(device: torch.device) -> int:
+    """The most bytes that this process has had: on a GPU those that torch allocated there, else resident ones."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak  # there in bytes, elsewhere in KiB
 
 
-def hardware(device: "torch.device") -> str:
+def hardware(device: torch.device) -> str:
     """The name of the GPU, or of the CPU with its number of threads."""
-    import torch
-
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     try:
@@ -45,4 +65,4 @@ def hardware(device: "torch.device") -> str:
         names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     except OSError:
         names = []
-    return f"{names[0] if names else platform.machine()}, {torch.get_num_threads()} threads"
+    return f"{names[0] if names else platform.machine()}, {counted(torch.get_num_threads(), 'thread')}"

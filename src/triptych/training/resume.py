@@ -17,6 +17,7 @@ from triptych.storage.atomic import link, remove_leftovers
 from triptych.storage.runs import is_done
 from triptych.tasks import Task
 from triptych.training import CSVLogger, TensorBoardLogger, WandbLogger, damage_of, newest_good, read_checkpoint
+from triptych.wording import counted
 
 log = logging.getLogger("triptych")
 
@@ -85,7 +86,7 @@ def state_to_resume(config: DictConfig, plain: dict[str, Any]) -> "Earlier | Non
         log.warning("resume=%s has done all %s updates already: nothing is trained", config.resume, earlier.step)
     if earlier.step > config.trainer.max_steps:
         raise ConfigError(
-            f"trainer.max_steps={config.trainer.max_steps}: {path} has done {earlier.step} updates already"
+            f"trainer.max_steps={config.trainer.max_steps}: {path} has done {counted(earlier.step, 'update')} already"
         )
     return earlier
 

@@ -177,9 +177,6 @@ def share(whole: Tensor, own: Tensor | nn.Parameter) -> Tensor:
 def check_split(config: DictConfig, world_size: int) -> None:
     """Refuses an update that cannot be dealt out evenly. (One of batch.tokens can: a process may get nothing.)
 
-    Args:
-        world_size: processes that train together.
-
     Raises:
         ConfigError: such an update.
     """

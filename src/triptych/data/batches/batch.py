@@ -83,7 +83,6 @@ class EncodedList:
     """A split whose examples are all in memory.
 
     Args:
-        items: the examples.
         too_long: how many of the split had to be truncated or dropped.
     """
 
@@ -232,7 +231,6 @@ def nothing(item: Encoded, normalizer: int) -> Batch:
     on nothing, so that each parameter gets a gradient, which is zero.
 
     Args:
-        item: any encoded example.
         normalizer: see ``collate``.
     """
     batch = collate([replace(item, labels=np.full_like(item.labels, IGNORE))], normalizer)

@@ -30,8 +30,6 @@ class Updates(ABC):
         batch_size: examples of an update, over all ranks and accumulated batches; None: it varies.
         accumulate: batches that an update is split into.
         seed: of all draws.
-        rank: of this process.
-        world_size: number of processes.
         start: number of micro-batches that this rank has already seen.
 
     Raises:
@@ -87,8 +85,6 @@ class TrainingSampler(Updates):
         batch_tokens: the most tokens of an update; None: ``batch_size`` says how many examples.
         accumulate: batches that an update is split into.
         seed: of the permutations.
-        rank: of this process.
-        world_size: number of processes.
         pool_size: updates that are drawn together, where these have ``batch_size`` examples.
         start: number of micro-batches that this rank has already seen.
 

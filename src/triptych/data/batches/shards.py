@@ -56,7 +56,6 @@ def shard_of(source: Source, tokenizer: Tokenizer, name: str) -> Shard:
     its last change is another one.
 
     Args:
-        source: to tokenise.
         name: of the split, for messages.
 
     Raises:

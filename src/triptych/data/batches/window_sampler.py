@@ -28,8 +28,6 @@ class WindowSampler(Updates):
         batch_tokens: the most tokens of an update; None: ``batch_size`` says how many windows.
         accumulate: batches that an update is split into.
         seed: of all draws.
-        rank: of this process.
-        world_size: number of processes.
         start: number of micro-batches that this rank has already seen.
 
     Raises:

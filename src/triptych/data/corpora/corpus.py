@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from triptych.data.example import Example
-from triptych.data.plain import Plain
+from triptych.data.facts import Facts
 from triptych.data.readers.long_text import LongText
 from triptych.data.splits import Splits
 
 
 @dataclass(frozen=True, slots=True)
-class CorpusFacts(Plain):
+class CorpusFacts(Facts):
     """What a trained model must remember of its corpus.
 
     Attributes:

@@ -26,7 +26,6 @@ def learned(kind: Learned, texts: Iterable[str], targets: Iterable[str], sha256:
     and nothing else.
 
     Args:
-        kind: of tokenizer, with its settings.
         texts: of the training split, targets excepted.
         targets: of the training split.
         sha256: equal for equal texts and targets.

@@ -14,7 +14,7 @@ import tokenizers
 from jaxtyping import Bool, Int
 from tokenizers import AddedToken, Regex, models, pre_tokenizers
 
-from triptych.data.plain import Plain
+from triptych.data.facts import Facts
 from triptych.data.tokenizers.sentencepiece import SentencePieceModel
 
 PAD, BOS, EOS, SEP, UNK, MASK = range(6)
@@ -34,7 +34,7 @@ EACH_CHARACTER = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
 
 
 @dataclass(frozen=True, slots=True)
-class SpecialTokens(Plain):
+class SpecialTokens(Facts):
     """The ids of the tokens that are no text, and how they surround texts. The defaults are those of Triptych's own
     tokenizers; each published family has others.
 
@@ -103,7 +103,6 @@ class Tokenizer:
 
     Args:
         backend: a tokenizer of the ``tokenizers`` library that knows the special tokens.
-        special: the ids of the special tokens.
         sides: what cuts sources and what cuts targets into tokens, which ``backend`` then only numbers: one table, two
             models. Each is a tokenizer of the library as JSON text, or the bytes of a SentencePiece model (MarianMT's).
             None: ``backend`` does both.
@@ -278,11 +277,7 @@ class Tokenizer:
 
     def names(self, ids: Sequence[int]) -> list[str]:
         """Each token by itself, for people to read: its text, or the name of a special token. The bytes of a part of a
-        character are written as <0xE6>.
-
-        Args:
-            ids: of any tokens.
-        """
+        character are written as <0xE6>."""
         return [self._name(i) for i in ids]
 
     def _name(self, i: int) -> str:

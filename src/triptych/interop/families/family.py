@@ -161,7 +161,7 @@ class TheirConfig:
         """The value of a key that must be there.
 
         Raises:
-            ConfigError: it is not.
+            ConfigError: the key is missing.
         """
         if key not in self.values:
             raise ConfigError(f"{self.place}: {key} is missing")
@@ -171,7 +171,7 @@ class TheirConfig:
         """A number of things, which must be there.
 
         Raises:
-            ConfigError: it is not, or is no number of things.
+            ConfigError: the key is missing, or its value is no whole number of at least 1.
         """
         value = self[key]
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -186,7 +186,7 @@ class TheirConfig:
         """Our name of an activation.
 
         Raises:
-            ConfigError: it is none of ours.
+            ConfigError: we have no such activation.
         """
         theirs = str(self[key] if default is None else self.get(key, default))
         if theirs not in ACTIVATIONS:

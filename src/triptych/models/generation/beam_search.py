@@ -100,7 +100,6 @@ def beam_search(
         prompt: the tokens it starts from.
         end: token that ends a sequence.
         max_new_tokens: the most tokens to add to a sequence, or to each; the end token counts.
-        search: how sequences are searched.
         constraints: what a text may be; None: anything.
         prompt_mask: True where the prompt has tokens; None: everywhere.
 

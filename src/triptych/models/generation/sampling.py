@@ -91,7 +91,6 @@ def generate(
         prompt: the tokens it starts from.
         end: token that ends a sequence.
         max_new_tokens: the most tokens to add to a sequence, or to each.
-        sampling: how each token is chosen.
         generator: of the draws; None: a new one with the sampling's seed.
         constraints: what a text may be; None: anything.
         prompt_mask: True where the prompt has tokens; None: everywhere.

@@ -72,9 +72,6 @@ def scores(
 
     Args:
         head: states to logits.
-        num_outputs: of the head.
-        states: the states that are answered.
-        targets: with a label for each.
     """
     rows, found = rows_at_once(num_outputs, on_gpu=states.device.type != "cpu"), []
     for start in range(0, max(len(states), 1), rows):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from triptych.attention import rollout
 from triptych.report.page.charts import Figure, Switch, make_layout, resolve_colours
-from triptych.report.records import ARCHITECTURES, Run
+from triptych.report.read_records import ARCHITECTURES, Run
 
 MOST_HEADS = 32
 """Of all layers, that are drawn one by one; of more, the mean of each layer."""

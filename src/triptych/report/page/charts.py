@@ -13,7 +13,7 @@ from textwrap import wrap
 from typing import Any
 
 from triptych.report.page.examples import choose_runs, score_by_length
-from triptych.report.records import ARCHITECTURES, Curve, Run
+from triptych.report.read_records import ARCHITECTURES, Curve, Run
 from triptych.report.statistics.metrics import metric_key
 from triptych.report.statistics.verdicts import Contender, Group
 from triptych.report.wording import metric_name

@@ -9,7 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
 from triptych.report.page.charts import separate_titles
-from triptych.report.wording import amount
+from triptych.wording import amount
 
 
 def render_template(name: str, context: Mapping[str, object]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from triptych.report.records import Run
+from triptych.report.read_records import Run
 from triptych.report.statistics.bootstrap import are_paired, terms_of
 from triptych.report.statistics.verdicts import Group
 
@@ -103,7 +103,7 @@ def _range(words: Float[np.ndarray, " examples"]) -> str:
 
 
 def _rate_answers(group: Group, run: Run) -> Float[np.ndarray, " examples"] | None:
-    """Of each answer, higher is better."""
+    """A number for each answer; higher is better."""
     if by := run.task_facts.ranked_by:
         return np.array([answer.get(by, math.nan) for answer in run.answers])
     terms = terms_of(group.metric, run)

@@ -10,11 +10,12 @@ from triptych.report.page.attention import compare_attention
 from triptych.report.page.charts import PLOTS, Plot, draw_results
 from triptych.report.page.document import render_template
 from triptych.report.page.examples import Example, choose_runs, find_telling_examples
-from triptych.report.records import ARCHITECTURES, Run, RunSet
+from triptych.report.read_records import ARCHITECTURES, Run, RunSet
 from triptych.report.statistics.standings import Duel, Standing
 from triptych.report.statistics.verdicts import Contender, Difference, Group, Verdict
-from triptych.report.wording import amount, duration, field_name, setting
+from triptych.report.wording import field_name, setting
 from triptych.tasks.scores import Score
+from triptych.wording import amount, duration
 
 _MAX_SAMPLES = 12
 _MEANINGS = {

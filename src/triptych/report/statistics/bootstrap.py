@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from sacrebleu.metrics import bleu
 
-from triptych.report.records import Run
+from triptych.report.read_records import Run
 from triptych.tasks.scores import Score
 
 NUM_RESAMPLES = 1000
@@ -46,11 +46,7 @@ class Terms:
 
 
 def terms_of(metric: Score, run: Run) -> Terms | None:
-    """What each example adds to the metric; None: the run has no answers, or the metric is no function of sums.
-
-    Args:
-        metric: that runs are compared by.
-    """
+    """What each example adds to the metric; None: the run has no answers, or the metric is no function of sums."""
     if not run.answers:
         return None
     if metric.name == "bleu":

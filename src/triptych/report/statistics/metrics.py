@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from triptych.report.records import Run
+from triptych.report.read_records import Run
 from triptych.tasks.scores import Score
 
 

@@ -9,9 +9,10 @@ from typing import Any
 
 from scipy.special import stdtrit  # type: ignore[import-untyped]  # scipy.stats takes a second to import
 
-from triptych.report.records import ARCHITECTURES, PrunedRun, Run
+from triptych.report.read_records import ARCHITECTURES, PrunedRun, Run
 from triptych.report.statistics.metrics import metric_key, primary_metric
 from triptych.tasks.scores import Score
+from triptych.wording import counted
 
 CONFIDENCE = 0.95
 TOLERANCE = 0.02
@@ -276,7 +277,7 @@ def _labels(runs: Sequence[Run]) -> list[str]:
     labels = [", ".join(f"{x}={run.settings.get(key)}" for x, key in differing) for run in runs]
     if len(set(labels)) == len(runs):
         return labels
-    facts = [f"{run.experiment}, {run.params:,} parameters, {run.updates:,} updates" for run in runs]
+    facts = [f"{run.experiment}, {run.params:,} parameters, {counted(run.updates, 'update')}" for run in runs]
     return [f"{label}, {fact}" if label else fact for label, fact in zip(labels, facts, strict=True)]
 
 

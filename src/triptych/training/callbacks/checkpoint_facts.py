@@ -22,12 +22,7 @@ def checkpoint_facts(config: Mapping[str, object], task: Task) -> dict[str, obje
 
 
 class CheckpointFacts(L.Callback):
-    """Puts the facts above into each checkpoint, under the key "triptych".
-
-    Args:
-        config: the complete configuration.
-        task: the task.
-    """
+    """Puts the facts above into each checkpoint, under the key "triptych"."""
 
     def __init__(self, config: Mapping[str, object], task: Task) -> None:
         self._facts = checkpoint_facts(config, task)

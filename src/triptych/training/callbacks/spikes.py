@@ -61,7 +61,7 @@ class SpikeReport(L.Callback):
         return {"spikes": self.spikes, "pending": pending, **last}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Goes on from there."""
+        """Goes on from a checkpoint."""
         self.spikes = state_dict["spikes"]
         self._sizes, self._losses, self._rises = (np.array(state_dict[key]) for key in ("sizes", "losses", "rises"))
         self._pending = [(torch.tensor(loss), tokens, examples) for loss, tokens, examples in state_dict["pending"]]

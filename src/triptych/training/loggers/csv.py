@@ -14,11 +14,7 @@ from triptych.storage.atomic import replacing
 
 class CSVLogger(Logger):
     """A row a logging step, a column a metric; each row is in the file as soon as it is logged. (Lightning's own
-    deletes the file of the run that it goes on with.)
-
-    Args:
-        path: the file.
-    """
+    deletes the file of the run that it goes on with.)"""
 
     def __init__(self, *, path: str) -> None:
         super().__init__()
@@ -43,7 +39,6 @@ class CSVLogger(Logger):
         """Appends a row.
 
         Args:
-            metrics: values by name.
             step: updates before this one.
         """
         row = {name: value.item() if isinstance(value, Tensor) else value for name, value in metrics.items()}

@@ -46,7 +46,7 @@ def check_tensorboard() -> None:
     """Refuses to go on without TensorBoard.
 
     Raises:
-        ConfigError: it is not installed.
+        ConfigError: TensorBoard is not installed.
     """
     if find_spec("tensorboard") is None:
         raise ConfigError("logger=tensorboard needs TensorBoard: pip install 'triptych[tensorboard]'")

@@ -1,4 +1,4 @@
-"""What a training will be: its network, its memory, its operations and its time."""
+"""The doctor's forecast of a training: its network, its memory, its operations and its time."""
 
 import time
 from collections.abc import Callable
@@ -12,14 +12,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from triptych.assembly.network import check_network
 from triptych.config import ConfigError, build, precision_of
+from triptych.models.flops import BatchShape, TrainingCost, inputs_of, training_flops
 from triptych.nn import Network, PatchEmbedding
 from triptych.planning.activations import Activations, BatchBytes, unknown_parts
 from triptych.planning.batch_shapes import BatchEstimate
-from triptych.planning.flops import BatchShape, TrainingCost, inputs_of, training_flops
 from triptych.planning.gpus import Device
 from triptych.planning.memory import Memory, optimizer_bytes
 from triptych.planning.peak_memory import is_masked, measure_peak, training_loss
-from triptych.tasks.devices import PRECISIONS, Precision
+from triptych.tasks.precision import PRECISIONS, Precision
 
 UTILISATION = 0.3
 """Share of a GPU's peak that a training is assumed to reach. Published ones reached 0.21 (GPT-3) to 0.46 (PaLM), by
@@ -31,8 +31,8 @@ SHORTEST_TRIAL_S, LONGEST_TRIAL_S = 1.0, 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What a training will be.
+class Forecast:
+    """What a training will be. (What a run has decided is its ``Plan``, in ``triptych.planning.prepare``.)
 
     Attributes:
         network: on the meta device.
@@ -60,13 +60,8 @@ class Plan:
         return self.flops / int(self.estimate.config.trainer.max_steps)
 
 
-def make_plan(estimate: BatchEstimate, world_size: int, device: Device) -> Plan:
-    """The plan of a training.
-
-    Args:
-        estimate: its data, and its configuration.
-        world_size: processes that train together.
-        device: that each of them uses.
+def make_forecast(estimate: BatchEstimate, world_size: int, device: Device) -> Forecast:
+    """The forecast of a training.
 
     Raises:
         ConfigError: a precision that is not counted.
@@ -84,7 +79,7 @@ def make_plan(estimate: BatchEstimate, world_size: int, device: Device) -> Plan:
         cache(partial(batch_bytes, network, precision, estimate, on_gpu=on)) for on in (device.is_gpu, True)
     )
     memory = Memory(network, optimizer_bytes(network, optimizer), here, averaged="ema" in config.callbacks)
-    return Plan(
+    return Forecast(
         network=network,
         estimate=estimate,
         memory=memory,
@@ -103,10 +98,7 @@ def batch_bytes(
 
     Args:
         network: on the meta device, in the type of its weights.
-        precision: of the training.
-        estimate: of the data.
         rows: of the batch, on one device.
-        on_gpu: whether the device is one.
     """
     if on_gpu and not unknown_parts(network):
         return Activations(precision).of_batch(network, rows, *estimate.longest, padded=is_masked(network))
@@ -130,32 +122,34 @@ def recomputed_share(network: Network, shape: BatchShape) -> float:
     return total / TrainingCost(network).of_batch(shape) - 1
 
 
-def computed_seconds(plan: Plan, device: Device) -> float | None:
+def computed_seconds(forecast: Forecast, device: Device) -> float | None:
     """Of the whole training, from the peak of a device; None: it is not known."""
-    peak = device.single if plan.precision.compute == 4 else device.half if plan.precision.compute == 2 else None
-    return None if peak is None else plan.flops * (1 + plan.recomputed) / (UTILISATION * peak * plan.world_size)
+    peak = {4: device.single, 2: device.half}.get(forecast.precision.compute)
+    if peak is None:
+        return None
+    return forecast.flops * (1 + forecast.recomputed) / (UTILISATION * peak * forecast.world_size)
 
 
-def measured_seconds(plan: Plan, device: Device) -> float | None:
+def measured_seconds(forecast: Forecast, device: Device) -> float | None:
     """Of one update, by trying it out on this machine: forward, backward and the optimizer's step on batches of the
     shapes that the training will have, without what stands around them (loading, logging, communication).
 
     Returns:
         None: it is too large to be tried out.
     """
-    config = plan.estimate.config
+    config = forecast.estimate.config
     parts: int = config.trainer.accumulate_grad_batches
-    shapes = list(plan.estimate.shapes)
-    of_batch = plan.flops_of_update / (plan.world_size * parts)
-    is_large = plan.memory.ddp(1, shapes[0][0]).total > 0.5 * device.memory
+    shapes = list(forecast.estimate.shapes)
+    of_batch = forecast.flops_of_update / (forecast.world_size * parts)
+    is_large = forecast.memory.ddp(1, shapes[0][0]).total > 0.5 * device.memory
     if is_large or of_batch > (TRIED_ON_GPU if device.is_gpu else TRIED_ON_CPU):
         return None
     place = torch.device("cuda" if device.is_gpu else "cpu")
-    network: Network = build(config, "model").to(place, plan.precision.dtype).train()
+    network: Network = build(config, "model").to(place, forecast.precision.dtype).train()
     optimizer = build(config, "optimizer")(network)
 
     def train_on(shape: BatchShape) -> None:
-        torch.autograd.backward(training_loss(network, plan.precision, shape, place))
+        torch.autograd.backward(training_loss(network, forecast.precision, shape, place))
 
     def step() -> None:
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)

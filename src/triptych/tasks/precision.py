@@ -1,13 +1,10 @@
-"""Where and in which precision a task computes."""
+"""In which precision a task computes."""
 
 from dataclasses import dataclass
 
 import torch
 from lightning.pytorch.plugins import DoublePrecision, HalfPrecision, MixedPrecision
 from lightning.pytorch.plugins import Precision as SinglePrecision
-
-from triptych.config import ConfigError, one_of
-from triptych.config.schema import ACCELERATORS
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,26 +49,6 @@ PRECISIONS = {
     "16-true": Precision(torch.float16, torch.float16),
 }
 """By what ``trainer.precision`` calls them."""
-
-
-def device_for(accelerator: str) -> torch.device:
-    """The device that a model which is trained already is used on.
-
-    Args:
-        accelerator: ``trainer.accelerator``: auto (the GPU if there is one, else the CPU), cpu, gpu, cuda or mps.
-
-    Raises:
-        ConfigError: a GPU where there is none, or none of these.
-    """
-    if accelerator not in ACCELERATORS:
-        raise ConfigError(f"trainer.accelerator={accelerator}: {one_of(accelerator, ACCELERATORS)}")
-    if accelerator != "cpu" and accelerator != "mps" and torch.cuda.is_available():
-        return torch.device("cuda", torch.cuda.current_device())
-    if accelerator in ("gpu", "mps") and torch.backends.mps.is_available():
-        return torch.device("mps")
-    if accelerator in ("auto", "cpu"):
-        return torch.device("cpu")
-    raise ConfigError(f"trainer.accelerator={accelerator}: there is none here; expected auto or cpu")
 
 
 def arithmetic(precision: str, device: torch.device) -> SinglePrecision:

@@ -14,8 +14,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from parts import make_stack
 from triptych.data import Encoded, collate
 from triptych.models import DecoderOnly, EncoderOnly
+from triptych.models.flops import count_parameters, decoding_flops, forward_flops, inputs_of, training_flops
 from triptych.nn import Head, PatchEmbedding, Relative
-from triptych.planning.flops import count_parameters, decoding_flops, forward_flops, inputs_of, shape_of, training_flops
+from triptych.training.callbacks.cost_log import shape_of
 
 D, FF, LAYERS, VOCAB, LENGTH = 16, 24, 2, 11, 24  # of the models that ``build`` builds
 

@@ -1,4 +1,4 @@
-"""What this process is told by SLURM, torchrun or its parent, and how a job goes back into the queue."""
+"""How a job of SLURM goes back into the queue."""
 
 import os
 import re
@@ -6,17 +6,6 @@ import signal
 import subprocess
 
 from triptych.config import RunError
-
-
-def is_rank_0() -> bool:
-    """Whether this process speaks for those that train together, by what srun, torchrun or the parent tells it."""
-    return os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0"
-
-
-def is_one_of_several() -> bool:
-    """Whether srun, torchrun or the parent has started others that train together with this process."""
-    ranks = int(os.environ.get("WORLD_SIZE", "1")) if "LOCAL_RANK" in os.environ else 1
-    return max(ranks, int(os.environ.get("SLURM_STEP_NUM_TASKS", "1"))) > 1
 
 
 def job_of_slurm() -> str | None:
@@ -62,8 +51,3 @@ def _scontrol(*arguments: str) -> str:
         raise RunError(
             f"job {arguments[-1]} could not be put back into the queue ({reason}); its checkpoint is saved"
         ) from None
-
-
-def cpus() -> int:
-    """How many CPUs this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

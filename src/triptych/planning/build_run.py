@@ -18,16 +18,17 @@ from triptych.assembly.network import check_network, make_task
 from triptych.config import build
 from triptych.data import DataModule
 from triptych.launch.processes import Place
-from triptych.planning.cost_log import CostLog
-from triptych.planning.flops import count_parameters
+from triptych.models.flops import count_parameters
 from triptych.planning.matching import FILE
 from triptych.planning.prepare import Plan, refusing
 from triptych.storage.atomic import write_text
 from triptych.tasks import Task
 from triptych.training import CheckpointFacts, Checkpoints
 from triptych.training.callbacks.checkpoints import check_metric, validation_metrics
+from triptych.training.callbacks.cost_log import CostLog
 from triptych.training.hardware import keep_freed_memory
 from triptych.training.resume import prepare_directory
+from triptych.wording import counted
 
 log = logging.getLogger("triptych")
 
@@ -37,10 +38,8 @@ class Run:
     """A training that can begin.
 
     Attributes:
-        plan: of it.
         task: with its network.
         data: its batches.
-        trainer: Lightning's.
         cost_log: what the training has cost so far.
         loggers: of the trainer.
         rank: of this process.
@@ -56,7 +55,7 @@ class Run:
 
     @property
     def config(self) -> DictConfig:
-        """Of the plan."""
+        """The configuration of the plan."""
         return self.plan.config
 
     @property
@@ -114,13 +113,13 @@ def begin_directory(run: Run) -> None:
             write_text(run.run_dir / "tokenizer.json", tokenizer.to_json())
     parameters, _ = count_parameters(task.network)
     log.info(
-        "%s on %s: %s parameters, %s, %s updates; run directory %s",
+        "%s on %s: %s parameters, %s, %s; run directory %s",
         task.name,
         task.architecture,
         f"{parameters:,}",
         f"{tokenizer.vocab_size} tokens in the vocabulary" if task.image_shape is None else "images in patches",
-        run.config.trainer.max_steps,
+        counted(run.config.trainer.max_steps, "update"),
         run.run_dir,
     )
     if plan.earlier is not None:
-        log.warning("going on from %s, after %s updates", plan.earlier.path, plan.earlier.step)
+        log.warning("going on from %s, after %s", plan.earlier.path, counted(plan.earlier.step, "update"))

@@ -29,15 +29,11 @@ class Sum(Metric):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the terms. (Metric asks where a process has none.)"""
+        """The type of the terms. (Metric asks for it where a process has none.)"""
         return widest(self.device)
 
     def update(self, term: Tensor | float) -> None:
-        """Adds a term.
-
-        Args:
-            term: a number, on any device.
-        """
+        """Adds a term."""
         assert isinstance(self.terms, list)
         self.terms.append(torch.as_tensor(term, dtype=self.dtype, device=self.device).view(1))
 
@@ -86,12 +82,7 @@ class OfPairs(Sum):
         self._function = function
 
     def update(self, x: Float[Tensor, " pairs"], y: Shaped[Tensor, " pairs"]) -> None:  # type: ignore[override]
-        """Adds pairs.
-
-        Args:
-            x: their first numbers.
-            y: their second numbers.
-        """
+        """Adds pairs."""
         assert isinstance(self.terms, list)
         pairs = torch.stack((x.to(self.device, self.dtype), y.to(self.device, self.dtype)), dim=1)
         self.terms.append(pairs.flatten())

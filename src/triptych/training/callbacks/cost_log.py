@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from copy import copy
+from statistics import fmean
 from typing import Any
 
 import lightning as L
@@ -11,9 +12,20 @@ import torch.distributed as dist
 from torch.optim import Optimizer
 
 from triptych.data import Batch
+from triptych.models.flops import BatchShape, TrainingCost
 from triptych.nn import Network
-from triptych.planning.flops import BatchShape, TrainingCost, shape_of
 from triptych.tasks import Task
+
+
+def shape_of(batch: Batch) -> BatchShape:
+    """What the cost of a batch depends on. A packed one costs about as much as a row for each document, all of them of
+    the mean length."""
+    if batch.mask is None:
+        return tuple(batch.tokens.shape)
+    if batch.lengths is not None:
+        sides = (batch.lengths, batch.source_lengths or [0])
+        return (len(batch.lengths), *(max(round(fmean(side)), min(max(side), 1)) for side in sides))
+    return (*batch.tokens.shape, 0 if batch.source is None else batch.source.shape[1])
 
 
 class CostLog(L.Callback):
@@ -78,7 +90,7 @@ class CostLog(L.Callback):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Goes on counting from there; rank 0 does for all."""
+        """Goes on counting from a checkpoint; rank 0 does it for all."""
         self._earlier = state_dict["wall_time"]
         if dist.is_initialized() and dist.get_rank():
             return
@@ -94,7 +106,7 @@ class CostLog(L.Callback):
         self._started = time.perf_counter()
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Stops it."""
+        """Stops the clock of the whole."""
         self._ended = time.perf_counter()
 
     def on_train_batch_start(
@@ -117,7 +129,7 @@ class CostLog(L.Callback):
         batch: Batch,
         batch_idx: int,
     ) -> None:
-        """Counts."""
+        """Counts the batch, and logs what was spent."""
         self.seconds += time.perf_counter() - self._batch_started
         assert isinstance(pl_module, Task)
         shape, unanswered = shape_of(batch), batch.num_unscored if pl_module.predicts_tokens else 0

@@ -1,18 +1,16 @@
 """What a network has and costs: parameters and floating-point operations."""
 
-import hashlib
 from collections import Counter
 from collections.abc import Mapping
 from itertools import product
 from math import comb, prod
-from statistics import fmean
 
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from triptych.data.batches.batch import Batch
-from triptych.models import DecoderOnly, EncoderDecoder
+from triptych.models.decoder_only import DecoderOnly
+from triptych.models.encoder_decoder import EncoderDecoder
 from triptych.nn import Network, PatchEmbedding, Stack
 from triptych.nn.block import Block
 
@@ -41,11 +39,7 @@ def active_parameters(network: Network) -> int:
     """Trainable parameters that a token meets in a computation: of the stacks and the head, its matrix also where that
     is the token table, and of images the matrix of the patches. Without the tables of tokens, token types and
     positions, of which a token reads a row. (In the full model a token meets either the encoder or the decoder; both
-    count.)
-
-    Args:
-        network: one of the three architectures.
-    """
+    count.)"""
     tables = position_tables(network)
     parts = [*network.stacks, network.head]
     if isinstance(network.embedding, PatchEmbedding):
@@ -56,11 +50,7 @@ def active_parameters(network: Network) -> int:
 
 def parameters_by_part(network: Network) -> dict[str, int]:
     """All trainable parameters by where they stand: embedding, encoder, decoder, head. What is tied counts in the first
-    of them that has it.
-
-    Args:
-        network: one of the three architectures.
-    """
+    of them that has it."""
     seen: set[Tensor] = set()
     counts = {}
     for name in ("embedding", "encoder", "decoder", "head"):
@@ -69,26 +59,6 @@ def parameters_by_part(network: Network) -> dict[str, int]:
             counts[name] = sum(p.numel() for p in own)
             seen |= own
     return counts
-
-
-def weights_sha256(network: Network) -> str:
-    """Equal for bitwise equal weights."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(network.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
-
-
-def shape_of(batch: Batch) -> BatchShape:
-    """What the cost of a batch depends on. A packed one costs about as much as a row for each document, all of them of
-    the mean length."""
-    if batch.mask is None:
-        return tuple(batch.tokens.shape)
-    if batch.lengths is not None:
-        sides = (batch.lengths, batch.source_lengths or [0])
-        return (len(batch.lengths), *(max(round(fmean(side)), min(max(side), 1)) for side in sides))
-    return (*batch.tokens.shape, 0 if batch.source is None else batch.source.shape[1])
 
 
 class TrainingCost:
@@ -195,7 +165,6 @@ def forward_flops(network: Network, shape: BatchShape) -> dict[str, int]:
 
     Args:
         network: on the meta device.
-        shape: of the batch.
     """
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         network(*inputs_of(shape, torch.device("meta")))

@@ -14,8 +14,8 @@ from safetensors.torch import save_model
 from triptych.config import RunError, build
 from triptych.launch.command import Command
 from triptych.launch.signals import Interruption
+from triptych.planning.build_run import Run
 from triptych.planning.matching import RECORDED
-from triptych.planning.run import Run
 from triptych.report.console import show_confusion, signature
 from triptych.report.samples import answer_time, attention, gather_tested, samples, write_answers
 from triptych.report.summary import summary

@@ -1,11 +1,11 @@
-"""Facts that go into a checkpoint."""
+"""What is known of data or of a tokenizer and goes into a checkpoint."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Self
 
 
-class Plain:
+class Facts:
     """A dataclass whose values are tuples, texts and numbers."""
 
     __slots__ = ()

@@ -1,1 +1,0 @@
-"""Two texts that are read as one."""
