@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from triptych.config import build
+from triptych.config.wording import counted
 from triptych.data import (
     Corpus,
     CorpusFacts,
@@ -36,7 +37,6 @@ from triptych.data.batches.windows import Layout, windows_of
 from triptych.data.example import without_collection
 from triptych.data.tokenizers.cache import sha256_of
 from triptych.tasks import LanguageModeling, Task
-from triptych.wording import counted
 
 log = logging.getLogger("triptych")
 

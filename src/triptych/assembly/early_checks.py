@@ -138,8 +138,8 @@ def check_updates(config: DictConfig) -> None:
     for name in ("limit_val_batches", "limit_test_batches"):
         value = OmegaConf.select(config, f"trainer.{name}")
         check_type(f"trainer.{name}", value, float)
-        if value < 0 or (isinstance(value, float) and value > 1):
-            raise ConfigError(f"trainer.{name}={value}: expected a number of batches, or a share up to 1.0")
+        if value <= 0 or (isinstance(value, float) and value > 1):
+            raise ConfigError(f"trainer.{name}={value}: expected a number of batches, or a share from 0.0 to 1.0")
     if (accelerator := config.trainer.accelerator) not in ACCELERATORS:
         raise ConfigError(f"trainer.accelerator={accelerator}: {one_of(str(accelerator), ACCELERATORS)}")
 

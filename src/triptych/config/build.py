@@ -288,8 +288,10 @@ def _fits(value: object, hint: Any) -> bool:
         return isinstance(value, int | float) and not isinstance(value, bool)
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
-    if hint in (str, bool) or dataclasses.is_dataclass(hint):
+    if hint in (str, bool):
         return isinstance(value, hint)
+    if origin is Callable or dataclasses.is_dataclass(hint):
+        return not isinstance(value, str | int | float | list | dict)
     if origin in (list, Sequence):
         part = typing.get_args(hint)[0]
         return isinstance(value, list) and all(_fits(item, part) for item in value)

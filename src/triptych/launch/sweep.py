@@ -202,7 +202,16 @@ def digest_of(config: DictConfig) -> str:
     later = [key for key in ADDED if content[key] is None]
     counted = {key: value for key, value in content.items() if key not in (*UNCOUNTED, *later)}
     counted["callbacks"].pop("pruning", None)
-    return hashlib.sha256(json.dumps(counted, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(plain_numbers(counted), sort_keys=True).encode()).hexdigest()
+
+
+def plain_numbers(content: Any) -> Any:
+    """The same where 10000 and 10000.0, two spellings of one setting, are written alike."""
+    if isinstance(content, dict):
+        return {key: plain_numbers(value) for key, value in content.items()}
+    if isinstance(content, list):
+        return [plain_numbers(value) for value in content]
+    return int(content) if isinstance(content, float) and content.is_integer() else content
 
 
 def unresolved(config: DictConfig) -> dict[str, Any]:

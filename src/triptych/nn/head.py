@@ -46,6 +46,8 @@ class Head(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        if norm is not None and transform == "none":
+            raise ValueError("heads.*.norm: the norm follows the transform, and there is none; expected transform=...")
         self.pool = pool
         self.dense = None if transform == "none" else nn.Linear(d_model, d_model)
         self.activation = None if transform == "none" else torch.tanh if transform == "tanh" else ACTIVATIONS[transform]

@@ -16,6 +16,7 @@ from triptych.assembly.datasets import make_data_module
 from triptych.assembly.init_from import Pretrained
 from triptych.assembly.network import check_network, make_task
 from triptych.config import build
+from triptych.config.wording import counted
 from triptych.data import DataModule
 from triptych.launch.processes import Place
 from triptych.models.flops import count_parameters
@@ -28,7 +29,6 @@ from triptych.training.callbacks.checkpoints import check_metric, validation_met
 from triptych.training.callbacks.cost_log import CostLog
 from triptych.training.hardware import keep_freed_memory
 from triptych.training.resume import prepare_directory
-from triptych.wording import counted
 
 log = logging.getLogger("triptych")
 

@@ -10,6 +10,7 @@ from omegaconf import DictConfig, ListConfig
 
 from triptych.assembly.checks import CHECKS, check_accelerator
 from triptych.config import ConfigError, build, target_of
+from triptych.config.wording import counted
 from triptych.launch.command import this_command
 from triptych.launch.processes import find_place, silence
 from triptych.launch.sweep import Job
@@ -32,7 +33,6 @@ from triptych.planning.script import batch_script, composed, job_of
 from triptych.planning.tables import show_findings, show_forecast
 from triptych.training import FSDP
 from triptych.training.resume import Earlier, is_finished
-from triptych.wording import counted
 
 HARMLESS = {"accelerator", "validation", "files"}
 """What may be wrong with a training that can be planned nevertheless."""

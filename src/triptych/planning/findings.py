@@ -16,13 +16,13 @@ from omegaconf import DictConfig
 from triptych.assembly.checks import check_trainer
 from triptych.config import ConfigError, RunError, precision_of
 from triptych.config.paths import check_writable, existing
+from triptych.config.wording import counted
 from triptych.launch.lock import locked
 from triptych.launch.processes import Place
 from triptych.planning.forecast import Forecast
 from triptych.planning.gpus import Device
 from triptych.planning.memory import USABLE
 from triptych.training.strategies import check_place, check_split
-from triptych.wording import counted
 
 log = logging.getLogger("triptych")
 

@@ -26,10 +26,10 @@ from triptych.assembly.compatibility import check_grid
 from triptych.assembly.network import check_network
 from triptych.config import ARCHITECTURES, ConfigError, nearest, target_of
 from triptych.config.overrides import composed_with
+from triptych.config.wording import counted
 from triptych.models.flops import active_parameters, count_parameters, training_flops
 from triptych.nn import Network
 from triptych.planning.batch_shapes import BatchEstimate, Data
-from triptych.wording import counted
 
 log = logging.getLogger("triptych")
 

@@ -7,13 +7,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from triptych.config.wording import amount, counted, duration
 from triptych.models.flops import count_parameters, parameters_by_part
 from triptych.planning.findings import Findings, size
 from triptych.planning.forecast import UTILISATION, Forecast, computed_seconds, measured_seconds
 from triptych.planning.gpus import GPUS, Device
 from triptych.planning.memory import USABLE, Footprint, smallest
 from triptych.storage.redaction import Redactor
-from triptych.wording import amount, counted, duration
 
 SHOWN = ("rtx-4090", "a100-40gb", "h100", "h200")
 """GPUs that a training is laid out on where none is named."""

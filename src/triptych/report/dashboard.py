@@ -17,11 +17,11 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from triptych.config import ConfigError
+from triptych.config.wording import amount, duration
 from triptych.report.read_records import ARCHITECTURES, find_runs
 from triptych.report.statistics.metrics import metric_key
 from triptych.report.statistics.verdicts import Group, group_runs, judge
 from triptych.storage.atomic import write_text
-from triptych.wording import amount, duration
 
 CODE = Template('''\
 """A W&B workspace and a W&B report, written by `triptych dashboard`; change them as you like.

@@ -52,7 +52,7 @@ def summary(run: Run, cost_log: CostLog, metrics: dict[str, float], command: Com
         "match": None,
         "train_flops": sum(flops.values()),
         "train_flops_by_part": flops,
-        "decoding": decoding_cost(cost_log.cost.network, cost_log),
+        "decoding": None,
         "train_tokens": cost_log.tokens,
         "real_tokens": cost_log.real_tokens,
         "tokens_per_update": cost_log.tokens / max(trainer.global_step, 1),

@@ -8,10 +8,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from triptych.config.wording import amount, duration
 from triptych.report.read_records import ARCHITECTURES, RunSet
 from triptych.report.statistics.verdicts import Difference, Group, Verdict
 from triptych.report.wording import field_name, setting
-from triptych.wording import amount, duration
 
 _COLOURS = {"full": "blue", "encoder_only": "yellow", "decoder_only": "green"}
 _WIDE = 120

@@ -18,7 +18,7 @@ from triptych.planning.build_run import Run
 from triptych.planning.matching import RECORDED
 from triptych.report.console import show_confusion, signature
 from triptych.report.samples import answer_time, attention, gather_tested, samples, write_answers
-from triptych.report.summary import summary
+from triptych.report.summary import decoding_cost, summary
 from triptych.storage.atomic import replacing, write_text
 from triptych.training import FSDP, WandbLogger
 
@@ -49,6 +49,8 @@ def write_record(run: Run, metrics: Mapping[str, float], command: Command, *, te
         plan.match.warn_of(record["match"])
     for key in ("command", "init_from", "match"):
         record[key] = plan.redact(record[key])
+    with not_fatal("the cost of decoding"):
+        record["decoding"] = decoding_cost(cost_log.cost.network, cost_log)
     looks: dict[str, Any] = {"samples": []}
     splits = plan.data.splits
     if tests:

@@ -11,11 +11,11 @@ from lightning.pytorch.trainer.states import TrainerFn
 from omegaconf import DictConfig
 
 from triptych.config import RunError
+from triptych.config.wording import counted
 from triptych.data import DataModule
 from triptych.launch import signals
 from triptych.tasks import Task
 from triptych.tasks.base import NotFinite
-from triptych.wording import counted
 
 
 @contextmanager

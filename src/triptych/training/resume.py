@@ -2,7 +2,7 @@
 
 import logging
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -12,12 +12,12 @@ from omegaconf import DictConfig, OmegaConf
 
 from triptych.config import FREE, PLACES, ConfigError, RunError, flat
 from triptych.config.paths import check_resume
+from triptych.config.wording import counted
 from triptych.data import CorpusFacts, SpecialTokens, Tokenizer
 from triptych.storage.atomic import link, remove_leftovers
 from triptych.storage.runs import is_done
 from triptych.tasks import Task
 from triptych.training import CSVLogger, TensorBoardLogger, WandbLogger, damage_of, newest_good, read_checkpoint
-from triptych.wording import counted
 
 log = logging.getLogger("triptych")
 
@@ -68,6 +68,11 @@ def state_to_resume(config: DictConfig, plain: dict[str, Any]) -> "Earlier | Non
     except RunError as error:
         raise ConfigError(f"resume={error}") from None
     found = differences(earlier.config, plain)
+    if not is_own and (changed := differences(earlier.config, plain, of=differs_in_network)):
+        raise ConfigError(
+            f"resume={config.resume}: its network stays, and it has {'; '.join(changed)}; give the same, or begin with "
+            f"its weights by init_from={config.resume}"
+        )
     if found and is_own:
         raise ConfigError(
             f"run_dir={config.run_dir} holds an unfinished run with {'; '.join(found)}; give the same, or go on from "
@@ -107,19 +112,35 @@ def named_checkpoint(name: str) -> Path:
     return path
 
 
-def differences(earlier: dict[str, Any], now: dict[str, Any]) -> list[str]:
+FROM_DATA = ("shape.vocab_size", "model.embedding.vocab_size", "model.head.num_outputs")
+"""Settings that the data decide where they are null."""
+
+
+def differs_in_network(key: str) -> bool:
+    """Whether a setting makes another network of the same weights; what only training looks at does not."""
+    return key.startswith("model.") and not any(word in key for word in ("dropout", "max_length", "checkpointing"))
+
+
+def differences(
+    earlier: dict[str, Any], now: dict[str, Any], *, of: Callable[[str], bool] = lambda _: True
+) -> list[str]:
     """The settings of an earlier run that this one has not, as ``key=value``, the first few of them.
 
     Args:
         earlier: its complete configuration.
-        now: the configuration of this one; what is null is still to be filled in from the data.
+        now: the configuration of this one, to which the data still add ``FROM_DATA``.
+        of: which settings are looked at.
     """
     old, new = flat(earlier), flat(now)
     free = tuple(f"{key}." for key in FREE)
     keys = [
         key
         for key in {**old, **new}
-        if not f"{key}.".startswith(free) and old.get(key) != new.get(key) and new.get(key, "") is not None
+        if of(key)
+        and not f"{key}.".startswith(free)
+        and old.get(key) != new.get(key)
+        and not (key in FROM_DATA and new.get(key) is None)
+        and not key.endswith("._partial_")
     ]
     # Of several keys of a node that only one of the two has, its own name says enough.
     names: dict[str, None] = {}
@@ -152,6 +173,8 @@ class Earlier:
         try:
             facts, state = content["triptych"], content["callbacks"]["Checkpoints"]
             self.config = facts["config"]
+            if isinstance(self.config["block"]["position"], str):
+                raise ConfigError(f"{path}: of Triptych 0.1, which described networks in another way; train it again")
             special = SpecialTokens.from_plain(facts["special_tokens"])
             self.tokenizer = Tokenizer.from_json(facts["tokenizer"], special)
             self.data_sha256: str = facts["corpus"]["sha256"]

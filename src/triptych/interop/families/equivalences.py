@@ -24,7 +24,8 @@ def canonical(model: Mapping[str, Any]) -> Settings:
     Args:
         model: the resolved node, flat, such as encoder.norm.eps.
     """
-    acting = {key: value for key, value in model.items() if "dropout" not in key and not key.endswith("_partial_")}
+    idle = ("_partial_", ".activation_checkpointing")
+    acting = {key: value for key, value in model.items() if "dropout" not in key and not key.endswith(idle)}
     found = {key.removesuffix("._target_"): value for key, value in acting.items()}
     for stack in stacks_of(model):
         head_dim = found[f"{stack}.head_dim"] or found[f"{stack}.d_model"] // found[f"{stack}.num_heads"]

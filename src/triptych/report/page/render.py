@@ -6,6 +6,7 @@ from difflib import SequenceMatcher
 from statistics import fmean
 from typing import NamedTuple
 
+from triptych.config.wording import amount, duration
 from triptych.report.page.attention import compare_attention
 from triptych.report.page.charts import PLOTS, Plot, draw_results
 from triptych.report.page.document import render_template
@@ -15,7 +16,6 @@ from triptych.report.statistics.standings import Duel, Standing
 from triptych.report.statistics.verdicts import Contender, Difference, Group, Verdict
 from triptych.report.wording import field_name, setting
 from triptych.tasks.scores import Score
-from triptych.wording import amount, duration
 
 _MAX_SAMPLES = 12
 _MEANINGS = {

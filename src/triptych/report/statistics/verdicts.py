@@ -9,10 +9,10 @@ from typing import Any
 
 from scipy.special import stdtrit  # type: ignore[import-untyped]  # scipy.stats takes a second to import
 
+from triptych.config.wording import counted
 from triptych.report.read_records import ARCHITECTURES, PrunedRun, Run
 from triptych.report.statistics.metrics import metric_key, primary_metric
 from triptych.tasks.scores import Score
-from triptych.wording import counted
 
 CONFIDENCE = 0.95
 TOLERANCE = 0.02
@@ -273,8 +273,8 @@ def _labels(runs: Sequence[Run]) -> list[str]:
     """What tells runs of different configurations apart: the settings that are not the same in all of them."""
     if len(runs) == 1:
         return [""]
-    differing = list(_differing(runs).items())[:3]
-    labels = [", ".join(f"{x}={run.settings.get(key)}" for x, key in differing) for run in runs]
+    differing = list(_differing(runs).items())[:MOST_IN_LABELS]
+    labels = [", ".join(f"{x}={run.settings[key]}" for x, key in differing if key in run.settings) for run in runs]
     if len(set(labels)) == len(runs):
         return labels
     facts = [f"{run.experiment}, {run.params:,} parameters, {counted(run.updates, 'update')}" for run in runs]
@@ -283,15 +283,20 @@ def _labels(runs: Sequence[Run]) -> list[str]:
 
 def _differing(runs: Sequence[Run]) -> dict[str, str]:
     """The settings that are not the same in all runs, by their short names. What is said twice, such as block.dropout
-    and model.encoder.dropout, is one; a setting that some runs lack belongs to a part that others have."""
+    and model.encoder.dropout, is one; what another stack alone has is another. A setting that some runs lack belongs to
+    a part that others have: it counts where the parts do not tell the runs apart."""
     every = dict.fromkeys(key for run in runs for key in run.settings)
     common = [key for key in every if all(key in run.settings for run in runs)]
     for keys in (common, every):
         differing: dict[str, str] = {}
+        columns: dict[tuple[str, ...], str] = {}
         for key in keys:
-            if len({str(run.settings.get(key)) for run in runs}) > 1:
-                differing.setdefault(key.rpartition(".")[2], key)
-        if differing:
+            values = tuple(str(run.settings.get(key)) for run in runs)
+            short = key.rpartition(".")[2]
+            if len({*values}) > 1 and (short, *values) not in columns:
+                columns[short, *values] = key
+                differing[key if short in differing else short] = key
+        if len({*zip(*(values[1:] for values in columns), strict=True)}) == len(runs):
             break
     return differing
 
@@ -320,6 +325,7 @@ _AUDITED = {
 }
 _POOLS = {"first": "the first state", "last": "the last state", "mean": "the mean of the states"}
 _TOLERANT = ("tokens_per_update", "params", "train_flops")
+MOST_IN_LABELS = 4
 _SETTINGS = ("shape.", "block.", "batch.", "task.", "optimizer.", "scheduler.", "callbacks.", "init_from")
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from triptych.wording import amount, counted, duration
+from triptych.config.wording import amount, counted, duration
 
 
 @pytest.mark.parametrize(
