@@ -177,6 +177,8 @@ train E match=flops  ->  match=flops | did you mean train_flops?
 train E batch.size=10 trainer.accumulate_grad_batches=3  ->  batch.size=10 | accumulate_grad_batches=3
 train E batch.num_workers=-1  ->  batch.num_workers=-1
 train E trainer.gradient_clip_val=abc  ->  trainer.gradient_clip_val=abc: expected a number or null
+train E trainer.limit_val_batches=0  ->  trainer.limit_val_batches=0: expected a number of batches
+train E trainer.limit_test_batches=0.0  ->  trainer.limit_test_batches=0.0: expected
 train E trainer.gradient_clip_val=-1  ->  trainer.gradient_clip_val=-1 | more than 0
 train E trainer.log_every_n_steps=0  ->  trainer.log_every_n_steps=0 | at least 1
 train E trainer.limit_val_batches=-1  ->  trainer.limit_val_batches=-1
@@ -214,6 +216,9 @@ train E block.position.first=-3  ->  block.position.first=-3: expected at least 
 train E block/position=relative block.position.num_buckets=3  ->  num_buckets=3: expected at least 4
 train E block/position=relative block.position.max_distance=8  ->  max_distance=8: expected more than 8
 train E block/position=rotary block.position.scaling=2  ->  block.position.scaling=2: expected RopeScaling or null
+train E block/position=rotary +block.position.scaling.factor=2  ->  block.position.scaling | expected RopeScaling
+train E model.decoder.norm=true  ->  model.decoder.norm=True: expected
+train E 'heads.tokens.norm=${block.norm}'  ->  norm: the norm follows the transform
 train E block/position=rotary block.position.theta=-1  ->  block.position.theta=-1.0: expected more than 0
 train E block.attention.scale=0  ->  block.attention.scale=0.0: expected more than 0
 train E block.attention.windows=[]  ->  block.attention.windows=[]: expected numbers of at least 1

@@ -294,3 +294,16 @@ def test_a_run_ends_the_same_after_a_kill(pretrain: Callable[..., Task], chosen:
                 is_finished(config, plain)
         else:
             assert is_finished(config, plain)
+
+
+def test_an_option_alone_is_of_the_trained_part(
+    pretrain: Callable[..., Task], fine_tune: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    theirs = pretrain("task=denoising", "block/feed_forward=gated").network.state_dict()
+    with caplog.at_level("INFO", "triptych"):
+        config, task, _ = fine_tune("task=classification", "block.feed_forward.dropout=0.3")
+    assert config.block.feed_forward._target_ == "triptych.nn.GatedFeedForward"
+    assert config.model.encoder.feed_forward.dropout == 0.3
+    gate = "encoder.layers.0.feed_forward.gate.weight"
+    assert torch.equal(task.network.state_dict()[gate], theirs[gate])
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == []

@@ -165,3 +165,8 @@ def test_frequencies_that_differ_stand_in_the_way() -> None:
     assert absorb(state, my_settings, network("decoder_only", scaled(2.0, low_rotations=1.0))[1]) == []
     for other in (scaled(3.0), scaled(2.0, original_length=5), {"block/position": "rotary"}):
         assert absorb(state, my_settings, network("decoder_only", other)[1]) == ["decoder.position.scaling"]
+
+
+def test_what_only_training_looks_at_is_no_setting_of_a_network() -> None:
+    model = {"encoder.dropout": 0.1, "encoder.activation_checkpointing": True, "embedding._partial_": True, "tie": 1}
+    assert {"encoder.dropout", "encoder.activation_checkpointing", "embedding._partial_"}.isdisjoint(canonical(model))

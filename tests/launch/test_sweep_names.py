@@ -8,7 +8,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from triptych.config import target_of
-from triptych.launch.sweep import experiment_of, job_directory
+from triptych.launch.sweep import digest_of, experiment_of, job_directory
 
 TRANSLATION = "experiment=dates/translation"
 
@@ -39,3 +39,12 @@ def test_a_run_has_the_name_of_what_it_is(overrides: list[str], name: str, chose
     directory = job_directory(compose("train", overrides=own, return_hydra_config=True), own)
     assert directory.parent.name == "sweep"
     assert directory.name.rpartition("-")[0] == name.replace("/", ".")
+
+
+def test_two_spellings_of_a_number_are_one_job(chosen: Callable[..., DictConfig]) -> None:
+    rotary = [TRANSLATION, "block/position=rotary", "run_dir=sweep"]
+    same = {
+        digest_of(chosen(*rotary, *own)) for own in ([], *([f"block.position.theta={x}"] for x in ("10000", "1e4")))
+    }
+    assert len(same) == 1
+    assert digest_of(chosen(*rotary, "block.position.theta=1e5")) not in same

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from parts import NORMS
-from triptych.nn import Head
+from triptych.nn import Head, LayerNorm
 
 masks = st.integers(1, 6).flatmap(
     lambda length: st.lists(st.lists(st.booleans(), min_size=length, max_size=length), min_size=1, max_size=4)
@@ -84,3 +84,8 @@ def test_a_fixed_bias_is_added_and_not_trained() -> None:
     head(states).sum().backward()
     assert head.output.bias.grad is None
     assert_close(head(states), states @ head.output.weight.T + torch.tensor([1.0, 2.0, 3.0]))
+
+
+def test_a_norm_without_a_layer_to_follow_is_refused() -> None:
+    with pytest.raises(ValueError, match="norm follows the transform"):
+        Head(d_model=8, num_outputs=3, norm=LayerNorm)

@@ -11,6 +11,7 @@ from torch.testing import assert_close
 
 from parts import make_stack
 from triptych.nn import Embedding, Sizes, Stack
+from triptych.nn.network import weights_sha256
 
 
 def assert_normal(weight: Tensor, std: float) -> None:
@@ -132,3 +133,11 @@ def test_every_parameter_gets_a_gradient_at_the_start() -> None:
             assert parameter.grad.any(), name
         else:
             assert_close(parameter.grad, torch.zeros_like(parameter), atol=1e-5, rtol=0)
+
+
+def test_weights_that_are_single_numbers_have_a_fingerprint_too() -> None:
+    module = nn.Module()
+    module.alpha = nn.Parameter(torch.tensor(0.5))
+    first = weights_sha256(module)
+    module.alpha.data += 1
+    assert weights_sha256(module) != first

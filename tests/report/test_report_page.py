@@ -423,3 +423,25 @@ def test_the_band_is_from_the_lowest_to_the_highest_seed(write_run, tmp_path: Pa
         (band,) = [trace for trace in switch[clock]["data"] if trace.get("fill") == "toself"]
         assert band["x"] == [*places, *reversed(places)]
         assert band["y"] == [50, 50, 80, 90, 70, 60]
+
+
+def test_what_only_some_parts_have_tells_runs_apart(write_run, tmp_path: Path) -> None:
+    sinusoidal = {"_target_": "triptych.nn.Sinusoidal", "_partial_": True, "first": 0}
+    rotary = {"_target_": "triptych.nn.Rotary", "_partial_": True, "scaling": None}
+    for name, position in (("a", sinusoidal), ("b", rotary | {"theta": 100.0}), ("c", rotary | {"theta": 10000.0})):
+        settings = {"block": {"position": position}, "model": {"decoder": {"position": position}}}
+        write_run("full", "translation", {"test/bleu": 33.26}, settings=settings, name=name)
+    compare([tmp_path], tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert page.count('<div class="soft">first=0, position=sinusoidal</div>') == 1
+    for theta in (100.0, 10000.0):
+        assert page.count(f'<div class="soft">position=rotary, theta={theta}</div>') == 1
+
+
+def test_another_part_of_one_stack_is_not_hidden_by_that_of_all(write_run, tmp_path: Path) -> None:
+    for name, (both, own) in {"a": ("pre", "pre"), "b": ("post", "post"), "c": ("pre", "post")}.items():
+        settings = {"block": {"residual": both}, "model": {"decoder": {"residual": own}}}
+        write_run("full", "translation", {"test/bleu": 33.26}, settings=settings, name=name)
+    compare([tmp_path], tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert page.count('<div class="soft">residual=pre, model.decoder.residual=post</div>') == 1

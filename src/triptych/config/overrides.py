@@ -118,7 +118,16 @@ def adopt(config: DictConfig, theirs: DictConfig) -> None:
         own_value = OmegaConf.select(config, key)
         if not is_set(key):
             OmegaConf.update(config, key, value, merge=False)
-        elif isinstance(value, DictConfig) and own_value is not None and value._target_ == own_value._target_:
+        elif (
+            isinstance(value, DictConfig)
+            and own_value is not None
+            and (value._target_ == own_value._target_ or not is_set(f"{key}._target_"))
+        ):
+            if value._target_ != own_value._target_:  # options are set and no part, so they are of theirs
+                given = {name: own_value[name] for name in map(str, own_value) if is_set(f"{key}.{name}")}
+                own_value = OmegaConf.merge(value, given)
+                OmegaConf.update(config, key, own_value, merge=False)
+                own_value = OmegaConf.select(config, key)
             for name in map(str, value):  # of the same part, the options that are not set
                 option = value[name]
                 if not is_set(f"{key}.{name}"):

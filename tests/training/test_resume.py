@@ -1,0 +1,39 @@
+"""What makes a run another one."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from triptych.config import ConfigError
+from triptych.training.resume import Earlier, differences, differs_in_network
+
+
+def network(**attention: Any) -> dict[str, Any]:
+    stack = {"position": {"_target_": "triptych.nn.Rotary", "theta": 10000.0}, "attention": attention, "dropout": 0.1}
+    return {"model": {"decoder": stack}, "shape": {"vocab_size": 63}}
+
+
+def test_a_setting_that_is_put_back_to_null_is_another_one() -> None:
+    earlier, now = network(windows=[2]), network(windows=None)
+    assert differences(earlier, now) == ["model.decoder.attention.windows=[2]"]
+    assert differences(now, earlier) == ["model.decoder.attention.windows=None"]
+    assert differences(now, now) == []
+
+
+def test_what_the_data_decide_is_no_difference() -> None:
+    now = network() | {"shape": {"vocab_size": None}}
+    assert differences(network(), now) == []
+
+
+def test_the_network_is_another_one_by_its_parts_not_by_its_dropout() -> None:
+    earlier, now = network(windows=[2], dropout=0.1), network(windows=[3], dropout=0.2)
+    now["model"]["decoder"]["dropout"] = 0.3
+    assert differences(earlier, now, of=differs_in_network) == ["model.decoder.attention.windows=[2]"]
+    assert len(differences(earlier, now)) == 3
+
+
+def test_a_run_of_the_first_version_is_named() -> None:
+    content = {"triptych": {"config": {"block": {"position": "rotary"}}}, "callbacks": {"Checkpoints": {}}}
+    with pytest.raises(ConfigError, match=r"old/last\.ckpt: of Triptych 0\.1"):
+        Earlier(Path("old/last.ckpt"), content)
