@@ -108,12 +108,11 @@ FULL: list[dict[str, Any]] = [
     # of pegasus-xsum
     {"forced_eos_token_id": EOS, "length_penalty": 0.6, "max_length": 12},
 ]
-CASES = [(bart, settings) for settings in BOTH + FULL] + [(gpt2, settings) for settings in BOTH]
-"""Not those of ``make families``, which are another module's."""
+SETTINGS_OF = [(bart, settings) for settings in BOTH + FULL] + [(gpt2, settings) for settings in BOTH]
 
 
 @pytest.mark.parametrize("num_beams", [1, 4])
-@pytest.mark.parametrize(("make", "settings"), CASES, ids=[f"{make.__name__} {s}" for make, s in CASES])
+@pytest.mark.parametrize(("make", "settings"), SETTINGS_OF, ids=[f"{make.__name__} {s}" for make, s in SETTINGS_OF])
 def test_what_generate_writes_we_write(
     make: Callable[[], Any], settings: dict[str, Any], num_beams: int, tmp_path: Path
 ) -> None:
