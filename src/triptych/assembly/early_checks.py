@@ -139,7 +139,7 @@ def check_updates(config: DictConfig) -> None:
         value = OmegaConf.select(config, f"trainer.{name}")
         check_type(f"trainer.{name}", value, float)
         if value <= 0 or (isinstance(value, float) and value > 1):
-            raise ConfigError(f"trainer.{name}={value}: expected a number of batches, or a share from 0.0 to 1.0")
+            raise ConfigError(f"trainer.{name}={value}: expected a number of batches, or a share above 0 and up to 1.0")
     if (accelerator := config.trainer.accelerator) not in ACCELERATORS:
         raise ConfigError(f"trainer.accelerator={accelerator}: {one_of(str(accelerator), ACCELERATORS)}")
 

@@ -125,8 +125,7 @@ def adopt(config: DictConfig, theirs: DictConfig) -> None:
         ):
             if value._target_ != own_value._target_:  # options are set and no part, so they are of theirs
                 given = {name: own_value[name] for name in map(str, own_value) if is_set(f"{key}.{name}")}
-                own_value = OmegaConf.merge(value, given)
-                OmegaConf.update(config, key, own_value, merge=False)
+                OmegaConf.update(config, key, OmegaConf.merge(value, given), merge=False)
                 own_value = OmegaConf.select(config, key)
             for name in map(str, value):  # of the same part, the options that are not set
                 option = value[name]

@@ -79,7 +79,7 @@ class Findings(list[Finding]):
                 text, level = f"{error.filename}: {error.strerror}", worst
         self += [Finding(name, "warning", warning) for warning in said]
         is_known = level != "ok" and text in [finding.text for finding in self]  # one mistake may break several things
-        is_warned_of = any(warning.startswith(text or "") for warning in said)
+        is_warned_of = level == "ok" and any(warning.startswith(text or "") for warning in said)
         if text is not None and not is_known and not is_warned_of:
             self.append(Finding(name, level, text))
         return result
