@@ -169,6 +169,29 @@ def test_a_position(outside: Path, one: list[str], monkeypatch: pytest.MonkeyPat
     assert "alibi (steepest)" in helped
 
 
+@pytest.mark.parametrize("command", ["train", "doctor"])
+@pytest.mark.parametrize(
+    ("line", "instead"),
+    [
+        ("keys = torch.arange(num_keys, device=self.rates.device)", "keys = torch.arange(num_keys)"),
+        ("keys = torch.arange(num_keys, device=self.rates.device)", "keys = torch.arange(int(self.rates.sum()))"),
+    ],
+    ids=["device", "values"],
+)
+def test_a_position_that_cannot_be_counted(line: str, instead: str, command: str, outside: Path) -> None:
+    """Operations are counted on tensors without values: a part that needs them is refused before it is trained."""
+    module = outside / "mine" / "alibi.py"
+    module.write_text(module.read_text("utf-8").replace(line, instead), "utf-8")
+    finished = run(
+        command, "--config-dir=conf", "task=translation", *DATES, "model=full", "block/position=alibi", *TRAINING,
+        "run_dir=run", cwd=outside, variables={"PYTHONPATH": str(outside), **ALLOWED},
+    )  # fmt: skip
+    assert finished.returncode == 1
+    assert f"{module}, line " in finished.stdout + finished.stderr
+    assert "the operations of a part are counted" in finished.stdout + finished.stderr
+    assert not (outside / "run/config.yaml").exists()
+
+
 @pytest.mark.parametrize("architecture", ["decoder_only", "full"])
 def test_a_position_is_cached_packed_and_windowed(
     outside: Path, architecture: str, random_model: Callable[..., Any], monkeypatch: pytest.MonkeyPatch

@@ -10,7 +10,7 @@ from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from omegaconf import DictConfig, OmegaConf
 
 from triptych.assembly.compatibility import check_corpus
-from triptych.assembly.datasets import make_data_module
+from triptych.assembly.datasets import check_shares, make_data_module
 from triptych.assembly.restore import checkpoint_file, restore, set_search
 from triptych.config import ConfigError, build
 from triptych.data import Corpus, DataModule, sha256
@@ -82,6 +82,7 @@ def evaluation(config: DictConfig, task: Task, *, is_same_data: bool, accelerato
         if is_same_data and sha256(splits) != task.corpus.sha256:
             log.warning("data: these are not the examples of the training any more; its figures cannot come out again")
         data = make_data_module(config, task, splits, training=False)
+        check_shares(config, data)
     except ValueError as error:
         raise ConfigError(str(error)) from None
     settings = cast(dict[str, Any], OmegaConf.to_container(config.trainer, resolve=True))

@@ -34,7 +34,13 @@ def test_duration_of_whole_minutes() -> None:
 
 @pytest.mark.parametrize(
     ("number", "noun", "text"),
-    [(1, "row", "1 row"), (0, "row", "0 rows"), (2048, "row", "2,048 rows"), (3, "process", "3 processes")],
+    [
+        (1, "row", "1 row"),
+        (0, "row", "0 rows"),
+        (2048, "row", "2,048 rows"),
+        (3, "process", "3 processes"),
+        (2, "batch", "2 batches"),
+    ],
 )
 def test_counted(number: int, noun: str, text: str) -> None:
     assert counted(number, noun) == text

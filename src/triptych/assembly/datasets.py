@@ -4,6 +4,7 @@ import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from math import ceil
 
 import numpy as np
 from omegaconf import DictConfig
@@ -214,6 +215,26 @@ def make_data_module(config: DictConfig, task: Task, splits: Splits, *, training
         seed=config.seed,
         packed=config.batch.packed,
     )
+
+
+def check_shares(config: DictConfig, data: DataModule, world_size: int = 1) -> None:
+    """Refuses a share of the batches of an evaluation in which a process would have none.
+
+    Args:
+        world_size: processes that evaluate together.
+
+    Raises:
+        ValueError: such a share.
+    """
+    for name, split in (("val", data.validation), ("test", data.test)):
+        share = config.trainer[f"limit_{name}_batches"]
+        if split is not None and isinstance(share, float):
+            batches = max(ceil(len(split.sizes) / data.eval_batch_size) // world_size, 1)
+            if int(share * batches) == 0:
+                raise ValueError(
+                    f"trainer.limit_{name}_batches={share}: no whole batch of {counted(batches, 'batch')}; "
+                    "expected a larger share, a number of batches, or a smaller batch.eval_size"
+                )
 
 
 def check_update(config: DictConfig, train: EncodedSet) -> None:

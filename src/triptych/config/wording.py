@@ -31,7 +31,7 @@ def duration(seconds: float) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """``1 process``, ``2,048 processes``."""
+    """``1 process``, ``2,048 processes``, ``3 batches``."""
     if number != 1:
-        noun += "es" if noun.endswith("s") else "s"
+        noun += "es" if noun.endswith(("s", "ch")) else "s"
     return f"{number:,} {noun}"

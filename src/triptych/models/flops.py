@@ -1,9 +1,11 @@
 """What a network has and costs: parameters and floating-point operations."""
 
+import traceback
 from collections import Counter
 from collections.abc import Mapping
 from itertools import product
 from math import comb, prod
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -77,6 +79,9 @@ class TrainingCost:
 
     Args:
         network: on the meta device.
+
+    Raises:
+        ValueError: a part cannot be computed there.
     """
 
     def __init__(self, network: Network) -> None:
@@ -86,6 +91,9 @@ class TrainingCost:
         with torch.no_grad(), FlopCounterMode(display=False) as counter:
             network.head(torch.zeros(1, 1, network.embedding.d_model, device="meta"))
         self._of_an_answer: int = 3 * counter.get_total_flops()
+        embedding = network.embedding
+        shortest = (1, 1) if isinstance(network, EncoderDecoder) else (1,)
+        self._counted(embedding.image_shape if isinstance(embedding, PatchEmbedding) else shortest)
 
     def of_batch(self, shape: BatchShape, *, unanswered: int = 0) -> int:
         """Of one batch, all parts together.
@@ -165,9 +173,21 @@ def forward_flops(network: Network, shape: BatchShape) -> dict[str, int]:
 
     Args:
         network: on the meta device.
+
+    Raises:
+        ValueError: a part cannot be computed there: it looks at values, or makes tensors on another device.
     """
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        network(*inputs_of(shape, torch.device("meta")))
+        try:
+            network(*inputs_of(shape, torch.device("meta")))
+        except RuntimeError as error:
+            frames = traceback.extract_tb(error.__traceback__)
+            ours = [frame for frame in frames if not Path(frame.filename).is_relative_to(Path(torch.__file__).parent)]
+            raise ValueError(
+                f"{ours[-1].filename}, line {ours[-1].lineno}: the operations of a part are counted on tensors without "
+                f"values, where this fails ({str(error).splitlines()[0]}); expected results whose shapes depend on "
+                "shapes alone, and new tensors on the device of the input"
+            ) from error
     counts = {name: sum(of_one.values()) for name, of_one in counter.get_flop_counts().items()}
     root = type(network).__name__
     parts = {part: counts.get(f"{root}.{part}", 0) for part in ("embedding", "encoder", "decoder", "head")}

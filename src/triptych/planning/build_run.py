@@ -12,7 +12,7 @@ from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig, OmegaConf
 
 from triptych.assembly.compatibility import check_compiled
-from triptych.assembly.datasets import make_data_module
+from triptych.assembly.datasets import check_shares, make_data_module
 from triptych.assembly.init_from import Pretrained
 from triptych.assembly.network import check_network, make_task
 from triptych.config import build
@@ -68,7 +68,8 @@ def build_run(plan: Plan, place: Place) -> Run:
     """Builds everything that a training needs.
 
     Raises:
-        ConfigError: examples that do not fit, weights of another network, or an unknown metric.
+        ConfigError: examples that do not fit, weights of another network, a network whose operations cannot be counted,
+            or an unknown metric.
     """
     keep_freed_memory()
     config = plan.config
@@ -82,6 +83,7 @@ def build_run(plan: Plan, place: Place) -> Run:
             plan.origin.give(task)
         data = make_data_module(config, task, plan.data.splits)
         data.train_dataloader()  # refuses a batch size that cannot be split
+        cost_log = CostLog(check_network(config))
     if plan.earlier is not None:
         data.start = plan.earlier.step
     loggers: list[Logger] = [build(config, f"logger.{name}") for name in config.logger]
@@ -90,13 +92,15 @@ def build_run(plan: Plan, place: Place) -> Run:
         if isinstance(callback, EarlyStopping):
             check_metric(f"callbacks.{name}.monitor", callback.monitor, validation_metrics(task))
     (checkpoints,) = (callback for callback in callbacks.values() if isinstance(callback, Checkpoints))
-    cost_log = CostLog(check_network(config))
     given = {
         "logger": loggers,
         "callbacks": [*callbacks.values(), cost_log, CheckpointFacts(plan.plain, task)],
         "plugins": [checkpoints.files, place.environment()],
     }
-    return Run(plan, task, data, build(config, "trainer", given), cost_log, loggers, place.rank)
+    trainer: L.Trainer = build(config, "trainer", given)
+    with refusing():
+        check_shares(config, data, trainer.world_size)
+    return Run(plan, task, data, trainer, cost_log, loggers, place.rank)
 
 
 def begin_directory(run: Run) -> None:
