@@ -246,6 +246,15 @@ class TestMatches:
         with pytest.raises(ConfigError, match=r"no size near shape.d_model=16 num_layers=1 d_ff=32 .* has 1.000e\+12 "):
             find_match(config, reference, data_of(config), None)
 
+    def test_a_width_suits_the_heads_of_every_stack(self, chosen: Choose, tmp_path: Path) -> None:
+        (tmp_path / "summary.json").write_text(json.dumps({"task": "translation", "params": 500_000}))
+        heads = ["shape.d_model=24", "shape.num_heads=4", "model.decoder.num_heads=3"]
+        config = chosen(*tiny.TINY, *heads, f"reference={tmp_path}", "match=params")
+        reference = reference_of(config, [])
+        assert reference is not None
+        match = find_match(config, reference, data_of(config), None)
+        assert match.chosen["shape.d_model"] % 24 == 0
+
     def test_the_pace_is_measured_on_the_training_itself(self, chosen: Choose, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(calibration, "ROUND_S", 0.01)
         config = chosen(*tiny.TINY, "trainer.accelerator=cpu", "trainer.accumulate_grad_batches=2")

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
+from math import lcm
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -317,7 +318,8 @@ def _solved_size(
     own: DictConfig, reference: Reference, goal: float, count: Callable[[Size], int]
 ) -> tuple[dict[str, int], float]:
     start = Size(own.shape.d_model, own.shape.num_layers, own.shape.d_ff)
-    size = solve_size(count, start, goal, step=2 * own.shape.num_heads)
+    heads = [own.model[name].num_heads for name in ("encoder", "decoder") if name in own.model]
+    size = solve_size(count, start, goal, step=2 * lcm(*heads))
     if size is None:
         least, most = count(smallest(start)), count(largest(start))
         raise ConfigError(
