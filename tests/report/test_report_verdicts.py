@@ -246,6 +246,21 @@ def test_the_audit_marks_settings_and_numbers_of_trials(write_run, tmp_path: Pat
     assert list(found["trials"].values.values()) == [2, 1]
 
 
+def test_the_audit_marks_what_one_stack_has_alone(write_run, tmp_path: Path) -> None:
+    shared = {"position": {"_target_": "triptych.nn.Sinusoidal", "first": 0}, "dropout": 0.1}
+    own = {"position": {"_target_": "triptych.nn.Rotary", "theta": 1e4}, "dropout": 0.1}
+    stacks = {
+        "encoder": shared | {"causal": False, "num_layers": 2},
+        "decoder": own | {"causal": True, "num_layers": 2},
+    }
+    shape = {"num_layers": 2}
+    for architecture, model in (("full", stacks), ("encoder_only", {"encoder": stacks["encoder"]})):
+        settings = {"block": shared, "shape": shape, "model": model}
+        write_run(architecture, "classification", {"test/accuracy": 0.9}, settings=settings)
+    (found,) = [found for found in audit(groups_of(tmp_path)["classification"]) if found.field == "settings"]
+    assert found.text == "The settings differ: model.decoder.position._target_, model.decoder.position.theta."
+
+
 def test_trials_that_were_not_tested_count_as_tried(write_run, tmp_path: Path) -> None:
     for lr in (1e-3, 2e-3, 3e-3):
         metrics = {"val/accuracy": lr} | ({"test/accuracy": 0.9} if lr == 3e-3 else {})

@@ -327,6 +327,7 @@ _POOLS = {"first": "the first state", "last": "the last state", "mean": "the mea
 _TOLERANT = ("tokens_per_update", "params", "train_flops")
 MOST_IN_LABELS = 4
 _SETTINGS = ("shape.", "block.", "batch.", "task.", "optimizer.", "scheduler.", "callbacks.", "init_from")
+_OF_THE_ARCHITECTURE = ("_target_", "causal", "cross_attention")
 
 
 def audit(group: Group) -> list[Difference]:
@@ -356,12 +357,24 @@ def audit(group: Group) -> list[Difference]:
     return found + _audit_choice(group)
 
 
+def _is_of_one_stack(run: Run, key: str) -> bool:
+    """Whether a stack has something in another way than ``block`` and ``shape`` say for all."""
+    model, _, own = key.partition(".")
+    stack, _, name = own.partition(".")
+    if model != "model" or stack not in ("encoder", "decoder") or name in _OF_THE_ARCHITECTURE:
+        return False
+    of_all = run.settings.get(f"block.{name}", run.settings.get(f"shape.{name}", "absent"))
+    return run.settings[key] != of_all
+
+
 def _audit_choice(group: Group) -> list[Difference]:
     tried = list(group.by_architecture().values())
     first = [group.best(contenders).runs[0] for contenders in tried]
     found = []
     known = [run for run in first if run.settings]
-    keys = dict.fromkeys(key for run in known for key in run.settings if key.startswith(_SETTINGS))
+    keys = dict.fromkeys(
+        key for run in known for key in run.settings if key.startswith(_SETTINGS) or _is_of_one_stack(run, key)
+    )
     differing = [key for key in keys if len({str(run.settings.get(key, "absent")) for run in known}) > 1]
     if differing:
         values = {
