@@ -44,6 +44,7 @@ predict 'input=<(echo a)'  ->  input=<(echo a) | quotes
 # nothing, or too much, is chosen
 train  ->  nothing to train | experiment=NAME | experiment=dates/translation | task=
 train model=decoder_only  ->  nothing to train | experiment=NAME
+train -m seed=1,2  ->  nothing to train | experiment=NAME
 doctor  ->  nothing to train | experiment=NAME
 train E seed=1,2  ->  -m
 train E data.languages=de,en  ->  -m | [a,b]

@@ -396,13 +396,10 @@ def check_early(command: str, config: "DictConfig") -> None:
     """
     from hydra.core.hydra_config import HydraConfig
 
+    from triptych.config.overrides import check_chosen
+
     if command in ("train", "doctor"):
-        keys = {override.partition("=")[0].lstrip("+") for override in HydraConfig.get().overrides.task}
-        if not {"experiment", "task"} & keys:
-            raise ConfigError(
-                "nothing to train is chosen: give experiment=NAME, such as experiment=dates/translation, or "
-                f"task=... model=... data=... (triptych {command} --help lists them)"
-            )
+        check_chosen(HydraConfig.get().overrides.task)
     if command == "doctor" and config.device is not None:
         gpu_named(config.device)
     checks = {"train": check_training, "evaluate": check_evaluation, "predict": check_prediction}

@@ -1,7 +1,7 @@
 """What the command line chooses, beside what the files say that it names."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hydra import compose
@@ -19,6 +19,19 @@ def list_overridden() -> list[str]:
     """The keys and groups that the command line sets; of group@package=choice, the package."""
     names = [override.partition("=")[0].lstrip("+~") for override in HydraConfig.get().overrides.task]
     return [name.rpartition("@")[2].replace("/", ".") for name in names]
+
+
+def check_chosen(overrides: Iterable[str]) -> None:
+    """Refuses a training of which the command line says nothing.
+
+    Raises:
+        ConfigError: neither an experiment nor a task is chosen.
+    """
+    if not {"experiment", "task"} & {override.partition("=")[0].lstrip("+") for override in overrides}:
+        raise ConfigError(
+            "nothing to train is chosen: give experiment=NAME, such as experiment=dates/translation, or "
+            "task=... model=... data=... (triptych train --help lists them)"
+        )
 
 
 def is_overridden(key: str) -> bool:

@@ -22,6 +22,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from triptych.config import ARCHITECTURES, ConfigError
+from triptych.config.overrides import check_chosen
 from triptych.launch.environment import is_one_of_several
 from triptych.storage.redaction import Redactor
 from triptych.storage.runs import is_done
@@ -111,7 +112,8 @@ def jobs_of(loader: ConfigLoader, sweep: DictConfig, overrides: Sequence[Sequenc
         loader: composes the configuration of each.
 
     Raises:
-        ConfigError: there are no jobs, they have no fixed directory, or several processes would each run all of them.
+        ConfigError: there are no jobs, one of them has nothing to train or no fixed directory, or several processes
+            would each run all of them.
     """
     if is_one_of_several():
         raise ConfigError(
@@ -120,6 +122,7 @@ def jobs_of(loader: ConfigLoader, sweep: DictConfig, overrides: Sequence[Sequenc
         )
     jobs = []
     for own in map(list, overrides):
+        check_chosen(own)
         config = loader.load_sweep_config(sweep, own)
         others = [override for override in own if not override.startswith("run_dir=")]
         jobs.append(Job(others, job_directory(config, own), config))
