@@ -7,13 +7,17 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_module
 from hydra.core.config_store import ConfigStore
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from commands import run
 from triptych.assembly.network import check_network, choose_parts
 from triptych.config import PARTS, ConfigError, TrainConfig, check, target_of
 from triptych.config.explain import choices_of
 from triptych.nn import Learned, Position, Rotary, Sizes, Stack
+
+
+FILES = sorted((Path(__file__).parents[2] / "conf" / "block").glob("*/*.yaml"))
+PARTS_OF_THEIR_OWN = [file for file in FILES if "defaults" not in OmegaConf.load(file)]  # a family's begin with one
 
 
 def composed(*overrides: str) -> DictConfig:
@@ -29,6 +33,15 @@ def test_a_file_says_all_options_of_its_class_and_no_other(part: str, choice: st
     config, key = composed(f"block/{part}={choice}"), f"block.{part}"
     parameters = inspect.signature(target_of(config, key)).parameters.values()
     assert set(check(config, key)) == {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+
+@pytest.mark.parametrize("file", PARTS_OF_THEIR_OWN, ids=lambda file: f"{file.parent.name}-{file.stem}")
+def test_a_class_has_the_same_defaults_in_python(file: Path) -> None:
+    options = OmegaConf.load(file)
+    parameters = inspect.signature(target_of(DictConfig({"part": options}), "part")).parameters.values()
+    assert {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY} == {
+        name: value for name, value in options.items() if name not in ("_target_", "_partial_")
+    }
 
 
 def test_the_last_word_has_the_command_line_then_the_experiment_then_the_family() -> None:

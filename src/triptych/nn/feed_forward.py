@@ -29,7 +29,7 @@ class FeedForward(nn.Module):
         dropout: probability of dropping a hidden unit.
     """
 
-    def __init__(self, sizes: Sizes, *, activation: ActivationName = "relu", dropout: float = 0.0) -> None:
+    def __init__(self, sizes: Sizes, *, activation: ActivationName = "gelu", dropout: float = 0.0) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[activation]
         self.up = nn.Linear(sizes.d_model, sizes.d_ff, bias=sizes.bias)
