@@ -15,7 +15,6 @@ from triptych.config import PARTS, ConfigError, TrainConfig, check, target_of
 from triptych.config.explain import choices_of
 from triptych.nn import Learned, Position, Rotary, Sizes, Stack
 
-
 FILES = sorted((Path(__file__).parents[2] / "conf" / "block").glob("*/*.yaml"))
 PARTS_OF_THEIR_OWN = [file for file in FILES if "defaults" not in OmegaConf.load(file)]  # a family's begin with one
 
