@@ -218,7 +218,8 @@ train E block/position=relative block.position.num_buckets=3  ->  num_buckets=3:
 train E block/position=relative block.position.max_distance=8  ->  max_distance=8: expected more than 8
 train E block/position=rotary block.position.scaling=2  ->  block.position.scaling=2: expected RopeScaling or null
 train E block/position=rotary +block.position.scaling.factor=2  ->  block.position.scaling | expected RopeScaling
-train E model.decoder.norm=true  ->  model.decoder.norm=True: expected
+train E model.decoder.norm=true  ->  model.decoder.norm=True: expected a part, which its group chooses
+train E +block.residual.foo=true  ->  block.residual.foo: PreNorm has no such setting, and no other
 train E 'heads.tokens.norm=${block.norm}'  ->  norm: the norm follows the transform
 train E block/position=rotary block.position.theta=-1  ->  block.position.theta=-1.0: expected more than 0
 train E block.attention.scale=0  ->  block.attention.scale=0.0: expected more than 0

@@ -306,6 +306,8 @@ def _kinds(hint: Any) -> list[str]:
         return sorted(kinds, key=lambda kind: kind == "null")  # null is the last
     if typing.get_origin(hint) in (list, Sequence):
         return ["a list"]
+    if typing.get_origin(hint) is Callable:
+        return ["a part, which its group chooses"]
     words = {int: "a whole number", float: "a number", str: "a text", type(None): "null"}
     return [words.get(hint, str(getattr(hint, "__name__", hint)))]
 

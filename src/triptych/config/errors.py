@@ -32,6 +32,8 @@ def nearest(name: str, valid: Sequence[str]) -> str:
 
 def suggestion(name: str, valid: Sequence[str]) -> str:
     """The valid names most like this one, or else all of them, as the end of an error message."""
+    if not valid:
+        return ", and no other"
     return nearest(name, valid) or f"; expected one of {', '.join(valid[:MOST])}{more(valid, MOST)}"
 
 

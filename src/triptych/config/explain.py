@@ -239,11 +239,12 @@ def chosen_by_group(key: str, arguments: Sequence[str]) -> str | None:
 
 def in_no_place(key: str) -> str | None:
     """What to say of block/position@decoder=rotary, where no part is; None: the key names no place."""
-    group, at, _ = key.partition("@")
+    group, _, at = key.partition("@")
     part = group.removeprefix("block/")
     if not at or part not in PARTS:
         return None
-    return f"{key}: no part is there; expected {group}, or {group}@model.decoder.{part} for one stack"
+    stack = "encoder" if "encoder" in at else "decoder"
+    return f"{key}: no part is there; expected {group}, or {group}@model.{stack}.{part} for one stack"
 
 
 def of_another_part(key: str, arguments: Sequence[str]) -> str | None:
