@@ -10,7 +10,7 @@
 
 PYTHON ?= python3
 DEMO = .venv/bin/triptych train -m run_dir=outputs/demo
-FAULTS = $(shell grep -rl mark.faults tests --include='test_*.py')
+FAULTS = tests/faults/processes $(sort $(shell grep -rl mark.faults tests --include='test_*.py')) # the longest first
 export PYTHONDONTWRITEBYTECODE = # tests start hundreds of processes, which need not compile the same files each
 
 .PHONY: install demo quick test faults release families bench check clean
