@@ -1,5 +1,6 @@
 """What ``test_stand_in.py`` runs in a process of its own: the tasks on a device that is not the CPU."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -14,7 +15,7 @@ from omegaconf import DictConfig
 from torch.utils._pytree import tree_leaves
 
 import tiny
-from stand_in import HERE, NAME, Missing, Mixed, StandIn, StandInAccelerator, on_stand_in, strategy, twins
+from stand_in import HERE, NAME, Device, Missing, Mixed, StandIn, StandInAccelerator, on_stand_in, strategy, twins
 from triptych.assembly.datasets import make_data_module, train_tokenizer
 from triptych.assembly.network import complete, make_task
 from triptych.config import build
@@ -26,6 +27,7 @@ from triptych.report.samples import answer_time, attention, samples
 from triptych.tasks import Task
 from triptych.tasks import exact_sums as exact
 from triptych.tasks.exact_sums import Mean, OfPairs, Sum
+from triptych.tasks.not_finite import NotFinite
 from triptych.train import load_tested_weights
 from triptych.training.checkpoint_file import copied, write_checkpoint
 from triptych.training.failures import is_loss_of_a_peer
@@ -135,6 +137,76 @@ def test_a_device_without_float64_is_enough(experiment: str, chosen: Chosen, mon
     assert found == pytest.approx(expected, rel=1e-4)
 
 
+class Waits(L.Callback):
+    """Notes what the CPU waits for from the beginning of the second update to the end of the third, nothing of which is
+    logged."""
+
+    def on_train_batch_start(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        if batch_idx == 1:
+            Device.active.waits.clear()
+
+    def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
+        if trainer.global_step == 3:
+            self.waits = Counter(Device.active.waits)
+
+
+@pytest.mark.parametrize("experiment", CELLS)
+def test_an_update_waits_for_nothing(experiment: str, chosen: Chosen) -> None:
+    waits = Waits()
+    with on_stand_in():
+        task, data, _ = made(configured(chosen, experiment))
+        settings = {**QUIET, "max_steps": 4, "val_check_interval": 4, "callbacks": [waits]}
+        L.Trainer(**settings, accelerator=StandInAccelerator(), strategy=strategy()).fit(task, data)
+    assert waits.waits == {}
+
+
+@pytest.mark.parametrize("skips", [False, True])
+def test_an_update_that_is_not_finite_is_found_one_later(skips: bool, chosen: Chosen) -> None:
+    """The device leaves it out by itself."""
+    weights, config = [], configured(chosen, "dates/tagging model=decoder_only")
+    with on_stand_in():
+        task, data, _ = made(config)
+        task.not_finite.skips, network = skips, task.network
+        task.forward = spoil(task, update=2)
+        trainer = L.Trainer(
+            **{**QUIET, "max_steps": 4, "val_check_interval": 4, "callbacks": [Weights(network, weights)]},
+            accelerator=StandInAccelerator(), strategy=strategy(),
+        )  # fmt: skip
+        if skips:
+            trainer.fit(task, data)
+        else:
+            with pytest.raises(NotFinite, match="update 2: the loss is nan and"):
+                trainer.fit(task, data)
+    assert len(weights) == (4 if skips else 2)
+    assert all(map(torch.equal, weights[0], weights[1]))
+    assert task.not_finite.skipped == skips
+    if skips:
+        assert all(row.isfinite().all() for row in weights[3])
+        assert not any(map(torch.equal, weights[2], weights[3]))
+
+
+def spoil(task: Task, update: int) -> Callable[..., torch.Tensor]:
+    """The task's forward, whose loss is infinite in one update."""
+    forward = task.forward
+
+    def spoilt(*batch: Any) -> torch.Tensor:
+        return forward(*batch) * (float("inf") if task.trainer.global_step + 1 == update else 1.0)
+
+    return spoilt
+
+
+class Weights(L.Callback):
+    """Copies the matrices after each update."""
+
+    def __init__(self, network: torch.nn.Module, found: list[list[torch.Tensor]]) -> None:
+        self.network, self.found = network, found
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        self.found.append([weight.detach().cpu() for weight in self.network.parameters() if weight.ndim > 1])
+
+
 def test_what_is_summed_goes_to_the_device() -> None:
     with on_stand_in():
         one, mean, pairs = (metric.to(HERE) for metric in (Sum(), Mean(), OfPairs(lambda x, y: (x * y).sum())))
@@ -239,7 +311,7 @@ class Endless:
     [
         (lambda prompt: generate(Endless(), prompt, end=2, max_new_tokens=9, sampling=Sampling()), 9),
         (lambda prompt: generate(Endless(), prompt, end=2, max_new_tokens=9, sampling=Sampling(1.0, top_k=1)), 9),
-        (lambda prompt: beam_search(Endless(), prompt, end=2, max_new_tokens=9, search=BeamSearch(2)), 90),
+        (lambda prompt: beam_search(Endless(), prompt, end=2, max_new_tokens=9, search=BeamSearch(2)), 130),
     ],
     ids=["greedy", "sampling", "beams"],
 )

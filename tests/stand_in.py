@@ -22,10 +22,19 @@ NAME = "standin"
 aten = torch.ops.aten
 
 
+class Event:
+    """A moment that has always come: the stand-in does at once what it is told."""
+
+    def record(self) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+
 class Module(_DummyBackendModule):
     """What ``torch.get_device_module`` finds."""
 
     manual_seed = staticmethod(torch.manual_seed)
+    Event = Event
 
 
 _setup_privateuseone_for_python_backend(NAME, backend_module=Module())
@@ -43,7 +52,8 @@ WAITS = (
     aten._unique2.default,
     aten.repeat_interleave.Tensor,
 )
-"""What a program on the CPU has to wait for: values, or shapes that follow from them."""
+"""What a program on the CPU has to wait for: values, or shapes that follow from them. So it does for copies from one
+device to the other, unless it says that it need not (``non_blocking=True``)."""
 
 
 class Mixed(RuntimeError):
@@ -118,8 +128,14 @@ class Device(TorchDispatchMode):
         is_masked = func is aten.index.Tensor and any(
             x.dtype == torch.bool for x in tree_leaves(args[1]) if x is not None
         )
-        is_read = func in COPIES and ours and not (is_here if func is COPIES[1] else isinstance(args[0], StandIn))
-        if ours and (func in WAITS or is_masked or is_read):
+        ends = {
+            COPIES[0]: lambda: (isinstance(args[0], StandIn), isinstance(args[1], StandIn), args[2:] == (True,)),
+            COPIES[1]: lambda: (is_here, bool(ours), kwargs.get("non_blocking", False)),
+        }
+        is_known = func is aten.repeat_interleave.Tensor and kwargs.get("output_size") is not None
+        to, of, may_go_on = ends[func]() if func in ends else (False, False, False)
+        is_copied = to != of and not may_go_on
+        if is_copied or (ours and not is_known and (func in WAITS or is_masked)):
             self.waits[func.overloadpacket.__name__] += 1
         if device is not None and is_here:
             kwargs = {**kwargs, "device": torch.device("cpu")}

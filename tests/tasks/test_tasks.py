@@ -49,8 +49,9 @@ from triptych.data.tokenizers.tokenizer import BOS, EOS, MASK, SEP, SPECIAL_TOKE
 from triptych.models.flops import forward_flops
 from triptych.models.generation import BeamSearch
 from triptych.tasks import Classification, Denoising, LanguageModeling, Setup, Tagging, Task, Translation
-from triptych.tasks.base import ClassPrediction, NotFinite
+from triptych.tasks.base import ClassPrediction
 from triptych.tasks.classification import calibration_error
+from triptych.tasks.not_finite import NotFinite
 from triptych.training import CheckpointFacts, Progress
 from triptych.training.callbacks.cost_log import CostLog
 from triptych.training.optimizers import AdamW
@@ -895,7 +896,7 @@ def train_rank(task: Task, rank: int, port: str, outcomes: SimpleQueue) -> None:
     try:
         fit(task, make_data(task), max_steps=4, **place)
         assert task.trainer.precision == "16-mixed"
-        outcomes.put((rank, f"{task.skipped_updates} skipped"))
+        outcomes.put((rank, f"{task.not_finite.skipped} skipped"))
     except NotFinite as error:
         outcomes.put((rank, f"not finite at update {error.update}"))
     except BaseException as error:
@@ -1003,7 +1004,7 @@ class TestTrainer:
     @pytest.mark.parametrize("skips", [False, True])
     def test_ranks_agree_in_float16_that_a_loss_of_one_is_not_finite(self, build: Build, skips: bool) -> None:
         task = make_task(build, "translation", "full")
-        task.optimizer, task.skips_not_finite = replace(task.optimizer, fused=False), skips
+        task.optimizer, task.not_finite.skips = replace(task.optimizer, fused=False), skips
         forks, port = multiprocessing.get_context("fork"), str(find_free_network_port())
         outcomes = forks.SimpleQueue()
         ranks = [forks.Process(target=train_rank, args=(task, rank, port, outcomes)) for rank in (0, 1)]

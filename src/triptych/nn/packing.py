@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from triptych.nn.upload import upload
+
 
 class Documents:
     """Where each document of a packed row stands.
@@ -16,20 +18,20 @@ class Documents:
 
     Attributes:
         longest: positions of the longest.
+        numbers: the document of each position, from 0.
         positions: the place of each position in its own document.
         starts: where the documents start, and where the last one ends.
     """
 
     def __init__(self, lengths: Sequence[int], device: torch.device) -> None:
         self._shape = len(lengths), max(lengths, default=0)
-        sums = [0, *accumulate(lengths)]
-        sizes, starts = torch.tensor(lengths, dtype=torch.long), torch.tensor(sums)
-        numbers = torch.arange(len(lengths)).repeat_interleave(sizes, output_size=sums[-1])
-        positions = torch.arange(sums[-1]) - starts[numbers]
-        self.positions, self.starts = positions.to(device), starts.to(device, torch.int32)
-        self._slots = (numbers * self.longest + positions).to(device)  # in rows of their own, padded
-        self._sizes = sizes.to(device)
-        self._are_alike = len(positions) == len(lengths) * self.longest
+        total, starts = sum(lengths), upload(torch.tensor([0, *accumulate(lengths)]), device)
+        self._sizes = starts.diff()
+        self.numbers = torch.arange(len(lengths), device=device).repeat_interleave(self._sizes, output_size=total)
+        self.positions = torch.arange(total, device=device) - starts[self.numbers]
+        self.starts = starts.to(torch.int32)
+        self._slots = self.numbers * self.longest + self.positions  # in rows of their own, padded
+        self._are_alike = total == len(lengths) * self.longest
 
     @property
     def longest(self) -> int:

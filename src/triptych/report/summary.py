@@ -57,7 +57,7 @@ def summary(run: Run, cost_log: CostLog, metrics: dict[str, float], command: Com
         "real_tokens": cost_log.real_tokens,
         "tokens_per_update": cost_log.tokens / max(trainer.global_step, 1),
         "updates": trainer.global_step,
-        "skipped_updates": task.skipped_updates,
+        "skipped_updates": task.not_finite.skipped,
         "wall_time_s": cost_log.wall_time,
         "tokens_per_s": cost_log.tokens / cost_log.seconds if cost_log.seconds else 0.0,
         "peak_memory_bytes": peak_memory(task.device),

@@ -38,8 +38,8 @@ def write_record(run: Run, metrics: Mapping[str, float], command: Command, *, te
     if run.rank:
         return  # rank 0 writes the record
     task.to(run.trainer.strategy.root_device)  # Lightning has moved it to the CPU, and the record is of the device
-    if task.skipped_updates:
-        log.warning("%s of %s updates were left out: not finite", task.skipped_updates, run.trainer.global_step)
+    if task.not_finite.skipped:
+        log.warning("%s of %s updates were left out: not finite", task.not_finite.skipped, run.trainer.global_step)
     with replacing(run.run_dir / "weights.safetensors") as temporary:
         save_model(task.network, str(temporary))
         shutil.copymode(run.run_dir / "config.yaml", temporary)  # safetensors leaves it to its owner alone

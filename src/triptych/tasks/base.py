@@ -23,27 +23,14 @@ from triptych.data.corpora.corpus import CorpusFacts
 from triptych.data.example import Example
 from triptych.data.images import Image
 from triptych.data.tokenizers.tokenizer import Tokenizer
-from triptych.nn import Network, PatchEmbedding, Targets
+from triptych.nn import Documents, Network, PatchEmbedding, Targets
 from triptych.nn.head import PoolName
 from triptych.tasks.exact_sums import Mean
+from triptych.tasks.not_finite import NotFiniteUpdates
 from triptych.tasks.precision import arithmetic
 from triptych.tasks.scores import LOSS, Score, TaskFacts
 
 STAGES = ("val", "test")
-
-
-class NotFinite(ArithmeticError):
-    """A loss or a gradient that is infinite or not a number. The weights are still those of the update before.
-
-    Args:
-        update: that it would have been, from 1.
-        loss: of the update, in nats a scored label.
-        norm: of its gradient.
-    """
-
-    def __init__(self, update: int, loss: float, norm: float) -> None:
-        super().__init__(f"update {update}: the loss is {loss} and the norm of its gradient {norm}")
-        self.update = update
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +97,12 @@ class Setup:
     precision: str = "32-true"
 
 
+def _leaves_out_by_itself(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether an optimizer changes nothing where its attribute found_inf is 1, a tensor of the device: torch's fused
+    ones."""
+    return isinstance(optimizer, torch.optim.AdamW) and bool(optimizer.defaults["fused"])
+
+
 class Task(L.LightningModule):
     """A task on a network that is given to it.
 
@@ -120,7 +113,7 @@ class Task(L.LightningModule):
 
     Attributes:
         matrices: metrics that are no single number, of the last evaluation: ``test/confusion_matrix``, for instance.
-        skipped_updates: how many were left out since they were not finite.
+        not_finite: what becomes of updates that are not finite.
         compiles: whether training runs the blocks as torch.compile translates them.
         precision: ``trainer.precision``, in which ``predict`` computes.
         tested: what was answered to the examples of this process in the last test, in no order; empty where the answers
@@ -168,7 +161,7 @@ class Task(L.LightningModule):
         self.network, self.tokenizer, self.corpus = setup.network, setup.tokenizer, setup.corpus
         self.optimizer, self.schedule, self.seed = setup.optimizer, setup.schedule, setup.seed
         self.max_length, self.truncates = setup.max_length, setup.truncates
-        self.skips_not_finite, self.skipped_updates = setup.skips_not_finite, 0
+        self.not_finite = NotFiniteUpdates(skips=setup.skips_not_finite)
         self.compiles, self.precision = False, setup.precision
         self.architecture = setup.network.architecture
         self.label_smoothing = label_smoothing
@@ -381,15 +374,15 @@ class Task(L.LightningModule):
         return self.architecture == "encoder_only" and self.network.num_token_types > 1
 
     def _token_types(self, batch: Batch) -> Int[Tensor, "batch length"] | None:
-        """0 in the first text and what surrounds it, 1 in the second (Devlin et al. 2019, section 3). None: these are
-        no pairs, or the network does not read types."""
-        if not self.reads_token_types or not batch.prefix.any():
+        """0 in the first text and what surrounds it, 1 in the second (Devlin et al. 2019, section 3). None: the network
+        does not read types."""
+        if not self.reads_token_types:
             return None
         if batch.lengths is None:
-            places, starts = torch.arange(batch.tokens.shape[1], device=batch.tokens.device), batch.prefix[:, None]
+            places, starts = torch.arange(batch.tokens.shape[1], device=batch.prefix.device), batch.prefix[:, None]
         else:
-            places = torch.cat([torch.arange(length) for length in batch.lengths]).to(batch.tokens.device)[None]
-            starts = batch.prefix.repeat_interleave(torch.tensor(batch.lengths, device=batch.prefix.device))[None]
+            documents = Documents(batch.lengths, batch.prefix.device)
+            places, starts = documents.positions[None], batch.prefix[documents.numbers][None]
         return ((places >= starts) & (starts > 0)).long()
 
     def on_train_start(self) -> None:
@@ -419,17 +412,27 @@ class Task(L.LightningModule):
         self._losses.append(loss.detach())
         if self.is_logged(self.trainer.global_step + 1) and (batch_idx + 1) % accumulate == 0:
             losses = torch.stack(self._losses)
-            self.log("train/loss", losses[losses.isfinite()].mean(), prog_bar=True, sync_dist=True)
+            losses = losses.where(losses.isfinite(), torch.nan)
+            self.log("train/loss", losses.nanmean(), prog_bar=True, sync_dist=True)
             self._losses.clear()
         # An infinite loss can have a finite gradient; now it has not, and every rank sees it in the sum.
         return loss * torch.where(loss.detach().isfinite(), 1.0, torch.nan)
 
+    def on_validation_start(self) -> None:
+        """Validates no weights that are not finite."""
+        self.not_finite.look()
+
+    def on_train_end(self) -> None:
+        """Looks at the last update."""
+        self.not_finite.look()
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Adds what is counted and not logged yet; of each rank."""
+        self.not_finite.look()
         losses = [(torch.stack(self._losses) if self._losses else torch.empty(0)).cpu()] * self.trainer.world_size
         if len(losses) > 1:
             dist.all_gather_object(losses, losses[0])
-        checkpoint["task"] = {"losses": torch.stack(losses), "skipped_updates": self.skipped_updates}
+        checkpoint["task"] = {"losses": torch.stack(losses), "skipped_updates": self.not_finite.skipped}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Goes on from there, with the settings of this run's optimizer and the state of the earlier one's."""
@@ -446,7 +449,7 @@ class Task(L.LightningModule):
         losses = checkpoint["task"]["losses"].to(self.device)
         is_same_world = len(losses) == self.trainer.world_size
         self._losses = list(losses[self.global_rank] if is_same_world else losses.mean(0))
-        self.skipped_updates = checkpoint["task"]["skipped_updates"]
+        self.not_finite.skipped = checkpoint["task"]["skipped_updates"]
 
     def is_logged(self, step: int) -> bool:
         """Whether Lightning's loggers write after this many updates; on others there is no need to compute what is
@@ -495,20 +498,21 @@ class Task(L.LightningModule):
         """
         limit = gradient_clip_val or float("inf")
         norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), limit)
+        may_look_later = _leaves_out_by_itself(optimizer) and self.device.type not in ("cpu", "mps")
         if isinstance(norm, DTensor):  # each process has a share of the gradient
-            norm = norm.full_tensor()
-        loss = torch.stack(self._update_losses).mean()
-        is_finite = bool(norm.isfinite())  # the norm is the same on all ranks
-        if not is_finite and self.trainer.precision == "16-mixed":
-            # It scales the gradient by trial; that it is too large at times, and is left out then, is a part of it. So
-            # the loss tells, of all ranks: a rank that ended by its own loss would leave the others waiting for it.
-            loss = self.trainer.strategy.reduce(loss, reduce_op="mean")
-            is_finite = bool(loss.isfinite())
-        if not is_finite:
-            if not self.skips_not_finite:
-                raise NotFinite(self.trainer.global_step + 1, float(loss), float(norm))
-            self.skipped_updates += 1
-            self.network.zero_grad(set_to_none=True)  # the optimizer leaves out what has no gradient
+            norm, may_look_later = norm.full_tensor(), False
+        loss, update = torch.stack(self._update_losses).mean(), self.trainer.global_step + 1
+        if may_look_later:
+            optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]
+            self.not_finite.look_later(update, loss, norm)
+        elif not norm.isfinite():  # the norm is the same on all ranks
+            if is_scaled := self.trainer.precision == "16-mixed":
+                # It scales the gradient by trial; that it is too large at times, and is left out then, is a part of it.
+                # So the loss tells, of all ranks: a rank that ended by its own would leave the others waiting for it.
+                loss = self.trainer.strategy.reduce(loss, reduce_op="mean")
+            if not (is_scaled and loss.isfinite()):
+                self.not_finite.add(update, float(loss), float(norm))
+                self.network.zero_grad(set_to_none=True)  # the optimizer leaves out what has no gradient
         if self.is_logged(self.trainer.global_step + 1):
             self.log("train/gradient_norm", norm)
 

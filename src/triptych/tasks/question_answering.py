@@ -19,6 +19,7 @@ from torchmetrics import Metric
 from triptych.data.batches.batch import IGNORE, Batch, Encoded, collate
 from triptych.data.corpora.corpus import CorpusFacts
 from triptych.data.example import Example
+from triptych.nn.upload import upload
 from triptych.tasks.base import Setup, Task
 from triptych.tasks.exact_sums import Mean
 from triptych.tasks.scores import EXACT_MATCH, Score
@@ -110,10 +111,11 @@ class QuestionAnswering(Task):
     def _is_text(self, batch: Batch) -> Bool[Tensor, "batch length"]:
         """Whether each position of each example is one of the text."""
         assert batch.mask is not None
-        lengths = (
-            batch.mask.sum(1) if batch.lengths is None else torch.tensor(batch.lengths, device=batch.prefix.device)
-        )
-        places = torch.arange(int(lengths.max()), device=batch.prefix.device)
+        device, longest = batch.prefix.device, batch.mask.shape[1]
+        lengths = batch.mask.sum(1)
+        if batch.lengths is not None:
+            longest, lengths = max(batch.lengths), upload(torch.tensor(batch.lengths), device)
+        places = torch.arange(longest, device=device)
         ends = lengths - len(self.tokenizer.special.end)
         return (places >= batch.prefix[:, None]) & (places < ends[:, None])
 

@@ -12,6 +12,7 @@ from torchmetrics.functional import pearson_corrcoef, spearman_corrcoef
 from triptych.data.batches.batch import IGNORE, Batch
 from triptych.data.corpora.corpus import CorpusFacts
 from triptych.data.example import Example
+from triptych.nn.upload import upload
 from triptych.tasks.base import Setup
 from triptych.tasks.exact_sums import OfPairs, widest
 from triptych.tasks.scores import Score
@@ -62,7 +63,7 @@ class Similarity(SequenceTask):
         scores = [0.0 if e is None or e.score is None else e.score for e in batch.examples]
         scores = scores or [0.0] * len(batch.labels)  # a process without examples reads something that is not scored
         device = batch.labels.device
-        return torch.tensor(scores, dtype=widest(device), device=device)
+        return upload(torch.tensor(scores, dtype=widest(device)), device)
 
     def reference(self, example: Example) -> str:
         """The score, with six digits."""

@@ -15,7 +15,7 @@ from triptych.config.wording import counted
 from triptych.data import DataModule
 from triptych.launch import signals
 from triptych.tasks import Task
-from triptych.tasks.base import NotFinite
+from triptych.tasks.not_finite import NotFinite
 
 
 @contextmanager

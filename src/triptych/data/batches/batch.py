@@ -1,6 +1,6 @@
 """Encoded examples, and the batches that they are collated into."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -145,11 +145,18 @@ class Batch:
 
     def to(self, device: torch.device, non_blocking: bool = False) -> "Batch":
         """The same batch on another device."""
-        moved = copy(self)
+        return self._mapped(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> "Batch":
+        """The same batch where a GPU can fetch it while others compute."""
+        return self._mapped(Tensor.pin_memory)
+
+    def _mapped(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        changed = copy(self)
         for name, value in vars(self).items():
             if isinstance(value, Tensor):
-                setattr(moved, name, value.to(device, non_blocking=non_blocking))
-        return moved
+                setattr(changed, name, change(value))
+        return changed
 
     @property
     def num_unscored(self) -> int:

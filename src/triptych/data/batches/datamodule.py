@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import lightning as L
+import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from triptych.data.batches.batch import Batch, EncodedSet, collate, nothing
@@ -179,6 +180,10 @@ class DataModule(L.LightningDataModule):
         """Each test example once."""
         return self._evaluation_loader(self.test)
 
+    def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
+        """Does not wait for the copy."""
+        return batch.to(device, non_blocking=True)
+
     def _training_sampler(self) -> Updates:
         assert self.train is not None
         rank, world_size = self._place()
@@ -203,6 +208,7 @@ class DataModule(L.LightningDataModule):
             batch_size=None,
             collate_fn=_identity,
             num_workers=self.num_workers,
+            pin_memory=self.trainer is not None and self.trainer.strategy.root_device.type == "cuda",
             worker_init_fn=ignore_in_worker,
         )
 
