@@ -244,7 +244,9 @@ def loss_distance(model: nn.Module, given: dict[str, Tensor], mine: Tensor) -> f
     return float((loss - their).abs() / their)
 
 
-def decoded_alike(case: Case, folder: Path, *, num_beams: int, max_new_tokens: int = 20) -> bool:
+def decoded_alike(
+    case: Case, folder: Path, *, num_beams: int, max_new_tokens: int = 20, device: str | torch.device = "cpu"
+) -> bool:
     """Whether greedy or beam search finds the tokens of ``generate``, in float64, prompts of unequal length. The end
     token is one that these weights do write.
 
@@ -253,14 +255,18 @@ def decoded_alike(case: Case, folder: Path, *, num_beams: int, max_new_tokens: i
         folder: an empty folder to write to.
         num_beams: 1: greedy.
         max_new_tokens: the most new tokens.
+        device: on which both decode.
     """
     model = randomized(case.model())
     model.save_pretrained(folder)
-    network: Any = read_network(folder).network.double()
-    model = model.double()
+    network: Any = read_network(folder).network.double().to(device)
+    model = model.double().to(device)
     is_full = network.architecture == "full"
     given = inputs("right" if is_full else "left", is_full=is_full, length=8)
-    prompt = torch.full((3, 1), model.config.decoder_start_token_id) if is_full else given["tokens"]
+    given = {name: tensor.to(device) for name, tensor in given.items()}
+    prompt = given["tokens"]
+    if is_full:
+        prompt = torch.full((3, 1), model.config.decoder_start_token_id, device=device)
     seen = (given["source"], given["source_mask"]) if is_full else (given["mask"],)
     capacity = prompt.shape[1] + max_new_tokens
 

@@ -1,0 +1,137 @@
+"""Real commands on a GPU: every cell of the grid, precisions, records, kills."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import tiny
+from commands import Finished, run
+from triptych.training.hardware import hardware
+
+pytestmark = pytest.mark.gpu
+
+TESTS = Path(__file__).parents[1]
+UPDATES = 50
+TINY = [*tiny.TINY, f"trainer.max_steps={UPDATES}", f"trainer.val_check_interval={UPDATES}", "logger=csv"]
+STILL = ["block.dropout=0", "block.bias=false", "optimizer.eps=1.0e-4", "scheduler.warmup_steps=5"]
+"""Nothing is drawn, and nothing learns from rounding errors, as AdamW does where a gradient is 0."""
+WITNESS = ["+callbacks.witness._target_=witness.Witness", "+callbacks.witness.folder=."]
+QUESTIONS = {
+    "translation": ("full", "decoder_only"),
+    "classification": ("full", "encoder_only", "decoder_only"),
+    "pairs": ("full", "encoder_only", "decoder_only"),
+    "similarity": ("full", "encoder_only", "decoder_only"),
+    "tagging": ("full", "encoder_only", "decoder_only"),
+    "question_answering": ("full", "encoder_only", "decoder_only"),
+    "language_modeling": ("full", "decoder_only"),
+    "denoising": ("full", "encoder_only", "decoder_only"),
+}
+CELLS = [(question, model) for question, models in QUESTIONS.items() for model in models]
+PACKED = {"classification", "translation", "language_modeling"}
+TEXTS = {"pairs": "5.3.1998\t1998-03-05\n", "similarity": "5.3.1998\t1998-03-05\n"}
+TEXTS["question_answering"] = "year?\t5.3.1998\n"
+
+
+def triptych(folder: Path, *arguments: str) -> Finished:
+    path = os.pathsep.join([str(TESTS), str(TESTS / "gpu")])
+    return run(
+        *arguments, cwd=folder, variables={"PYTHONPATH": path, "TRIPTYCH_ALLOW": "witness.,sync_watch."}, seconds=500
+    )
+
+
+def trained(folder: Path, *overrides: str) -> tuple[list[float], dict[str, Any]]:
+    """The loss of each update, and the record."""
+    folder.mkdir()
+    finished = triptych(folder, "train", *TINY, *WITNESS, *overrides, "run_dir=run")
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    losses = torch.load(folder / "losses-0.pt", weights_only=True).tolist()
+    return losses, json.loads((folder / "run" / "summary.json").read_text())
+
+
+@pytest.mark.parametrize(("question", "model"), CELLS)
+def test_a_cell(question: str, model: str, on_device: list[str], tmp_path: Path, device: torch.device) -> None:
+    """Trained in float32 as on the CPU, evaluated, and asked."""
+    chosen = [f"experiment=dates/{question}", f"model={model}", *STILL]
+    chosen += ["batch.packed=true"] * (question in PACKED)
+    expected, on_cpu = trained(tmp_path / "cpu", *chosen, "trainer.accelerator=cpu")
+    losses, record = trained(tmp_path / "gpu", *chosen, *on_device)
+    assert losses == pytest.approx(expected, rel=1e-4)
+    for name, value in on_cpu["metrics"].items():
+        assert record["metrics"][name] == pytest.approx(value, rel=1e-3, abs=0.05), name
+    assert hardware(device).split(",")[0] in record["hardware"]  # on CPUs the number of threads follows
+    assert record["peak_memory_bytes"] > 0
+    evaluated = triptych(tmp_path / "gpu", "evaluate", "checkpoint=run", *on_device)
+    assert evaluated.returncode == 0, evaluated.stderr
+    for name in record["metrics"]:
+        assert name in evaluated.stdout
+    (tmp_path / "gpu" / "texts").write_text(TEXTS.get(question, "5.3.1998\n") * 3)
+    asked = triptych(tmp_path / "gpu", "predict", "checkpoint=run", "input=texts", "output=answers", *on_device)
+    assert asked.returncode == 0, asked.stderr
+    assert len((tmp_path / "gpu" / "answers").read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("precision", "tolerance"),
+    [("32-true", 1e-4), ("bf16-mixed", 0.05), ("bf16-true", 0.1), ("16-mixed", 0.05), ("16-true", 0.1)],
+)
+@pytest.mark.parametrize("model", ["full", "decoder_only"])
+def test_a_precision(model: str, precision: str, tolerance: float, on_device: list[str], tmp_path: Path) -> None:
+    """The losses are those of float32 on the CPU, within the roundings of 50 updates; or it is refused in a line."""
+    chosen = ["experiment=dates/translation", f"model={model}", *STILL]
+    expected, _ = trained(tmp_path / "cpu", *chosen, "trainer.accelerator=cpu")
+    chosen += [f"trainer.precision={precision}", *["optimizer.fused=false"] * precision.startswith("16")]
+    losses, _ = trained(tmp_path / "gpu", *chosen, *on_device)
+    assert losses == pytest.approx(expected, rel=tolerance)
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        ["experiment=dates/translation", "model=full"],
+        ["experiment=dates/language_modeling", "batch.packed=true", "trainer.precision=bf16-mixed"],
+        ["experiment=dates/classification", "model=encoder_only", "trainer.accumulate_grad_batches=2"],
+    ],
+    ids=["full", "packed", "accumulated"],
+)
+def test_no_update_waits_for_the_gpu(chosen: list[str], on_device: list[str], tmp_path: Path) -> None:
+    """With all that a training has around it."""
+    watch = [] if "cpu" in on_device[0] else ["+callbacks.watch._target_=sync_watch.SyncWatch"]
+    trained(tmp_path / "run", *chosen, *watch, "trainer.log_every_n_steps=25", *on_device)
+
+
+@pytest.mark.parametrize("model", ["full", "decoder_only"])
+def test_it_goes_on_bitwise_where_kernels_are_deterministic(model: str, on_device: list[str], tmp_path: Path) -> None:
+    """Ended after 20 updates, and begun again."""
+    chosen = ["experiment=dates/translation", f"model={model}", "trainer.deterministic=true", *on_device]
+    trained(tmp_path / "whole", *chosen)
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    every = ["callbacks.checkpoints.every_n_steps=20", "callbacks.checkpoints.keep=9"]
+    first = triptych(folder, "train", *TINY, *chosen, *every, "run_dir=first")
+    assert first.returncode == 0, first.stderr
+    (middle,) = (folder / "first" / "checkpoints").glob("*00000020.ckpt")
+    for file in (folder / "first").glob("*"):
+        if file.name != "checkpoints" and file.is_file():
+            file.unlink()
+    second = triptych(folder, "train", *TINY, *chosen, "run_dir=second", f"resume={middle}")
+    assert second.returncode == 0, second.stderr
+    whole, parts = (load_file(run / "weights.safetensors") for run in (tmp_path / "whole/run", folder / "second"))
+    assert whole.keys() == parts.keys()
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+
+
+def test_out_of_memory_is_answered_in_a_line(device: torch.device, on_device: list[str], tmp_path: Path) -> None:
+    if device.type == "cpu":  # there the system would end the process, and others with it
+        return
+    large = ["shape.d_model=8192", "shape.d_ff=32768", "shape.num_layers=24", "shape.num_heads=64", "batch.size=4096"]
+    finished = triptych(
+        tmp_path, "train", "experiment=dates/translation", "data.num_train=4096", *large, *on_device, "run_dir=run"
+    )
+    assert finished.returncode == 1
+    assert "out of memory after 0 updates: " in finished.stderr
+    assert "Traceback" not in finished.stderr
