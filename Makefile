@@ -6,14 +6,17 @@
 # make release: before a release, the blocks, models and tasks with what pip gives users today (downloads gigabytes)
 # make families: docs/families.md, what the published families are measured to be
 # make bench: benchmarks/speed.md, how fast training and decoding are beside other libraries (on an idle machine)
-# All make their own environment in .venv, with the versions of constraints.txt.
+# make gpu: docs/gpu.md, what Triptych is on the GPU of this machine; make gpu PART=decoder: a part of it; make gpu
+#   DEVICE=cpu: small, to see that it runs. With the python3 that is there and has torch, and wheels/ beside it if there is one
+# make wheels: wheels/, what make gpu needs besides torch, lightning and transformers, for a machine without a network
+# All others make their own environment in .venv, with the versions of constraints.txt.
 
 PYTHON ?= python3
 DEMO = .venv/bin/triptych train -m run_dir=outputs/demo
 FAULTS = tests/faults/processes $(sort $(shell grep -rl mark.faults tests --include='test_*.py')) # the longest first
 export PYTHONDONTWRITEBYTECODE = # tests start hundreds of processes, which need not compile the same files each
 
-.PHONY: install demo quick test faults release families bench check clean
+.PHONY: install demo quick test faults release families bench gpu wheels check clean
 
 install: .venv/installed
 
@@ -46,6 +49,12 @@ families: .venv/installed
 
 bench: .venv/installed
 	.venv/bin/python benchmarks/speed.py --compile --output benchmarks/speed.md
+
+gpu:
+	bash benchmarks/gpu.sh $(PART) $(if $(DEVICE),--device $(DEVICE) --output outputs/gpu/$(DEVICE).md)
+
+wheels: .venv/installed
+	.venv/bin/python benchmarks/gpu_wheels.py
 
 check: .venv/installed
 	.venv/bin/ruff check .

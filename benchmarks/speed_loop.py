@@ -6,7 +6,7 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from itertools import count
 from pathlib import Path
@@ -27,30 +27,42 @@ from triptych.config import TrainConfig, build
 from triptych.data import Batch
 from triptych.nn import Targets
 from triptych.tasks import Task
+from triptych.tasks.precision import arithmetic
 from triptych.training import CheckpointFacts, Checkpoints, WandbLogger
 from triptych.training.callbacks.cost_log import CostLog
 
 UPDATES, WARM_UP = 220, 20
+CPU = torch.device("cpu")
 
 
 class Stopwatch(L.Callback):
     """Times the updates after the first few, up to the beginning of the last.
 
+    Args:
+        device: that they are computed on.
+
     Attributes:
         seconds: that they took, with what is between them.
     """
 
-    def __init__(self) -> None:
-        self.seconds = 0.0
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.seconds = device, 0.0
 
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int
     ) -> None:
         """Starts and stops."""
         if batch_idx == WARM_UP:
-            self.seconds = -time.perf_counter()
+            self.seconds = -clock(self.device)
         elif batch_idx == UPDATES - 1:
-            self.seconds += time.perf_counter()
+            self.seconds += clock(self.device)
+
+
+def clock(device: torch.device) -> float:
+    """Seconds, when the device has done what it was told."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
 
 
 class Plain(L.LightningModule):
@@ -104,19 +116,23 @@ def on_a_terminal() -> Iterator[None]:
         os.close(master)
 
 
-def loop(batch_size: int) -> Row:
+def loop(batch_size: int, device: torch.device = CPU, network: Sequence[str] = ()) -> Row:
     """The whole training loop around a network of d_model 64 and 2 layers: ours as ``triptych train`` assembles it.
 
     Args:
         batch_size: dates of an update; the fewer, the larger the share of what is not the network.
+        device: that all compute on.
+        network: overrides for another one.
     """
+    accelerator = "cpu" if device.type == "cpu" else "gpu"
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module="lightning")
     folder = tempfile.TemporaryDirectory()
     ConfigStore.instance().store(name="train_schema", node=TrainConfig)
     overrides = [
         "experiment=dates/language_modeling",
-        "trainer.accelerator=cpu",
+        *network,
+        f"trainer.accelerator={accelerator}",
         f"batch.size={batch_size}",
         f"trainer.max_steps={UPDATES}",
         f"trainer.val_check_interval={UPDATES}",  # after the clock has stopped
@@ -136,7 +152,7 @@ def loop(batch_size: int) -> Row:
     def ours() -> Round:
         config.run_dir = f"{folder.name}/{next(numbers)}"
         Path(config.run_dir).mkdir()
-        task, stopwatch = make_task(config, tokenizer, corpus.facts), Stopwatch()
+        task, stopwatch = make_task(config, tokenizer, corpus.facts), Stopwatch(device)
         plain = OmegaConf.to_container(config, resolve=True)
         with on_a_terminal():
             loggers = [build(config, f"logger.{name}") for name in config.logger]
@@ -152,15 +168,16 @@ def loop(batch_size: int) -> Row:
         return Round(amount, stopwatch.seconds)
 
     def bare() -> Round:
-        task, seconds = make_task(config, tokenizer, corpus.facts), 0.0
+        task, seconds = make_task(config, tokenizer, corpus.facts).to(device), 0.0
         network, optimizer = task.network.train(), task.optimizer(task.network)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, task.schedule)
         for i, batch in enumerate(data.train_dataloader()):
             if i == WARM_UP:
-                seconds = -time.perf_counter()
+                seconds = -clock(device)
             elif i == UPDATES - 1:
-                return Round(amount, seconds + time.perf_counter())
-            loss = language_model_loss(task, batch)
+                return Round(amount, seconds + clock(device))
+            with arithmetic(task.precision, device).forward_context():
+                loss = language_model_loss(task, batch.to(device, non_blocking=True))
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(network.parameters(), CLIP)
@@ -169,10 +186,10 @@ def loop(batch_size: int) -> Row:
         raise AssertionError("the batches never end")
 
     def plain() -> Round:
-        module, stopwatch = Plain(make_task(config, tokenizer, corpus.facts)), Stopwatch()
+        module, stopwatch = Plain(make_task(config, tokenizer, corpus.facts)), Stopwatch(device)
         with on_a_terminal():
             trainer = L.Trainer(
-                accelerator="cpu",
+                accelerator=accelerator,
                 max_steps=UPDATES,
                 gradient_clip_val=CLIP,
                 default_root_dir=f"{folder.name}/lightning",

@@ -1,4 +1,5 @@
-"""The device that these tests are about: ``TRIPTYCH_DEVICE``, cuda unless it says cpu (where they show that they run)."""
+"""The device that these tests are about: ``TRIPTYCH_DEVICE``; cuda, unless it says cpu, where they show that they
+run."""
 
 import os
 

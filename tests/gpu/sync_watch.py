@@ -1,6 +1,6 @@
 """A callback for real runs: an update in which the CPU waits for a GPU fails.
 
-    PYTHONPATH=tests/gpu TRIPTYCH_ALLOW=sync_watch. triptych train ... +callbacks.watch._target_=sync_watch.SyncWatch
+PYTHONPATH=tests/gpu TRIPTYCH_ALLOW=sync_watch. triptych train ... +callbacks.watch._target_=sync_watch.SyncWatch
 """
 
 import lightning as L
@@ -10,8 +10,8 @@ FIRST, LAST = 3, 6
 
 
 class SyncWatch(L.Callback):
-    """Lets torch raise an error where the CPU waits for the GPU, from the beginning of one update to the end of another,
-    none of which is logged or validated after."""
+    """Lets torch raise an error where the CPU waits for the GPU, from the beginning of one update to the end of
+    another, none of which is logged or validated after."""
 
     def on_train_batch_start(self, trainer: L.Trainer, *_: object) -> None:
         """Begins."""

@@ -1,0 +1,317 @@
+"""What Triptych is on a GPU: its tests there, its speed beside others', its memory beside the plan, and real tasks.
+Run by `make gpu`, or a part at a time by `make gpu PART=decoder`; README.md here says more.
+
+Each part keeps what it found in docs/gpu.json and writes docs/gpu.md anew, with what is still open. A part takes nine
+minutes at most; trainings of real data that take longer go on where they were when the part is run again.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from typing import Any
+from xml.etree import ElementTree
+
+import gpu_rows
+import speed_loop
+import torch
+from gpu_rows import Line
+from hydra import compose, initialize_config_module
+from hydra.core.config_store import ConfigStore
+from rich.console import Console
+from rich.table import Table
+
+from triptych.config import TrainConfig
+from triptych.planning.batch_shapes import look_at_data
+from triptych.planning.forecast import make_forecast
+from triptych.planning.gpus import device_here
+from triptych.storage.atomic import write_text
+from triptych.training.hardware import hardware
+
+ROOT = Path(__file__).parents[1]
+SECONDS = 540
+"""That a part may take."""
+OUTPUTS = ROOT / "outputs" / "gpu"
+LIBRARIES = ("torch", "lightning", "transformers")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the page.
+
+    Attributes:
+        title: of its table.
+        measure: finds its lines on a device.
+    """
+
+    title: str
+    measure: Callable[[torch.device], list[Line]]
+
+
+# Parts
+
+
+def tests(name: str, device: torch.device) -> list[Line]:
+    """The tests of a file in tests/gpu; those that fail are named."""
+    report = OUTPUTS / f"{name}.xml"
+    report.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "pytest", "-m", "gpu", "-n", str(min(4, os.cpu_count() or 1)), "--dist", "load",
+               "--junit-xml", str(report), f"tests/gpu/{name}.py"]  # fmt: skip
+    report.unlink(missing_ok=True)
+    environment = {**os.environ, "TRIPTYCH_DEVICE": device.type}
+    try:
+        subprocess.run(command, cwd=ROOT, env=environment, timeout=SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return [Line(f"tests/gpu/{name}.py", float("nan"), "passed", note=f"not done after {SECONDS} s")]
+    cases = list(ElementTree.parse(report).iter("testcase"))
+    failed = [
+        case.get("name", "") for case in cases if any(case.find(kind) is not None for kind in ("failure", "error"))
+    ]
+    note = "; ".join(["failed: " + ", ".join(failed)] * bool(failed))
+    return [Line(f"tests/gpu/{name}.py, of {len(cases)}", len(cases) - len(failed), "passed", len(cases), note=note)]
+
+
+def train(name: str, *overrides: str, device: torch.device, seconds: float = SECONDS) -> dict[str, Any] | None:
+    """A training by the command, in a directory of its own, that goes on where it was.
+
+    Returns:
+        its record; None: it is not done yet, or failed.
+    """
+    run_dir = OUTPUTS / name
+    accelerator = "cpu" if device.type == "cpu" else "gpu"
+    command = [sys.executable, "-m", "triptych", "train", *overrides, f"trainer.accelerator={accelerator}",
+               f"run_dir={run_dir}", "callbacks.progress.refresh_rate=0"]  # fmt: skip
+    process = subprocess.Popen(command, cwd=ROOT)
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.terminate()  # it writes a checkpoint
+        process.wait(60)
+        return None
+    if process.returncode:  # it has said why
+        return None
+    record: dict[str, Any] = json.loads((run_dir / "summary.json").read_text())
+    return record
+
+
+def write_text_of_numbers() -> None:
+    """Something to read in windows of any length."""
+    OUTPUTS.mkdir(parents=True, exist_ok=True)
+    (OUTPUTS / "text.txt").write_text("".join(f"{i * i} squared is {i**4}.\n" for i in range(100_000)))
+
+
+def loop(device: torch.device) -> list[Line]:
+    """What the Trainer takes around GPT-2 124M and around a tiny model: updates a second beside a bare loop's."""
+    write_text_of_numbers()
+    lines = []
+    networks = {"a tiny network": (128, (), 90, 95), "GPT-2 124M": (16, LARGE, 98, 99)}
+    for name, (batch_size, network, asked, aim) in networks.items():
+        if device.type == "cpu" and network:
+            continue
+        rounds = speed_loop.loop(batch_size, device, network).rounds
+        found: dict[str, list[float]] = {"Triptych": [], "bare PyTorch": []}
+        for i in range(4 if device.type == "cuda" else 2):
+            for contender in sorted(found, reverse=bool(i % 2)):
+                done = rounds[contender]()
+                found[contender] += [done.amount / done.seconds] * bool(i)  # the first is to warm up
+        shares = [100 * ours / bare for ours, bare in zip(*found.values(), strict=True)]
+        lines += [Line(f"{contender}, {name}", median(rates), "updates/s") for contender, rates in found.items()]
+        lines.append(Line(f"triptych train of a bare loop, {name}", median(shares), "%", asked, aim))
+    return lines
+
+
+HALF = "trainer.precision=bf16-mixed"
+LARGE = ["model=gpt2/small", "shape.max_length=1024", "shape.vocab_size=50304", HALF, "tokenizer=bytes",
+         "data=plain_text", f"data.dir={OUTPUTS}", "data.train=text.txt"]  # fmt: skip
+DATES = ["data.num_train=4000", "shape.max_length=512"]
+PLANNED = {
+    "GPT-2 124M, bf16": f"language_modeling {' '.join(LARGE)} batch.size=16",
+    "BERT base, bf16, packed": f"classification model=bert/base {HALF} batch.size=256 batch.packed=true",
+    "BART base, float32": "translation model=bart/base batch.size=128",
+    "T5 small, relative positions, bf16": f"translation model=t5/small {HALF} batch.size=256",
+}
+TINY = ["shape.d_model=64", "shape.num_layers=2", "shape.num_heads=4", "shape.d_ff=128"]
+SHORT = [*TINY, "trainer.max_steps=4", "trainer.val_check_interval=2", "trainer.limit_val_batches=1",
+         "trainer.limit_test_batches=1"]  # fmt: skip
+
+
+def memory(device: torch.device) -> list[Line]:
+    """The doctor's plan beside the peak of a training of ten updates."""
+    ConfigStore.instance().store(name="train_schema", node=TrainConfig)
+    write_text_of_numbers()
+    lines, here = [], device_here("cpu" if device.type == "cpu" else "gpu")
+    for name, overrides in PLANNED.items():
+        given = [f"experiment=dates/{overrides}".split(" "), ["trainer.max_steps=10", "trainer.val_check_interval=10"]]
+        given += [["logger=csv"], DATES if "plain_text" not in overrides else []]
+        if device.type == "cpu":
+            given.append([*TINY, "batch.size=8", "shape.vocab_size=null"])
+        flat = [override for some in given for override in some]
+        with initialize_config_module("triptych.conf", version_base="1.3"):
+            config = compose("train", overrides=[*flat, "run_dir=unused"])
+        estimate = look_at_data(config, None, 1).estimate(config)
+        planned = make_forecast(estimate, 1, here).memory.ddp(1, estimate.rows).total
+        record = train(f"memory-{name.split(',')[0].replace(' ', '-')}", *flat, "resume=never", device=device)
+        if record is None:
+            continue
+        peak = record["peak_memory_bytes"]
+        note = f"plan {planned / 2**20:,.0f} MiB, measured {peak / 2**20:,.0f}; asked: within 10 %, aim: within 5 %"
+        lines.append(Line(f"plan over measurement, {name}", planned / peak, "ratio", note=note))
+    return lines
+
+
+def shakespeare(device: torch.device) -> list[Line]:
+    """How long tiny Shakespeare takes to 1.47 nats a character, validations included."""
+    few = [] if device.type == "cuda" else [*SHORT, "data=dates", "batch.eval_stride=null"]
+    record = train("shakespeare", "experiment=shakespeare/decoder_only", "logger=csv", *few, device=device)
+    if record is None:
+        return []
+    rows = (OUTPUTS / "shakespeare" / "metrics.csv").read_text().splitlines()
+    names = rows[0].split(",")
+    curve = [dict(zip(names, row.split(","), strict=True)) for row in rows[1:]]
+    seconds = [float(row["time_s"]) for row in curve if row["val/loss"] and float(row["val/loss"]) <= 1.47]
+    note = f"at most; {record['metrics']['test/loss']:.3f} nats in the test, after {record['wall_time_s']:,.0f} s"
+    return [Line("to 1.47 nats of validation", min(seconds, default=float("inf")), "s", 60, 30, note)]
+
+
+def real(experiment: str, metric: str, unit: str, asked: float, aim: float | None, device: torch.device) -> list[Line]:
+    """A training of real data to its end."""
+    few = [] if device.type == "cuda" else SHORT
+    record = train(experiment.replace("/", "-"), f"experiment={experiment}", "logger=csv", *few, device=device)
+    if record is None:
+        return []
+    note = f"{record['updates']:,} updates in {record['wall_time_s']:,.0f} s"
+    return [Line(experiment, record["metrics"][metric] * (100 if unit == "%" else 1), unit, asked, aim, note)]
+
+
+PARTS = {
+    "card": Part("The card", gpu_rows.card),
+    **{
+        name: Part(f"Tests: {what}", partial(tests, f"test_{name}"))
+        for name, what in (
+            ("networks", "blocks, losses and decoding against float64 and transformers"),
+            ("trainings", "every cell of the grid against the CPU, precisions, waits, kills"),
+            ("ranks", "several processes"),
+        )
+    },
+    "decoder": Part("Training GPT-2 124M, 1,024 tokens a text, bf16", gpu_rows.decoder),
+    "encoder": Part("Training BERT base on texts of unequal length, bf16", gpu_rows.encoder),
+    "full": Part("Training BART base on texts of unequal length, bf16", gpu_rows.full),
+    "decoding": Part("Decoding: GPT-2 124M greedily, BART base with beams", gpu_rows.decoding),
+    "loop": Part("The training loop", loop),
+    "memory": Part("Memory: the doctor's plan beside the peak", memory),
+    "shakespeare": Part("Tiny Shakespeare", shakespeare),
+    **{
+        name: Part(title, partial(real, experiment, metric, unit, asked, aim))
+        for name, title, experiment, metric, unit, asked, aim in (
+            ("multi30k", "Multi30k en-de, tokenised", "multi30k/tokenised_full", "test/bleu", "BLEU", 41.0, 42.0),
+            ("wikitext2", "WikiText-2", "wikitext2/decoder_only", "test/perplexity", "perplexity", 86.7, 75.0),
+            ("ud", "UD English EWT", "ud_english_ewt/encoder_only", "test/accuracy", "%", 93.0, None),
+            ("imdb_pretraining", "IMDB, masked pre-training", "imdb/pretraining", "test/loss", "nats", 0.0, None),
+            ("imdb", "IMDB, fine-tuning", "imdb/fine_tuning", "test/accuracy", "%", 91.1, None),
+        )
+    },
+}  # fmt: skip
+
+
+# The page
+
+
+def facts(device: torch.device) -> dict[str, Any]:
+    """Where and with what something was measured."""
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    versions = ", ".join(f"{name} {version(name)}" for name in LIBRARIES)
+    return {
+        "device": hardware(device),
+        "versions": f"Python {platform.python_version()}, {versions}, CUDA {torch.version.cuda}",
+        "date": date.today().isoformat(),
+        "commit": commit.stdout.strip(),
+    }
+
+
+def figure(value: float) -> str:
+    """With about four digits."""
+    return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.4g}"
+
+
+def cells(line: dict[str, Any]) -> list[str]:
+    """A row of a table."""
+    wanted = ["" if line[key] is None else figure(line[key]) for key in ("asked", "aim")]
+    return [line["what"], f"{figure(line['found'])} {line['unit']}", *wanted, line["note"]]
+
+
+HEADER = ["", "found", "asked", "aim", ""]
+
+
+def page_of(found: dict[str, Any]) -> str:
+    """The page: what is measured, and how to measure what is open."""
+    text = ["# On GPUs", "Written by `make gpu`; [benchmarks/README.md](../benchmarks/README.md) says how it measures."]
+    done = {name: found[name] for name in PARTS if found.get(name, {}).get("lines")}
+    if waiting := [name for name in PARTS if name not in done]:
+        text.append("## Open")
+        text.append("Not measured yet. On a machine with a CUDA GPU:")
+        text.append(
+            "\n".join(
+                ["| | command |", "| --- | --- |"] + [f"| {PARTS[n].title} | `make gpu PART={n}` |" for n in waiting]
+            )
+        )
+    for name, part in done.items():
+        rows = [HEADER, ["---"] * len(HEADER), *map(cells, part["lines"])]
+        text.append(f"## {PARTS[name].title}")
+        text.append("\n".join(f"| {' | '.join(row)} |" for row in rows))
+        about = part["facts"]
+        text.append(f"{about['device']}, {about['versions']}; {about['date']}, commit {about['commit']}.")
+    return "\n\n".join(text) + "\n"
+
+
+def run(names: Sequence[str], device: torch.device, output: Path) -> None:
+    """Measures some parts, and writes the page and the JSON beside it after each."""
+    stored = output.with_suffix(".json")
+    found: dict[str, Any] = json.loads(stored.read_text()) if stored.exists() else {}
+    console = Console()
+    for name in names:
+        console.rule(PARTS[name].title)
+        lines = [asdict(line) for line in PARTS[name].measure(device)]
+        if lines:
+            found[name] = {"facts": facts(device), "lines": lines}
+        table = Table(*HEADER, title=PARTS[name].title)
+        for line in lines:
+            table.add_row(*cells(line))
+        console.print(table if lines else f"not done: make gpu PART={name} goes on")
+        write_text(stored, json.dumps(found, indent=2) + "\n")
+        write_text(output, page_of(found))
+
+
+def main() -> None:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"some of {', '.join(PARTS)}; none: all")
+    parser.add_argument(
+        "--device", choices=["cuda", "cpu"], default="cuda", help="cpu: small sizes, to see that it runs"
+    )
+    parser.add_argument(
+        "--output", type=Path, default=ROOT / "docs" / "gpu.md", help="the page; the JSON goes beside it"
+    )
+    arguments = parser.parse_args()
+    if unknown := [name for name in arguments.parts if name not in PARTS]:
+        parser.error(f"{', '.join(unknown)}: no such part; expected some of {', '.join(PARTS)}")
+    if arguments.device == "cuda" and not torch.cuda.is_available():
+        parser.error("there is no CUDA GPU here; --device cpu (make gpu DEVICE=cpu) shows that it runs")
+    if arguments.device == "cpu" and arguments.output == parser.get_default("output"):
+        parser.error("--device cpu: what it finds says nothing of GPUs; give --output, such as outputs/gpu/cpu.md")
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    run(arguments.parts or list(PARTS), torch.device(arguments.device), arguments.output)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,489 @@
+"""What benchmarks/gpu.py measures of the published sizes on a GPU, and of small ones on a CPU to show that it runs.
+
+Contenders take turns in one process, a round each; a round is some updates, or some texts. What is asked for, and what
+is aimed at, stands beside what is found.
+"""
+
+import os
+
+os.environ |= {"HF_HUB_OFFLINE": "1", "WANDB_SILENT": "true"}
+
+import gc
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+import transformers
+from torch import Tensor, nn
+
+from triptych.data import Batch
+from triptych.data.batches.batch import IGNORE, Encoded, collate, pad
+from triptych.data.batches.sampler import TrainingSampler
+from triptych.interop import read_network
+from triptych.models.flops import count_parameters
+from triptych.models.generation import BeamSearch, Sampling, beam_search, generate
+from triptych.nn import Network, Targets
+from triptych.planning.gpus import GPUS
+from triptych.training.optimizers import AdamW
+
+transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+
+PAD, START, END, CLASSES = 1, 0, 2, 4
+LEARNING_RATE, BETAS, EPS, WEIGHT_DECAY, CLIP = 1e-5, (0.9, 0.98), 1e-9, 0.01, 1.0
+Work = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A figure of the page.
+
+    Attributes:
+        what: was measured.
+        found: the figure.
+        unit: of it.
+        asked: at least this; None: nothing is asked for.
+        aim: what is hoped for.
+        note: what else is to be said.
+    """
+
+    what: str
+    found: float
+    unit: str
+    asked: float | None = None
+    aim: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of the networks, the batches and the rounds."""
+
+    d_model: int
+    layers: int
+    heads: int
+    vocab: int
+    length: int
+    rows: int
+    texts: int
+    new_tokens: int
+    updates: int
+    rounds: int
+
+    @property
+    def d_ff(self) -> int:
+        """Four times the width."""
+        return 4 * self.d_model
+
+
+PUBLISHED = Sizes(768, 12, 12, 50304, 1024, rows=16, texts=512, new_tokens=256, updates=10, rounds=5)
+"""GPT-2 124M, BERT base and BART base, one vocabulary for all; 50,304 is the next multiple of 64 to GPT-2's 50,257."""
+SMALL = Sizes(32, 2, 4, 320, 64, rows=2, texts=24, new_tokens=8, updates=2, rounds=2)
+
+
+def sizes_for(device: torch.device) -> Sizes:
+    """The published ones on a GPU."""
+    return PUBLISHED if device.type == "cuda" else SMALL
+
+
+def wait(device: torch.device) -> None:
+    """Until the device has done what it was told."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def rates(contenders: Mapping[str, tuple[Work, float]], device: torch.device, rounds: int) -> dict[str, list[float]]:
+    """The rate of each contender in each round, after two rounds to warm up (the second, since compilers look twice).
+
+    Args:
+        contenders: what does a round, and how much that is.
+        device: that they compute on.
+        rounds: of each.
+    """
+    names, found = list(contenders), {name: list[float]() for name in contenders}
+    for i in range(rounds + 2):
+        for name in names[i % len(names) :] + names[: i % len(names)]:
+            work, amount = contenders[name]
+            gc.collect()
+            wait(device)
+            started = time.perf_counter()
+            work()
+            wait(device)
+            if i > 1:
+                found[name].append(amount / (time.perf_counter() - started))
+    return found
+
+
+def ratio(found: Mapping[str, Sequence[float]], ours: str, theirs: str, **wanted: Any) -> Line:
+    """Our rate over theirs, round by round."""
+    shares = [a / b for a, b in zip(found[ours], found[theirs], strict=True)]
+    note = f"{min(shares):.2f} to {max(shares):.2f} in {len(shares)} rounds"
+    return Line(f"{ours} over {theirs}", median(shares), "ratio", note=note, **wanted)
+
+
+def rate_lines(found: Mapping[str, Sequence[float]], unit: str) -> list[Line]:
+    """The rate of each contender."""
+    return [Line(name, median(of_one), unit) for name, of_one in found.items()]
+
+
+# Networks
+
+
+def make_gpt2(s: Sizes) -> Any:
+    """GPT-2's network of ``transformers``, without dropout."""
+    torch.manual_seed(0)
+    return transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(
+            vocab_size=s.vocab, n_positions=s.length, n_embd=s.d_model, n_layer=s.layers, n_head=s.heads,
+            resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=None, eos_token_id=None, pad_token_id=None,
+        )
+    )  # fmt: skip
+
+
+def make_bert(s: Sizes) -> Any:
+    """BERT's network with classes, without dropout."""
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=s.vocab, hidden_size=s.d_model, num_hidden_layers=s.layers, num_attention_heads=s.heads,
+        intermediate_size=s.d_ff, max_position_embeddings=s.length, hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0, pad_token_id=PAD,
+    )  # fmt: skip
+    config.num_labels = CLASSES
+    return transformers.BertForSequenceClassification(config)
+
+
+def make_bart(s: Sizes) -> Any:
+    """BART's network of half as many layers on each side, as its base has, without dropout."""
+    torch.manual_seed(0)
+    return transformers.BartForConditionalGeneration(
+        transformers.BartConfig(
+            vocab_size=s.vocab, d_model=s.d_model, encoder_layers=s.layers // 2, decoder_layers=s.layers // 2,
+            encoder_attention_heads=s.heads, decoder_attention_heads=s.heads, encoder_ffn_dim=s.d_ff,
+            decoder_ffn_dim=s.d_ff, max_position_embeddings=s.length, dropout=0.0, attention_dropout=0.0,
+            activation_dropout=0.0, pad_token_id=PAD, bos_token_id=START, eos_token_id=END,
+            decoder_start_token_id=START, forced_eos_token_id=None,
+        )
+    )  # fmt: skip
+
+
+def ours_of(model: Any, task: str, device: torch.device) -> Network:
+    """Our network with the weights of a model of ``transformers``."""
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        return read_network(folder, task).network.train().to(device)
+
+
+class PlainGPT(nn.Module):
+    """GPT-2's network as one would write it for speed: pre-norm blocks with one product for queries, keys and values,
+    torch's causal attention, and the loss of all logits at once."""
+
+    def __init__(self, s: Sizes) -> None:
+        super().__init__()
+        self.heads = s.heads
+        self.tokens, self.places = nn.Embedding(s.vocab, s.d_model), nn.Embedding(s.length, s.d_model)
+        self.blocks = nn.ModuleList(
+            nn.ModuleDict(
+                {
+                    "norm1": nn.LayerNorm(s.d_model),
+                    "qkv": nn.Linear(s.d_model, 3 * s.d_model),
+                    "out": nn.Linear(s.d_model, s.d_model),
+                    "norm2": nn.LayerNorm(s.d_model),
+                    "up": nn.Linear(s.d_model, s.d_ff),
+                    "down": nn.Linear(s.d_ff, s.d_model),
+                }
+            )
+            for _ in range(s.layers)
+        )
+        self.norm = nn.LayerNorm(s.d_model)
+        for parameter in self.parameters():
+            if parameter.ndim > 1:
+                nn.init.normal_(parameter, std=0.02)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """The mean loss of the next tokens."""
+        rows, length = tokens.shape
+        x = self.tokens(tokens) + self.places.weight[:length]
+        for block in self.blocks:
+            assert isinstance(block, nn.ModuleDict)
+            qkv = block["qkv"](block["norm1"](x)).view(rows, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+            y = F.scaled_dot_product_attention(*qkv.unbind(0), is_causal=True)
+            x = x + block["out"](y.transpose(1, 2).flatten(2))
+            x = x + block["down"](F.gelu(block["up"](block["norm2"](x)), approximate="tanh"))
+        logits = F.linear(self.norm(x), self.tokens.weight)
+        return F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), tokens[:, 1:].flatten())
+
+
+def updates(network: nn.Module, losses: Sequence[Callable[[], Tensor]], device: torch.device) -> Work:
+    """A round of updates in bf16 autocast: forward and loss, backward, clipping of the norm, fused AdamW."""
+    beta1, beta2 = BETAS
+    optimizer = AdamW(lr=LEARNING_RATE, beta1=beta1, beta2=beta2, eps=EPS, weight_decay=WEIGHT_DECAY)(network)
+
+    def run() -> None:
+        for loss_of in losses:
+            with torch.autocast(device.type, torch.bfloat16):
+                loss = loss_of()
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call]
+            torch.nn.utils.clip_grad_norm_(network.parameters(), CLIP)
+            optimizer.step()
+
+    return run
+
+
+def compiled_blocks(network: Network) -> Network:
+    """Ours, as ``compile=true`` trains it."""
+    for stack in network.stacks:
+        stack.compile_blocks()
+    return network
+
+
+# What is measured
+
+
+def card(device: torch.device) -> list[Line]:
+    """What the card itself does: products of large matrices, and copies."""
+    size, found = (8192, list[Line]()) if device.type == "cuda" else (256, list[Line]())
+    sheet = sheet_of(device)
+    for name, dtype, tf32 in (
+        ("float32", torch.float32, False), ("TF32", torch.float32, True), ("float16", torch.float16, False),
+        ("bfloat16", torch.bfloat16, False),
+    ):  # fmt: skip
+        torch.backends.cuda.matmul.allow_tf32 = tf32
+        a, b = torch.randn(2, size, size, device=device, dtype=dtype).unbind()
+        rate = median(rates({name: (partial(torch.matmul, a, b), 2.0 * size**3)}, device, 9)[name])
+        note = f"{rate / sheet:.0%} of the data sheet" if sheet and name == "bfloat16" else ""
+        found.append(Line(f"products of {size} x {size}, {name}", rate / 1e12, "TFLOP/s", note=note))
+    torch.backends.cuda.matmul.allow_tf32 = False
+    x = torch.empty(2**30 if device.type == "cuda" else 2**20, dtype=torch.uint8, device=device)
+    y = torch.empty_like(x)
+    rate = median(rates({"copy": (lambda: y.copy_(x), 2.0 * x.numel())}, device, 9)["copy"])
+    return [*found, Line("copies, bytes read and written", rate / 1e12, "TB/s")]
+
+
+def sheet_of(device: torch.device) -> float | None:
+    """Dense bf16 operations a second of the card's data sheet; None: it is not known."""
+    if device.type != "cuda":
+        return None
+    name = torch.cuda.get_device_name(device).lower().replace(" ", "-")
+    known = [gpu for key, gpu in GPUS.items() if key in name]
+    return known[0].half if known else None
+
+
+def decoder(device: torch.device) -> list[Line]:
+    """Training GPT-2 124M in bf16 on texts of 1,024 tokens."""
+    s = sizes_for(device)
+    batches = torch.randint(3, s.vocab, (s.updates, s.rows, s.length), device=device).unbind()
+    places = torch.arange(s.rows * s.length, device=device).view(s.rows, s.length)[:, :-1].flatten()
+
+    def our_loss(network: Network, tokens: Tensor) -> Tensor:
+        labels = tokens[:, 1:].flatten()
+        total: Tensor = network(tokens, targets=Targets(places, labels, 0.0))
+        return total / len(labels)
+
+    def their_loss(call: Any, tokens: Tensor) -> Tensor:
+        loss: Tensor = call(input_ids=tokens, labels=tokens).loss
+        return loss
+
+    model = make_gpt2(s)
+    eager, compiled = (ours_of(model, "language_modeling", device) for _ in range(2))
+    compiled_blocks(compiled)
+    plain, theirs = PlainGPT(s).to(device), model.to(device).train()
+    networks: dict[str, tuple[nn.Module, Callable[[Tensor], Tensor]]] = {
+        "Triptych": (eager, partial(our_loss, eager)),
+        "Triptych, compiled": (compiled, partial(our_loss, compiled)),
+        "a plain GPT, compiled": (plain, torch.compile(plain)),
+        "transformers, compiled": (theirs, partial(their_loss, torch.compile(theirs))),
+    }
+    amount = float(s.updates * s.rows * s.length)
+    work = {
+        name: (updates(network, [partial(loss, batch) for batch in batches], device), amount)
+        for name, (network, loss) in networks.items()
+    }
+    found = rates(work, device, s.rounds)
+    ours = max(("Triptych", "Triptych, compiled"), key=lambda name: median(found[name]))
+    lines = [*rate_lines(found, "tokens/s"), ratio(found, ours, "a plain GPT, compiled", asked=1.05, aim=1.15)]
+    lines.append(ratio(found, ours, "transformers, compiled"))
+    _, others = count_parameters(eager)
+    flops = 6 * (others + s.vocab * s.d_model) + 12 * s.layers * s.d_model * s.length
+    if sheet := sheet_of(device):
+        note = "6 N + 12 L d T operations a token (Chowdhery et al. 2022, appendix B), the output layer in N"
+        share = 100 * median(found[ours]) * flops / sheet
+        lines.append(Line(f"{ours}, of the data sheet's bf16", share, "%", asked=42, aim=50, note=note))
+    return lines
+
+
+def texts(s: Sizes, *, pairs: bool) -> list[Encoded]:
+    """Texts of log-normal lengths, the median a quarter of the longest, in the order of their arrival."""
+    generator, found = np.random.default_rng(0), []
+    for drawn in generator.lognormal(np.log(s.length / 4), 0.7, s.texts):
+        source, target = (
+            generator.integers(3, s.vocab, int(np.clip(round(drawn * other), 8, s.length)))
+            for other in (1.0, generator.uniform(0.8, 1.25))
+        )
+        if pairs:
+            found.append(Encoded(np.append(START, target[:-1]), target, source))
+        else:
+            found.append(Encoded(source, generator.integers(0, CLASSES, 1)))
+    return found
+
+
+def layouts(items: Sequence[Encoded], s: Sizes, device: torch.device) -> dict[str, list[Batch]]:
+    """The same texts packed as ``triptych train`` packs them, padded by length, and padded in the order of arrival."""
+    size = 4 * s.rows
+    sampler = TrainingSampler(
+        sizes=np.array([item.size for item in items]), num_scored=np.array([item.num_scored for item in items]),
+        batch_size=size, batch_tokens=None, accumulate=1, seed=0,
+    )  # fmt: skip
+    bucketed = [[items[i] for i in sampler.update(k)] for k in range(sampler.pool_size)]
+    arrived = [list(items[i : i + size]) for i in range(0, len(items), size)]
+    batches = {
+        "packed": [collate(update, packed=True) for update in bucketed],
+        "sorted": [collate(update) for update in bucketed],
+        "in order of arrival": [collate(update) for update in arrived],
+    }
+    return {name: [batch.to(device) for batch in found] for name, found in batches.items()}
+
+
+def unequal(
+    device: torch.device,
+    make: Callable[[Sizes], Any],
+    task: str,
+    our_loss: Callable[[Network, Batch], Tensor],
+    their_loss: Callable[[Any, Batch], Tensor],
+) -> list[Line]:
+    """Training on texts of unequal length: ours packed, against ``transformers`` padded, and at its best."""
+    s = sizes_for(device)
+    items = texts(s, pairs=task == "translation")
+    batches, amount = layouts(items, s, device), float(sum(item.size for item in items))
+    model = make(s)
+    work: dict[str, tuple[Work, float]] = {}
+    for name, change in (("Triptych, packed", lambda n: n), ("Triptych, packed and compiled", compiled_blocks)):
+        network = change(ours_of(model, task, device))
+        losses = [partial(our_loss, network, batch) for batch in batches["packed"]]
+        work[name] = updates(network, losses, device), amount
+    for name, layout, compiles in (
+        ("transformers, padded", "in order of arrival", False),
+        ("transformers, sorted", "sorted", False),
+        ("transformers, sorted and compiled", "sorted", True),
+    ):
+        theirs = make(s).to(device).train()
+        call = torch.compile(theirs, dynamic=True) if compiles else theirs
+        work[name] = updates(theirs, [partial(their_loss, call, batch) for batch in batches[layout]], device), amount
+    found = rates(work, device, s.rounds)
+    ours, best = (
+        max((name for name in found if name.startswith(whose)), key=lambda name: median(found[name]))
+        for whose in ("Triptych", "transformers")
+    )
+    return [
+        *rate_lines(found, "real tokens/s"),
+        ratio(found, ours, "transformers, padded", asked=2.0, aim=2.5),
+        ratio(found, ours, best, asked=1.1, aim=1.2),
+    ]
+
+
+def encoder(device: torch.device) -> list[Line]:
+    """Training BERT base with classes in bf16 on texts of unequal length."""
+
+    def ours(network: Network, batch: Batch) -> Tensor:
+        logits = network(batch.tokens, batch.mask, lengths=batch.lengths)
+        total = F.cross_entropy(logits.float(), batch.labels.flatten(), ignore_index=IGNORE, reduction="sum")
+        return total / batch.normalizer
+
+    def theirs(model: Any, batch: Batch) -> Tensor:
+        assert batch.mask is not None
+        loss: Tensor = model(input_ids=batch.tokens, attention_mask=batch.mask.long(), labels=batch.labels[:, 0]).loss
+        return loss
+
+    return unequal(device, make_bert, "classification", ours, theirs)
+
+
+def full(device: torch.device) -> list[Line]:
+    """Training BART base with label smoothing in bf16 on pairs of texts of unequal length."""
+
+    def ours(network: Network, batch: Batch) -> Tensor:
+        total: Tensor = network(
+            batch.source, batch.tokens, batch.source_mask, None, source_lengths=batch.source_lengths,
+            lengths=batch.lengths, targets=Targets(batch.scored, batch.labels.flatten()[batch.scored], 0.1),
+        )  # fmt: skip
+        return total / batch.normalizer
+
+    def theirs(model: Any, batch: Batch) -> Tensor:
+        assert batch.source_mask is not None
+        mask = batch.source_mask.long()
+        logits = model(input_ids=batch.source, attention_mask=mask, decoder_input_ids=batch.tokens, use_cache=False)
+        return F.cross_entropy(
+            logits.logits.flatten(0, 1).float(), batch.labels.flatten(), ignore_index=IGNORE, label_smoothing=0.1
+        )
+
+    return unequal(device, make_bart, "translation", ours, theirs)
+
+
+def decoding(device: torch.device) -> list[Line]:
+    """Decoding with GPT-2 124M, one prompt and 16, and beam search with BART base, in bf16."""
+    s, lines = sizes_for(device), list[Line]()
+    half = torch.bfloat16 if device.type == "cuda" else torch.float32
+    model = make_gpt2(s).eval().to(device, half)
+    network: Any = ours_of(model.float(), "language_modeling", device).eval().to(half)
+    model = model.to(half)
+    for rows in (1, 16):
+        prompt = torch.randint(3, s.vocab, (rows, 16), device=device, generator=torch.Generator(device).manual_seed(0))
+        seen = torch.ones_like(prompt)
+
+        @torch.inference_mode()
+        def mine(prompt: Tensor = prompt) -> list[list[int]]:
+            step = network.continuation(None, capacity=16 + s.new_tokens)
+            return generate(step, prompt, end=-1, max_new_tokens=s.new_tokens, sampling=Sampling())
+
+        def theirs(prompt: Tensor = prompt, seen: Tensor = seen, **options: Any) -> Any:
+            return model.generate(
+                prompt, attention_mask=seen, do_sample=False, min_new_tokens=s.new_tokens,
+                max_new_tokens=s.new_tokens, **options,
+            )  # fmt: skip
+
+        amount = float(rows * s.new_tokens)
+        names = f"Triptych, {rows}", f"transformers, {rows}", f"transformers, static cache compiled, {rows}"
+        work: dict[str, tuple[Work, float]] = {names[0]: (mine, amount), names[1]: (theirs, amount)}
+        if device.type == "cuda":  # on CPUs transformers does not compile its loop
+            work[names[2]] = partial(theirs, cache_implementation="static"), amount
+        found = rates(work, device, s.rounds)
+        lines += [*rate_lines(found, "tokens/s"), ratio(found, names[0], names[1], asked=5.0, aim=7.0)]
+        if names[2] in found:
+            lines.append(ratio(found, names[0], names[2], asked=1.2, aim=1.5))
+    return lines + beams(device, s, half)
+
+
+def beams(device: torch.device, s: Sizes, half: torch.dtype) -> list[Line]:
+    """Beam search of a full model, 5 beams."""
+    model = make_bart(s).eval()
+    network: Any = ours_of(model, "translation", device).eval().to(half)
+    model = model.to(device, half)
+    generator = np.random.default_rng(0)
+    source, mask = pad([generator.integers(3, s.vocab, n) for n in generator.integers(8, s.length // 4, 8)], PAD)
+    source, mask = source.to(device), mask.to(device)
+    prompt = torch.full((8, 1), START, device=device)
+
+    @torch.inference_mode()
+    def mine() -> object:
+        step = network.continuation(source, mask, capacity=1 + s.new_tokens)
+        return beam_search(step, prompt, end=END, max_new_tokens=s.new_tokens, search=BeamSearch(5))
+
+    def theirs(**options: Any) -> object:
+        return model.generate(
+            source, attention_mask=mask.long(), num_beams=5, do_sample=False, early_stopping=False,
+            length_penalty=1.0, max_new_tokens=s.new_tokens, **options,
+        )  # fmt: skip
+
+    work: dict[str, tuple[Work, float]] = {"Triptych, 5 beams": (mine, 8.0), "transformers, 5 beams": (theirs, 8.0)}
+    static = "transformers, 5 beams, static cache compiled"
+    if device.type == "cuda":
+        work[static] = partial(theirs, cache_implementation="static"), 8.0
+    found = rates(work, device, s.rounds)
+    lines = [*rate_lines(found, "texts/s"), ratio(found, "Triptych, 5 beams", "transformers, 5 beams", asked=5, aim=7)]
+    return lines + ([ratio(found, "Triptych, 5 beams", static, asked=1.2, aim=1.5)] if static in found else [])
