@@ -64,7 +64,7 @@ def tests(name: str, device: torch.device) -> list[Line]:
     """The tests of a file in tests/gpu; those that fail are named."""
     report = OUTPUTS / f"{name}.xml"
     report.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "pytest", "-m", "gpu", "-n", str(min(4, os.cpu_count() or 1)), "--dist", "load",
+    command = [sys.executable, "-m", "pytest", "-m", "gpu", "-n", str(min(8, os.cpu_count() or 1)), "--dist", "load",
                "--junit-xml", str(report), f"tests/gpu/{name}.py"]  # fmt: skip
     report.unlink(missing_ok=True)
     environment = {**os.environ, "TRIPTYCH_DEVICE": device.type}
