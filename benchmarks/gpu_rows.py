@@ -30,7 +30,7 @@ from triptych.interop import read_network
 from triptych.models.flops import count_parameters
 from triptych.models.generation import BeamSearch, Sampling, beam_search, generate
 from triptych.nn import Network, Targets
-from triptych.planning.gpus import GPUS
+from triptych.planning.gpus import gpu_called
 from triptych.training.optimizers import AdamW
 
 transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
@@ -271,9 +271,8 @@ def sheet_of(device: torch.device) -> float | None:
     """Dense bf16 operations a second of the card's data sheet; None: it is not known."""
     if device.type != "cuda":
         return None
-    name = torch.cuda.get_device_name(device).lower().replace(" ", "-")
-    known = [gpu for key, gpu in GPUS.items() if key in name]
-    return known[0].half if known else None
+    known = gpu_called(torch.cuda.get_device_name(device))
+    return None if known is None else known.half
 
 
 def decoder(device: torch.device) -> list[Line]:

@@ -1,7 +1,7 @@
 """Devices: what is known of common GPUs, and what there is here."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from triptych.config import ConfigError, suggestion
 
@@ -67,6 +67,13 @@ def gpu_named(name: str) -> Device:
     return GPUS[name]
 
 
+def gpu_called(name: str) -> Device | None:
+    """A GPU of the table by the name that its driver gives it, such as NVIDIA A100-SXM4-80GB; None: it is not there."""
+    words = set(name.lower().replace("-", " ").split())
+    known = [key for key in GPUS if set(key.split("-")) <= words]
+    return GPUS[max(known, key=len)] if known else None
+
+
 def device_here(accelerator: str) -> Device:
     """What a training on this machine would use.
 
@@ -78,6 +85,8 @@ def device_here(accelerator: str) -> Device:
     from triptych.training.hardware import hardware
 
     if accelerator != "cpu" and torch.cuda.is_available():
-        return Device(hardware(torch.device("cuda")), torch.cuda.get_device_properties(0).total_memory)
+        name, memory = hardware(torch.device("cuda")), torch.cuda.get_device_properties(0).total_memory
+        known = gpu_called(name)
+        return Device(name, memory) if known is None else replace(known, name=name, memory=memory)
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return Device(hardware(torch.device("cpu")), memory, is_gpu=False)

@@ -79,10 +79,8 @@ def summary(forecast: Forecast, device: Device, *, is_here: bool) -> Table:
 def estimate(forecast: Forecast, device: Device, *, is_here: bool) -> str:
     """The time of the training, and where it comes from."""
     updates = forecast.estimate.config.trainer.max_steps
-    if is_here:
-        seconds = measured_seconds(forecast, device)
-        if seconds is None:
-            return "not known: too large to try out here; device=h100 (or another) computes it"
+    seconds = measured_seconds(forecast, device) if is_here else None
+    if seconds is not None:
         processes = "" if forecast.world_size == 1 else " by one process, without the others"
         return (
             f"{duration(updates * seconds)}: measured here{processes}, {1000 * seconds:.3g} ms an update of tokens "
@@ -90,7 +88,8 @@ def estimate(forecast: Forecast, device: Device, *, is_here: bool) -> str:
         )
     computed = computed_seconds(forecast, device)
     if computed is None:
-        return "not known in this precision"
+        too_large = "not known: too large to try out here; device=h100 (or another) computes it"
+        return too_large if is_here else "not known in this precision"
     devices = "" if forecast.world_size == 1 else f" of {forecast.world_size} devices"
     return (
         f"{duration(computed)}: not measured; computed for {100 * UTILISATION:.0f} % of the peak{devices}, assumed "
