@@ -306,24 +306,6 @@ def test_optima_of_language_modeling(tiny: Any) -> None:
     }
 
 
-def test_population_optima(tiny: Any) -> None:
-    _, dates, cases, without, _ = tiny
-    sources, sources_without = cases_by_text(cases), cases_by_text(without)
-    probability = {text: sum(case.probability for case in found) for text, found in sources.items()}
-    without_calendar = {text: sum(case.probability for case in sources_without[text]) for text in sources}
-
-    def mean(answer: Callable[[Case], Hashable]) -> float:
-        return float(sum(probability[text] * certainty(found, answer) for text, found in sources.items()))
-
-    assert dates.population_optimum("classification") == {"accuracy": pytest.approx(mean(lambda case: case.language))}
-    assert dates.population_optimum("translation") == {"exact_match": pytest.approx(mean(lambda case: case.target))}
-    assert dates.population_optimum("language_modeling") == {
-        "bits_per_line": pytest.approx(-sum(p * log2(without_calendar[text]) for text, p in probability.items())),
-        "bits_per_line_with_calendar": pytest.approx(-sum(p * log2(p) for p in probability.values())),
-    }
-    assert dates.population_optimum("tagging") == {}
-
-
 @pytest.mark.parametrize("calendar", [True, False])
 def test_probabilities_sum_to_one(calendar: bool) -> None:
     dates = corpus()
@@ -338,7 +320,6 @@ def test_what_has_no_optimum() -> None:
     dates = corpus()
     test = dates.splits().test
     assert dates.optimum("parsing", "full", test) == {}
-    assert dates.population_optimum("parsing") == {}
     assert dates.optimum("language_modeling", "encoder_only", test) == {}
     assert dates.optimum("denoising", "full", test) == {}
     for task in TASKS:

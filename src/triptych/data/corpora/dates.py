@@ -181,44 +181,6 @@ class Dates:
         }
         return {"accuracy": fmean(certainty for text in texts for certainty in certainties[text])}
 
-    def population_optimum(self, task: str) -> dict[str, float]:
-        """The optimum in expectation over the whole distribution instead of on given examples.
-
-        Args:
-            task: "classification" or "translation", with the metric of ``optimum``, or "language_modeling":
-                ``bits_per_line``, the mean of -log2 p'(text), and ``bits_per_line_with_calendar``, the entropy of p.
-
-        Returns:
-            the name of each metric with its value; empty for other tasks.
-        """
-        lines = {cell: list(_render(pattern, self._dates)) for cell, pattern in self._patterns.items()}
-        count = len(lines) * len(self._dates)
-        if task == "language_modeling":
-            texts = [text for column in lines.values() for text in column]
-            entropy = {}
-            for name, calendar in (("bits_per_line", False), ("bits_per_line_with_calendar", True)):
-                probability = self._line_probabilities(texts, calendar=calendar)
-                entropy[name] = -fmean(log2(probability[text]) for text in texts)
-            return entropy
-        # The mean of max_answer p(answer | text) is sum_text max_answer p(answer, text): count by answer, keep the max.
-        groups: Iterable[Iterable[str]]
-        if task == "classification":
-            metric = "accuracy"
-            groups = (
-                [text for (name, _), column in lines.items() if name == label for text in column]
-                for label in self.labels
-            )
-        elif task == "translation":
-            metric = "exact_match"
-            groups = zip(*lines.values(), strict=True)  # one group a date, hence a target
-        else:
-            return {}
-        best: dict[str, int] = {}
-        for group in groups:
-            for text, times in Counter(group).items():
-                best[text] = max(times, best.get(text, 0))
-        return {metric: sum(best.values()) / count}
-
     def _draw(self, split: str, numbers: Sequence[int]) -> list[Example]:
         """The examples of a split, from the dates with these numbers."""
         # A string seeds through SHA-512, whatever PYTHONHASHSEED; a generator a split keeps the splits independent.
