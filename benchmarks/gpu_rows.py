@@ -1,4 +1,5 @@
-"""What benchmarks/gpu.py measures of the published sizes on a GPU, and of small ones on a CPU to show that it runs.
+"""What benchmarks/measure_gpu.py measures of the published sizes on a GPU, and of small ones on a CPU to show that it
+runs.
 
 Contenders take turns in one process, a round each; a round is some updates, or some texts. What is asked for, and what
 is aimed at, stands beside what is found.

@@ -1,4 +1,4 @@
-"""docs/gpu.md is what benchmarks/gpu.py makes of what was found."""
+"""docs/gpu.md is what benchmarks/measure_gpu.py makes of what was found."""
 
 import json
 import sys
@@ -13,10 +13,10 @@ ROOT = Path(__file__).parents[1]
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    import gpu
+    import measure_gpu
 
-    yield gpu
-    for name in ("gpu", "gpu_rows", "speed_loop", "speed_rows", "page"):
+    yield measure_gpu
+    for name in ("measure_gpu", "gpu_rows", "speed_loop", "speed_rows", "page"):
         sys.modules.pop(name, None)
 
 
