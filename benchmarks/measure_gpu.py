@@ -182,7 +182,9 @@ def shakespeare(device: torch.device) -> list[Line]:
     return [Line("to 1.47 nats of validation", min(seconds, default=float("inf")), "s", 60, 30, note)]
 
 
-def real(experiment: str, metric: str, unit: str, asked: float, aim: float | None, device: torch.device) -> list[Line]:
+def real(
+    experiment: str, metric: str, unit: str, asked: float | None, aim: float | None, device: torch.device
+) -> list[Line]:
     """A training of real data to its end."""
     few = [] if device.type == "cuda" else SHORT
     record = train(experiment.replace("/", "-"), f"experiment={experiment}", "logger=csv", *few, device=device)
@@ -215,7 +217,7 @@ PARTS = {
             ("multi30k", "Multi30k en-de, tokenised", "multi30k/tokenised_full", "test/bleu", "BLEU", 41.0, 42.0),
             ("wikitext2", "WikiText-2", "wikitext2/decoder_only", "test/perplexity", "perplexity", 86.7, 75.0),
             ("ud", "UD English EWT", "ud_english_ewt/encoder_only", "test/accuracy", "%", 93.0, None),
-            ("imdb_pretraining", "IMDB, masked pre-training", "imdb/pretraining", "test/loss", "nats", 0.0, None),
+            ("imdb_pretraining", "IMDB, masked pre-training", "imdb/pretraining", "test/loss", "nats", None, None),
             ("imdb", "IMDB, fine-tuning", "imdb/fine_tuning", "test/accuracy", "%", 91.1, None),
         )
     },
