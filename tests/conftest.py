@@ -21,7 +21,7 @@ shapes.install(["triptych.nn", "triptych.models", "triptych.models.generation"])
 from browser import Browser  # noqa: E402
 from parts import make_stack  # noqa: E402
 from triptych.config import TrainConfig  # noqa: E402
-from triptych.models import DecoderOnly, EncoderDecoder, EncoderOnly  # noqa: E402
+from triptych.models import DecoderOnly, EncoderDecoder, EncoderOnly, PrefixDecoder  # noqa: E402
 from triptych.nn import Embedding, Head, Stack  # noqa: E402
 
 pytest_plugins = ["faults_table", "clock"]
@@ -114,8 +114,10 @@ def _build(
     head = Head(d_model=d_model, num_outputs=num_outputs or vocab_size, pool=pool, **(head_options or {}))
     if architecture == "encoder_only":
         return EncoderOnly(embedding=embedding, encoder=stack(causal=False), head=head, tie_output=tie_output)
-    if architecture == "decoder_only":
-        return DecoderOnly(embedding=embedding, decoder=stack(causal=True), head=head, tie_output=tie_output)
+    if architecture in ("decoder_only", "prefix_decoder"):
+        network = DecoderOnly if architecture == "decoder_only" else PrefixDecoder
+        decoder = stack(causal=network.is_causal)
+        return network(embedding=embedding, decoder=decoder, head=head, tie_output=tie_output)
     return EncoderDecoder(
         embedding=embedding,
         encoder=stack(causal=False),
@@ -127,7 +129,7 @@ def _build(
 
 @pytest.fixture(scope="session")
 def build() -> Callable[..., Any]:
-    """Builds a small model; every argument has a default but the architecture: encoder_only, decoder_only or full."""
+    """Builds a small model; every argument has a default but the architecture."""
     return _build
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
+import lightning as L
 import pytest
 import torch
 from omegaconf import DictConfig, OmegaConf
@@ -16,7 +17,7 @@ import tiny
 from clock import wait_until
 from commands import Command
 from triptych.assembly.checks import check_before_data
-from triptych.assembly.datasets import train_tokenizer
+from triptych.assembly.datasets import make_data_module, train_tokenizer
 from triptych.assembly.init_from import settings_to_adopt
 from triptych.assembly.network import check_network, complete, make_task
 from triptych.config import ConfigError, build
@@ -24,7 +25,7 @@ from triptych.config.overrides import adopt
 from triptych.data.tokenizers.pretrained import write_tokenizer
 from triptych.planning.prepare import adopt_settings, choose
 from triptych.tasks import Task
-from triptych.training import CheckpointFacts
+from triptych.training import CheckpointFacts, NewWeightsFirst
 from triptych.training.checkpoint_file import write_checkpoint
 from triptych.training.resume import is_finished
 
@@ -178,12 +179,13 @@ class TestSettings:
     ("overrides", "message"),
     [
         (
-            ["model=decoder_only"],
-            "init_from=.* is encoder_only, but model=decoder_only is decoder_only",
+            ["experiment=dates/translation"],
+            "init_from=.* is encoder_only, but experiment=dates/translation is full; add model=encoder_only, or "
+            "model=full to begin with the weights of another architecture",
         ),
         (
-            ["experiment=dates/translation"],
-            "init_from=.* is encoder_only, but experiment=dates/translation is full; add model=encoder_only",
+            ["model=decoder_only", "model.decoder.num_layers=2"],
+            r"init_from=.* has another network: decoder.layers.1.self_attention.q.weight is missing there and .*",
         ),
         (["task=translation"], "task=translation on model=encoder_only: .*"),
         (["tokenizer=bytes"], "tokenizer: init_from=.* has its own, which is used; omit tokenizer"),
@@ -222,6 +224,91 @@ def test_refusals(
     with pytest.raises(ConfigError) as error:
         fine_tune("task=classification", *(override.format(folder=tmp_path) for override in overrides))
     assert re.fullmatch(message, str(error.value)), error.value
+
+
+ADAPTED = [
+    ("decoder_only", "task=tagging model=encoder_only"),
+    ("decoder_only", "task=translation model=prefix_decoder"),
+    ("decoder_only", "task=translation model=full"),
+    ("encoder_only", "task=language_modeling model=decoder_only"),
+    ("encoder_only", "task=translation model=full init_cross_attention=new"),
+    ("full", "task=classification model=encoder_only"),
+    ("full", "task=translation model=decoder_only"),
+    ("prefix_decoder", "task=translation model=full"),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), ADAPTED, ids=[f"{b} {a}" for b, a in ADAPTED])
+def test_another_architecture_begins_with_the_stacks_that_there_are(
+    before: str, after: str, pretrain: Callable[..., Task], fine_tune: Callable[..., Any], caplog: Any
+) -> None:
+    """Each stack is that of its name or the only one; its settings come along; cross-attention is as it shall be."""
+    options = ["block/position=rotary", "block.position.theta=500", "block.feed_forward.activation=silu"]
+    theirs = pretrain("task=denoising", f"model={before}", *options).network
+    with caplog.at_level("INFO", "triptych"):
+        config, task, fresh = fine_tune(*after.split())
+    own = task.network.state_dict()
+    for name in (name for name in own if name.startswith(("encoder.", "decoder."))):
+        stack, _, rest = name.partition(".")
+        source = stack if hasattr(theirs, stack) else theirs.architecture[:7]
+        source = "decoder" if source == "prefix_" else source
+        if ".cross_" in rest and "init_cross_attention=new" in after:
+            assert torch.equal(own[name], fresh[name]), name
+            assert name in task.new_weights
+        elif ".cross_" in rest:
+            assert torch.equal(own[name], theirs.state_dict()[f"{source}.{rest.replace('.cross_', '.self_')}"]), name
+        else:
+            assert torch.equal(own[name], theirs.state_dict()[f"{source}.{rest}"]), name
+    assert torch.equal(own["embedding.tokens.weight"], theirs.state_dict()["embedding.tokens.weight"])
+    for stack in task.network.stacks:
+        assert (stack.position.theta, stack.causal) == (
+            500,
+            stack is getattr(task.network, "decoder", None) and (task.architecture != "prefix_decoder"),
+        )
+    assert config.block.feed_forward.activation == "silu"
+    assert f"({before} to {task.architecture}: " in caplog.messages[-1]
+
+
+def test_a_decoder_that_has_become_an_encoder_gives_its_states_with_its_mask(
+    pretrain: Callable[..., Task], fine_tune: Callable[..., Any]
+) -> None:
+    decoder = pretrain("task=language_modeling", "model=decoder_only").network.decoder
+    _, task, _ = fine_tune("task=tagging", "model=encoder_only")
+    x = torch.randn(2, 9, decoder.d_model)
+    encoder = task.network.encoder.eval()
+    assert not torch.equal(encoder(x), decoder(x))
+    encoder.causal = True
+    assert torch.equal(encoder(x), decoder(x))
+
+
+def test_new_weights_are_trained_first(pretrain: Callable[..., Task], fine_tune: Callable[..., Any]) -> None:
+    """And what was taken stays as it is meanwhile, to the last bit; a run that goes on knows what is new."""
+    pretrain("task=language_modeling", "model=decoder_only")
+    config, task, _ = fine_tune("task=translation", "model=full", "init_cross_attention=new", "batch.size=20")
+    data = make_data_module(config, task, build(config, "data").splits())
+    seen: list[dict[str, Tensor]] = []
+
+    class Seen(L.Callback):
+        def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
+            seen.append({name: p.detach().clone() for name, p in task.network.named_parameters()})
+
+    first = NewWeightsFirst(num_steps=2)
+    trainer = L.Trainer(
+        accelerator="cpu", max_epochs=-1, max_steps=3, logger=False, enable_checkpointing=False, limit_val_batches=0,
+        enable_progress_bar=False, enable_model_summary=False, use_distributed_sampler=False, callbacks=[first, Seen()],
+    )  # fmt: skip
+    before = {name: p.detach().clone() for name, p in task.network.named_parameters()}
+    trainer.fit(task, data)
+    assert task.new_weights >= {name for name in before if ".cross_" in name}
+    for name, weight in before.items():
+        is_new = name in task.new_weights
+        assert torch.equal(seen[1][name], weight) != is_new or ".k.bias" in name, name  # no gradient reaches that
+        assert not torch.equal(seen[2][name], weight) or ".k.bias" in name, name
+    again = NewWeightsFirst(num_steps=2)
+    again.load_state_dict(first.state_dict())
+    assert again.state_dict() == {"new": sorted(task.new_weights)}
+    with pytest.raises(ValueError, match=r"callbacks\.new_weights_first\.num_steps=0: expected at least 1"):
+        NewWeightsFirst(num_steps=0)
 
 
 def test_an_experiment_of_fine_tuning_keeps_its_own_settings(

@@ -28,7 +28,14 @@ EXPERIMENTS = sorted(
     p.relative_to(CONF / "experiment").with_suffix("").as_posix() for p in (CONF / "experiment").rglob("*.yaml")
 )
 
-REFUSED = {("encoder_only", "dates/translation"), ("encoder_only", "dates/language_modeling")}
+REFUSED = {
+    ("encoder_only", "dates/translation"),
+    ("encoder_only", "dates/language_modeling"),
+    *(
+        ("prefix_decoder", f"dates/{question}")
+        for question in ("classification", "pairs", "question_answering", "similarity", "tagging")
+    ),
+}
 
 
 def composed(*overrides: str, command: str = "train") -> DictConfig:

@@ -66,6 +66,7 @@ pytestmark = [
 Build = Callable[..., Any]
 
 ARCHITECTURES = ("encoder_only", "decoder_only", "full")
+ALL = (*ARCHITECTURES, "prefix_decoder")
 TASKS: dict[str, type[Task]] = {
     "translation": Translation,
     "classification": Classification,
@@ -76,13 +77,15 @@ TASKS: dict[str, type[Task]] = {
 CELLS = [
     ("translation", "full"),
     ("translation", "decoder_only"),
+    ("translation", "prefix_decoder"),
     ("classification", "encoder_only"),
     ("classification", "decoder_only"),
     ("classification", "full"),
     ("language_modeling", "full"),
     ("language_modeling", "decoder_only"),
+    ("language_modeling", "prefix_decoder"),
     *(("tagging", architecture) for architecture in ARCHITECTURES),
-    *(("denoising", architecture) for architecture in ARCHITECTURES),
+    *(("denoising", architecture) for architecture in ALL),
 ]
 PRIMARY = {
     "translation": "exact_match",
@@ -249,6 +252,8 @@ def given(task: Task, item: Encoded) -> str:
         return text[: prefix_length(text)]
     if task.name == "denoising":
         ids = item.tokens if item.source is None else item.source
+        if task.architecture == "prefix_decoder":
+            ids = item.tokens[: item.prefix]
         return "".join(SPECIAL_TOKENS[MASK] if i == MASK else CHARACTERS.decode([i]) for i in ids.tolist())
     return text
 
@@ -265,7 +270,7 @@ def answer(task: Task, item: Encoded) -> str:
         return " ".join(example.tags or ())
     if task.name == "language_modeling" or task.architecture == "decoder_only":
         return example.text[prefix_length(example.text) :]
-    if task.architecture == "full":
+    if task.architecture in ("full", "prefix_decoder"):
         return example.text
     return CHARACTERS.decode(np.where(item.tokens == MASK, item.labels, item.tokens).tolist())
 
@@ -278,7 +283,8 @@ def inner(ids: list[int], special: SpecialTokens) -> list[int]:
 def logits_of(task: Task, item: Encoded) -> Tensor:
     """Of an example by itself: no batch, no padding, no mask."""
     inputs = [torch.from_numpy(ids)[None] for ids in (item.source, item.tokens) if ids is not None]
-    logits: Tensor = task.network(*inputs)[0]
+    options = {"prefix": torch.tensor([item.prefix + 1])} if task.architecture == "prefix_decoder" else {}
+    logits: Tensor = task.network(*inputs, **options)[0]
     return logits if logits.ndim == 2 else logits[None]
 
 
@@ -302,7 +308,7 @@ def trained(build: Build) -> Callable[..., Task]:
 
 class TestGrid:
     def test_is_what_the_refusals_leave(self) -> None:
-        grid = {(name, architecture) for name in TASKS for architecture in ARCHITECTURES}
+        grid = {(name, architecture) for name in TASKS for architecture in ALL}
         refused = {(name, architecture) for name, task in TASKS.items() for architecture in task.refusals}
         assert grid - refused == set(CELLS)
 
@@ -310,8 +316,10 @@ class TestGrid:
         assert "cannot write one token after the other" in Translation.refusals["encoder_only"]
         assert "sees the token that it should predict" in LanguageModeling.refusals["encoder_only"]
         for task in (Translation, LanguageModeling):
-            assert "model=decoder_only" in task.refusals["encoder_only"]
+            assert "decoder_only" in task.refusals["encoder_only"]
             assert "model=full" in task.refusals["encoder_only"]
+        for task in (Classification, Tagging):
+            assert "model=encoder_only" in task.refusals["prefix_decoder"]
 
     @cells()
     def test_each_cell_can_learn_a_batch_by_heart(
@@ -569,7 +577,7 @@ def plain_metrics(task: Task) -> dict[str, float]:
             exact.append(all(right))
             scored = example.text[prefix_length(example.text) :]
             continuation_bytes += len(scored.encode())
-            read = scored if task.architecture == "full" else example.text
+            read = example.text if task.architecture == "decoder_only" else scored
             bytes_.append(len(read.encode()))
             characters += len(read)
             words += len(read.split()) + 1  # the end of the line is one

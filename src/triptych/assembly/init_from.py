@@ -8,12 +8,15 @@ from omegaconf import DictConfig, OmegaConf
 
 from triptych.assembly.restore import Trained, read_trained
 from triptych.config import ConfigError, listed, target_of
+from triptych.config.overrides import stack_sources
 from triptych.nn import Network
 from triptych.tasks import Task
 
 log = logging.getLogger("triptych")
 
 PREFIX, HEAD, OUTPUT, EMBEDDING = "network.", "head.", "head.output.weight", "embedding.tokens.weight"
+CROSS = ".cross_"
+"""In the names of a block's cross-attention and of the way around it."""
 
 
 def settings_to_adopt(config: DictConfig) -> "tuple[DictConfig, Pretrained | None]":
@@ -31,7 +34,7 @@ def settings_to_adopt(config: DictConfig) -> "tuple[DictConfig, Pretrained | Non
         recorded = OmegaConf.load(run_dir / "config.yaml") if (run_dir / "config.yaml").exists() else None
         if isinstance(recorded, DictConfig) and OmegaConf.select(recorded, "init_from") == config.init_from:
             return recorded, None
-    pretrained = Pretrained(config.init_from)
+    pretrained = Pretrained(config.init_from, config.init_cross_attention)
     return pretrained.config, pretrained
 
 
@@ -40,23 +43,43 @@ class Pretrained:
 
     Args:
         name: file, or run directory (its newest checkpoint).
+        cross_attention: ``init_cross_attention`` of the configuration.
 
     Attributes:
         config: its complete configuration.
+        architecture: of its network.
         tokenizer: of its texts, and of this run's.
 
     Raises:
         ConfigError: the file is no checkpoint of Triptych.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, cross_attention: str) -> None:
         trained: Trained = read_trained(name, "init_from")
+        self._copies_self_attention = cross_attention == "self_attention"
         self.name, self.config, self.tokenizer, self._corpus = name, trained.config, trained.tokenizer, trained.corpus
+        self.architecture: str = target_of(self.config, "model").architecture
         self._weights = {k.removeprefix(PREFIX): v for k, v in trained.weights.items() if k.startswith(PREFIX)}
+
+    def sources(self, network: Network) -> dict[str, str | None]:
+        """The checkpoint's tensor that each of a network's begins as; None: it is new. Of another architecture it is
+        that of the stack of the same name, or of the only one.
+        """
+        own = network.architecture
+        stacks = stack_sources(self.architecture, own)
+
+        def source_of(name: str) -> str | None:
+            stack, _, rest = name.partition(".")
+            name = f"{stacks.get(stack, stack)}.{rest}"
+            if name in self._weights or own == self.architecture or CROSS not in name:
+                return name
+            return name.replace(CROSS, ".self_") if self._copies_self_attention else None
+
+        return {name: source_of(name) for name in network.state_dict()}
 
     def check(self, network: Network) -> None:
         """Refuses another network than the checkpoint's, as far as the embedding and the stacks go. A learned table of
-        positions may be longer than needed.
+        positions may be longer than needed; another architecture may lack a stack, and cross-attention.
 
         Args:
             network: perhaps on the meta device.
@@ -64,15 +87,22 @@ class Pretrained:
         Raises:
             ConfigError: names what differs, with both shapes.
         """
-        own = network.state_dict()
-        problems = []
-        for name in {**self._weights, **own}:
-            was, now = (tuple(s[name].shape) if name in s else None for s in (self._weights, own))
-            is_longer = name.endswith(".position.table") and was and now and was[0] > now[0] and was[1:] == now[1:]
+        own, sources, problems = network.state_dict(), self.sources(network), []
+        used = {name for name in sources.values() if name is not None}
+        for name in [name for name in self._weights if name not in used]:
+            is_of_other = network.architecture != self.architecture and CROSS in name
+            if name.partition(".")[0] in {source.partition(".")[0] for source in used} and not is_of_other:
+                problems.append((name, name))
+        problems += [(name, source) for name, source in sources.items() if source is not None]
+        found = []
+        for name, source in problems:
+            was = tuple(self._weights[source].shape) if source in self._weights else ()
+            now = tuple(own[name].shape) if name in own else ()
+            is_longer = name.endswith(".position.table") and was[:1] > now[:1] and was[1:] == now[1:]
             if was != now and not is_longer and not name.startswith(HEAD):
-                problems.append(f"{name} is {was or 'missing'} there and {now or 'missing'} here")
-        if problems:
-            raise ConfigError(f"init_from={self.name} has another network: {listed(problems)}")
+                found.append(f"{name} is {was or 'missing'} there and {now or 'missing'} here")
+        if found:
+            raise ConfigError(f"init_from={self.name} has another network: {listed(found)}")
 
     def give(self, task: Task) -> None:
         """Copies the checkpoint's weights into a task; the head's only if it predicts the same, else it stays as it is.
@@ -81,7 +111,7 @@ class Pretrained:
             ConfigError: a network that does not fit.
         """
         self.check(task.network)
-        own = task.network.state_dict()
+        own, sources = task.network.state_dict(), self.sources(task.network)
         is_tied = EMBEDDING in own and own[OUTPUT].data_ptr() == own[EMBEDDING].data_ptr()
         with_head = self._predicts_the_same(task)
         if with_head and is_tied and not torch.equal(self._weights[OUTPUT], self._weights[EMBEDDING]):
@@ -89,19 +119,36 @@ class Pretrained:
                 f"init_from={self.name} has an output layer of its own; block.tie_output=true would lose it"
             )
         names = [name for name in own if not (is_tied and name == OUTPUT)]
-        taken = [name for name in names if with_head or not name.startswith(HEAD)]
-        for name in taken:
-            own[name].copy_(self._weights[name][: len(own[name])])
+        taken = {
+            name: source
+            for name in names
+            if (source := sources[name]) is not None and (with_head or not name.startswith(HEAD))
+        }
+        for name, source in taken.items():
+            own[name].copy_(self._weights[source][: len(own[name])])
+        task.new_weights = {name for name in names if name not in taken}
         log.info(
-            "init_from=%s: %s tensors (%s parameters) taken, and the network's settings and the tokenizer; new: %s",
+            "init_from=%s%s: %s tensors (%s parameters) taken, and the network's settings and the tokenizer; new: %s",
             self.name,
+            self._adaptation(task.network),
             len(taken),
             f"{sum(own[name].numel() for name in taken):,}",
             listed([name for name in names if name not in taken]) or "none",
         )
-        for name in taken:
-            if len(own[name]) < len(self._weights[name]):
-                log.info("init_from: %s: the first %s of %s rows", name, len(own[name]), len(self._weights[name]))
+        for name, source in taken.items():
+            if len(own[name]) < len(self._weights[source]):
+                log.info("init_from: %s: the first %s of %s rows", name, len(own[name]), len(self._weights[source]))
+
+    def _adaptation(self, network: Network) -> str:
+        """Which stack became which, of another architecture."""
+        if network.architecture == self.architecture:
+            return ""
+        parts = [
+            f"{name} from {source}" for name, source in stack_sources(self.architecture, network.architecture).items()
+        ]
+        if any(CROSS in name and CROSS not in (source or CROSS) for name, source in self.sources(network).items()):
+            parts.append("cross-attention from self-attention")
+        return f" ({self.architecture} to {network.architecture}: {', '.join(parts)})"
 
     def _predicts_the_same(self, task: Task) -> bool:
         own = {name: t.shape for name, t in task.network.state_dict().items() if name.startswith(HEAD)}

@@ -1,7 +1,8 @@
 """What the command line chooses, beside what the files say that it names."""
 
 import logging
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hydra import compose
@@ -11,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from triptych.config import PARTS, ConfigError, Shape, flat, target_of
+from triptych.config.schema import STACKS
 
 log = logging.getLogger("triptych")
 
@@ -99,19 +101,25 @@ def adopt(config: DictConfig, theirs: DictConfig) -> None:
         theirs: the complete configuration of the trained model.
 
     Raises:
-        ConfigError: another architecture, or another tokenizer, was chosen.
+        ConfigError: another architecture by an experiment alone, or another tokenizer, was chosen.
     """
     init_from, choices = config.init_from, HydraConfig.get().runtime.choices
     architecture, own = (target_of(c, "model").architecture for c in (theirs, config))
+    template = config.model
     if architecture != own:
-        for group in ("model", "experiment"):
-            if group in list_overridden():
-                hint = f"; add model={architecture}" if group == "experiment" else ""
+        adapts = "model" in list_overridden()  # then settings of single stacks are meant for that model
+        others = [
+            o for o in HydraConfig.get().overrides.task if not (adapts and re.match(r"[+~]*(model|.*@model\b)", o))
+        ]
+        overrides = [*others, f"model={architecture}"]
+        template = compose(HydraConfig.get().job.config_name, overrides=overrides).model
+        if not adapts:
+            if "experiment" in list_overridden():
                 raise ConfigError(
-                    f"init_from={init_from} is {architecture}, but {group}={choices[group]} is {own}{hint}"
+                    f"init_from={init_from} is {architecture}, but experiment={choices['experiment']} is {own}; add "
+                    f"model={architecture}, or model={own} to begin with the weights of another architecture"
                 )
-        overrides = [*HydraConfig.get().overrides.task, f"model={architecture}"]
-        config.model = compose(HydraConfig.get().job.config_name, overrides=overrides).model
+            config.model, own = template, architecture
     if is_overridden("tokenizer") and config.tokenizer != theirs.tokenizer:
         raise ConfigError(f"tokenizer: init_from={init_from} has its own, which is used; omit tokenizer")
     config.tokenizer = theirs.tokenizer
@@ -127,7 +135,10 @@ def adopt(config: DictConfig, theirs: DictConfig) -> None:
         return is_overridden(key) or any(f"{name}.".startswith(f"{key}.") for name in meant)
 
     settings = {f"{node}.{key}": value for node in ("shape", "block", "heads") for key, value in theirs[node].items()}
-    for key, value in {**settings, **differing_settings(theirs, config.model)}.items():
+    differing = differing_settings(theirs, template)
+    if architecture != own:
+        differing = of_other_stacks(differing, architecture, own)
+    for key, value in {**settings, **differing}.items():
         own_value = OmegaConf.select(config, key)
         if not is_set(key):
             OmegaConf.update(config, key, value, merge=False)
@@ -148,6 +159,22 @@ def adopt(config: DictConfig, theirs: DictConfig) -> None:
                     warn_of_difference(config, f"{key}.{name}", option)
         else:
             warn_of_difference(config, key, value)
+
+
+def stack_sources(architecture: str, own: str) -> dict[str, str]:
+    """Which stack of an architecture each stack of another one begins as: that of its name, or the only one."""
+    theirs = STACKS[architecture]
+    return {name: name if name in theirs else theirs[0] for name in STACKS[own]}
+
+
+def of_other_stacks(settings: Mapping[str, Any], architecture: str, own: str) -> dict[str, Any]:
+    """Settings of the stacks of an architecture, as those of the stacks of another one that begin as these."""
+    found = {}
+    for name, source in stack_sources(architecture, own).items():
+        for key, value in settings.items():
+            if key.startswith(f"model.{source}.") and not key.endswith((".causal", ".cross_attention")):
+                found[f"model.{name}.{key.removeprefix(f'model.{source}.')}"] = value
+    return found
 
 
 def warn_of_difference(config: DictConfig, key: str, value: object) -> None:

@@ -114,7 +114,14 @@ class BatchConfig:
     too_long: str = field(default="error", metadata={"choices": ("error", "truncate", "drop")})
 
 
-ARCHITECTURES = ("full", "encoder_only", "decoder_only")
+STACKS = {
+    "full": ("encoder", "decoder"),
+    "encoder_only": ("encoder",),
+    "decoder_only": ("decoder",),
+    "prefix_decoder": ("decoder",),
+}
+"""The stacks of each architecture, by their names in its configuration."""
+ARCHITECTURES = tuple(STACKS)
 MATCHES = ("params", "active_params", "train_flops", "tokens", "wall_time")
 """What ``match`` may be; see ``triptych.planning.matching``."""
 
@@ -127,7 +134,10 @@ class TrainConfig:
         resume: auto (go on from the newest good checkpoint in run_dir, if there is one), never (start over), or the run
             directory or checkpoint to go on from, if there is none in run_dir yet.
         init_from: run directory or checkpoint whose embedding and stacks the run begins with, perhaps of another task;
-            the network's settings and the tokenizer are its own. None: new weights.
+            the network's settings and the tokenizer are its own. With another architecture, each stack begins as the
+            stack of its name, or as the only one. None: new weights.
+        init_cross_attention: what cross-attention begins as where the stack of init_from has none: as self_attention of
+            its layer (Zhang et al. 2025, T5Gemma), or as new weights.
         match: what this run shall have in common with the reference: params or active_params (depth, width and d_ff are
             solved), train_flops, tokens or wall_time (the number of updates is). None: nothing is solved.
         reference: an architecture (this very configuration with it), or the directory of a finished run.
@@ -153,6 +163,7 @@ class TrainConfig:
     run_dir: str = MISSING
     resume: str = "auto"
     init_from: str | None = None
+    init_cross_attention: str = field(default="self_attention", metadata={"choices": ("self_attention", "new")})
     match: str | None = field(default=None, metadata={"choices": MATCHES})
     reference: str | None = None
     compile: bool = False

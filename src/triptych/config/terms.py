@@ -97,6 +97,7 @@ THEIR_CHOICES = {
     "multi_head": "mha gqa mqa multihead",
     "plain": "mlp ffn",
     "post": "post_norm after",
+    "prefix_decoder": "prefix_lm prefixlm prefix bidirectional non_causal_decoder",
     "pre": "pre_norm before first",
     "relative": "t5 bucketed",
     "rms": "rms_norm",

@@ -4,5 +4,6 @@ from triptych.models.decoder_only import DecoderOnly
 from triptych.models.encoder_decoder import EncoderDecoder
 from triptych.models.encoder_only import EncoderOnly
 from triptych.models.generation.continuation import Continuation
+from triptych.models.prefix_decoder import PrefixDecoder
 
-__all__ = ["Continuation", "DecoderOnly", "EncoderDecoder", "EncoderOnly"]
+__all__ = ["Continuation", "DecoderOnly", "EncoderDecoder", "EncoderOnly", "PrefixDecoder"]

@@ -24,6 +24,8 @@ class DecoderOnly(Network):
     """
 
     architecture: ClassVar[str] = "decoder_only"
+    is_causal: ClassVar[bool] = True
+    """Whether the stack itself hides what follows a position."""
 
     def __init__(
         self, *, embedding: Embedding | PatchEmbedding, decoder: Stack, head: Head, tie_output: bool = False
@@ -31,8 +33,10 @@ class DecoderOnly(Network):
         if decoder.has_cross_attention:
             raise ValueError("model.decoder.cross_attention=true: no memory to look at; EncoderDecoder has one")
         super().__init__(embedding=embedding, stacks=(decoder,), head=head, tie_output=tie_output)
-        if not decoder.causal:
-            raise ValueError("model.decoder.causal=false: a decoder must not see the future; EncoderOnly sees it")
+        if decoder.causal != self.is_causal:
+            reason = "a decoder must not see the future" if self.is_causal else "a prefix is seen from both sides"
+            other = "PrefixDecoder sees its prefix" if self.is_causal else "DecoderOnly is the causal one"
+            raise ValueError(f"model.decoder.causal={str(decoder.causal).lower()}: {reason}; {other}")
         self.decoder = decoder
 
     def forward(
@@ -77,11 +81,14 @@ class DecoderOnly(Network):
         mask: Tensor | None,
         cache: KeyValueCache | None = None,
         documents: Documents | None = None,
+        prefix: Tensor | None = None,
     ) -> Tensor:
         past = 0 if cache is None else cache.length
         positions = None
         if mask is not None:  # real tokens are counted from 0, wherever the padding stands
             positions = (mask.long().cumsum(1) - 1).clamp(min=0)[:, past:]
         x = self.embedding(tokens)
-        states: Tensor = self.decoder(x, mask=mask, positions=positions, cache=cache, documents=documents)
+        states: Tensor = self.decoder(
+            x, mask=mask, positions=positions, cache=cache, documents=documents, prefix=prefix
+        )
         return states

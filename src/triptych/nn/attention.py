@@ -53,7 +53,7 @@ def attend(
         dropout: probability of dropping an attention weight; 0 outside of training.
     """
     if (packing := visibility.packing) is not None:
-        if bias is None and not dropout and reads_packed_rows(q):
+        if bias is None and not dropout and not packing.has_prefix and reads_packed_rows(q):
             return attend_packed(q, k, v, packing, scale)
         rows = attend(
             packing.queries.padded(q.transpose(1, 2)).transpose(1, 2),

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from triptych.nn.packing import Documents
@@ -82,12 +82,14 @@ class Packing:
         keys: those of the keys.
         causal: whether a query sees only the keys up to its own position.
         window: how far a query sees, itself included; None: without limit.
+        has_prefix: whether a query sees the beginning of its document besides; kernels for packed rows cannot do that.
     """
 
     queries: Documents
     keys: Documents
     causal: bool = False
     window: int | None = None
+    has_prefix: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,23 +110,34 @@ class Visibility:
     local: Local | None = None
 
     @classmethod
-    def within(cls, documents: Documents, *, causal: bool, window: int | None = None) -> "Visibility":
+    def within(
+        cls,
+        documents: Documents,
+        *,
+        causal: bool,
+        window: int | None = None,
+        prefix: Int[Tensor, " documents"] | None = None,
+    ) -> "Visibility":
         """Of the documents of a packed row, each by itself.
 
         Args:
             documents: where they stand.
             causal: whether a position may see only itself and earlier ones.
             window: how far a position sees, itself included; None: without limit.
+            prefix: see ``of``; of each document.
         """
         padded = cls.of(
             num_queries=documents.longest,
             num_keys=documents.longest,
             causal=causal,
-            key_mask=None if causal else documents.mask,  # what stands behind a document is after all of it
+            # what stands behind a document is after all of it
+            key_mask=None if causal or prefix is not None else documents.mask,
             device=documents.positions.device,
             window=window,
+            prefix=prefix,
         )
-        return replace(padded, packing=Packing(documents, documents, causal, window))
+        packing = Packing(documents, documents, causal, window, has_prefix=prefix is not None)
+        return replace(padded, packing=packing)
 
     @classmethod
     def across(cls, queries: Documents, keys: Documents) -> "Visibility":
@@ -147,17 +160,26 @@ class Visibility:
         key_mask: Bool[Tensor, "batch keys"] | None,
         device: torch.device,
         window: int | None = None,
+        prefix: Int[Tensor, " batch"] | None = None,
     ) -> "Visibility":
         """Visible(i, j) = key_mask[j] and (not causal or j <= p) and |p - j| < window; p = i + num_keys - num_queries.
 
-        The queries are the last ``num_queries`` of the ``num_keys`` positions (all of them without a cache).
+        The queries are the last ``num_queries`` of the ``num_keys`` positions (all of them without a cache). With a
+        prefix of n positions it is j <= p or j < n in place of causality (Raffel et al. 2020, figure 3).
 
         Args:
             num_keys: number of key positions, cached ones included.
             causal: whether a position may see only itself and earlier ones.
             key_mask: True at real keys, False at padding; None when all keys are real.
             window: how far a position sees, itself included; None: without limit.
+            prefix: the leading positions of each row, which all positions see; None: there are none.
         """
+        if prefix is not None:
+            begins = torch.arange(num_keys, device=device) < prefix[:, None]
+            pairs = causal_mask(num_queries, num_keys, device) | begins[:, None, None]
+            if window is not None:
+                pairs = pairs & window_mask(num_queries, num_keys, window, device, causal=False)
+            return cls(mask=pairs if key_mask is None else key_mask[:, None, None, :] & pairs)
         if window is not None and window < num_keys:
             local = Local(window, causal, num_keys, key_mask)
             if num_queries == num_keys and local.pays:

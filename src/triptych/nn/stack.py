@@ -143,6 +143,7 @@ class Stack(nn.Module):
         cache: KeyValueCache | None = None,
         documents: Documents | None = None,
         memory_documents: Documents | None = None,
+        prefix: Int[Tensor, " rows"] | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
         """The states of the last layer.
 
@@ -157,6 +158,8 @@ class Stack(nn.Module):
             documents: what ``x`` is one packed row of; each is read as if it stood alone; ``mask`` and ``positions``
                 say nothing then. None: nothing is packed.
             memory_documents: the same of ``memory``: document i of ``x`` looks at document i of it.
+            prefix: of each text, the leading positions that all others see; those behind them see what precedes them.
+                None: see ``causal``.
 
         Raises:
             ValueError: more positions than there is room for.
@@ -180,9 +183,10 @@ class Stack(nn.Module):
                 key_mask=mask,
                 device=x.device,
                 window=window,
+                prefix=prefix,
             )
             if documents is None
-            else Visibility.within(documents, causal=self.causal, window=window)
+            else Visibility.within(documents, causal=self.causal, window=window, prefix=prefix)
             for window in set(self.windows)
         }
         if documents is None or memory_documents is None:

@@ -18,7 +18,7 @@ from triptych.planning.activations import Activations, BatchBytes, unknown_parts
 from triptych.planning.batch_shapes import BatchEstimate
 from triptych.planning.gpus import Device
 from triptych.planning.memory import Memory, optimizer_bytes
-from triptych.planning.peak_memory import is_masked, measure_peak, training_loss
+from triptych.planning.peak_memory import is_masked, is_prefixed, measure_peak, training_loss
 from triptych.tasks.precision import PRECISIONS, Precision
 
 UTILISATION = 0.3
@@ -100,7 +100,7 @@ def batch_bytes(
         network: on the meta device, in the type of its weights.
         rows: of the batch, on one device.
     """
-    if on_gpu and not unknown_parts(network):
+    if on_gpu and not unknown_parts(network) and not is_prefixed(network):
         return Activations(precision).of_batch(network, rows, *estimate.longest, padded=is_masked(network))
     embedding = network.embedding
     shape = (rows, *(embedding.image_shape if isinstance(embedding, PatchEmbedding) else estimate.longest))

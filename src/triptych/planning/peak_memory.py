@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from triptych.models import PrefixDecoder
 from triptych.models.flops import BatchShape, inputs_of
 from triptych.nn import Network, PatchEmbedding, Targets
 from triptych.tasks.precision import Precision
@@ -106,7 +107,7 @@ def training_loss(
         network: on the device.
         documents: see ``measure_peak``.
     """
-    lengths: dict[str, Sequence[int]] = {}
+    rows, lengths = shape[0], dict[str, Sequence[int]]()
     if documents is not None:
         names = ("lengths", "source_lengths")
         lengths = {name: [*islice(cycle(side), shape[0])] for name, side in zip(names, documents, strict=True) if side}
@@ -115,14 +116,21 @@ def training_loss(
     if len(shape) == 3 and not is_masked(network):
         inputs = inputs[:-1]
     pooled = network.head.pool != "none"
+    prefix = {"prefix": torch.ones(rows, dtype=torch.long, device=device)} if is_prefixed(network) else {}
     with torch.autocast(device.type, precision.products, enabled=precision.is_mixed):
         if not pooled:
             places = torch.arange(shape[0] * shape[1], device=device)
-            loss: Tensor = network(*inputs, **lengths, targets=Targets(places, torch.zeros_like(places), 0.0))
+            targets = Targets(places, torch.zeros_like(places), 0.0)
+            loss: Tensor = network(*inputs, **lengths, **prefix, targets=targets)
             return loss / len(places)
         logits = network(*inputs, **lengths)
         labels = torch.zeros(len(logits), dtype=torch.long, device=device)
         return F.cross_entropy(logits.to(torch.promote_types(logits.dtype, torch.float32)), labels)
+
+
+def is_prefixed(network: Network) -> bool:
+    """Whether a training tells the network of the prefix of each text."""
+    return isinstance(network, PrefixDecoder)
 
 
 def is_masked(network: Network) -> bool:

@@ -166,7 +166,7 @@ def find_origin(chosen: Chosen) -> Earlier | Pretrained | None:
         return earlier
     if chosen.config.init_from is None:
         return None
-    pretrained = chosen.pretrained or Pretrained(chosen.config.init_from)
+    pretrained = chosen.pretrained or Pretrained(chosen.config.init_from, chosen.config.init_cross_attention)
     pretrained.check(check_network(chosen.config))
     return pretrained
 

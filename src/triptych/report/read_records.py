@@ -20,7 +20,12 @@ from triptych.config import FREE, flat, nearest
 from triptych.storage.runs import is_tested
 from triptych.tasks.scores import TaskFacts
 
-ARCHITECTURES = {"full": "full", "encoder_only": "encoder-only", "decoder_only": "decoder-only"}
+ARCHITECTURES = {
+    "full": "full",
+    "encoder_only": "encoder-only",
+    "decoder_only": "decoder-only",
+    "prefix_decoder": "prefix decoder",
+}
 """The name of each architecture in a summary, and in a sentence; the order is the order of every table and chart."""
 
 

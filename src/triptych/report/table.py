@@ -13,7 +13,7 @@ from triptych.report.read_records import ARCHITECTURES, RunSet
 from triptych.report.statistics.verdicts import Difference, Group, Verdict
 from triptych.report.wording import field_name, setting
 
-_COLOURS = {"full": "blue", "encoder_only": "yellow", "decoder_only": "green"}
+_COLOURS = {"full": "blue", "encoder_only": "yellow", "decoder_only": "green", "prefix_decoder": "magenta"}
 _WIDE = 120
 """From this width on there is room for the run directories."""
 

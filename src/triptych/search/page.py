@@ -30,7 +30,12 @@ from triptych.report.wording import metric_name
 from triptych.search.study import Study
 from triptych.storage.atomic import write_text
 
-ARCHITECTURES = {"EncoderDecoder": "full", "EncoderOnly": "encoder_only", "DecoderOnly": "decoder_only"}
+ARCHITECTURES = {
+    "EncoderDecoder": "full",
+    "EncoderOnly": "encoder_only",
+    "DecoderOnly": "decoder_only",
+    "PrefixDecoder": "prefix_decoder",
+}
 """By the classes of ``triptych.models``."""
 DASHES, SYMBOLS = ("solid", "dash", "dot", "dashdot"), ("circle", "square", "diamond", "cross")
 HEADINGS = ("study", "trials", "best", "with")

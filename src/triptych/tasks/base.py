@@ -31,6 +31,10 @@ from triptych.tasks.precision import arithmetic
 from triptych.tasks.scores import LOSS, Score, TaskFacts
 
 STAGES = ("val", "test")
+NOTHING_IS_WRITTEN = {
+    "prefix_decoder": "all of the input is given, so it would be an encoder; use model=encoder_only or decoder_only"
+}
+"""Why tasks that write no text refuse an architecture."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,7 @@ class Setup:
     """What every task is given.
 
     Attributes:
-        network: an ``EncoderOnly``, ``DecoderOnly`` or ``EncoderDecoder``.
+        network: an ``EncoderOnly``, ``DecoderOnly``, ``PrefixDecoder`` or ``EncoderDecoder``.
         tokenizer: of the texts.
         corpus: what is known of the corpus (its classes, for instance).
         optimizer: makes the optimizer of the network.
@@ -114,6 +118,7 @@ class Task(L.LightningModule):
     Attributes:
         matrices: metrics that are no single number, of the last evaluation: ``test/confusion_matrix``, for instance.
         not_finite: what becomes of updates that are not finite.
+        new_weights: names of the network's tensors that ``init_from`` did not bring; empty: it brought all, or is null.
         compiles: whether training runs the blocks as torch.compile translates them.
         precision: ``trainer.precision``, in which ``predict`` computes.
         tested: what was answered to the examples of this process in the last test, in no order; empty where the answers
@@ -143,7 +148,12 @@ class Task(L.LightningModule):
     """Whether answers are texts that are written token by token."""
     refusals: ClassVar[Mapping[str, str]] = {}
     """Why an architecture cannot do this task."""
-    pools: ClassVar[Mapping[str, PoolName]] = {"encoder_only": "none", "decoder_only": "none", "full": "none"}
+    pools: ClassVar[Mapping[str, PoolName]] = {
+        "encoder_only": "none",
+        "decoder_only": "none",
+        "prefix_decoder": "none",
+        "full": "none",
+    }
     """Which states the head of each architecture reads."""
     predicts_tokens: ClassVar[bool] = True
     """Whether the outputs are the vocabulary, so that the output layer may be tied to the token table."""
@@ -162,7 +172,7 @@ class Task(L.LightningModule):
         self.optimizer, self.schedule, self.seed = setup.optimizer, setup.schedule, setup.seed
         self.max_length, self.truncates = setup.max_length, setup.truncates
         self.not_finite = NotFiniteUpdates(skips=setup.skips_not_finite)
-        self.compiles, self.precision = False, setup.precision
+        self.compiles, self.precision, self.new_weights = False, setup.precision, set[str]()
         self.architecture = setup.network.architecture
         self.label_smoothing = label_smoothing
         self.matrices: dict[str, list[list[int]]] = {}
@@ -361,6 +371,9 @@ class Task(L.LightningModule):
         mask = batch.mask if is_pooled or self.architecture == "encoder_only" else None
         if (token_types := self._token_types(batch)) is not None:
             answered = self.network(batch.tokens, mask, token_types=token_types, lengths=batch.lengths, targets=targets)
+        elif self.architecture == "prefix_decoder":
+            prefix = batch.prefix + 1  # the state of its last token is that of the first label behind it
+            answered = self.network(batch.tokens, mask, prefix=prefix, lengths=batch.lengths, targets=targets)
         elif batch.source is None:
             answered = self.network(batch.tokens, mask, lengths=batch.lengths, targets=targets)
         else:

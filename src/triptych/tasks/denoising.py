@@ -21,6 +21,7 @@ OBJECTIVES: Mapping[str, tuple[Objective, ...]] = {
     "encoder_only": ("masked_lm",),
     "full": ("text_infilling", "span_corruption"),
     "decoder_only": ("next_token",),
+    "prefix_decoder": ("text_infilling", "span_corruption"),
 }
 """By architecture: what it can do, its natural objective first."""
 
@@ -28,6 +29,7 @@ REASONS = {
     "encoder_only": "an encoder answers at the places that it reads, and sees all of them",
     "full": "its decoder writes a text, and its encoder must not see what that text says",
     "decoder_only": "a decoder by itself sees only what stands before each place",
+    "prefix_decoder": "it writes a text behind a prefix that it sees whole",
 }
 
 
@@ -35,7 +37,7 @@ def objective_for(architecture: str, objective: str | None) -> Objective:
     """The objective itself, or an architecture's natural one.
 
     Args:
-        architecture: encoder_only, full or decoder_only.
+        architecture: of the network.
         objective: a choice; None: the natural one.
 
     Raises:
@@ -57,10 +59,10 @@ class Denoising(GenerativeTask):
     """Each architecture by its own objectives, so the scores of different ones are not comparable.
 
     - ``masked_lm`` (encoder-only): some tokens are masked; they alone are scored. See ``masked``.
-    - ``text_infilling`` (full): the source has spans replaced by one mask each; the decoder writes the whole text. See
-      ``infilled``.
-    - ``span_corruption`` (full): each span is replaced by a sentinel of its own; the decoder writes the spans. See
-      ``corrupted``. The tokenizer must have sentinels (``tokenizer.num_sentinels``).
+    - ``text_infilling`` (full, prefix decoder): the source has spans replaced by one mask each; the decoder writes the
+      whole text. See ``infilled``.
+    - ``span_corruption`` (full, prefix decoder): each span is replaced by a sentinel of its own; the decoder writes the
+      spans. See ``corrupted``. The tokenizer must have sentinels (``tokenizer.num_sentinels``).
     - ``next_token`` (decoder-only): nothing is hidden.
 
     What is hidden in an example is a function of the seed and of the example's number.
@@ -147,19 +149,19 @@ class Denoising(GenerativeTask):
             source, target = infilled(ids, self.mask_share, self.mean_span_length, self.mask, random), ids
         else:
             source, target = corrupted(ids, self.mask_share, self.mean_span_length, special.sentinels, random)
-        read, written = special.written(target)
-        return Encoded(np.array(read), np.array(written), np.array(special.single(source)))
+        return self.lay_out(self.asking(source), target)
 
     def truncate(self, item: Encoded) -> Encoded:
-        """See ``Task``; the target of span corruption ends where the source was cut."""
-        cut = super().truncate(item)
-        if self.objective != "span_corruption" or cut.source is None:
-            return cut
-        special = self.tokenizer.special
-        num_spans = int(np.isin(cut.source, special.sentinels).sum())
-        end = item.labels.tolist().index(special.sentinels[num_spans]) + 1
-        labels = np.append(item.labels[:end], special.eos)
-        return replace(cut, tokens=item.tokens[: end + 1][: self.max_length], labels=labels[: self.max_length])
+        """See ``Task`` and ``truncate_pair``; the target of span corruption ends where the source was cut."""
+        has_source = self.objective in ("text_infilling", "span_corruption")
+        return self.truncate_pair(item) if has_source else super().truncate(item)
+
+    def target_of(self, source: Sequence[int], target: Sequence[int]) -> Sequence[int]:
+        """See ``GenerativeTask``."""
+        if self.objective != "span_corruption":
+            return target
+        sentinels = self.tokenizer.special.sentinels
+        return target[: target.index(sentinels[int(np.isin(source, sentinels).sum())]) + 1]
 
     def make_metrics(self, stage: str) -> dict[str, Metric]:
         """The share of scored tokens that are restored."""
@@ -176,9 +178,10 @@ class Denoising(GenerativeTask):
         if self.objective == "next_token":
             return self.answer([special.opening(ids) for ids in self.tokenizer.encode(texts)])
         marks = special.sentinels if self.objective == "span_corruption" else [self.mask]
-        given = [special.single(ids) for ids in self.tokenizer.encode_marked(texts, marks)]
+        sources = self.tokenizer.encode_marked(texts, marks)
         if self.objective != "masked_lm":
-            return self.answer(given)
+            return self.answer([self.asking(ids) for ids in sources])
+        given = [special.single(ids) for ids in sources]
         batch = collate([Encoded(np.array(ids), np.array(ids)) for ids in given]).to(self.device)
         filled = batch.tokens.where(batch.tokens != self.mask, self(batch).argmax(-1))
         return [self.tokenizer.decode(row[: len(ids)].tolist()) for row, ids in zip(filled, given, strict=True)]

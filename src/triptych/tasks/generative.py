@@ -1,14 +1,17 @@
 """What the tasks that write text share."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torchmetrics import Metric
 
-from triptych.data.batches.batch import Batch, pad
+from triptych.data.batches.batch import IGNORE, Batch, Encoded, pad
+from triptych.data.example import Example
 from triptych.models.generation import BeamSearch, Constraints, Sampling, beam_search, generate
 from triptych.models.generation.sampling import NextToken
 from triptych.nn import Targets
@@ -56,6 +59,49 @@ class GenerativeTask(Task):
         """The most tokens that are given: a decoder by itself needs room for its answer."""
         reserved = 0 if self.architecture == "full" else min(self.max_new_tokens, self.max_length // 2)
         return self.max_length - reserved
+
+    def asking(self, ids: Sequence[int]) -> list[int]:
+        """A source as the network reads it: a whole text, or what stands before its target in one text."""
+        special = self.tokenizer.special
+        return special.single(ids) if self.architecture == "full" else [*special.begin, *ids, special.sep]
+
+    def lay_out(self, source: Sequence[int], target: Sequence[int], example: Example | None = None) -> Encoded:
+        """Source and target: of the full model a side each, of a decoder by itself one text, scored on the target.
+
+        Args:
+            source: see ``asking``.
+            target: what should be written.
+        """
+        special = self.tokenizer.special
+        if self.architecture == "full":
+            tokens, labels = special.written(target)
+            return Encoded(np.array(tokens), np.array(labels), np.array(source), example=example)
+        prefix = len(source) - 1
+        labels = [IGNORE] * prefix + [*target, special.eos]
+        return Encoded(np.array([*source, *target]), np.array(labels), prefix=prefix, example=example)
+
+    def truncate_pair(self, item: Encoded) -> Encoded:
+        """Source and target again, what fits of each: a decoder by itself keeps room for the target."""
+        special = self.tokenizer.special
+        first = item.prefix if item.source is None else len(special.target_begin)
+        source = self.truncate_source((item.tokens[: item.prefix + 1] if item.source is None else item.source).tolist())
+        laid_out = self.lay_out(source, self.target_of(source, item.labels[first:-1].tolist()), item.example)
+        return replace(laid_out, tokens=laid_out.tokens[: self.max_length], labels=laid_out.labels[: self.max_length])
+
+    def target_of(self, source: Sequence[int], target: Sequence[int]) -> Sequence[int]:
+        """What of a target belongs to a source that was cut."""
+        return target
+
+    def truncate_source(self, source: Sequence[int]) -> list[int]:
+        """What fits; what ends the source stays its end.
+
+        Args:
+            source: see ``asking``.
+        """
+        if len(source) <= self.prompt_length:
+            return [*source]
+        end = len(self.tokenizer.special.end) if self.architecture == "full" else 1
+        return [*source[: self.prompt_length - end], *source[len(source) - end :]]
 
     def scored_tokens(
         self, metrics: Mapping[str, Metric], batch: Batch

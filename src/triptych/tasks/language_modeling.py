@@ -48,8 +48,8 @@ class LanguageModeling(GenerativeTask):
 
     The decoder-only model is scored on every token of a line, its end included. The full model is a prefix model: its
     encoder reads a prefix of the line, whose length is a fixed function of the line, and its decoder is scored on the
-    continuation. The decoder-only model's score on that same continuation is reported too, so that the two can be
-    compared on the same tokens.
+    continuation. So does the prefix decoder, which sees the prefix from both sides. The decoder-only model's score on
+    that same continuation is reported too, so that they can be compared on the same tokens.
 
     A long text is read in windows; there, the prefix is the first half of the window.
 
@@ -73,25 +73,25 @@ class LanguageModeling(GenerativeTask):
     needs_input = False
     refusals = {  # noqa: RUF012 - a constant of the class
         "encoder_only": "an encoder sees the token that it should predict; "
-        "use model=decoder_only or model=full (a prefix model)"
+        "use model=decoder_only, or model=full or prefix_decoder (prefix models)"
     }
 
     @classmethod
     def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
-        """Bits per byte of the whole text, and of its continuation: all that the full model is scored on."""
-        if architecture == "full":
+        """Bits per byte of the whole text, and of its continuation: all that a prefix model is scored on."""
+        if architecture in ("full", "prefix_decoder"):
             return [replace(CONTINUATION, key=BITS_PER_BYTE.key)]
         return [BITS_PER_BYTE, CONTINUATION]
 
     @property
     def scores_in_windows(self) -> bool:  # type: ignore[override]
-        """The prefix of the full model is a part of the whole line: no window has it."""
+        """The prefix of a prefix model is a part of the whole line: no window has it."""
         return self.architecture == "decoder_only"
 
     @property
     def forgets_beginnings(self) -> bool:
         """A decoder by itself continues what it still sees."""
-        return self.architecture == "decoder_only"
+        return self.architecture != "full"
 
     @cached_property
     def token_bytes(self) -> Int[Tensor, "2 vocab"]:
@@ -123,13 +123,22 @@ class LanguageModeling(GenerativeTask):
         encoded, special = [], self.tokenizer.special
         for example, prefix, rest in zip(examples, prefixes, rests, strict=True):
             if self.architecture == "full":
-                tokens, labels = special.written(rest)
-                item = Encoded(np.array(tokens), np.array(labels), np.array(special.single(prefix)), example=example)
+                encoded.append(self.lay_out(special.single(prefix), rest, example))
             else:
-                tokens, labels = [special.bos, *prefix, *rest], [*prefix, *rest, special.eos]
-                item = Encoded(np.array(tokens), np.array(labels), prefix=len(prefix), example=example)
-            encoded.append(item)
+                tokens, labels = np.array([special.bos, *prefix, *rest]), np.array([*prefix, *rest, special.eos])
+                encoded.append(self._one_text(tokens, labels, len(prefix), example))
         return encoded
+
+    def _one_text(
+        self,
+        tokens: Int[np.ndarray, " length"],
+        labels: Int[np.ndarray, " length"],
+        prefix: int,
+        example: Example | None = None,
+    ) -> Encoded:
+        if self.architecture == "prefix_decoder":  # which sees them
+            labels = np.append(np.full(prefix, IGNORE), labels[prefix:])
+        return Encoded(tokens, labels, prefix=prefix, example=example)
 
     def _prefix_length(self, text: str) -> int:
         """Where a line is cut; between words, where these are read as a whole."""
@@ -144,7 +153,7 @@ class LanguageModeling(GenerativeTask):
         half = len(ids) // 2
         if self.architecture == "full":
             return Encoded(np.append(self.tokenizer.special.start, ids[half:-1]), ids[half:], ids[:half])
-        return Encoded(ids[:-1], ids[1:], prefix=half - 1)
+        return self._one_text(ids[:-1], ids[1:], half - 1)
 
     def asked(self, example: Example) -> str:
         """The first half of the line."""

@@ -20,7 +20,7 @@ from triptych.data.batches.batch import IGNORE, Batch, Encoded, collate
 from triptych.data.corpora.corpus import CorpusFacts
 from triptych.data.example import Example
 from triptych.nn.upload import upload
-from triptych.tasks.base import Setup, Task
+from triptych.tasks.base import NOTHING_IS_WRITTEN, Setup, Task
 from triptych.tasks.exact_sums import Mean
 from triptych.tasks.scores import EXACT_MATCH, Score
 from triptych.tasks.sequence import cut_pair
@@ -55,6 +55,7 @@ class QuestionAnswering(Task):
     predicts_tokens = False
     answers_a_part = True
     reads_pairs = True
+    refusals = NOTHING_IS_WRITTEN
 
     def __init__(self, setup: Setup, *, max_answer_tokens: int) -> None:
         if max_answer_tokens < 1:

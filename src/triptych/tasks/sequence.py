@@ -14,7 +14,7 @@ from triptych.data.example import Example
 from triptych.data.images import as_image
 from triptych.data.tokenizers.tokenizer import SpecialTokens
 from triptych.nn.head import PoolName
-from triptych.tasks.base import Task
+from triptych.tasks.base import NOTHING_IS_WRITTEN, Task
 
 
 class SequenceTask(Task):
@@ -31,6 +31,7 @@ class SequenceTask(Task):
     predicts_tokens = False
     answers_a_part = True
     pools: ClassVar[Mapping[str, PoolName]] = {"encoder_only": "first", "decoder_only": "last", "full": "last"}
+    refusals: ClassVar[Mapping[str, str]] = NOTHING_IS_WRITTEN
 
     @property
     def reads_pairs(self) -> bool:

@@ -14,7 +14,7 @@ from torchmetrics import Metric
 from triptych.data.batches.batch import IGNORE, Batch, Encoded, collate
 from triptych.data.corpora.corpus import CorpusFacts
 from triptych.data.example import Example
-from triptych.tasks.base import Task
+from triptych.tasks.base import NOTHING_IS_WRITTEN, Task
 from triptych.tasks.exact_sums import Mean
 from triptych.tasks.scores import ACCURACY, Score
 
@@ -46,6 +46,7 @@ class Tagging(Task):
     title = "Tagging"
     columns = ("words", "tags")
     predicts_tokens = False
+    refusals = NOTHING_IS_WRITTEN
 
     @classmethod
     def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:

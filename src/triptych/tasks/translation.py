@@ -1,12 +1,9 @@
 """Source text to target text."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Literal, TypeAlias
 
-import numpy as np
 import torch
-from jaxtyping import Int
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
@@ -28,7 +25,8 @@ class Translation(GenerativeTask):
     """Writes the target of a source text; trained by teacher forcing.
 
     The full model reads the source as a whole text with its encoder, and the target behind a start token with its
-    decoder. The decoder-only model reads source, separator and target as one text, and is scored on the target alone.
+    decoder. A decoder by itself reads source, separator and target as one text, and is scored on the target alone; the
+    prefix decoder sees source and separator from both sides.
 
     Metrics: token_accuracy, of the next token after the right ones; exact_match, the share of answers that are the
     target to the character; at the test sacrebleu's bleu, chrf (higher is better) and ter (lower is better), in points
@@ -53,7 +51,7 @@ class Translation(GenerativeTask):
     answers_a_part = True
     refusals = {  # noqa: RUF012 - a constant of the class
         "encoder_only": "an encoder sees its whole text at once and cannot write one token after the other; "
-        "use model=full or model=decoder_only, or task=classification"
+        "use model=full, decoder_only or prefix_decoder, or task=classification"
     }
 
     def __init__(
@@ -95,29 +93,16 @@ class Translation(GenerativeTask):
         """
         if missing := [example for example in examples if example.target is None]:
             raise ValueError(f"{missing[0].where}: there is no target")
-        sources = self._encode_sources([example.text for example in examples])
+        sources = self.tokenizer.encode([example.text for example in examples])
         targets = self.tokenizer.encode([example.target or "" for example in examples], as_target=True)
-        encoded, special = [], self.tokenizer.special
-        for example, source, target in zip(examples, sources, targets, strict=True):
-            if self.architecture == "full":
-                tokens, labels = special.written(target)
-                encoded.append(Encoded(np.array(tokens), np.array(labels), np.array(source), example=example))
-            else:
-                labels = [IGNORE] * (len(source) - 1) + [*target, special.eos]
-                encoded.append(Encoded(np.array(source + target), np.array(labels), example=example))
-        return encoded
+        return [
+            self.lay_out(self.asking(source), target, example)
+            for example, source, target in zip(examples, sources, targets, strict=True)
+        ]
 
     def truncate(self, item: Encoded) -> Encoded:
-        """See ``Task``; a decoder by itself keeps room for the target, and the separator."""
-        if self.architecture == "full":
-            return super().truncate(item)
-        given = _source_length(item.labels)
-        source = item.tokens[:given]
-        if given > self.prompt_length:
-            source = np.append(source[: self.prompt_length - 1], self.tokenizer.special.sep)
-        tokens = np.append(source, item.tokens[given:])
-        labels = np.append(np.full(len(source) - 1, IGNORE), item.labels[given - 1 :])
-        return replace(item, tokens=tokens[: self.max_length], labels=labels[: self.max_length])
+        """See ``truncate_pair``."""
+        return self.truncate_pair(item)
 
     def reference(self, example: Example) -> str:
         """The target."""
@@ -137,7 +122,7 @@ class Translation(GenerativeTask):
             hits = ((guesses == batch.labels) | (batch.labels == IGNORE)).all(1)
             metrics["exact_match"].update(hits.sum(), len(hits))
             return
-        outputs = self.decode([self._fit(ids) for ids in self._sources_of(batch)])
+        outputs = self.decode([self._fitting(ids) for ids in self._sources_of(batch)])
         references = [example.target or "" for example in examples]
         num_exact = sum(output == reference for output, reference in zip(outputs, references, strict=True))
         metrics["exact_match"].update(num_exact, len(outputs))
@@ -149,30 +134,15 @@ class Translation(GenerativeTask):
 
     def predict_batch(self, texts: Sequence[str]) -> Sequence[Prediction]:
         """The translation of each text."""
-        return self.answer([self._fit(ids) for ids in self._encode_sources(texts)])
+        return self.answer([self._fitting(self.asking(ids)) for ids in self.tokenizer.encode(texts)])
 
-    def _encode_sources(self, texts: Sequence[str]) -> list[list[int]]:
-        special, sources = self.tokenizer.special, self.tokenizer.encode(texts)
-        if self.architecture == "full":
-            return [special.single(ids) for ids in sources]
-        return [[*special.begin, *ids, special.sep] for ids in sources]
+    def _fitting(self, source: list[int]) -> list[int]:
+        return self.truncate_source(source) if self.truncates else source
 
     def _sources_of(self, batch: Batch) -> list[list[int]]:
         if batch.source is not None and batch.source_mask is not None:
             return [row[mask].tolist() for row, mask in zip(batch.source, batch.source_mask, strict=True)]
-        lengths = [_source_length(row) for row in batch.labels.cpu().numpy()]
-        return [row[:length] for row, length in zip(batch.tokens.tolist(), lengths, strict=True)]
-
-    def _fit(self, given: list[int]) -> list[int]:
-        if self.truncates and len(given) > self.prompt_length:
-            end = len(self.tokenizer.special.end) if self.architecture == "full" else 1
-            return given[: self.prompt_length - end] + given[len(given) - end :]
-        return given
-
-
-def _source_length(labels: Int[np.ndarray, " length"]) -> int:
-    """Tokens of the source and the separator, whose last has the first scored label."""
-    return int((labels != IGNORE).argmax()) + 1
+        return [row[: n + 1] for row, n in zip(batch.tokens.tolist(), batch.prefix.tolist(), strict=True)]
 
 
 class CorpusScore(Metric):

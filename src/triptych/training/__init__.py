@@ -3,6 +3,7 @@
 from triptych.training.callbacks.checkpoint_facts import CheckpointFacts, checkpoint_facts
 from triptych.training.callbacks.checkpoints import Checkpoints, newest_good
 from triptych.training.callbacks.moving_average import MovingAverage
+from triptych.training.callbacks.new_weights_first import NewWeightsFirst
 from triptych.training.callbacks.progress import Progress
 from triptych.training.callbacks.spikes import SpikeReport
 from triptych.training.checkpoint_file import damage_of, read_checkpoint, write_checkpoint
@@ -18,6 +19,7 @@ __all__ = [
     "CheckpointFacts",
     "Checkpoints",
     "MovingAverage",
+    "NewWeightsFirst",
     "Progress",
     "SpikeReport",
     "TensorBoardLogger",

@@ -24,8 +24,9 @@ class Encoded:
         tokens: what the only stack, or the decoder of the full model, reads; or the image that the only stack reads.
         labels: what it should answer: one at each position of ``tokens`` (IGNORE: not scored), or one for the whole.
         source: what the encoder of the full model reads.
-        prefix: the number of leading labels that a prefix model would have been given (language modelling); of a pair
-            of texts that is read as one, the place where the second begins; else 0.
+        prefix: of one text with a beginning that is given (a source, the prefix of a language model), the number of
+            leading labels that fall into it, one less than its tokens; of a pair of texts that is read as one, the
+            place where the second begins; else 0.
         example: where it comes from; None for a window of a long text.
     """
 

@@ -148,8 +148,8 @@ class Dates:
         - tagging: ``accuracy``, the mean over all characters of max_tag p(tag of the character | text).
         - language_modeling: ``bits_per_byte``, - sum log2 p'(text) / sum of UTF-8 bytes, where p'(text) is the
           probability of the line, its end included, if the weekday were uniform and independent of the date (a small
-          model does not learn the calendar); ``bits_per_byte_with_calendar`` is the same with the true p. For the
-          architecture "full", whose encoder reads the prefix of ``prefix_length(text)`` characters, p'(text) becomes
+          model does not learn the calendar); ``bits_per_byte_with_calendar`` is the same with the true p. For prefix
+          models (all but "decoder_only"), which read the first ``prefix_length(text)`` characters, p'(text) becomes
           p'(text) / p'(line begins with the prefix), and the bytes are those of the continuation; what the place of the
           cut tells of the line's length is not used (some 0.2 %). "decoder_only" has this figure besides, as
           ``continuation_bits_per_byte``. Other architectures give no probability of a line.
@@ -215,7 +215,7 @@ class Dates:
         return sources
 
     def _language_modeling_optimum(self, architecture: str, texts: Sequence[str]) -> dict[str, float]:
-        if architecture not in ("full", "decoder_only"):
+        if architecture == "encoder_only":
             return {}
         prefixes = {text: text[: prefix_length(text)] for text in texts}
         line_bytes = sum(len(text.encode()) for text in texts)
@@ -231,7 +231,7 @@ class Dates:
 
         line, continuation = bits(calendar=False)
         line_with_calendar, continuation_with_calendar = bits(calendar=True)
-        if architecture == "full":
+        if architecture != "decoder_only":
             return {"bits_per_byte": continuation, "bits_per_byte_with_calendar": continuation_with_calendar}
         return {
             "bits_per_byte": line,

@@ -23,7 +23,7 @@ _TITLE_HEIGHT = 30
 """Of a chart's title, which is above the chart, in pixels."""
 _DECADES = [10.0**power for power in range(-6, 4)]
 _DASHES = ("solid", "dash", "dot", "dashdot")
-_SYMBOLS = {"full": "circle", "encoder_only": "square", "decoder_only": "diamond"}
+_SYMBOLS = {"full": "circle", "encoder_only": "square", "decoder_only": "diamond", "prefix_decoder": "cross"}
 
 Figure = dict[str, Any]
 Switch = dict[str, Figure]

@@ -22,6 +22,7 @@ _MEANINGS = {
     "full": "encoder-decoder: sees all of the input, writes from left to right",
     "encoder_only": "every token sees every token",
     "decoder_only": "a token sees what stands before it",
+    "prefix_decoder": "a decoder by itself, whose prefix sees itself from both sides",
 }
 
 
