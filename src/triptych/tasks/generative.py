@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torchmetrics import Metric
 
-from triptych.data.batches.batch import Batch, pad
+from triptych.data import Batch, pad
 from triptych.models.generation import BeamSearch, Constraints, Sampling, beam_search, generate
 from triptych.models.generation.sampling import NextToken
 from triptych.nn import Targets
