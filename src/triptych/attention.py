@@ -13,9 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from triptych.models.generation import BeamSearch, Sampling
 from triptych.nn import MultiHeadAttention, PatchEmbedding
-from triptych.tasks import Task
-from triptych.tasks.base import Prediction
-from triptych.tasks.generative import GenerativeTask
+from triptych.tasks import GenerativeTask, Prediction, Task
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from triptych.assembly.compatibility import check_corpus
 from triptych.assembly.datasets import check_shares, make_data_module
 from triptych.assembly.restore import checkpoint_file, restore, set_search
-from triptych.config import ConfigError, build
+from triptych.config import ConfigError, build, refusing
 from triptych.data import Corpus, DataModule, sha256
 from triptych.report.console import show_metrics
 from triptych.tasks import Task
@@ -75,7 +75,7 @@ def evaluation(config: DictConfig, task: Task, *, is_same_data: bool, accelerato
     """
     device = device_for(accelerator)
     corpus: Corpus = build(config, "data")
-    try:
+    with refusing():
         splits = corpus.splits()
         if not is_same_data:  # lines or a long text, whatever the training had
             task.corpus = replace(task.corpus, is_stream=corpus.facts.is_stream)
@@ -83,8 +83,6 @@ def evaluation(config: DictConfig, task: Task, *, is_same_data: bool, accelerato
             log.warning("data: these are not the examples of the training any more; its figures cannot come out again")
         data = make_data_module(config, task, splits, training=False)
         check_shares(config, data)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
     settings = cast(dict[str, Any], OmegaConf.to_container(config.trainer, resolve=True))
     with tempfile.TemporaryDirectory() as directory:
         trainer = L.Trainer(

@@ -3,8 +3,8 @@
 import json
 import logging
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
@@ -15,13 +15,11 @@ from rich.progress import track
 
 from triptych.assembly.early_checks import check_prediction
 from triptych.assembly.restore import restore, set_search
-from triptych.config import ConfigError
+from triptych.config import ConfigError, refusing
 from triptych.data import as_image
 from triptych.data.readers.files import decoded, lines_of, read_lines
 from triptych.models.generation import Sampling
-from triptych.tasks import Task
-from triptych.tasks.base import Prediction
-from triptych.tasks.generative import GenerativeTask
+from triptych.tasks import GenerativeTask, Prediction, Task
 from triptych.training.hardware import device_for
 
 log = logging.getLogger("triptych")
@@ -36,10 +34,8 @@ def predict(config: DictConfig) -> None:
     Raises:
         ConfigError: no such checkpoint or input, or settings of the sampling that cannot be.
     """
-    try:
+    with refusing():
         sampling = Sampling(config.temperature, config.top_k, config.top_p, config.seed)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
     check_prediction(config)
     device = device_for(config.trainer.accelerator)
     _, task = restore(config.checkpoint, config.trainer.precision)
@@ -125,10 +121,8 @@ def images(lines: list[str], shape: tuple[int, int, int], source: str) -> list[n
     """
     found = []
     for number, line in enumerate(lines, 1):
-        try:
+        with refusing(f"{name_of(source)}, line {number}: "):
             found.append(as_image(parsed(line), shape))
-        except ValueError as error:
-            raise ConfigError(f"{name_of(source)}, line {number}: {error}") from None
     return found
 
 
@@ -165,18 +159,13 @@ def read_texts(path: str) -> list[str]:
     Raises:
         ConfigError: bytes that are not UTF-8.
     """
-    try:
+    with refusing():
         return lines_of(decoded(sys.stdin.buffer.read(), "standard input")) if path == "-" else read_lines(Path(path))
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
 
 
-@contextmanager
-def output(path: str) -> Iterator[TextIO]:
+def output(path: str) -> AbstractContextManager[TextIO]:
     """The file to write to; - is standard output."""
     if path == "-":
-        yield sys.stdout
-        return
+        return nullcontext(sys.stdout)
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "w", encoding="utf-8", newline="\n") as file:
-        yield file
+    return open(path, "w", encoding="utf-8", newline="\n")

@@ -4,7 +4,7 @@ import re
 
 from omegaconf import DictConfig
 
-from triptych.config import ConfigError, target_of
+from triptych.config import ConfigError, refusing, target_of
 from triptych.data import LongText
 from triptych.nn import PatchEmbedding
 from triptych.tasks import Task
@@ -20,10 +20,8 @@ def check_grid(config: DictConfig) -> None:
         ConfigError: an architecture that cannot do the task, or a corpus that cannot serve it.
     """
     task, architecture = target_of(config, "task"), target_of(config, "model").architecture
-    try:
+    with refusing():
         task.check_architecture(architecture, config.task)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
     check_corpus(config)
 
 

@@ -11,8 +11,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from triptych.config import build
-from triptych.config.wording import counted
+from triptych.config import build, counted
 from triptych.data import (
     Corpus,
     CorpusFacts,

@@ -7,6 +7,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from triptych.config import (
+    ACCELERATORS,
     ALLOWED,
     PARTS,
     ConfigError,
@@ -18,7 +19,6 @@ from triptych.config import (
     one_of,
 )
 from triptych.config.paths import check_resume, check_writable, find_checkpoint
-from triptych.config.schema import ACCELERATORS
 from triptych.storage.downloads import check_folder
 
 OURS = {

@@ -9,11 +9,10 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from triptych.assembly.network import make_task
-from triptych.config import ConfigError, RunError, suggestion
+from triptych.config import ConfigError, RunError, refusing, suggestion
 from triptych.config.paths import find_checkpoint
 from triptych.data import CorpusFacts, SpecialTokens, Tokenizer
-from triptych.tasks import Task
-from triptych.tasks.generative import GenerativeTask
+from triptych.tasks import GenerativeTask, Task
 from triptych.tasks.precision import PRECISIONS, arithmetic
 from triptych.training import damage_of, newest_good, read_checkpoint
 
@@ -36,10 +35,8 @@ def set_search(task: Task, config: DictConfig, keys: Sequence[str]) -> None:
     if not isinstance(task, GenerativeTask):
         key, value = next(iter(given.items()))
         raise ConfigError(f"{key}={value}: {task.name} writes no text")
-    try:
+    with refusing():
         task.search = replace(task.search, **given)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
 
 
 def checkpoint_file(path: str | Path, key: str = "checkpoint") -> Path:

@@ -16,7 +16,7 @@ from triptych.config.build import (
     function_at,
     target_of,
 )
-from triptych.config.errors import MOST, ConfigError, RunError, listed, more, nearest, one_of, suggestion
+from triptych.config.errors import MOST, ConfigError, RunError, listed, more, nearest, one_of, refusing, suggestion
 from triptych.config.identity import FREE, PLACES, flat
 from triptych.config.schema import (
     ACCELERATORS,
@@ -34,6 +34,7 @@ from triptych.config.schema import (
     TrainConfig,
     precision_of,
 )
+from triptych.config.wording import amount, counted, duration
 
 __all__ = [
     "ACCELERATORS",
@@ -55,6 +56,7 @@ __all__ = [
     "RunError",
     "Shape",
     "TrainConfig",
+    "amount",
     "build",
     "check",
     "check_allowed",
@@ -62,6 +64,8 @@ __all__ = [
     "check_keys",
     "check_type",
     "class_at",
+    "counted",
+    "duration",
     "expected",
     "flat",
     "function_at",
@@ -70,6 +74,7 @@ __all__ = [
     "nearest",
     "one_of",
     "precision_of",
+    "refusing",
     "suggestion",
     "target_of",
 ]

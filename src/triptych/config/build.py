@@ -17,7 +17,7 @@ from typing import Any, Literal, Union
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from triptych.config.errors import ConfigError, one_of, suggestion
+from triptych.config.errors import ConfigError, one_of, refusing, suggestion
 from triptych.config.schema import Shape
 
 ALLOWED = (
@@ -137,10 +137,8 @@ def build(config: DictConfig, key: str, given: Mapping[str, object] | None = Non
             arguments[name] = build(config, f"{key}.{name}")
     if OmegaConf.select(config, f"{key}._partial_"):
         return functools.partial(target_of(config, key), **arguments)
-    try:
+    with refusing():
         return target_of(config, key)(**arguments)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
 
 
 def check(config: DictConfig, key: str, given: Sequence[str] = ()) -> dict[str, object]:

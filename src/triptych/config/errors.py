@@ -1,7 +1,8 @@
 """Errors that are for the user, and the parts of their messages."""
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from triptych.config.terms import alike, plain
 
@@ -13,6 +14,22 @@ class ConfigError(ValueError):
 class RunError(RuntimeError):
     """A run that cannot go on, through no mistake of ours: a full disk, a loss that is not finite, a damaged file. The
     message is for the user."""
+
+
+@contextmanager
+def refusing(place: str = "") -> Iterator[None]:
+    """What constructors and readers say against what they are given is the answer to a setting.
+
+    Args:
+        place: of what is given; it stands before what they say.
+
+    Raises:
+        ConfigError: in place of a ValueError.
+    """
+    try:
+        yield
+    except ValueError as error:
+        raise ConfigError(f"{place}{error}") from None
 
 
 FEW = 8

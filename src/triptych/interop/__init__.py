@@ -1,5 +1,6 @@
 """Hugging Face folders in and out."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __all__ = ["import_folder", "load_pretrained", "read_network", "save_pretrained", "write_network"]
@@ -11,12 +12,7 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> Any:
     # Lightning's metrics import transformers where it is installed, for their own use: none of ours is of it
-    if name in ("read_network", "write_network"):
-        from triptych.interop import networks
-
-        return getattr(networks, name)
-    if name in __all__:
-        from triptych.interop import folders
-
-        return getattr(folders, name)
-    raise AttributeError(f"module 'triptych.interop' has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module 'triptych.interop' has no attribute {name!r}")
+    module = "networks" if name.endswith("_network") else "folders"
+    return getattr(import_module(f"triptych.interop.{module}"), name)

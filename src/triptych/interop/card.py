@@ -21,11 +21,6 @@ AUTO_CLASSES = {
 """By the ending of a class of ``transformers``, the automatic class that loads it."""
 
 
-def auto_class(class_name: str) -> str:
-    """The automatic class of ``transformers`` that loads a class."""
-    return next(auto for ending, auto in AUTO_CLASSES.items() if class_name.endswith(ending))
-
-
 def model_card(name: str, task: Task, class_name: str, record: Mapping[str, Any]) -> str:
     """The text of README.md, with the facts of the run.
 
@@ -33,7 +28,7 @@ def model_card(name: str, task: Task, class_name: str, record: Mapping[str, Any]
         class_name: of ``transformers``, that loads the folder.
         record: the run's summary.json; empty: there is none.
     """
-    auto = auto_class(class_name)
+    auto = next(auto for ending, auto in AUTO_CLASSES.items() if class_name.endswith(ending))
     answers = auto == "AutoModelForQuestionAnswering"
     asked = '"QUESTION", "TEXT"' if answers else '"..."'
     writes = auto in ("AutoModelForSeq2SeqLM", "AutoModelForCausalLM")
@@ -43,9 +38,12 @@ def model_card(name: str, task: Task, class_name: str, record: Mapping[str, Any]
         "architecture": kinds[task.architecture],
         "parameters": f"{count_parameters(task.network)[0]:,}",
     }
-    for key, text in (("data", "data"), ("seed", "seed"), ("updates", "updates"), ("train_tokens", "training tokens")):
-        if key in record:
-            facts[text] = f"{record[key]:,}" if isinstance(record[key], int) else str(record[key])
+    recorded = {"data": "data", "seed": "seed", "updates": "updates", "train_tokens": "training tokens"}
+    facts |= {
+        text: f"{record[key]:,}" if isinstance(record[key], int) else str(record[key])
+        for key, text in recorded.items()
+        if key in record
+    }
     labels = task.labels
     if labels:
         facts["classes"] = ", ".join(labels)

@@ -9,7 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from triptych.assembly.network import make_task
 from triptych.assembly.restore import checkpoint_file, restore
-from triptych.config import ConfigError, target_of
+from triptych.config import ConfigError, refusing, target_of
 from triptych.data import Characters, CorpusFacts, Tokenizer
 from triptych.data.tokenizers.pretrained import read_tokenizer, write_tokenizer
 from triptych.interop.card import model_card
@@ -19,8 +19,7 @@ from triptych.interop.networks import FAMILIES, read_network, write_network
 from triptych.interop.tensors import read_json, write_json
 from triptych.nn import PatchEmbedding
 from triptych.storage.atomic import write_text
-from triptych.tasks import Task
-from triptych.tasks.generative import GenerativeTask
+from triptych.tasks import GenerativeTask, Task
 from triptych.training import checkpoint_facts, write_checkpoint
 
 
@@ -139,10 +138,8 @@ def _read(
     if isinstance(read.network.embedding, PatchEmbedding):
         tokenizer = Characters().train([])  # nobody uses it
     else:
-        try:
+        with refusing():
             tokenizer = read_tokenizer(path)
-        except ValueError as error:
-            raise ConfigError(str(error)) from None
         config.tokenizer = {"_target_": "triptych.data.Pretrained", "dir": str(path)}
     config.batch.too_long = "truncate"
     architecture = read.network.architecture
@@ -150,7 +147,5 @@ def _read(
         is_full = architecture == "full"
         read_generation(path, config.task, tokenizer.special, room=config.shape.max_length, is_full=is_full)
     facts = CorpusFacts(tag_labels=read.labels) if read.task == "tagging" else CorpusFacts(labels=read.labels)
-    try:
+    with refusing(f"{path}: "):
         return config, make_task(config, tokenizer, facts, read.network).eval()
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None

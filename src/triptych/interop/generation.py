@@ -11,7 +11,7 @@ from triptych.config import ConfigError
 from triptych.data import SpecialTokens
 from triptych.interop.tensors import read_json
 from triptych.models.generation import Constraints
-from triptych.tasks.generative import GenerativeTask
+from triptych.tasks import GenerativeTask
 
 log = logging.getLogger("triptych")
 

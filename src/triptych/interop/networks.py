@@ -16,11 +16,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from triptych.assembly.network import choose_parts
-from triptych.config import ConfigError, TrainConfig, build, flat, listed, nearest
+from triptych.config import ConfigError, TrainConfig, build, flat, listed, nearest, refusing
 from triptych.interop.families import find_families
 from triptych.interop.families.equivalences import absorb, canonical, differences
 from triptych.interop.families.family import CLASSIFYING, Family, Settings, TheirConfig
-from triptych.interop.tensors import FILE, Renamed, Tensors, read_json, to_ours, to_theirs, write_json
+from triptych.interop.tensors import FILE, Tensors, read_json, to_ours, to_theirs, write_json
 from triptych.nn import Network
 from triptych.storage.atomic import replacing
 
@@ -76,15 +76,13 @@ def read_network(
     config.expect("quantization_config", None, [None])
     if task in CLASSIFYING:
         config.expect("problem_type", None, [None, "single_label_classification"])
-    tensors = Renamed(Tensors(place.parent), family)
+    tensors = Tensors(place.parent, family)
     labels = config.labels if task in CLASSIFYING else ()
     num_outputs = config.size("vocab_size") if family.predicts_tokens(task) else len(labels) or 2  # start and end
     settings = family.settings(config, tensors)
-    try:
+    with refusing(f"{place}: "):
         ours = configuration(family.architecture, task, settings, num_outputs)
         network: Network = build(ours, "model")
-    except ConfigError as error:
-        raise ConfigError(f"{place}: {error}") from None
     is_tied = ours.block.tie_output  # of the folder; with classes for outputs, the network itself ties nothing
     state = {**dict(network.named_parameters()), **dict(network.named_buffers())}
     found = to_ours(family, task, config, tensors, state, is_tied=is_tied, new_head=new_head)
@@ -121,36 +119,7 @@ def write_network(
     Raises:
         ConfigError: no family is this network; names what stands in the way in the nearest.
     """
-    model = flat(OmegaConf.to_container(config.model, resolve=True))
-    mine, num_outputs = canonical(model), config.model.head.num_outputs
-    architecture = network.architecture
-    fitting: list[tuple[int, Family, dict[str, Any], dict[str, Tensor], bool]] = []
-    others: list[tuple[int, str]] = []
-    for family in families:
-        reads_alike = family.embedding == model["embedding._target_"]
-        if family.architecture != architecture or not reads_alike or task not in family.classes:
-            continue
-        values = dict(special or {}) | family.config(model)
-        theirs = configuration(architecture, task, family.settings(TheirConfig(values, "config.json"), {}), num_outputs)
-        other = canonical(flat(OmegaConf.to_container(theirs.model, resolve=True)))
-        weights = {**network.state_dict(), **dict(network.named_buffers())}
-        state = {name: tensor.detach().to("cpu", torch.float32) for name, tensor in weights.items()}
-        differing = differences(mine, other)
-        obstacles = [
-            f"model.{key}={name_of(differing[key][0])} (there {name_of(differing[key][1])})"
-            for key in absorb(state, mine, other)
-        ]
-        for key, value in (special or {}).items():
-            if values[key] != value:
-                obstacles.append(f"{key}={value} (there {values[key]})")
-        if obstacles:
-            others.append((len(obstacles), f"the nearest, {family.model_type}, differs in {'; '.join(obstacles)}"))
-        else:
-            fitting.append((len(differing), family, values, state, bool(other["tie_output"])))
-    if not fitting:
-        why = min(others)[1] if others else f"none has a head for task={task} on such inputs"
-        raise ConfigError(f"no published family is this network (model={architecture}): {why}")
-    _, family, values, state, is_tied = min(fitting, key=lambda candidate: candidate[0])
+    family, values, state, is_tied = find_family(network, config, task, special or {}, families)
     content: dict[str, Any] = {
         "model_type": family.model_type,
         "architectures": [family.classes[task]],
@@ -167,6 +136,45 @@ def write_network(
         save_file(tensors, str(temporary), metadata={"format": "pt"})
         shutil.copymode(folder / "config.json", temporary)  # safetensors leaves it to its owner alone
     return family
+
+
+def find_family(
+    network: Network, config: DictConfig, task: str, special: Mapping[str, int], families: Sequence[Family]
+) -> tuple[Family, dict[str, Any], dict[str, Tensor], bool]:
+    """The family that is exactly this network, what its configuration says, the weights that it has there by our names,
+    and whether its output is tied; see ``write_network``.
+
+    Raises:
+        ConfigError: no family is this network; names what stands in the way in the nearest.
+    """
+    model = flat(OmegaConf.to_container(config.model, resolve=True))
+    mine, num_outputs = canonical(model), config.model.head.num_outputs
+    architecture = network.architecture
+    fitting: list[tuple[int, Family, dict[str, Any], dict[str, Tensor], bool]] = []
+    others: list[tuple[int, str]] = []
+    for family in families:
+        reads_alike = family.embedding == model["embedding._target_"]
+        if family.architecture != architecture or not reads_alike or task not in family.classes:
+            continue
+        values = {**special} | family.config(model)
+        theirs = configuration(architecture, task, family.settings(TheirConfig(values, "config.json"), {}), num_outputs)
+        other = canonical(flat(OmegaConf.to_container(theirs.model, resolve=True)))
+        weights = {**network.state_dict(), **dict(network.named_buffers())}
+        state = {name: tensor.detach().to("cpu", torch.float32) for name, tensor in weights.items()}
+        differing = differences(mine, other)
+        obstacles = [
+            f"model.{key}={name_of(differing[key][0])} (there {name_of(differing[key][1])})"
+            for key in absorb(state, mine, other)
+        ]
+        obstacles += [f"{key}={value} (there {values[key]})" for key, value in special.items() if values[key] != value]
+        if obstacles:
+            others.append((len(obstacles), f"the nearest, {family.model_type}, differs in {'; '.join(obstacles)}"))
+        else:
+            fitting.append((len(differing), family, values, state, bool(other["tie_output"])))
+    if not fitting:
+        why = min(others)[1] if others else f"none has a head for task={task} on such inputs"
+        raise ConfigError(f"no published family is this network (model={architecture}): {why}")
+    return min(fitting, key=lambda candidate: candidate[0])[1:]
 
 
 def name_of(value: object) -> object:

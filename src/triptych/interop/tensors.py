@@ -19,13 +19,15 @@ FILE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
 class Tensors(Mapping[str, Tensor]):
-    """The tensors of the safetensors files of a folder, each read when it is looked up.
+    """The tensors of the safetensors files of a folder, each read when it is looked up, under the names that a family's
+    files have today: with the prefix of the body, which files of a bare model lack, and without the gamma and beta of
+    old files.
 
     Raises:
         ConfigError: there are none, or they cannot be read.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, family: Family) -> None:
         if (folder / FILE).is_file():
             names = [FILE]
         elif (folder / INDEX).is_file():
@@ -37,56 +39,34 @@ class Tensors(Mapping[str, Tensor]):
                 raise ConfigError(f"{folder / INDEX}: weight_map names {said}; expected files of the folder")
         else:
             others = sorted(file.name for file in folder.glob("*.bin"))
-            found = f"; {others[0]} is a pickle, which is never read: save it anew as safetensors" if others else ""
-            raise ConfigError(f"{folder}: there is no {FILE}{found}")
-        self._files: dict[str, Any] = {}
+            pickle = f"; {others[0]} is a pickle, which is never read: save it anew as safetensors" if others else ""
+            raise ConfigError(f"{folder}: there is no {FILE}{pickle}")
+        found: dict[str, Any] = {}
         for name in names:
             try:
                 file = safe_open(str(folder / name), framework="pt")
             except (OSError, SafetensorError) as error:
                 raise ConfigError(f"{folder / name}: not a safetensors file ({error})") from None
-            self._files |= dict.fromkeys(file.keys(), file)  # type: ignore[no-untyped-call]
+            found |= dict.fromkeys(file.keys(), file)  # type: ignore[no-untyped-call]
+        prefix = "" if any(name.startswith(family.prefix) for name in found) else family.prefix
+        self._places: dict[str, tuple[Any, str]] = {
+            prefix + re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name)): (file, name)
+            for name, file in found.items()
+        }
 
     def __getitem__(self, name: str) -> Tensor:
         """One tensor."""
-        tensor: Tensor = self._files[name].get_tensor(name)
+        file, its_name = self._places[name]
+        tensor: Tensor = file.get_tensor(its_name)
         return tensor
 
     def __iter__(self) -> Iterator[str]:
         """The names."""
-        return iter(self._files)
+        return iter(self._places)
 
     def __len__(self) -> int:
         """How many there are."""
-        return len(self._files)
-
-
-class Renamed(Mapping[str, Tensor]):
-    """The same tensors under the names that a family's files have today: with the prefix of the body, which files of a
-    bare model lack, and without the gamma and beta of old files.
-
-    Args:
-        tensors: by the names in the file.
-    """
-
-    def __init__(self, tensors: Mapping[str, Tensor], family: Family) -> None:
-        is_bare = not any(name.startswith(family.prefix) for name in tensors)
-        self._tensors, self._names = tensors, dict[str, str]()
-        for name in tensors:
-            now = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))
-            self._names[family.prefix + now if is_bare else now] = name
-
-    def __getitem__(self, name: str) -> Tensor:
-        """One tensor."""
-        return self._tensors[self._names[name]]
-
-    def __iter__(self) -> Iterator[str]:
-        """The names."""
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        """How many there are."""
-        return len(self._names)
+        return len(self._places)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -175,6 +155,31 @@ def to_ours(
         heads = [family.their_name(name, task, config)[0] for name in ours if name.startswith("head.")]
         advice = "; a new head may take their place: --new-head" if set(missing) <= set(heads) else ""
         raise ConfigError(f"{config.place} needs tensors that are missing: {listed(missing)}{advice}")
+    left_out = of_other_heads(family, config, tensors, used, originals)
+    state = dict(family.reordered(state, to_ours=True))
+    for name in [name for name in state if name.endswith(".position.table") and not ours[name].requires_grad]:
+        if not torch.allclose(state[name], ours[name], atol=1e-2):  # another table differs by 1, a bfloat16 by 0.002
+            found = used[family.their_name(name, task, config)[0]]
+            raise ConfigError(f"{found} is another table than the sinusoids of model_type={family.model_type}")
+    return Found(state, new, left_out)
+
+
+def of_other_heads(
+    family: Family,
+    config: TheirConfig,
+    tensors: Mapping[str, Tensor],
+    used: Mapping[str, str],
+    originals: Mapping[str, str],
+) -> list[str]:
+    """The names of the tensors that are left out, since they belong to another head.
+
+    Args:
+        used: by their name, the tensors that were taken.
+        originals: by the name of a copy, that of which it is one.
+
+    Raises:
+        ConfigError: a tensor of which nothing is known, or a copy that differs.
+    """
     left_out, unexpected = list[str](), list[str]()
     for name in tensors:
         if name in used.values() or any(re.fullmatch(pattern, name) for pattern in family.buffers):
@@ -189,12 +194,7 @@ def to_ours(
             unexpected.append(name)
     if unexpected:
         raise ConfigError(f"{config.place} knows nothing of some tensors: {listed(unexpected)}")
-    state = dict(family.reordered(state, to_ours=True))
-    for name in [name for name in state if name.endswith(".position.table") and not ours[name].requires_grad]:
-        if not torch.allclose(state[name], ours[name], atol=1e-2):  # another table differs by 1, a bfloat16 by 0.002
-            found = used[family.their_name(name, task, config)[0]]
-            raise ConfigError(f"{found} is another table than the sinusoids of model_type={family.model_type}")
-    return Found(state, new, left_out)
+    return left_out
 
 
 def to_theirs(

@@ -12,13 +12,12 @@ from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
 from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from triptych.config import ConfigError
 from triptych.launch.environment import cpus
@@ -74,6 +73,22 @@ def find_place() -> Place:
     return Place(None, 0, 1)
 
 
+def count_devices(devices: object, there: int) -> int:
+    """How many ``trainer.devices`` are; 0: a word that names none.
+
+    Args:
+        devices: a number, a list, numbers between commas, or auto.
+        there: what auto, or -1, stands for.
+    """
+    if isinstance(devices, ListConfig):
+        return len(devices)
+    if str(devices) in ("auto", "-1"):
+        return there
+    if "," in str(devices):
+        return len([number for number in str(devices).split(",") if number])
+    return int(str(devices)) if str(devices).isdecimal() else 0
+
+
 def tasks_per_node(place: Place) -> set[int]:
     """How many processes srun or torchrun has started on a machine; more than one number: not the same on all."""
     if place.starter == "torchrun":
@@ -112,12 +127,8 @@ def run_processes(command: Sequence[str], count: int, run_dir: Path) -> int:
         stop by signal n.
     """
     received: list[int] = []
-
-    def receive(number: int, frame: FrameType | None) -> None:
-        received.append(number)
-
     for number in FORWARDED:
-        signal.signal(number, receive)
+        signal.signal(number, lambda number, _: received.append(number))
     port = LightningEnvironment().main_port  # a free one, unless MASTER_PORT says which
     shared = {"WORLD_SIZE": str(count), "NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     shared["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", str(max(1, cpus() // count)))  # its share of them

@@ -19,10 +19,11 @@ from filelock import FileLock
 from hydra.core.utils import JobReturn
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, ListConfig
+from omegaconf import DictConfig
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from triptych.config import ConfigError, RunError, check_type
+from triptych.launch.processes import count_devices
 from triptych.launch.sweep import Failure, Job, collect, jobs_of, redact_notes, train_command
 from triptych.storage.atomic import write_text
 
@@ -227,12 +228,7 @@ class SlurmLauncher(Launcher):
         if trainer.num_nodes != self.nodes:
             raise ConfigError(f"trainer.num_nodes={trainer.num_nodes}, but hydra.launcher.nodes={self.nodes}")
         devices = trainer.devices
-        if isinstance(devices, ListConfig):
-            count = len(devices)
-        elif str(devices) in ("auto", "-1"):
-            count = self.gpus_per_node or self.tasks_per_node
-        else:
-            count = int(devices) if str(devices).isdecimal() else len(str(devices).split(","))
+        count = count_devices(devices, self.gpus_per_node or self.tasks_per_node)
         # A single process starts the others of its node by itself.
         if self.nodes * self.tasks_per_node > 1 and count != self.tasks_per_node:
             raise ConfigError(f"trainer.devices={devices}, but hydra.launcher.tasks_per_node={self.tasks_per_node}")

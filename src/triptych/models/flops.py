@@ -13,8 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from triptych.models.decoder_only import DecoderOnly
 from triptych.models.encoder_decoder import EncoderDecoder
-from triptych.nn import Network, PatchEmbedding, Stack
-from triptych.nn.block import Block
+from triptych.nn import Block, Network, PatchEmbedding, Stack
 
 BatchShape = tuple[int, ...]
 """Rows, positions of ``tokens``, positions of ``source`` (0 without one); of images rows, channels, height, width."""

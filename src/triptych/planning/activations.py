@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from triptych.nn import (
+    Block,
     Embedding,
     FeedForward,
     GatedFeedForward,
@@ -23,16 +24,15 @@ from triptych.nn import (
     PostNorm,
     PreNorm,
     Relative,
+    Residual,
     RMSNorm,
     Rotary,
     Sinusoidal,
     Stack,
 )
-from triptych.nn.block import Block
 from triptych.nn.feed_forward import ACTIVATIONS
 from triptych.nn.kernels.cross_entropy import rows_at_once
 from triptych.nn.masks import Local
-from triptych.nn.residual import Residual
 from triptych.tasks.precision import Precision
 
 INDEX = 8

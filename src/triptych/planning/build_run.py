@@ -15,13 +15,12 @@ from triptych.assembly.compatibility import check_compiled
 from triptych.assembly.datasets import check_shares, make_data_module
 from triptych.assembly.init_from import Pretrained
 from triptych.assembly.network import check_network, make_task
-from triptych.config import build
-from triptych.config.wording import counted
+from triptych.config import build, counted, refusing
 from triptych.data import DataModule
 from triptych.launch.processes import Place
 from triptych.models.flops import count_parameters
 from triptych.planning.matching import FILE
-from triptych.planning.prepare import Plan, refusing
+from triptych.planning.prepare import Plan
 from triptych.storage.atomic import write_text
 from triptych.tasks import Task
 from triptych.training import CheckpointFacts, Checkpoints

@@ -6,13 +6,12 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from omegaconf import DictConfig, ListConfig
+from omegaconf import DictConfig
 
 from triptych.assembly.checks import CHECKS, check_accelerator
-from triptych.config import ConfigError, build, target_of
-from triptych.config.wording import counted
+from triptych.config import ConfigError, build, counted, target_of
 from triptych.launch.command import this_command
-from triptych.launch.processes import find_place, silence
+from triptych.launch.processes import count_devices, find_place, silence
 from triptych.launch.sweep import Job
 from triptych.planning.batch_shapes import BatchEstimate, Data, look_at_data
 from triptych.planning.findings import (
@@ -151,14 +150,8 @@ def processes_of(config: DictConfig) -> int:
         ConfigError: less than one process.
     """
     devices, nodes = config.trainer.devices, config.trainer.num_nodes
-    if isinstance(devices, str) and "," in devices:
-        each = len([index for index in devices.split(",") if index])
-    elif isinstance(devices, ListConfig):
-        each = len(devices)
-    elif str(devices) in ("auto", "-1"):
-        each = 1 if config.trainer.accelerator == "cpu" else max(torch.cuda.device_count(), 1)
-    else:
-        each = int(devices) if str(devices).isdecimal() else 0
+    there = 1 if config.trainer.accelerator == "cpu" else max(torch.cuda.device_count(), 1)
+    each = count_devices(devices, there)
     if each < 1 or not isinstance(nodes, int) or nodes < 1:
         raise ConfigError(f"trainer.devices={devices}, trainer.num_nodes={nodes}: expected at least 1 of each")
     return each * nodes

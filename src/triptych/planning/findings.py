@@ -14,9 +14,8 @@ from typing import Literal, TypeVar
 from omegaconf import DictConfig
 
 from triptych.assembly.checks import check_trainer
-from triptych.config import ConfigError, RunError, precision_of
+from triptych.config import ConfigError, RunError, counted, precision_of
 from triptych.config.paths import check_writable, existing
-from triptych.config.wording import counted
 from triptych.launch.lock import locked
 from triptych.launch.processes import Place
 from triptych.planning.forecast import Forecast

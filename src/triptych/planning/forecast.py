@@ -71,8 +71,7 @@ def make_forecast(estimate: BatchEstimate, world_size: int, device: Device) -> F
         raise ConfigError(f"trainer.precision={config.trainer.precision}: no plan; only for {', '.join(PRECISIONS)}")
     precision = PRECISIONS[precision_of(config)]
     network = check_network(config)
-    by_part = training_flops(network, estimate.shapes, unanswered=estimate.unanswered)
-    per_process = sum(by_part.values()) / estimate.num_updates
+    flops = sum(training_flops(network, estimate.shapes, unanswered=estimate.unanswered).values())
     network = check_network(config).to(precision.dtype)
     optimizer = replace(build(config, "optimizer"), fused=False)  # there is no fused kernel on the meta device
     here, on_gpus = (
@@ -86,7 +85,7 @@ def make_forecast(estimate: BatchEstimate, world_size: int, device: Device) -> F
         memory_on_gpus=replace(memory, of_rows=on_gpus),
         precision=precision,
         world_size=world_size,
-        flops=per_process * world_size * config.trainer.max_steps,
+        flops=flops / estimate.num_updates * world_size * config.trainer.max_steps,
         recomputed=recomputed_share(network, next(iter(estimate.shapes))),
     )
 

@@ -12,8 +12,7 @@ import json
 import logging
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
 from math import lcm
@@ -25,12 +24,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from triptych.assembly.compatibility import check_grid
 from triptych.assembly.network import check_network
-from triptych.config import ARCHITECTURES, ConfigError, nearest, target_of
+from triptych.config import ARCHITECTURES, ConfigError, counted, nearest, refusing, target_of
 from triptych.config.overrides import composed_with
-from triptych.config.wording import counted
-from triptych.models.flops import active_parameters, count_parameters, training_flops
-from triptych.nn import Network
+from triptych.models.flops import TrainingCost, active_parameters, count_parameters
 from triptych.planning.batch_shapes import BatchEstimate, Data
+from triptych.planning.findings import listening
 
 log = logging.getLogger("triptych")
 
@@ -189,11 +187,9 @@ def reference_of(config: DictConfig, overrides: Sequence[str]) -> Reference | No
     if name == target_of(config, "model").architecture:
         return Reference(name)
     other = composed_with(name, overrides)
-    try:
+    with refusing(f"reference={name}: "):
         check_grid(other)
         check_network(other)
-    except ConfigError as error:
-        raise ConfigError(f"reference={name}: {error}") from None
     return Reference(name, config=other)
 
 
@@ -293,12 +289,12 @@ def find_match(config: DictConfig, reference: Reference, data: Data, measure: Me
     goal = None if reference.record is None else float(reference.record[RECORDED[quantity]])
     own, other = data.complete(config), None if reference.config is None else data.complete(reference.config)
     if quantity in SIZES:
-        count = count_all if quantity == "params" else active_parameters
+        count = active_parameters if quantity == "active_params" else lambda network: count_parameters(network)[0]
         goal = goal if other is None else count(check_network(other))
         assert goal is not None
         found, expected = _solved_size(own, reference, goal, lambda size: count(check_network(resized(own, size))))
     else:
-        with silence():  # what is to be said of the data is said when they are made ready for the training
+        with listening([]):  # what is to be said of the data is said when they are made ready for the training
             totals = _totals(quantity, [own] if other is None else [own, other], data, measure)
         goal = goal if other is None else totals[1](other.trainer.max_steps)
         assert goal is not None
@@ -430,12 +426,9 @@ class Costs:
 
 def operations(estimate: BatchEstimate) -> list[float]:
     """Operations of each update, over all processes."""
-    network = check_network(estimate.config)
-    of_shape = {shape: sum(training_flops(network, {shape: 1}).values()) for shape in estimate.shapes}
-    of_silence = sum(training_flops(network, {}, unanswered=1).values())  # less than 0
+    cost = TrainingCost(check_network(estimate.config))
     return [
-        estimate.world_size
-        * (sum(count * of_shape[shape] for shape, count in update.shapes.items()) + update.unanswered * of_silence)
+        estimate.world_size * sum(cost.by_part(update.shapes, unanswered=update.unanswered).values())
         for update in estimate.updates
     ]
 
@@ -445,28 +438,12 @@ def real_tokens(estimate: BatchEstimate) -> list[float]:
     return [estimate.world_size * update.tokens for update in estimate.updates]
 
 
-def count_all(network: Network) -> int:
-    """All trainable parameters."""
-    return count_parameters(network)[0]
-
-
 def resized(config: DictConfig, size: Size) -> DictConfig:
     """A copy of a configuration with another size."""
     config = config.copy()
     for key, value in asdict(size).items():
         config.shape[key] = value
     return config
-
-
-@contextmanager
-def silence() -> Iterator[None]:
-    """Keeps back what our logger would say."""
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        log.setLevel(level)
 
 
 def spell(amount: float) -> str:

@@ -2,8 +2,7 @@
 nothing changes the plan any more."""
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,7 @@ from triptych.assembly.datasets import read_corpus, train_tokenizer
 from triptych.assembly.early_checks import check_validation
 from triptych.assembly.init_from import Pretrained, settings_to_adopt
 from triptych.assembly.network import check_network, choose_parts
-from triptych.config import ConfigError
+from triptych.config import refusing
 from triptych.config.overrides import adopt
 from triptych.data import Corpus
 from triptych.planning.batch_shapes import Data, ReadData
@@ -219,16 +218,3 @@ def solve(config: DictConfig, reference: Reference, data: Data, measure: Measure
     if isinstance(data, ReadData):
         check_same(reference, config.match, data=data.facts.sha256, tokenizer=data.tokenizer.sha256)
     return find_match(config, reference, data, measure)
-
-
-@contextmanager
-def refusing() -> Iterator[None]:
-    """What constructors say against their arguments is the answer to a setting.
-
-    Raises:
-        ConfigError: in place of a ValueError.
-    """
-    try:
-        yield
-    except ValueError as error:
-        raise ConfigError(str(error)) from None

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from triptych.config.wording import amount, counted, duration
+from triptych.config import amount, counted, duration
 from triptych.models.flops import count_parameters, parameters_by_part
 from triptych.planning.findings import Findings, size
 from triptych.planning.forecast import UTILISATION, Forecast, computed_seconds, measured_seconds
@@ -54,25 +54,26 @@ def summary(forecast: Forecast, device: Device, *, is_here: bool) -> Table:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     layers = {name: len(getattr(network, name).layers) for name in ("encoder", "decoder") if hasattr(network, name)}
-    table.add_row(
-        "architecture", f"{network.architecture}: " + ", ".join(f"{k} of {n} layers" for k, n in layers.items())
-    )
-    table.add_row("task", config.task._target_.rpartition(".")[2])
-    table.add_row("parameters", f"{total:,} ({non_embedding:,} outside of the embeddings)")
-    for name, number in parameters_by_part(network).items():
-        table.add_row(f"  {name}", f"{number:,}" if number or name != "head" else "0 (tied to the embedding)")
     updates = config.trainer.max_steps
     about = "about " if forecast.estimate.sample else ""
     examples = "" if config.batch.size is None else f"{counted(config.batch.size, 'example')}, "
-    table.add_row("updates", f"{updates:,} of {examples}{about}{forecast.estimate.tokens:,.0f} tokens")
-    table.add_row("tokens", f"{about}{amount(updates * forecast.estimate.tokens)} in all")
-    table.add_row(
-        "operations",
-        f"{about}{amount(forecast.flops, 'FLOP')} forward and backward, "
+    rows = {
+        "architecture": f"{network.architecture}: " + ", ".join(f"{k} of {n} layers" for k, n in layers.items()),
+        "task": config.task._target_.rpartition(".")[2],
+        "parameters": f"{total:,} ({non_embedding:,} outside of the embeddings)",
+        **{
+            f"  {name}": f"{number:,}" if number or name != "head" else "0 (tied to the embedding)"
+            for name, number in parameters_by_part(network).items()
+        },
+        "updates": f"{updates:,} of {examples}{about}{forecast.estimate.tokens:,.0f} tokens",
+        "tokens": f"{about}{amount(updates * forecast.estimate.tokens)} in all",
+        "operations": f"{about}{amount(forecast.flops, 'FLOP')} forward and backward, "
         f"{amount(forecast.flops_of_update, 'FLOP')} an update",
-    )
-    table.add_row("device", device.name)
-    table.add_row("time", estimate(forecast, device, is_here=is_here))
+        "device": device.name,
+        "time": estimate(forecast, device, is_here=is_here),
+    }
+    for name, said in rows.items():
+        table.add_row(name, said)
     return table
 
 

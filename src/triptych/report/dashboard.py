@@ -16,8 +16,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from triptych.config import ConfigError
-from triptych.config.wording import amount, duration
+from triptych.config import ConfigError, amount, duration
 from triptych.report.read_records import ARCHITECTURES, find_runs
 from triptych.report.statistics.metrics import metric_key
 from triptych.report.statistics.verdicts import Group, group_runs, judge

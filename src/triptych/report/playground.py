@@ -28,10 +28,8 @@ from triptych.report.page.attention import draw_attention
 from triptych.report.page.charts import Switch
 from triptych.report.page.document import render_template
 from triptych.report.read_records import ARCHITECTURES, Run, find_runs
-from triptych.report.samples import is_recordable, list_maps, recordable_length
-from triptych.tasks import Task
-from triptych.tasks.base import ClassPrediction, Prediction
-from triptych.tasks.generative import GenerativeTask
+from triptych.report.samples import format_answer, is_recordable, list_maps, recordable_length
+from triptych.tasks import ClassPrediction, GenerativeTask, Prediction, Task
 
 NUM_EXAMPLES = 4
 """Of the test set, to begin with."""
@@ -223,7 +221,7 @@ def _answer(run: Run, task: Task, question: Question) -> Card:
     is_drawn = is_recordable(maps, longest)
     return Card(
         run,
-        answer=_write_out(maps.prediction),
+        answer=format_answer(maps.prediction),
         probabilities=_likeliest(maps.prediction),
         num_read=num_read,
         num_drawable=0 if is_drawn else longest,
@@ -231,12 +229,6 @@ def _answer(run: Run, task: Task, question: Question) -> Card:
         if is_drawn
         else {},
     )
-
-
-def _write_out(prediction: Prediction) -> str:
-    if isinstance(prediction, ClassPrediction):
-        return prediction.label
-    return f"{prediction:.6g}" if isinstance(prediction, float) else str(prediction)
 
 
 def _likeliest(prediction: Prediction) -> dict[str, float]:
@@ -267,6 +259,24 @@ def names_this_machine(host: str, names: Collection[str]) -> bool:
 @cache
 def _packed_plotly() -> bytes:
     return gzip.compress(get_plotlyjs().encode())
+
+
+def listen(host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
+    """A server, with a thread for each connection, since browsers open some that they may not use.
+
+    Raises:
+        ConfigError: no such host or port, or the port is taken.
+    """
+    try:
+        return ThreadingHTTPServer((host, port), handler)
+    except (OSError, OverflowError) as error:
+        if isinstance(error, OverflowError):
+            reason = "expected a port from 0 to 65535; 0 takes a free one"
+        elif error.errno == errno.EADDRINUSE:
+            reason = f"{error.strerror}; --port 0 takes a free one"
+        else:
+            reason = f"{error.strerror}; expected an IPv4 address or a name of this machine, as 127.0.0.1 or 0.0.0.0"
+        raise ConfigError(f"--host {host} --port {port}: {reason}") from None
 
 
 def playground(directories: Sequence[Path], host: str, port: int) -> None:
@@ -320,17 +330,7 @@ def playground(directories: Sequence[Path], host: str, port: int) -> None:
         def log_message(self, format: str, *arguments: object) -> None:
             """What is typed stays in the browser."""
 
-    try:
-        server = ThreadingHTTPServer((host, port), Handler)  # browsers open connections that they may not use
-    except (OSError, OverflowError) as error:
-        if isinstance(error, OverflowError):
-            reason = "expected a port from 0 to 65535; 0 takes a free one"
-        elif error.errno == errno.EADDRINUSE:
-            reason = f"{error.strerror}; --port 0 takes a free one"
-        else:
-            reason = f"{error.strerror}; expected an IPv4 address or a name of this machine, as 127.0.0.1 or 0.0.0.0"
-        raise ConfigError(f"--host {host} --port {port}: {reason}") from None
-    with server:
+    with listen(host, port, Handler) as server:
         try:
             print(f"http://{host}:{server.server_port} (Ctrl-C ends it)", flush=True)
             server.serve_forever()

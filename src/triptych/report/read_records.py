@@ -299,11 +299,11 @@ def read_settings(path: Path) -> dict[str, object]:
 @cache
 def names_of_parts() -> dict[str, str]:
     """The choice that each of our parts is, by its class."""
-    found = {}
-    for file in Path(str(files("triptych.conf"))).glob("block/*/*.yaml"):
-        if target := OmegaConf.select(OmegaConf.load(file), "_target_"):
-            found[target] = file.stem
-    return found
+    return {
+        target: file.stem
+        for file in Path(str(files("triptych.conf"))).glob("block/*/*.yaml")
+        if (target := OmegaConf.select(OmegaConf.load(file), "_target_"))
+    }
 
 
 def read_answers(path: Path) -> list[dict[str, Any]]:

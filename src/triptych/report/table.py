@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from triptych.config.wording import amount, duration
+from triptych.config import amount, duration
 from triptych.report.read_records import ARCHITECTURES, RunSet
 from triptych.report.statistics.verdicts import Difference, Group, Verdict
 from triptych.report.wording import field_name, setting

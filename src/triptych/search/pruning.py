@@ -6,7 +6,7 @@ from pathlib import Path
 import lightning as L
 from lightning.pytorch.trainer.states import TrainerFn
 
-from triptych.config.wording import counted
+from triptych.config import counted
 from triptych.data import Batch
 from triptych.search.trials import PrunerName, check_optuna, make_pruner, open_storage
 from triptych.tasks import Task

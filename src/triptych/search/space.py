@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import product
-from typing import TYPE_CHECKING
 
 from hydra.core.override_parser.types import (
     ChoiceSweep,
@@ -16,14 +15,11 @@ from hydra.core.override_parser.types import (
     Sweep,
     ValueType,
 )
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from triptych.config import ConfigError, nearest
+from triptych.config import ConfigError, nearest, refusing
 
-if TYPE_CHECKING:
-    from optuna.distributions import BaseDistribution
-
-    Distributions = dict[str, BaseDistribution]
-
+Distribution = CategoricalDistribution | FloatDistribution | IntDistribution
 Value = float | int | str
 
 
@@ -39,7 +35,7 @@ class Space:
 
     fixed: list[str]
     listed: dict[str, list[str]]
-    searched: "Distributions"
+    searched: dict[str, Distribution]
 
     def combinations(self) -> list[list[str]]:
         """The overrides of each study, of what is listed."""
@@ -55,7 +51,7 @@ def read_space(overrides: Sequence[Override]) -> Space:
     by_key = {override.get_key_element(): override for override in overrides}
     fixed: list[str] = []
     listed: dict[str, list[str]] = {}
-    searched: Distributions = {}
+    searched: dict[str, Distribution] = {}
     for key, override in by_key.items():
         value = override.value()
         if isinstance(value, ChoiceSweep) and any(isinstance(part, Sweep) for part in value.list):
@@ -85,15 +81,13 @@ def read_space(overrides: Sequence[Override]) -> Space:
     return Space(fixed, listed, dict(sorted(searched.items())))
 
 
-def distribution_of(override: Override) -> "BaseDistribution":
+def distribution_of(override: Override) -> Distribution:
     """The distribution of ``interval(a,b)`` (numbers from a to b; whole ones of ``int(interval(a,b))``),
     ``range(a,b,step)`` (a, a + step, ... below b) or ``choice(a,b,...)``, with the tag log of the logarithm.
 
     Raises:
         ConfigError: bounds or a tag that have no meaning.
     """
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-
     sweep, line = override.value(), override.input_line
     assert isinstance(sweep, Sweep)
     for tag in sweep.tags - {"log"}:
@@ -118,26 +112,18 @@ def distribution_of(override: Override) -> "BaseDistribution":
         low, high, step = values[0], values[-1], abs(sweep.step)
         if isinstance(high, float):  # exactly so many steps away, as Optuna will have it
             high = float(Decimal(str(low)) + (len(values) - 1) * Decimal(str(step)))
-    try:
+    with refusing(f"{line}: "):
         if isinstance(low, int) and isinstance(high, int):
             return IntDistribution(low, high, log=log, step=1 if step is None else int(step))
         return FloatDistribution(low, high, log=log, step=step)
-    except ValueError as error:
-        raise ConfigError(f"{line}: {error}") from None
 
 
-def lowest(searched: "Distributions") -> dict[str, Value]:
+def lowest(searched: Mapping[str, Distribution]) -> dict[str, Value]:
     """One value of each key, always the same: the least, or the first."""
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-
-    values: dict[str, Value] = {}
-    for key, distribution in searched.items():
-        if isinstance(distribution, CategoricalDistribution):
-            values[key] = str(distribution.choices[0])
-        else:
-            assert isinstance(distribution, FloatDistribution | IntDistribution)
-            values[key] = distribution.low
-    return values
+    return {
+        key: str(distribution.choices[0]) if isinstance(distribution, CategoricalDistribution) else distribution.low
+        for key, distribution in searched.items()
+    }
 
 
 def as_overrides(values: Mapping[str, Value]) -> list[str]:

@@ -4,25 +4,29 @@ import hashlib
 import json
 import math
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Literal, cast
+from typing import Literal, cast
 
 import optuna
 from filelock import FileLock, Timeout
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+    json_to_distribution,
+)
+from optuna.samplers import BaseSampler, GPSampler, QMCSampler, RandomSampler, TPESampler
+from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from triptych.config import ConfigError, suggestion
 from triptych.launch.sweep import Job
 from triptych.search.trials import PrunerName
-
-if TYPE_CHECKING:
-    from optuna.distributions import BaseDistribution
-    from optuna.samplers import BaseSampler
-    from optuna.storages import BaseStorage
 
 SamplerName = Literal["tpe", "gp", "qmc", "random"]
 
@@ -104,13 +108,13 @@ class Study:
     def __init__(
         self,
         name: str,
-        storage: "BaseStorage",
+        storage: BaseStorage,
         locks: Path,
-        searched: "dict[str, BaseDistribution]",
+        searched: Mapping[str, BaseDistribution],
         identity: Identity,
         settings: Settings,
     ) -> None:
-        self.name, self.searched, self.settings = name, searched, settings
+        self.name, self.searched, self.settings = name, dict(searched), settings
         self._locks, self._key = locks, hashlib.sha256(name.encode()).hexdigest()[:8]
         with self._alone():
             self.optuna = self._open(storage)
@@ -127,7 +131,7 @@ class Study:
                 self.optuna = self._open(storage)
             self.optuna.set_user_attr("identity", now)
 
-    def _open(self, storage: "BaseStorage") -> optuna.Study:
+    def _open(self, storage: BaseStorage) -> optuna.Study:
         direction = self.settings.direction
         with suppress(optuna.exceptions.DuplicatedStudyError):
             return optuna.create_study(study_name=self.name, storage=storage, direction=direction)
@@ -141,7 +145,7 @@ class Study:
     @property
     def has_values(self) -> bool:
         """Whether anything was measured."""
-        return has_values(self.optuna)
+        return bool(self.optuna.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED)))
 
     @property
     def best(self) -> FrozenTrial | None:
@@ -240,16 +244,9 @@ class Study:
             return None
         return lock
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """No other worker takes or tells meanwhile."""
-        with FileLock(self._locks / f"{self._key}.lock"):
-            yield
-
-
-def has_values(study: optuna.Study) -> bool:
-    """Whether anything was measured."""
-    return bool(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED)))
+    def _alone(self) -> FileLock:
+        """While it is held, no other worker takes or tells."""
+        return FileLock(self._locks / f"{self._key}.lock")
 
 
 def is_twin(trial: FrozenTrial, running: Sequence[FrozenTrial]) -> bool:
@@ -257,18 +254,13 @@ def is_twin(trial: FrozenTrial, running: Sequence[FrozenTrial]) -> bool:
     return any(other.number < trial.number and other.params == trial.params for other in running)
 
 
-def make_sampler(name: SamplerName, seed: int) -> "BaseSampler":
+def make_sampler(name: SamplerName, seed: int) -> BaseSampler:
     """Optuna's sampler. (Its CMA-ES keeps its state as a pickle in the storage, which could run code.)"""
-    from optuna.samplers import GPSampler, QMCSampler, RandomSampler, TPESampler
-
-    if name == "tpe":
-        return TPESampler(seed=seed)
-    if name == "gp":
-        return GPSampler(seed=seed)
-    if name == "random":
-        return RandomSampler(seed=seed)
-    with warnings.catch_warnings(action="ignore", category=optuna.exceptions.ExperimentalWarning):
-        return QMCSampler(seed=seed, scramble=True)
+    if name == "qmc":
+        with warnings.catch_warnings(action="ignore", category=optuna.exceptions.ExperimentalWarning):
+            return QMCSampler(seed=seed, scramble=True)
+    kinds: dict[str, Callable[..., BaseSampler]] = {"tpe": TPESampler, "gp": GPSampler, "random": RandomSampler}
+    return kinds[name](seed=seed)
 
 
 def outcome(jobs: Sequence[Job], metric: str) -> tuple[TrialState, float | None]:
@@ -312,8 +304,6 @@ def interval(written: str | None) -> str:
     """A distribution as a user would write it."""
     if written is None:
         return "nothing"
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution, json_to_distribution
-
     distribution = json_to_distribution(written)
     if isinstance(distribution, CategoricalDistribution):
         return f"choice({','.join(map(str, distribution.choices))})"

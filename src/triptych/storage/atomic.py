@@ -36,7 +36,8 @@ def replacing(path: Path) -> Iterator[Path]:
         os.close(folder)
     except BaseException as error:
         failure = None
-        if isinstance(error, OSError | RuntimeError):  # torch's writer turns the former into the latter
+        # torch's writer turns the former into the latter; a RunError says itself what went wrong
+        if isinstance(error, OSError | RuntimeError) and not isinstance(error, RunError):
             free = shutil.disk_usage(path.parent).free if path.parent.exists() else 0
             failure = RunError(f"{path} cannot be written ({reason_of(error)}); {free:,} bytes are free there")
         temporary.unlink(missing_ok=True)

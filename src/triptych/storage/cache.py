@@ -32,20 +32,17 @@ def cached(path: Path, read: Callable[[], Entry | None], make: Callable[[], Entr
     found = read()
     if found is not None:
         return found
-    lock = FileLock(f"{path}.lock")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
+        held = FileLock(f"{path}.lock").acquire()
     except (OSError, NotImplementedError) as error:  # the latter: a file system without locks
         raise RunError(
             f"the cache {path.parent} cannot be written ({reason_of(error)}); TRIPTYCH_CACHE=FOLDER in the environment "
             "names another"
         ) from error
-    try:
+    with held:
         found = read()  # by whoever had the lock
         return make() if found is None else found
-    finally:
-        lock.release()
 
 
 def remembered(path: Path, question: str, answer: Callable[[], dict[str, Any]]) -> dict[str, Any]:

@@ -134,18 +134,12 @@ def _download(files: Sequence[File], folder: Path) -> None:
                             out.write(part)
                             progress.advance(bar, len(part))
                     _check(file, temporary, f"{file.address}; nothing of it is kept")
-            except _OtherContent as error:
-                raise RunError(str(error)) from None
             except _Unreachable as error:
                 rest = [file for file in files[i:] if not (folder / file.name).is_file()]
                 lines = [f"{file.address} cannot be downloaded ({error})"]
                 lines += ["download what is missing elsewhere, put it in place, and run the same command again:"]
                 lines += [f"  {file.address} -> {folder / file.name}" for file in rest]
                 raise RunError("\n".join(lines)) from None
-
-
-class _OtherContent(Exception):
-    """A file is not the one that was published."""
 
 
 class _Unreachable(Exception):
@@ -173,7 +167,7 @@ def _check(file: File, path: Path, which: str) -> None:
             digest.update(part)
     if digest.hexdigest() != expected:
         found = f"{size:,} bytes with {kind} {digest.hexdigest()}"
-        raise _OtherContent(f"{found}, expected {file.size:,} bytes with {kind} {expected}: {which}")
+        raise RunError(f"{found}, expected {file.size:,} bytes with {kind} {expected}: {which}")
 
 
 def _unpacked(folder: Path, files: Iterable[File]) -> Iterator[bytes]:

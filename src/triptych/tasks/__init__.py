@@ -1,8 +1,9 @@
 """Tasks as LightningModules: what is read, what is scored, what is predicted. The network is given to them."""
 
-from triptych.tasks.base import Setup, Task
+from triptych.tasks.base import ClassPrediction, Prediction, Setup, Task
 from triptych.tasks.classification import Classification
 from triptych.tasks.denoising import Denoising
+from triptych.tasks.generative import GenerativeTask
 from triptych.tasks.language_modeling import LanguageModeling
 from triptych.tasks.question_answering import QuestionAnswering
 from triptych.tasks.similarity import Similarity
@@ -10,9 +11,12 @@ from triptych.tasks.tagging import Tagging
 from triptych.tasks.translation import Translation
 
 __all__ = [
+    "ClassPrediction",
     "Classification",
     "Denoising",
+    "GenerativeTask",
     "LanguageModeling",
+    "Prediction",
     "QuestionAnswering",
     "Setup",
     "Similarity",

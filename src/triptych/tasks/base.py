@@ -18,11 +18,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torchmetrics import Metric
 
-from triptych.data.batches.batch import IGNORE, Batch, Encoded
-from triptych.data.corpora.corpus import CorpusFacts
-from triptych.data.example import Example
-from triptych.data.images import Image
-from triptych.data.tokenizers.tokenizer import Tokenizer
+from triptych.data import IGNORE, Batch, CorpusFacts, Encoded, Example, Image, Tokenizer
 from triptych.nn import Documents, Network, PatchEmbedding, Targets
 from triptych.nn.head import PoolName
 from triptych.tasks.exact_sums import Mean
@@ -99,12 +95,6 @@ class Setup:
     truncates: bool = False
     skips_not_finite: bool = False
     precision: str = "32-true"
-
-
-def _leaves_out_by_itself(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether an optimizer changes nothing where its attribute found_inf is 1, a tensor of the device: torch's fused
-    ones."""
-    return isinstance(optimizer, torch.optim.AdamW) and bool(optimizer.defaults["fused"])
 
 
 class Task(L.LightningModule):
@@ -511,7 +501,12 @@ class Task(L.LightningModule):
         """
         limit = gradient_clip_val or float("inf")
         norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), limit)
-        may_look_later = _leaves_out_by_itself(optimizer) and self.device.type not in ("cpu", "mps")
+        # torch's fused AdamW changes nothing by itself where its attribute found_inf is 1, a tensor of the device
+        may_look_later = (
+            isinstance(optimizer, torch.optim.AdamW)
+            and optimizer.defaults["fused"]
+            and self.device.type not in ("cpu", "mps")
+        )
         if isinstance(norm, DTensor):  # each process has a share of the gradient
             norm, may_look_later = norm.full_tensor(), False
         loss, update = torch.stack(self._update_losses).mean(), self.trainer.global_step + 1
@@ -571,8 +566,10 @@ class Task(L.LightningModule):
         if batch.indices is None or not self.trainer.testing:
             return
         rows = zip(*numbers.values(), strict=True) if numbers else [()] * len(outputs)
-        for index, output, row in zip(batch.indices.tolist(), outputs, rows, strict=True):
-            self.tested.append(Tested(index, output, dict(zip(numbers, row, strict=True))))
+        self.tested += [
+            Tested(index, output, dict(zip(numbers, row, strict=True)))
+            for index, output, row in zip(batch.indices.tolist(), outputs, rows, strict=True)
+        ]
 
     def _log_metrics(self, stage: str) -> None:
         metrics = self.metrics_of(stage)

@@ -9,9 +9,7 @@ from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.classification import MulticlassConfusionMatrix, MulticlassF1Score
 
-from triptych.data.batches.batch import Batch
-from triptych.data.corpora.corpus import CorpusFacts
-from triptych.data.example import Example
+from triptych.data import Batch, CorpusFacts, Example
 from triptych.tasks.base import ClassPrediction
 from triptych.tasks.exact_sums import Mean, OfPairs, widest
 from triptych.tasks.scores import ACCURACY, Score

@@ -8,8 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 from torchmetrics import Metric
 
-from triptych.data.batches.batch import IGNORE, Batch, Encoded, collate
-from triptych.data.example import Example
+from triptych.data import IGNORE, Batch, Encoded, Example, collate
 from triptych.models.generation import Constraints
 from triptych.tasks.base import Prediction, Setup
 from triptych.tasks.exact_sums import Mean

@@ -10,8 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torchmetrics import Metric
 
-from triptych.data.batches.batch import IGNORE, Batch, Encoded, pad
-from triptych.data.example import Example
+from triptych.data import IGNORE, Batch, Encoded, Example, pad
 from triptych.models.generation import BeamSearch, Constraints, Sampling, beam_search, generate
 from triptych.models.generation.sampling import NextToken
 from triptych.nn import Targets

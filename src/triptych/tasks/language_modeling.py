@@ -11,8 +11,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torchmetrics import Metric
 
-from triptych.data.batches.batch import IGNORE, Batch, Encoded
-from triptych.data.example import Example
+from triptych.data import IGNORE, Batch, Encoded, Example
 from triptych.data.prefix import prefix_length
 from triptych.tasks.base import Prediction
 from triptych.tasks.exact_sums import Mean, Sum, widest
@@ -94,20 +93,11 @@ class LanguageModeling(GenerativeTask):
         return self.architecture != "full"
 
     @cached_property
-    def token_bytes(self) -> Int[Tensor, "2 vocab"]:
-        """How many bytes of text each token stands for, after one that does not end in white space and after one that
-        does."""
-        return torch.from_numpy(self.tokenizer.num_bytes())
-
-    @cached_property
-    def token_characters(self) -> Int[Tensor, "2 vocab"]:
-        """How many characters of text begin in each token, likewise."""
-        return torch.from_numpy(self.tokenizer.num_characters())
-
-    @cached_property
-    def token_words(self) -> Int[Tensor, "2 vocab"]:
-        """How many words begin in each token, likewise."""
-        return torch.from_numpy(self.tokenizer.num_words())
+    def token_sizes(self) -> Int[Tensor, "3 2 vocab"]:
+        """The bytes of text that each token stands for, the characters and the words that begin in it; after a token
+        that does not end in white space and after one that does."""
+        tokenizer = self.tokenizer
+        return torch.from_numpy(np.stack((tokenizer.num_bytes(), tokenizer.num_characters(), tokenizer.num_words())))
 
     @cached_property
     def ends_in_space(self) -> Bool[Tensor, " vocab"]:
@@ -174,19 +164,14 @@ class LanguageModeling(GenerativeTask):
         scored = batch.labels != IGNORE
         labels = batch.labels.where(scored, 0)  # any token: what it stands for is not counted
         after_space = self.ends_in_space.to(self.device)[self._tokens_before(batch)].long()
-        sizes = self.token_bytes.to(self.device)[after_space, labels] * scored
-        places = torch.arange(batch.labels.shape[1], device=self.device)
-        continuation = places >= batch.prefix[:, None]
-        by_example = {"nats": nats.sum(1), "bytes": sizes.sum(1)}
-        metrics["nats"].update(nats.sum())
-        metrics["bytes"].update(sizes.sum())
-        metrics["characters"].update((self.token_characters.to(self.device)[after_space, labels] * scored).sum())
-        metrics["words"].update((self.token_words.to(self.device)[after_space, labels] * scored).sum())
-        metrics["continuation_nats"].update(nats[continuation].sum())
-        metrics["continuation_bytes"].update(sizes[continuation].sum())
-        by_example["continuation_nats"] = (nats * continuation).sum(1)
-        by_example["continuation_bytes"] = (sizes * continuation).sum(1)
-        self.keep(batch, [None] * len(nats), {name: values.tolist() for name, values in by_example.items()})
+        sizes = self.token_sizes.to(self.device)[:, after_space, labels] * scored
+        continues = torch.arange(batch.labels.shape[1], device=self.device) >= batch.prefix[:, None]
+        found = {"nats": nats, **dict(zip(("bytes", "characters", "words"), sizes, strict=True))}
+        found |= {f"continuation_{name}": found[name].where(continues, 0) for name in ("nats", "bytes")}
+        for name, values in found.items():
+            metrics[name].update(values.sum())
+        kept = ("nats", "bytes", "continuation_nats", "continuation_bytes")
+        self.keep(batch, [None] * len(nats), {name: found[name].sum(1).tolist() for name in kept})
 
     def _tokens_before(self, batch: Batch) -> Int[Tensor, "batch length"]:
         """The token that stands in the text before each label. The decoder of the full model reads ``start`` before its

@@ -16,9 +16,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torchmetrics import Metric
 
-from triptych.data.batches.batch import IGNORE, Batch, Encoded, collate
-from triptych.data.corpora.corpus import CorpusFacts
-from triptych.data.example import Example
+from triptych.data import IGNORE, Batch, CorpusFacts, Encoded, Example, collate
 from triptych.nn.upload import upload
 from triptych.tasks.base import NOTHING_IS_WRITTEN, Setup, Task
 from triptych.tasks.exact_sums import Mean

@@ -9,10 +9,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from triptych.data.batches.batch import Encoded, collate
-from triptych.data.example import Example
-from triptych.data.images import as_image
-from triptych.data.tokenizers.tokenizer import SpecialTokens
+from triptych.config import refusing
+from triptych.data import Encoded, Example, SpecialTokens, as_image, collate
 from triptych.nn.head import PoolName
 from triptych.tasks.base import NOTHING_IS_WRITTEN, Task
 
@@ -86,10 +84,9 @@ class SequenceTask(Task):
                 yield np.array(tokens), prefix
             return
         for example in examples:
-            try:
-                yield as_image(() if example.image is None else example.image, self.image_shape), 0
-            except ValueError as error:
-                raise ValueError(f"{example.where}: {error}") from None
+            with refusing(f"{example.where}: "):
+                image = as_image(() if example.image is None else example.image, self.image_shape)
+            yield image, 0
 
     def truncate(self, item: Encoded) -> Encoded:
         """See ``Task``; the decoder of the full model reads what its encoder reads."""

@@ -11,9 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torchmetrics import Metric
 
-from triptych.data.batches.batch import IGNORE, Batch, Encoded, collate
-from triptych.data.corpora.corpus import CorpusFacts
-from triptych.data.example import Example
+from triptych.data import IGNORE, Batch, CorpusFacts, Encoded, Example, collate
 from triptych.tasks.base import NOTHING_IS_WRITTEN, Task
 from triptych.tasks.exact_sums import Mean
 from triptych.tasks.scores import ACCURACY, Score

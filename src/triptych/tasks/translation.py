@@ -10,8 +10,7 @@ from sacrebleu.metrics.ter import TER
 from torch import Tensor
 from torchmetrics import Metric
 
-from triptych.data.batches.batch import IGNORE, Batch, Encoded
-from triptych.data.example import Example
+from triptych.data import IGNORE, Batch, Encoded, Example
 from triptych.models.generation import BeamSearch, Constraints
 from triptych.tasks.base import Prediction, Setup
 from triptych.tasks.exact_sums import Mean

@@ -10,8 +10,7 @@ import torch.distributed as dist
 from lightning.pytorch.trainer.states import TrainerFn
 from omegaconf import DictConfig
 
-from triptych.config import RunError
-from triptych.config.wording import counted
+from triptych.config import RunError, counted
 from triptych.data import DataModule
 from triptych.launch import signals
 from triptych.tasks import Task

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import torch
 
-from triptych.config import ConfigError, one_of
-from triptych.config.schema import ACCELERATORS
-from triptych.config.wording import counted
+from triptych.config import ACCELERATORS, ConfigError, counted, one_of
 
 LARGEST_KEPT = 32 * 2**20
 """Bytes of the largest block that is kept, the most that glibc takes. Kept ones break into pieces: a process that

@@ -10,9 +10,8 @@ from typing import Any, cast
 from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig, OmegaConf
 
-from triptych.config import FREE, PLACES, ConfigError, RunError, flat
+from triptych.config import FREE, PLACES, ConfigError, RunError, counted, flat
 from triptych.config.paths import check_resume
-from triptych.config.wording import counted
 from triptych.data import CorpusFacts, SpecialTokens, Tokenizer
 from triptych.storage.atomic import link, remove_leftovers
 from triptych.storage.runs import is_done

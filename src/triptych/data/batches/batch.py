@@ -63,21 +63,17 @@ class EncodedSet(Protocol):
     @property
     def sizes(self) -> Int[np.ndarray, " examples"]:
         """Tokens of each example."""
-        ...
 
     @property
     def num_scored(self) -> Int[np.ndarray, " examples"]:
         """Scored labels of each example."""
-        ...
 
     @property
     def too_long(self) -> int:
         """Examples that had to be truncated or dropped."""
-        ...
 
     def __getitem__(self, index: int) -> Encoded:
         """One example."""
-        ...
 
 
 class EncodedList:

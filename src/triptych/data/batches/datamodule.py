@@ -1,12 +1,12 @@
 """Batches for the Trainer."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import lightning as L
 import torch
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset
 
 from triptych.data.batches.batch import Batch, EncodedSet, collate, nothing
 from triptych.data.batches.sampler import MicroBatch, TrainingSampler, Updates, evaluation_batches
@@ -35,20 +35,6 @@ class Collated(Dataset[Batch]):
             return collate(items, key.normalizer, packed=self._packed, indices=key.indices)
         assert not isinstance(self._examples, TrainingWindows)  # of these each part of an update has some
         return nothing(self._examples[0], key.normalizer)
-
-
-class _EvaluationSampler(Sampler[MicroBatch]):
-    def __init__(self, examples: EncodedSet, batch_size: int, rank: int, world_size: int) -> None:
-        self._batches = [
-            MicroBatch(indices, int(examples.num_scored[indices].sum()))
-            for indices in evaluation_batches(examples.sizes, batch_size, rank, world_size)
-        ]
-
-    def __len__(self) -> int:
-        return len(self._batches)
-
-    def __iter__(self) -> Iterator[MicroBatch]:
-        return iter(self._batches)
 
 
 def training_sampler(
@@ -199,9 +185,13 @@ class DataModule(L.LightningDataModule):
         )
 
     def _evaluation_loader(self, split: EncodedSet) -> DataLoader[Batch]:
-        return self._loader(Collated(split), _EvaluationSampler(split, self.eval_batch_size, *self._place()))
+        batches = [
+            MicroBatch(indices, int(split.num_scored[indices].sum()))
+            for indices in evaluation_batches(split.sizes, self.eval_batch_size, *self._place())
+        ]
+        return self._loader(Collated(split), batches)
 
-    def _loader(self, batches: Collated, sampler: Updates | _EvaluationSampler) -> DataLoader[Batch]:
+    def _loader(self, batches: Collated, sampler: Iterable[MicroBatch]) -> DataLoader[Batch]:
         return DataLoader(
             batches,
             sampler=sampler,

@@ -76,8 +76,7 @@ class Columns:
                 shown = shown if len(shown) <= 60 else f"{shown[:60]}..."
                 raise ValueError(f"{at(place)}: {column} is {shown}; {error}") from None
         example = Example(**{"text": " ".join(values.get("words", ())), **values}, place=place)
-        _check_tags(example)
-        _check_answers(example)
+        _check(example)
         return example
 
 
@@ -164,13 +163,11 @@ PARSERS: Mapping[str, Callable[[object], object]] = {
 """From the value of a column to that of a field of ``Example``."""
 
 
-def _check_tags(example: Example) -> None:
+def _check(example: Example) -> None:
+    """Whether the columns fit together: words and tags, answers and their text."""
     words, tags = example.words, example.tags
     if words is not None and tags is not None and len(words) != len(tags):
         raise ValueError(f"{example.where}: {len(words)} words, but {len(tags)} tags")
-
-
-def _check_answers(example: Example) -> None:
     for answer in example.answers or ():
         context = example.pair or ""
         end = answer.start + len(answer.text)

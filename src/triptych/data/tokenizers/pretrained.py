@@ -13,6 +13,7 @@ from typing import Any, Literal
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
+from triptych.config import refusing
 from triptych.data.readers.files import read_lines, read_text
 from triptych.data.tokenizers.sentencepiece import Kind, Piece, SentencePieceModel, decoder
 from triptych.data.tokenizers.tokenizer import SpecialTokens, Tokenizer
@@ -44,10 +45,8 @@ class Pretrained:
         folder = Path(dir)
         if not folder.is_dir():
             raise ValueError(f"tokenizer.dir={dir}: no such folder ({folder.resolve()})")
-        try:
+        with refusing("tokenizer.dir="):  # what it says begins with the folder
             self._tokenizer = read_tokenizer(folder)
-        except ValueError as error:  # it begins with the folder
-            raise ValueError(f"tokenizer.dir={error}") from None
 
     def train(self, texts: Iterable[str], targets: Iterable[str] = ()) -> Tokenizer:
         """The tokenizer; it does not depend on the texts."""

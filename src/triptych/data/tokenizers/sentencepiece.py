@@ -14,6 +14,8 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
+from triptych.config import refusing
+
 BLANK = "\u2581"  # how pieces write a blank
 
 
@@ -70,10 +72,8 @@ class SentencePieceModel:
         Raises:
             ValueError: not such a file, or a model of another kind.
         """
-        try:
+        with refusing(f"{path}: "):
             return cls.parse(path.read_bytes())
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from None
 
     @classmethod
     def parse(cls, content: bytes) -> "SentencePieceModel":

@@ -27,7 +27,6 @@ class TrainableTokenizer(Protocol):
 
     def train(self, texts: Iterable[str], targets: Iterable[str] = ()) -> Tokenizer:
         """The tokenizer of these texts and targets (those of the training split)."""
-        ...
 
 
 class _Unlearned:
@@ -60,10 +59,7 @@ class Characters(_Unlearned):
 
     def train(self, texts: Iterable[str], targets: Iterable[str] = ()) -> Tokenizer:
         """The tokenizer of the characters in these texts."""
-        characters: set[str] = set()
-        for text in chain(texts, targets):
-            characters.update(text)
-        backend = _of_vocabulary(sorted(characters))
+        backend = _of_vocabulary(sorted({*chain.from_iterable(chain(texts, targets))}))
         backend.pre_tokenizer = EACH_CHARACTER
         backend.decoder = decoders.Fuse()
         return _finish(backend, self.sentinels)

@@ -8,7 +8,7 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
-from triptych.config.wording import amount
+from triptych.config import amount
 from triptych.report.page.charts import separate_titles
 
 

@@ -6,7 +6,7 @@ from difflib import SequenceMatcher
 from statistics import fmean
 from typing import NamedTuple
 
-from triptych.config.wording import amount, duration
+from triptych.config import amount, duration
 from triptych.report.page.attention import compare_attention
 from triptych.report.page.charts import PLOTS, Plot, draw_results
 from triptych.report.page.document import render_template

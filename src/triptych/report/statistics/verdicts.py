@@ -9,7 +9,7 @@ from typing import Any
 
 from scipy.special import stdtrit  # type: ignore[import-untyped]  # scipy.stats takes a second to import
 
-from triptych.config.wording import counted
+from triptych.config import counted
 from triptych.report.read_records import ARCHITECTURES, PrunedRun, Run
 from triptych.report.statistics.metrics import metric_key, primary_metric
 from triptych.tasks.scores import Score

@@ -4,7 +4,7 @@ import logging
 import os
 import secrets
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -145,7 +145,12 @@ class WandbLogger(LightningWandbLogger):
         """Logs metrics; not any more if the process that writes for W&B is gone: a scheduler that cancels or preempts a
         job ends it before the run has saved."""
         row = {name: value for name, value in metrics.items() if name != "epoch"}  # steps are the clock
-        self._tell(lambda: super(WandbLogger, self).log_metrics(row, step))
+        try:
+            super().log_metrics(row, step)
+        except ConnectionError:
+            if not self._is_lost:
+                log.warning("the process of W&B is gone; metrics.csv goes on")
+            self._is_lost = True
 
     @rank_zero_only
     def log_record(
@@ -187,14 +192,6 @@ class WandbLogger(LightningWandbLogger):
             if seconds > times[-1] - AGAIN:
                 values = {name: float(value) for name, value in row.items() if value and name != "step"}
                 self.log_metrics(values, int(row["step"]))
-
-    def _tell(self, action: Callable[[], None]) -> None:
-        try:
-            action()
-        except ConnectionError:
-            if not self._is_lost:
-                log.warning("the process of W&B is gone; metrics.csv goes on")
-            self._is_lost = True
 
     def finish(self, *, failed: bool) -> None:
         """Ends the W&B run.
