@@ -17,7 +17,7 @@ from scipy import stats
 
 from triptych.report.compare import compare
 from triptych.report.page.charts import find_pareto_front
-from triptych.report.page.examples import find_telling_examples, score_by_length
+from triptych.report.page.examples import INPUT_WORDS, find_telling_examples, score_by
 from triptych.report.read_records import find_runs
 from triptych.report.statistics.bootstrap import paired_bootstrap, terms_of
 from triptych.report.statistics.standings import duels, standings, student_interval
@@ -199,14 +199,14 @@ def test_the_pareto_front_is_what_nothing_beats(points: list[tuple[int, int]], h
 
 def test_bleu_by_length_is_sacrebleus_of_those_sentences(translated) -> None:
     rows = translations(300, 0.3, seed=1)
-    found = score_by_length(translated(rows, translations(300, 0.1, seed=2)))["full"]
+    (contender, found), _ = score_by(translated(rows, translations(300, 0.1, seed=2)), INPUT_WORDS)
+    assert contender.architecture == "full"
     assert len(found) == 6
-    assert sum(count for _, _, count in found) == 300
-    for lengths, value, count in found:
-        low, high = (int(end) for end in (lengths.split(" to ") * 2)[:2])
-        of_bin = [row for row in rows if low <= int(str(row["input_words"])) <= high]
-        assert count == len(of_bin)
-        assert value == pytest.approx(corpus_bleu(of_bin))
+    assert sum(of_one.count for of_one in found) == 300
+    for of_one in found:
+        of_bin = [row for row in rows if of_one.low <= int(str(row["input_words"])) <= of_one.high]
+        assert of_one.count == len(of_bin)
+        assert of_one.values == pytest.approx([corpus_bleu(of_bin)])
 
 
 def test_the_examples_that_tell_most(translated) -> None:
@@ -230,7 +230,7 @@ def test_words_without_entities_are_no_error(write_run, tmp_path: Path) -> None:
         metrics = {"test/accuracy": 0.9, "test/entity_f1": float(right)}
         write_run(architecture, "tagging", metrics, answers=[*[nothing] * 40, *[found] * 20])
     group = group_of(tmp_path)
-    assert [value for _, value, _ in score_by_length(group)["full"]] == [0, 1]
+    assert [of_one.values for of_one in score_by(group, INPUT_WORDS)[0][1]] == [(0,), (1,)]
     assert find_telling_examples(group)["Hardest for all"][0].input == "in Rome now"
     (duel,) = duels(group)
     assert duel.paired is not None
