@@ -310,14 +310,13 @@ def _draw_axis(group: Group, axis: str, scored: Sequence[tuple[Contender, list[B
         if len(contender.runs) > 1:
             ends = [student_interval(of_one.values) for of_one in bins]
             low, high = ([_round(scale * pair[side]) for pair in ends] for side in (0, 1))
-            bands.append(
-                _draw_area(kind, escape(contender.name), [*labels, *reversed(labels)], [*low, *reversed(high)])
-            )
+            around = [*labels, *reversed(labels)], [*low, *reversed(high)]
+            bands.append(_draw_area(kind, escape(contender.name), *around))
     shown = [y for line in lines for y in line["y"]]
     title = "words of the input" if axis == INPUT_WORDS else escape(axis)
     seen = [i for i, of_one in enumerate(scored[0][1]) if of_one.high <= most_in_training(group, axis)]
     is_beyond = 0 < len(seen) < len(scored[0][1])
-    subtitle = "Shaded: as in training. The rest asks for generalisation." if is_beyond else ""
+    subtitle = f"Shaded: the {escape(axis)} of the training. The rest asks for generalisation." if is_beyond else ""
     heading = f"{escape(group.metric.title)} by {'the length of the input' if axis == INPUT_WORDS else title}"
     layout = make_layout(heading, subtitle) | {
         "height": 290,
@@ -327,9 +326,9 @@ def _draw_axis(group: Group, axis: str, scored: Sequence[tuple[Contender, list[B
         "showlegend": True,
     }
     if is_beyond:  # on an axis of categories, places are counted from 0
-        ends: Figure = {"x0": seen[0] - 0.5, "x1": seen[-1] + 0.5, "y0": 0, "y1": 1}
-        shade = {"fillcolor": "var(--soft)", "opacity": 0.12, "line": {"width": 0}, "layer": "below"}
-        layout["shapes"] = [{"type": "rect", "yref": "paper"} | ends | shade]
+        place = {"x0": seen[0] - 0.5, "x1": seen[-1] + 0.5, "y0": 0, "y1": 1, "yref": "paper", "layer": "below"}
+        shade: Figure = {"fillcolor": "var(--soft)", "opacity": 0.12, "line": {"width": 0}}
+        layout["shapes"] = [{"type": "rect"} | shade | place]
     return {"data": [*bands, *lines], "layout": layout}
 
 

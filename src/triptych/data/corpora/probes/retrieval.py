@@ -103,50 +103,54 @@ class Recall(Probe):
 
 @dataclass(frozen=True, kw_only=True)
 class Needle(Probe):
-    """A needle in a haystack: words, drawn uniformly, and somewhere among them the word "needle"; ``label`` is the word
-    behind it. (As in Mohtashami and Jaggi 2023, Landmark Attention, section 4.2, a pass key is hidden in a long text.)
+    """A needle in a haystack: words, drawn uniformly, and somewhere among them one that is a needle; ``label`` says
+    which. (After Mohtashami and Jaggi 2023, Landmark Attention, section 4.2, who hide a pass key in a long text.)
     Difficulty: ``length``, and ``depth``, where the needle stands: 0 at the beginning, 100 at the end, in tens.
 
     Attributes:
-        vocabulary: how many words there are besides the needle: 0, 1, 2, ...
+        vocabulary: how many words there are besides the needles: 0, 1, 2, ...
+        needles: how many needles there are: needle0, needle1, ...
         min_length: words of a text, at least.
         max_length: at most, in training and validation.
         test_max_length: at most, in the test.
 
     Raises:
-        ValueError: a range that is empty, or fewer than two words.
+        ValueError: a range that is empty, no words, or fewer than two needles.
     """
 
     columns = ("text", "label")
 
     vocabulary: int
+    needles: int
     min_length: int
     max_length: int
     test_max_length: int
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_vocabulary(self.vocabulary, 2, "words")
+        check_vocabulary(self.vocabulary, 1, "words")
+        if self.needles < 2:
+            raise ValueError(f"data.needles={self.needles}: expected at least 2")
         _ = self._length
 
     @property
     def _length(self) -> Axis:
-        return Axis("length", self.min_length, self.max_length, self.test_max_length, least=3)
+        return Axis("length", self.min_length, self.max_length, self.test_max_length, least=2)
 
     @property
     def facts(self) -> CorpusFacts:
-        """The words that may be behind the needle."""
-        return CorpusFacts(labels=tuple(map(str, range(self.vocabulary))))
+        """The needles."""
+        return CorpusFacts(labels=tuple(f"needle{number}" for number in range(self.needles)))
 
     def choose_sizes(self, generator: random.Random, *, is_test: bool) -> tuple[int, ...]:
         """The length, and the place of the needle."""
         length = self._length.draw(generator, is_test=is_test)
-        return length, generator.randrange(length - 1)
+        return length, generator.randrange(length)
 
     def draw(self, generator: random.Random, sizes: tuple[int, ...]) -> Example:
         """Words with a needle among them."""
         length, place = sizes
         words = [str(number) for number in generator.choices(range(self.vocabulary), k=length)]
-        words[place] = "needle"
-        difficulty = {"length": length, "depth": 10 * round(10 * place / (length - 2))}
-        return Example(" ".join(words), label=words[place + 1], difficulty=difficulty)
+        words[place] = f"needle{generator.randrange(self.needles)}"
+        difficulty = {"length": length, "depth": 10 * round(10 * place / (length - 1))}
+        return Example(" ".join(words), label=words[place], difficulty=difficulty)
