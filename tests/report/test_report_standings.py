@@ -282,7 +282,7 @@ class TestDifficulty:
         figures = self.figures(write_run, tmp_path, {"full": [rows_of_difficulty("length", self.SIZES, right)]})
         assert list(figures) == ["length"]
         (line,) = figures["length"]["data"]
-        assert 12 < len(line["x"]) < 20
+        assert 8 < len(line["x"]) < 15
         covered = []
         for label, value, count in zip(line["x"], line["y"], line["customdata"], strict=True):
             low, high = (int(end) for end in (label.split(" to ") * 2)[:2])

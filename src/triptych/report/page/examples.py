@@ -15,7 +15,7 @@ INPUT_WORDS = "input_words"
 NUM_BINS = 6
 """By the words of the input."""
 
-NUM_BINS_OF_DIFFICULTY = 16
+NUM_BINS_OF_DIFFICULTY = 12
 LEAST_IN_BIN = 15
 """Examples without which a bin of lengths would show chance."""
 
