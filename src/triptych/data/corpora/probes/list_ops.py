@@ -32,7 +32,7 @@ class ListOps(Probe):
 
     The depth is drawn first, uniformly, and one argument of each operation on the way leads to it; the others are as
     deep as they happen to be, and no deeper. Long Range Arena's size is max_args=10, max_depth=10, min_length=500,
-    max_length=2000.
+    max_length=2000; what is less deep than min_depth=6 is hardly ever so long.
 
     Attributes:
         max_args: arguments of an operation, at most.
