@@ -1,6 +1,7 @@
 """Every experiment composes, and its network is built on the meta device; the groups and keys that scripts rely on."""
 
 import re
+from abc import ABCMeta
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from hydra import compose, initialize_config_module
 from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
+import triptych.data.corpora.probes
 from parts import POSITIONS
 from triptych.assembly.compatibility import check_grid
 from triptych.assembly.network import check_network
@@ -28,13 +30,14 @@ EXPERIMENTS = sorted(
     p.relative_to(CONF / "experiment").with_suffix("").as_posix() for p in (CONF / "experiment").rglob("*.yaml")
 )
 
+WRITING = (
+    "dates/translation",
+    "dates/language_modeling",
+    *(f"probes/{x}" for x in ("copy", "reverse", "sort", "addition")),
+)
 REFUSED = {
-    ("encoder_only", "dates/translation"),
-    ("encoder_only", "dates/language_modeling"),
-    *(
-        ("prefix_decoder", f"dates/{question}")
-        for question in ("classification", "pairs", "question_answering", "similarity", "tagging")
-    ),
+    *(("encoder_only", experiment) for experiment in WRITING),
+    *(("prefix_decoder", experiment) for experiment in EXPERIMENTS if experiment not in (*WRITING, "dates/denoising")),
 }
 
 
@@ -56,7 +59,7 @@ def test_experiment(experiment: str) -> None:
 
 
 @pytest.mark.parametrize("model", ARCHITECTURES)
-@pytest.mark.parametrize("experiment", [name for name in EXPERIMENTS if name.startswith("dates/")])
+@pytest.mark.parametrize("experiment", [name for name in EXPERIMENTS if name.startswith(("dates/", "probes/"))])
 def test_a_question_to_each_architecture(experiment: str, model: str) -> None:
     """The header says what to expect of those that can answer it, and names no other."""
     config = composed(f"experiment={experiment}", f"model={model}")
@@ -64,7 +67,7 @@ def test_a_question_to_each_architecture(experiment: str, model: str) -> None:
         line for line in (CONF / "experiment" / f"{experiment}.yaml").read_text().splitlines() if line[0:1] == "#"
     ]
     expected = " ".join(header[-4:])
-    assert experiment in ("dates/pairs", f"dates/{target_of(config, 'task').name}")
+    assert experiment in ("dates/pairs", f"dates/{target_of(config, 'task').name}", f"probes/{choice_of(config)}")
     if (model, experiment) in REFUSED:
         with pytest.raises(ConfigError, match=f"on model={model}"):
             check_grid(config)
@@ -72,6 +75,26 @@ def test_a_question_to_each_architecture(experiment: str, model: str) -> None:
     else:
         check_builds(config)
         assert len(re.findall(rf"\b{model}\b", expected)) == 2  # what is expected, and what it costs
+
+
+def choice_of(config: DictConfig) -> str:
+    """probes/list_ops is ListOps."""
+    return re.sub("(?<!^)(?=[A-Z])", "_", target_of(config, "data").__name__).lower()
+
+
+@pytest.mark.parametrize("probe", ["parity", "majority", "brackets"])
+def test_a_probe_with_classes_of_texts_and_of_words_serves_both_tasks(probe: str) -> None:
+    for task in ("classification", "tagging"):
+        check_builds(composed(f"data=probes/{probe}", f"task={task}", "model=decoder_only"))
+
+
+def test_every_probe_has_an_experiment() -> None:
+    probes = {f"probes/{name}" for name in options("data/probes")}
+    assert probes == {name for name in EXPERIMENTS if name.startswith("probes/")}
+    kinds = {OmegaConf.load(CONF / "data" / f"{name}.yaml")._target_.rpartition(".")[2] for name in probes}
+    assert kinds | {"Probe"} == {
+        kind.__name__ for kind in vars(triptych.data.corpora.probes).values() if isinstance(kind, ABCMeta)
+    }
 
 
 def check_builds(config: DictConfig) -> None:

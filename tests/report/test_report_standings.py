@@ -5,6 +5,8 @@ import math
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,8 +18,8 @@ from sacrebleu.significance import PairedTest
 from scipy import stats
 
 from triptych.report.compare import compare
-from triptych.report.page.charts import find_pareto_front
-from triptych.report.page.examples import find_telling_examples, score_by_length
+from triptych.report.page.charts import draw_difficulty, find_pareto_front
+from triptych.report.page.examples import INPUT_WORDS, find_telling_examples, score_by
 from triptych.report.read_records import find_runs
 from triptych.report.statistics.bootstrap import paired_bootstrap, terms_of
 from triptych.report.statistics.standings import duels, standings, student_interval
@@ -199,14 +201,14 @@ def test_the_pareto_front_is_what_nothing_beats(points: list[tuple[int, int]], h
 
 def test_bleu_by_length_is_sacrebleus_of_those_sentences(translated) -> None:
     rows = translations(300, 0.3, seed=1)
-    found = score_by_length(translated(rows, translations(300, 0.1, seed=2)))["full"]
+    (contender, found), _ = score_by(translated(rows, translations(300, 0.1, seed=2)), INPUT_WORDS)
+    assert contender.architecture == "full"
     assert len(found) == 6
-    assert sum(count for _, _, count in found) == 300
-    for lengths, value, count in found:
-        low, high = (int(end) for end in (lengths.split(" to ") * 2)[:2])
-        of_bin = [row for row in rows if low <= int(str(row["input_words"])) <= high]
-        assert count == len(of_bin)
-        assert value == pytest.approx(corpus_bleu(of_bin))
+    assert sum(of_one.count for of_one in found) == 300
+    for of_one in found:
+        of_bin = [row for row in rows if of_one.low <= int(str(row["input_words"])) <= of_one.high]
+        assert of_one.count == len(of_bin)
+        assert of_one.values == pytest.approx([corpus_bleu(of_bin)])
 
 
 def test_the_examples_that_tell_most(translated) -> None:
@@ -230,7 +232,7 @@ def test_words_without_entities_are_no_error(write_run, tmp_path: Path) -> None:
         metrics = {"test/accuracy": 0.9, "test/entity_f1": float(right)}
         write_run(architecture, "tagging", metrics, answers=[*[nothing] * 40, *[found] * 20])
     group = group_of(tmp_path)
-    assert [value for _, value, _ in score_by_length(group)["full"]] == [0, 1]
+    assert [of_one.values for of_one in score_by(group, INPUT_WORDS)[0][1]] == [(0,), (1,)]
     assert find_telling_examples(group)["Hardest for all"][0].input == "in Rome now"
     (duel,) = duels(group)
     assert duel.paired is not None
@@ -250,3 +252,67 @@ def test_a_run_that_diverged_still_has_its_page(write_run, tmp_path: Path, left_
     compare([tmp_path], tmp_path / "page.html")
     record = json.loads((tmp_path / "page.comparison.json").read_text(), parse_constant=pytest.fail)
     assert [duel["paired"] for duel in record["duels"]] == [None]
+
+
+def rows_of_difficulty(axis: str, sizes: Sequence[int], right: Sequence[bool]) -> list[dict[str, object]]:
+    """Answers to examples of these sizes, right or wrong."""
+    return [
+        {"input": f"text {i}", "input_words": 2, "difficulty": {axis: size}, "reference": "a", "output": "ba"[is_right]}
+        for i, (size, is_right) in enumerate(zip(sizes, right, strict=True))
+    ]
+
+
+class TestDifficulty:
+    """The metric on the examples of like difficulty, by all configurations."""
+
+    SIZES = tuple(size for size in range(3, 33) for _ in range(20))
+
+    def figures(self, write_run, tmp_path: Path, answers: dict[str, list[list[dict[str, object]]]]) -> dict[str, Any]:
+        """Of a run for each list of answers of an architecture, as seeds; trained on 3 to 16."""
+        for architecture, seeds in answers.items():
+            for seed, rows in enumerate(seeds, 1):
+                changes = {"training_range": {"length": [3, 16]}}
+                metrics = {"test/accuracy": fmean(row["output"] == row["reference"] for row in rows)}
+                write_run(architecture, "classification", metrics, seed=seed, answers=rows, changes=changes)
+        return draw_difficulty(group_of(tmp_path))
+
+    def test_a_bin_is_its_own_share_and_on_one_side_of_the_training(self, write_run, tmp_path: Path) -> None:
+        draws = random.Random(1)
+        right = [draws.random() < 3 / size for size in self.SIZES]
+        figures = self.figures(write_run, tmp_path, {"full": [rows_of_difficulty("length", self.SIZES, right)]})
+        assert list(figures) == ["length"]
+        (line,) = figures["length"]["data"]
+        assert 8 < len(line["x"]) < 15
+        covered = []
+        for label, value, count in zip(line["x"], line["y"], line["customdata"], strict=True):
+            low, high = (int(end) for end in (label.split(" to ") * 2)[:2])
+            of_bin = [is_right for size, is_right in zip(self.SIZES, right, strict=True) if low <= size <= high]
+            assert count == len(of_bin)
+            assert value == pytest.approx(100 * fmean(of_bin), rel=1e-4)
+            assert not low <= 16 < high
+            covered += range(low, high + 1)
+        assert covered == list(range(3, 33))
+        (shade,) = figures["length"]["layout"]["shapes"]
+        seen = [label for label in line["x"] if int(label.split(" to ")[-1]) <= 16]
+        assert (shade["x0"], shade["x1"]) == (-0.5, len(seen) - 0.5)
+
+    def test_seeds_have_the_interval_of_their_mean(self, write_run, tmp_path: Path) -> None:
+        sizes = [1] * 40 + [2] * 40
+        shares = {1: (0.9, 0.8, 0.85), 2: (0.5, 0.25, 0.4)}
+        seeds = [
+            rows_of_difficulty("length", sizes, [i % 40 < 40 * shares[size][seed] for i, size in enumerate(sizes)])
+            for seed in range(3)
+        ]
+        figures = self.figures(write_run, tmp_path, {"full": seeds, "decoder_only": seeds[:1]})
+        band, *lines = figures["length"]["data"]
+        assert [line["name"] for line in lines] == ["full", "decoder-only"]
+        assert band["x"] == ["1", "2", "2", "1"]
+        expected = [100 * np.array(stats.t.interval(0.95, 2, np.mean(of), stats.sem(of))) for of in shares.values()]
+        assert band["y"] == pytest.approx([expected[0][0], expected[1][0], expected[1][1], expected[0][1]], rel=1e-4)
+        assert "shapes" not in figures["length"]["layout"]  # nothing is beyond the training
+
+    def test_runs_without_difficulty_are_ordered_by_words(self, translated) -> None:
+        rows = translations(300, 0.3, seed=1)
+        figures = draw_difficulty(translated(rows, rows))
+        assert list(figures) == [INPUT_WORDS]
+        assert figures[INPUT_WORDS]["layout"]["title"]["text"] == "BLEU by the length of the input"

@@ -315,13 +315,13 @@ def describe_choices(choice: str, choices: Sequence[str]) -> str:
 
 def choices_of(group: str, arguments: Sequence[str]) -> list[str]:
     """The choices of a group, those in the user's own folder included; empty: there is no such group. In a folder of
-    the group, the files that set keys of the whole configuration are choices, as published models do (bert/base); the
-    others are of a group of their own (model/embedding)."""
+    the group, the files that say where their keys belong are choices: models (bert/base), probes (probes/copy);
+    the others are of a group of their own (model/embedding)."""
     found = {
         file.relative_to(folder / group).with_suffix("").as_posix()
         for folder in (Path(str(files("triptych.conf"))), *own_folders(arguments))
         for file in (folder / group).rglob("*.yaml")
-        if file.parent == folder / group or b"# @package _global_" in file.read_bytes()
+        if file.parent == folder / group or b"# @package " in file.read_bytes()
     }
     return sorted(found)
 

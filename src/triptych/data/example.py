@@ -1,7 +1,7 @@
 """What a corpus hands over: examples in three splits."""
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,12 +50,13 @@ class Example:
         text: the input, or the whole text of a language model; of an image, its name.
         target: the text to produce (translation).
         label: the class of the whole text, or of the pair (classification).
-        tags: one tag for each word of ``words`` (tagging).
+        tags: one tag for each word of ``words`` (tagging); None: the word has none, and is not asked.
         words: the text cut into the units that are tagged (tagging).
         image: the input, where it is no text.
         pair: the second text of a pair (classification, similarity); the text that answers the question ``text``.
         score: a number to predict (similarity).
         answers: parts of ``pair`` that answer the question, any of which is right; none: it has no answer.
+        difficulty: what makes it hard, in numbers by name (its length, for instance); None: nobody says.
         place: that it was read from; None: it was made.
     """
 
@@ -63,11 +64,12 @@ class Example:
     target: str | None = None
     label: str | None = None
     words: tuple[str, ...] | None = None
-    tags: tuple[str, ...] | None = None
+    tags: tuple[str | None, ...] | None = None
     image: Image | None = None
     pair: str | None = None
     score: float | None = None
     answers: tuple[Answer, ...] | None = None
+    difficulty: Mapping[str, int] | None = field(default=None, repr=False, compare=False)
     place: Place | None = field(default=None, repr=False, compare=False)
 
     @property

@@ -83,6 +83,8 @@ def write_answers(path: Path, task: Task, examples: Sequence[Example] | LongText
                 example = examples[answer.index]
                 text = example.text if example.pair is None else f"{example.text} | {example.pair}"
                 row |= {"input": text[:MOST_CHARACTERS], "input_words": len(text.split())}
+                if example.difficulty is not None:
+                    row["difficulty"] = dict(example.difficulty)
                 if answer.output is not None:
                     row |= {"reference": task.reference(example), "output": answer.output}
             file.write(json.dumps({**row, **answer.numbers}, ensure_ascii=False) + "\n")

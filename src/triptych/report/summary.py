@@ -3,11 +3,12 @@
 import re
 import shlex
 import subprocess
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from triptych.data import DataModule, Windows
+from triptych.data import DataModule, Example, LongText, Windows
 from triptych.launch.command import Command
 from triptych.models import DecoderOnly, EncoderDecoder
 from triptych.models.flops import (
@@ -68,6 +69,7 @@ def summary(run: Run, cost_log: CostLog, metrics: dict[str, float], command: Com
         "confusion_matrix": confusion_matrix(task),
         "too_long": {"policy": config.batch.too_long, **run.data.too_long},
         "eval_windows": eval_windows(run.data),
+        "training_range": training_range(run.plan.data.splits.train),
         "tested_weights": config.test_weights,
         "samples": [],
         "answer_time_s": None,
@@ -112,6 +114,12 @@ def eval_windows(data: DataModule) -> dict[str, int] | None:
         return None
     counts = {"validation": len(data.validation.sizes), "test": len(data.test.sizes)}
     return {"length": data.test.length, "stride": data.test.stride, **counts}
+
+
+def training_range(examples: Sequence[Example] | LongText) -> dict[str, list[int]]:
+    """Of each measure of the difficulty the least and the most in training; empty where the corpus states none."""
+    known = [] if isinstance(examples, LongText) else [x.difficulty for x in examples if x.difficulty is not None]
+    return {name: [limit(of_one[name] for of_one in known) for limit in (min, max)] for name in (known or [{}])[0]}
 
 
 def confusion_matrix(task: Task) -> dict[str, Any] | None:

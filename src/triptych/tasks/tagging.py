@@ -29,7 +29,7 @@ ENTITY_F1 = Score(
 
 
 class Tagging(Task):
-    """The tag of each word, from the state of its first token.
+    """The tag of each word that has one, from the state of its first token.
 
     Every architecture reads the words as a whole text; the decoder of the full model reads the same as its encoder. A
     decoder sees only what stands before a word.
@@ -75,7 +75,7 @@ class Tagging(Task):
             if len(words) != len(tags):
                 raise ValueError(f"{example.where}: {len(words)} words, but {len(tags)} tags")
             for word, tag in zip(words, tags, strict=True):
-                if tag not in numbers:
+                if tag is not None and tag not in numbers:
                     raise ValueError(
                         f"{example.where}: the tag of {word!r} is {tag!r}; expected one of {', '.join(numbers)} "
                         "(the tags that the model was trained with; data.split_seed draws other shares)"
@@ -86,14 +86,14 @@ class Tagging(Task):
                 pieces = [piece or [special.unk] for piece in pieces]
             tokens = np.array(special.single([i for piece in pieces for i in piece]))
             labels = np.full(len(tokens), IGNORE)
-            labels[first_tokens(pieces, len(special.begin))] = [numbers[tag] for tag in tags]
+            labels[first_tokens(pieces, len(special.begin))] = [IGNORE if tag is None else numbers[tag] for tag in tags]
             source = tokens if self.architecture == "full" else None
             encoded.append(Encoded(tokens, labels, source, example=example))
         return encoded
 
     def reference(self, example: Example) -> str:
-        """The tags, separated by blanks."""
-        return " ".join(example.tags or ())
+        """The tags of the words that have one, separated by blanks."""
+        return " ".join(_asked(example))
 
     def make_metrics(self, stage: str) -> dict[str, Metric]:
         """Those that the class describes."""
@@ -104,7 +104,7 @@ class Tagging(Task):
         """Counts hits."""
         logits = self.scored_logits(metrics, batch)
         hits = (logits.argmax(-1) == batch.labels) & (batch.labels != IGNORE)
-        truths = [example.tags or () for example in batch.examples if example is not None]
+        truths = [_asked(example) for example in batch.examples if example is not None]
         metrics["accuracy"].update(hits.sum(), sum(map(len, truths)))
         guesses = self._tags(batch, logits)
         numbers = {"correct": hits.sum(1).tolist(), "words": [len(truth) for truth in truths]}
@@ -141,6 +141,11 @@ class Tagging(Task):
         ]
         batch = collate(self.fit(self.encode(examples))).to(self.device)
         return [" ".join(tags) for tags in self._tags(batch, self(batch))]
+
+
+def _asked(example: Example) -> list[str]:
+    """The tags of the words that have one."""
+    return [tag for tag in example.tags or () if tag is not None]
 
 
 def first_tokens(pieces: Sequence[Sequence[int]], start: int) -> list[int]:

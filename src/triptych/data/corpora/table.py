@@ -52,7 +52,7 @@ class RowCorpus(ABC):
     def facts(self) -> CorpusFacts:
         """The classes and the tags."""
         labels = {example.label for example in self._splits.train if example.label is not None}
-        tags = {tag for example in self._splits.train for tag in example.tags or ()}
+        tags = {tag for example in self._splits.train for tag in example.tags or () if tag is not None}
         return CorpusFacts(labels=_in_order(labels), tag_labels=_in_order(tags))
 
     def splits(self) -> Splits:

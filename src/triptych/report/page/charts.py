@@ -12,9 +12,10 @@ from statistics import fmean
 from textwrap import wrap
 from typing import Any
 
-from triptych.report.page.examples import choose_runs, score_by_length
+from triptych.report.page.examples import INPUT_WORDS, Bin, choose_runs, list_axes, most_in_training, score_by
 from triptych.report.read_records import ARCHITECTURES, Curve, Run
 from triptych.report.statistics.metrics import metric_key
+from triptych.report.statistics.standings import student_interval
 from triptych.report.statistics.verdicts import Contender, Group
 from triptych.report.wording import metric_name
 
@@ -274,37 +275,61 @@ def _draw_cost(group: Group, points: Sequence[tuple[float, float]], title: str) 
     return {"data": traces, "layout": layout}
 
 
-def draw_lengths(group: Group) -> Switch:
-    """The metric on the test examples whose input has so many words, of each architecture; nothing where the runs have
-    no answers, or all inputs are of one length."""
-    values = score_by_length(group)
-    if not values:
-        return {}
+def draw_difficulty(group: Group) -> Switch:
+    """The metric on the test examples of like difficulty, of each configuration: the mean over its seeds, with its 95 %
+    interval where there are several. What is as in training is shaded where the test goes beyond it.
+
+    Returns:
+        a figure for each measure of difficulty, or one for the words of the input; nothing where the runs have no
+        answers, or all inputs are alike.
+    """
+    return {axis: _draw_axis(group, axis, scored) for axis in list_axes(group) if (scored := score_by(group, axis))}
+
+
+def _draw_axis(group: Group, axis: str, scored: Sequence[tuple[Contender, list[Bin]]]) -> Figure:
     scale = 100 if group.metric.unit == "%" else 1
-    traces: list[Figure] = [
-        {
-            "type": "scatter",
-            "mode": "lines+markers",
-            "name": ARCHITECTURES[name],
-            "x": [lengths for lengths, _, _ in rows],
-            "y": [_round(scale * value) for _, value, _ in rows],
-            "customdata": [count for _, _, count in rows],
-            "hovertemplate": "%{x} words: %{y:.4g} (%{customdata} examples)<extra></extra>",
-            "line": {"color": _colour(name), "width": 2},
-            "marker": {"color": _colour(name), "symbol": _SYMBOLS[name], "size": 8},
-        }
-        for name, rows in values.items()
-    ]
-    shown = [y for trace in traces for y in trace["y"]]
-    layout = make_layout(f"{escape(group.metric.title)} by the length of the input") | {
+    dashes = _choose_dashes(group)
+    lines: list[Figure] = []
+    bands: list[Figure] = []
+    for contender, bins in scored:
+        kind, labels = contender.architecture, [of_one.label for of_one in bins]
+        lines.append(
+            {
+                "type": "scatter",
+                "mode": "lines+markers",
+                "name": escape(contender.name),
+                "legendgroup": escape(contender.name),
+                "x": labels,
+                "y": [_round(scale * fmean(of_one.values)) for of_one in bins],
+                "customdata": [of_one.count for of_one in bins],
+                "hovertemplate": "%{x}: %{y:.4g} (%{customdata} examples)<extra>%{fullData.name}</extra>",
+                "line": {"color": _colour(kind), "width": 2, "dash": dashes[contender.name]},
+                "marker": {"color": _colour(kind), "symbol": _SYMBOLS[kind], "size": 8},
+            }
+        )
+        if len(contender.runs) > 1:
+            ends = [student_interval(of_one.values) for of_one in bins]
+            low, high = ([_round(scale * pair[side]) for pair in ends] for side in (0, 1))
+            around = [*labels, *reversed(labels)], [*low, *reversed(high)]
+            bands.append(_draw_area(kind, escape(contender.name), *around))
+    shown = [y for line in lines for y in line["y"]]
+    title = "words of the input" if axis == INPUT_WORDS else escape(axis)
+    seen = [i for i, of_one in enumerate(scored[0][1]) if of_one.high <= most_in_training(group, axis)]
+    is_beyond = 0 < len(seen) < len(scored[0][1])
+    subtitle = f"Shaded: the {escape(axis)} of the training. The rest asks for generalisation." if is_beyond else ""
+    heading = f"{escape(group.metric.title)} by {'the length of the input' if axis == INPUT_WORDS else title}"
+    layout = make_layout(heading, subtitle) | {
         "height": 290,
         "margin": {"l": 58, "r": 14, "t": 44, "b": 48},
-        "xaxis": make_axis()
-        | {"type": "category", "title": {"text": "words of the input", "standoff": 8, "font": {"size": 13}}},
+        "xaxis": make_axis() | {"type": "category", "title": {"text": title, "standoff": 8, "font": {"size": 13}}},
         "yaxis": make_axis() | {"ticksuffix": " %" if scale == 100 else "", "range": _pad(shown, percent=scale == 100)},
         "showlegend": True,
     }
-    return {"": {"data": traces, "layout": layout}}
+    if is_beyond:  # on an axis of categories, places are counted from 0
+        place = {"x0": seen[0] - 0.5, "x1": seen[-1] + 0.5, "y0": 0, "y1": 1, "yref": "paper", "layer": "below"}
+        shade: Figure = {"fillcolor": "var(--soft)", "opacity": 0.12, "line": {"width": 0}}
+        layout["shapes"] = [{"type": "rect"} | shade | place]
+    return {"data": [*bands, *lines], "layout": layout}
 
 
 def draw_confusions(group: Group) -> Switch:
@@ -347,7 +372,7 @@ def draw_confusions(group: Group) -> Switch:
     return figures
 
 
-PLOTS: tuple[Plot, ...] = (draw_loss, draw_validation, draw_costs, draw_lengths, draw_confusions)
+PLOTS: tuple[Plot, ...] = (draw_loss, draw_validation, draw_costs, draw_difficulty, draw_confusions)
 """What the page shows of each task below its results, in this order; ``triptych compare --plot`` adds others."""
 
 
@@ -362,11 +387,7 @@ def _draw_curves(
     traces: list[Figure] = []
     seeds: dict[str, list[tuple[Run, str]]] = {}
     contenders = {run.directory: contender for contender in group.contenders for run in contender.runs}
-    dashes = {
-        contender.name: _DASHES[i % len(_DASHES)]
-        for of_one in group.by_architecture().values()
-        for i, contender in enumerate(of_one)
-    }
+    dashes = _choose_dashes(group)
     axis_title = _CLOCKS[clock][1]
     for run, key in found:
         steps, values = _thin(_against(run, key, clock))
@@ -410,17 +431,31 @@ def _draw_band(label: str, seeds: Sequence[tuple[Run, str]], scale: float, clock
     shared = shared[:: -(-len(shared) // _MAX_POINTS) or 1]
     x = [_round(fmean(of_one[step] for of_one in clocks)) for step in shared]
     low, high = ([_round(scale * end(c[step] for c in curves)) for step in shared] for end in (min, max))
+    return _draw_area(seeds[0][0].architecture, escape(label), [*x, *reversed(x)], [*low, *reversed(high)])
+
+
+def _draw_area(architecture: str, legend_group: str, x: Sequence[object], y: Sequence[float]) -> Figure:
+    """An area around a line, in its colour."""
     return {
         "type": "scatter",
         "mode": "none",
-        "x": [*x, *reversed(x)],
-        "y": [*low, *reversed(high)],
+        "x": x,
+        "y": y,
         "fill": "toself",
-        "fillcolor": _colour(seeds[0][0].architecture),
+        "fillcolor": _colour(architecture),
         "opacity": 0.18,
-        "legendgroup": escape(label),
+        "legendgroup": legend_group,
         "showlegend": False,
         "hoverinfo": "skip",
+    }
+
+
+def _choose_dashes(group: Group) -> dict[str, str]:
+    """By the name of a configuration: how its line is drawn, which tells it from others of its architecture."""
+    return {
+        contender.name: _DASHES[i % len(_DASHES)]
+        for of_one in group.by_architecture().values()
+        for i, contender in enumerate(of_one)
     }
 
 

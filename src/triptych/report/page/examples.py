@@ -9,9 +9,13 @@ from jaxtyping import Float
 
 from triptych.report.read_records import Run
 from triptych.report.statistics.bootstrap import are_paired, terms_of
-from triptych.report.statistics.verdicts import Group
+from triptych.report.statistics.verdicts import Contender, Group
 
+INPUT_WORDS = "input_words"
 NUM_BINS = 6
+"""By the words of the input."""
+
+NUM_BINS_OF_DIFFICULTY = 12
 LEAST_IN_BIN = 15
 """Examples without which a bin of lengths would show chance."""
 
@@ -29,6 +33,28 @@ class Example:
     input: str
     reference: str
     outputs: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """Test examples of like difficulty.
+
+    Attributes:
+        low: the least difficulty.
+        high: the most.
+        count: of the examples.
+        values: of the metric, one for each seed.
+    """
+
+    low: int
+    high: int
+    count: int
+    values: tuple[float, ...]
+
+    @property
+    def label(self) -> str:
+        """Its range."""
+        return str(self.low) if self.low == self.high else f"{self.low} to {self.high}"
 
 
 def choose_runs(group: Group) -> dict[str, Run]:
@@ -66,40 +92,57 @@ def find_telling_examples(group: Group, count: int = 4) -> dict[str, list[Exampl
     return {title: [_collect_outputs(group, runs, qualities, i) for i in order] for title, order in orders.items()}
 
 
-def score_by_length(group: Group) -> dict[str, list[tuple[str, float, int]]]:
-    """The metric on the examples of like length, the mean over seeds.
+def list_axes(group: Group) -> list[str]:
+    """What the test examples are ordered by: what their corpus says of their difficulty, else the words of their input;
+    nothing where the runs have no answers to the same examples."""
+    if not are_paired(group.runs):
+        return []
+    first = group.runs[0].answers[0]
+    return list(first.get("difficulty", ())) or [INPUT_WORDS] * (INPUT_WORDS in first)
+
+
+def score_by(group: Group, axis: str) -> list[tuple[Contender, list[Bin]]]:
+    """The metric of each configuration on the examples of like difficulty.
+
+    Args:
+        axis: one of ``list_axes``.
 
     Returns:
-        by architecture, for each bin: its lengths in words, the value, and its number of examples; none where the runs
-        have no answers, or all inputs are of one length.
+        The bins from the easiest on, the same for all; nothing where all examples are alike, or a run has a metric that
+        is no function of sums over examples.
     """
-    chosen = {name: group.best(contenders) for name, contenders in group.by_architecture().items()}
-    runs = [run for contender in chosen.values() for run in contender.runs]
-    if not are_paired(runs) or "input_words" not in runs[0].answers[0]:
-        return {}
-    words = np.array([answer["input_words"] for answer in runs[0].answers])
-    edges = np.unique(np.quantile(words, np.linspace(0, 1, NUM_BINS + 1)[1:], method="higher"))
-    bins = np.searchsorted(edges, words)
-    kept = [number for number in range(len(edges)) if (bins == number).sum() >= LEAST_IN_BIN]
-    values: dict[str, list[tuple[str, float, int]]] = {}
-    for name, contender in chosen.items():
+    answers = group.runs[0].answers
+    sizes = np.array([answer[axis] if axis == INPUT_WORDS else answer["difficulty"][axis] for answer in answers])
+    edges = np.unique(sizes)  # the upper ends of the bins
+    num_bins = NUM_BINS if axis == INPUT_WORDS else NUM_BINS_OF_DIFFICULTY
+    if len(edges) > num_bins:
+        quantiles = np.quantile(sizes, np.linspace(0, 1, num_bins + 1)[1:], method="higher")
+        edges = np.unique([*quantiles, most_in_training(group, axis)])  # no bin is on both sides of that
+    numbers = np.searchsorted(edges, sizes)
+    members = [found for number in range(len(edges)) if (found := numbers == number).sum() >= LEAST_IN_BIN]
+    scored = []
+    for contender in group.contenders:
         terms = [found for run in contender.runs if (found := terms_of(group.metric, run)) is not None]
-        if len(terms) < len(contender.runs) or len(kept) < 2 or not all(np.isfinite(t.terms).all() for t in terms):
-            return {}
-        values[name] = [
-            (
-                _range(words[bins == number]),
-                float(np.mean([of_one.value(of_one.terms[bins == number].sum(0)) for of_one in terms])),
-                int((bins == number).sum()),
+        if len(terms) < len(contender.runs) or len(members) < 2 or not all(np.isfinite(t.terms).all() for t in terms):
+            return []
+        bins = [
+            Bin(
+                int(sizes[of_bin].min()),
+                int(sizes[of_bin].max()),
+                int(of_bin.sum()),
+                tuple(of_one.value(of_one.terms[of_bin].sum(0)) for of_one in terms),
             )
-            for number in kept
+            for of_bin in members
         ]
-    return values
+        scored.append((contender, bins))
+    return scored
 
 
-def _range(words: Float[np.ndarray, " examples"]) -> str:
-    low, high = int(words.min()), int(words.max())
-    return str(low) if low == high else f"{low} to {high}"
+def most_in_training(group: Group, axis: str) -> float:
+    """The largest value of an axis in training; infinity where it is not known, or differs between the runs."""
+    ranges = [run.summary.get("training_range", {}).get(axis) for run in group.runs]
+    known = [most for _, most in filter(None, ranges)]
+    return known[0] if len(known) == len(ranges) and len(set(known)) == 1 else math.inf
 
 
 def _rate_answers(group: Group, run: Run) -> Float[np.ndarray, " examples"] | None:

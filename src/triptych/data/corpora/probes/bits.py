@@ -1,0 +1,88 @@
+"""Probes of bits: parity and majority."""
+
+import random
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import ClassVar
+
+from triptych.data.corpora.corpus import CorpusFacts
+from triptych.data.corpora.probes.probe import Axis, Probe
+from triptych.data.example import Example
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bits(Probe):
+    """Bits, drawn uniformly and independently: ``tags`` has the class of the bits up to each one, ``label`` that of all
+    of them. Difficulty: ``length``. (Hahn 2020, Theoretical Limitations of Self-Attention; Chiang and Cholak 2022,
+    Overcoming a Theoretical Limitation of Self-Attention.)
+
+    Attributes:
+        classes: in the order of their numbers.
+        min_length: bits of a text, at least.
+        max_length: at most, in training and validation.
+        test_max_length: at most, in the test.
+
+    Raises:
+        ValueError: a range that is empty.
+    """
+
+    columns = ("text", "label", "words", "tags")
+    classes: ClassVar[tuple[str, ...]]
+
+    min_length: int
+    max_length: int
+    test_max_length: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self._length
+
+    @property
+    def _length(self) -> Axis:
+        return Axis("length", self.min_length, self.max_length, self.test_max_length)
+
+    @property
+    def facts(self) -> CorpusFacts:
+        """The classes, which are those of texts and of words."""
+        return CorpusFacts(labels=self.classes, tag_labels=self.classes)
+
+    @abstractmethod
+    def classify(self, ones: int, zeros: int) -> str:
+        """The class of so many ones and zeros."""
+
+    def choose_sizes(self, generator: random.Random, *, is_test: bool) -> tuple[int, ...]:
+        """The length."""
+        return (self._length.draw(generator, is_test=is_test),)
+
+    def draw(self, generator: random.Random, sizes: tuple[int, ...]) -> Example:
+        """Bits and their classes."""
+        (length,) = sizes
+        words = tuple(generator.choices("01", k=length))
+        tags = self._tag(words)
+        return Example(" ".join(words), label=tags[-1], words=words, tags=tags, difficulty={"length": length})
+
+    def _tag(self, words: Sequence[str]) -> tuple[str, ...]:
+        ones = accumulate(map(int, words))
+        return tuple(self.classify(count, seen - count) for seen, count in enumerate(ones, 1))
+
+
+class Parity(Bits):
+    """Whether the number of ones is even or odd."""
+
+    classes = ("even", "odd")
+
+    def classify(self, ones: int, zeros: int) -> str:
+        """See ``Bits``."""
+        return self.classes[ones % 2]
+
+
+class Majority(Bits):
+    """Whether there are more ones, more zeros, or as many of both."""
+
+    classes = ("ones", "zeros", "tie")
+
+    def classify(self, ones: int, zeros: int) -> str:
+        """See ``Bits``."""
+        return "tie" if ones == zeros else "ones" if ones > zeros else "zeros"
