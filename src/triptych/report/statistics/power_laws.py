@@ -30,6 +30,8 @@ EXPONENTS, SHARES, SHARES_OF_E = (0.1, 0.4, 1.0), (0.2, 0.5, 0.8), (0.3, 0.6, 0.
 loss."""
 NUM_DRAWS = 1000
 MOST_STEPS = 300
+RESCALINGS = 4
+"""How often the width follows the residuals, which have less of what went wrong each time."""
 NARROWER = 0.25
 """So much narrower Huber's function becomes from one fit to the next, until it has the width that was asked for."""
 
@@ -97,7 +99,7 @@ def fit_power_law(
         loss: of each run, above 0.
         irreducible: E, where it is known.
         delta: the width of Huber's function; None: 1.345 standard deviations of the residuals, by their median
-            absolute deviation from a fit by least squares.
+            absolute deviation.
         seed: of the draws; those of fits that are compared must not be the same.
 
     Raises:
@@ -116,17 +118,20 @@ def fit_power_law(
     target, middle = np.log(loss), np.log(x).mean(0)
     logs = np.log(x) - middle  # of centred variables, a term does not depend much on its exponent
     starts = _starts(count, loss, irreducible)
-    found, sums = _minimize(logs, np.tile(target, (len(starts), 1)), starts, irreducible, [np.inf])
-    nearest = target - _logarithms(logs, found[[np.argmin(sums)]], irreducible)[0][0]
-    scale = float(np.median(np.abs(nearest)) / 0.6745 * np.sqrt(len(loss) / freedom))
-    widths = [max(EFFICIENT * scale, 1e-9)]
-    while delta is not None and widths[-1] > delta:
-        widths.append(max(NARROWER * widths[-1], delta))
-    widths = [delta] if delta is not None and len(widths) == 1 else widths
-    found, sums = _minimize(logs, np.tile(target, (len(starts), 1)), found, irreducible, widths)
-    best = found[[np.argmin(sums)]]
-    fitted = _logarithms(logs, best, irreducible)[0][0]
-    residuals = target - fitted
+    targets = np.tile(target, (len(starts), 1))
+    found, sums = _minimize(logs, targets, starts, irreducible, [np.inf])
+
+    def remainder() -> Vector:
+        return target - _logarithms(logs, found[[np.argmin(sums)]], irreducible)[0][0]
+
+    for _ in range(RESCALINGS if delta is None else 1):
+        scale = np.median(np.abs(remainder())) / 0.6745 * np.sqrt(len(loss) / freedom)
+        widths = [max(EFFICIENT * float(scale), delta or 1e-9)]
+        while delta is not None and widths[-1] > delta:
+            widths.append(max(NARROWER * widths[-1], delta))
+        found, sums = _minimize(logs, targets, found, irreducible, widths)
+    best, residuals = found[[np.argmin(sums)]], remainder()
+    fitted = target - residuals
     random = np.random.default_rng(seed)
     wider = np.sqrt(len(loss) / random.chisquare(freedom, (num_draws, 1)))
     drawn = fitted + wider * random.choice(residuals - residuals.mean(), (num_draws, len(loss)))
