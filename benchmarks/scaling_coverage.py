@@ -3,15 +3,14 @@
     triptych scaling outputs/scaling --output docs/scaling/dates.html
     python benchmarks/scaling_coverage.py docs/scaling/dates.json [--simulations 1000] [--output FILE.md]
 
-A data set is what the measured ladder would give if the law that was fitted to it were true: the same sizes and tokens of
-each run of each architecture, the losses of the law, and normal noise of their logarithm, as wide as the residuals. Each
-is fitted as the command does it, with all draws: with E known, and with E fitted. An interval of 95 % should hold the
-truth 93 to 97 % of the time.
+A data set has the sizes and tokens of each run of the measured ladder, the losses of a law that is known, and normal
+noise of their logarithm. In the law, both terms are equal in the middle of the design, and together as large as the
+loss that could be reduced there was measured to be. Each data set is fitted as the command does it, with all draws. An
+interval of 95 % should hold the truth 93 to 97 % of the time.
 """
 
 import argparse
 import json
-import math
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -30,23 +29,25 @@ NAMES = ("parameters", "tokens")
 
 
 class Ladder:
-    """The law and the design of one architecture.
+    """A law, at the design of one architecture.
 
     Args:
         record: the content of a page.
         law: of the architecture, there.
-        noise: times that of the residuals.
+        exponents: of the law that is simulated.
+        noise: the standard deviation of the logarithm of the loss.
     """
 
-    def __init__(self, record: Mapping[str, Any], law: Mapping[str, Any], noise: float) -> None:
-        self.name = law["architecture"]
+    def __init__(
+        self, record: Mapping[str, Any], law: Mapping[str, Any], exponents: tuple[float, float], noise: float
+    ) -> None:
+        self.name, self.floor, self.noise = law["architecture"], law["irreducible"], noise
         points = [point for point in record["points"] if point["architecture"] == self.name]
         self.x = np.array([[point[name] for name in NAMES] for point in points])
-        self.floor = law["irreducible"]
-        self.loss = self.floor + np.sum(np.array(law["coefficients"]) * self.x ** -np.array(law["exponents"]), 1)
-        residuals = np.log([point["loss"] for point in points]) - np.log(self.loss)
-        self.noise = noise * math.sqrt(np.sum(residuals**2) / (len(points) - 4))
-        self.truth = derive_exponents(*np.array(law["exponents"])[:, None])
+        reducible = float(np.median([point["loss"] for point in points])) - self.floor
+        centred = self.x / np.exp(np.log(self.x).mean(0))
+        self.loss = self.floor + reducible / 2 * np.sum(centred ** -np.array(exponents), 1)
+        self.truth = derive_exponents(*np.array(exponents)[:, None])
 
     def draw(self, number: int, seed: int, *, is_known: bool) -> dict[str, np.ndarray]:
         """The bootstrap draws of the exponents, of one data set."""
@@ -77,13 +78,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("record", type=Path, help="the JSON beside the page of the ladder")
     parser.add_argument("--simulations", type=int, default=1000)
-    parser.add_argument("--noise", type=float, default=1.0, help="times the noise that was measured")
+    parser.add_argument("--noise", type=float, default=0.01, help="standard deviation of the logarithm of the loss")
+    parser.add_argument("--alpha", type=float, default=0.5, help="the exponent of parameters")
+    parser.add_argument("--beta", type=float, default=0.6, help="the exponent of tokens")
     parser.add_argument("--known", action="store_true", help="with E known alone, not with E fitted")
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
     check_output(parser, arguments.output)
     begin, record = time.perf_counter(), json.loads(arguments.record.read_text())
-    ladders = [Ladder(record, law, arguments.noise) for law in record["laws"]]
+    ladders = [Ladder(record, law, (arguments.alpha, arguments.beta), arguments.noise) for law in record["laws"]]
     lines = []
     for is_known in (True,) if arguments.known else (True, False):
         hits = count_hits(ladders, arguments.simulations, is_known=is_known)

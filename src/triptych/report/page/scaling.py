@@ -24,6 +24,10 @@ from triptych.report.statistics.scaling import (
 from triptych.report.statistics.verdicts import Difference, Group
 from triptych.tasks.scores import Score
 
+GOOD = 0.95
+"""R squared below which a law is said not to describe the runs."""
+BOUND = 20
+"""The largest exponent that is shown."""
 _KINDS = {name: kind for kind, name in ARCHITECTURES.items()}
 _FASTER = {
     "parameters": "falls faster with parameters (alpha",
@@ -60,6 +64,11 @@ def describe(metric: Score, ladders: Sequence[Ladder], contrasts: Sequence[Contr
     text = f"The loss of {'; that of '.join(found)}." if found else f"The exponents of {names} cannot be told apart."
     if found and len(found) < len(contrasts):
         text += " The other exponents cannot be told apart."
+    poor = [f"{x.architecture} {x.law.r_squared:.2f}" for x in ladders if x.law.r_squared < GOOD]
+    if poor:
+        text += (
+            f" But the law does not describe these runs well (R² of {', of '.join(poor)}): its exponents say little."
+        )
     return f"{text} {metric.note}".rstrip()
 
 
@@ -346,4 +355,6 @@ def _name(head: str, ladder: Ladder) -> Cell:
 
 
 def _show(exponent: Exponent) -> str:
-    return f"{exponent.value:.3f} [{exponent.low:.3f}, {exponent.high:.3f}]"
+    """An end of an interval that no exponent can have says that the term is not needed on some draws."""
+    low, high = (f"{end:.3f}" if abs(end) < BOUND else "unbounded" for end in (exponent.low, exponent.high))
+    return f"{exponent.value:.3f} [{low}, {high}]"
