@@ -331,7 +331,7 @@ def _make_log_axis(title: str) -> Figure:
         "type": "log",
         "title": {"text": title, "standoff": 8, "font": {"size": 13}},
         "tickformat": ".2s",
-        "nticks": 5,
+        "dtick": "D2",
         "tickangle": 0,
         "minor": {"showgrid": False},
     }

@@ -71,12 +71,14 @@ class PowerLaw:
     def predict(self, x: Variables) -> Vector:
         """The loss of the law."""
         terms: Variables = np.array(self.coefficients) * x ** -np.array(self.exponents)
-        return self.irreducible + terms.sum(-1)
+        loss: Vector = self.irreducible + terms.sum(-1)
+        return loss
 
     def predict_draws(self, x: Variables) -> Float[np.ndarray, "draws points"]:
         """The loss of the law on each draw."""
         logarithms, _ = _logarithms(np.log(x), self.draws, self.irreducible if self.is_known else None)
-        return np.exp(logarithms)
+        loss: Float[np.ndarray, "draws points"] = np.exp(logarithms)
+        return loss
 
 
 def fit_power_law(
@@ -122,7 +124,8 @@ def fit_power_law(
     found, sums = _minimize(logs, targets, starts, irreducible, [np.inf])
 
     def remainder() -> Vector:
-        return target - _logarithms(logs, found[[np.argmin(sums)]], irreducible)[0][0]
+        residuals: Vector = target - _logarithms(logs, found[[np.argmin(sums)]], irreducible)[0][0]
+        return residuals
 
     for _ in range(RESCALINGS if delta is None else 1):
         scale = np.median(np.abs(remainder())) / 0.6745 * np.sqrt(len(loss) / freedom)
