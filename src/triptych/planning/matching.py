@@ -178,7 +178,7 @@ def reference_of(config: DictConfig, overrides: Sequence[str]) -> Reference | No
     if quantity is None and name is None:
         return None
     if name is None:
-        raise ConfigError(f"match={quantity} needs a reference: {EXPECTED}")
+        raise ConfigError(f"match={quantity} needs a reference: one of {EXPECTED}")
     if quantity is None:
         raise ConfigError(f"reference={name} needs match=...: give match={', '.join(RECORDED)}, or omit it")
     if config.resume not in ("auto", "never"):
