@@ -50,6 +50,7 @@ triptych: trains and compares the three Transformer architectures.
   triptych evaluate checkpoint=RUN                     the metrics of a checkpoint, or of a run's newest one
   triptych predict checkpoint=RUN input=FILE           translate, classify or continue, line by line
   triptych compare RUN... [--output PAGE.html]         tables, a page and a JSON file of finished runs
+  triptych scaling RUN... [--output PAGE.html]         scaling laws of finished runs of several sizes, or of a CSV file
   triptych playground RUN... [--port N]                a page to type into: each model's answer, and where it looks
   triptych dashboard RUN... [--output FILE.py]         the same comparison for W&B: a workspace and a report, as code
   triptych import FOLDER --output CHECKPOINT           the checkpoint of a Hugging Face folder
@@ -72,6 +73,7 @@ def main() -> int:
     command, *rest = sys.argv[1:] or ["help"]
     functions = {
         "compare": compare,
+        "scaling": scaling,
         "playground": playground,
         "dashboard": dashboard,
         "import": import_folder,
@@ -144,6 +146,41 @@ def compare(arguments: list[str]) -> None:
         compare(parsed.directories, parsed.output, plots)
 
 
+def scaling(arguments: list[str]) -> None:
+    """``triptych scaling``."""
+    says = (
+        "Fits scaling laws to finished runs of several sizes and budgets: a table, an HTML page, and the same as JSON."
+    )
+    parser = parser_of_runs("scaling", says, "run directories, or folders that hold some; or one CSV file of models")
+    parser.add_argument("--output", type=Path, default=Path("scaling.html"), help="the page; the JSON goes beside it")
+    parser.add_argument(
+        "--column", action="append", default=[], metavar="NAME=HEAD",
+        help="of a CSV file, the column of params, tokens, train_flops, loss, architecture or seed, if not called so",
+    )  # fmt: skip
+    parser.add_argument(
+        "--leave-out", type=int, default=0, metavar="N", help="fit without the N models with the highest losses"
+    )
+    parser.add_argument(
+        "--delta", type=float, metavar="WIDTH",
+        help="of Huber's function of the logarithm of the loss (1e-3: Hoffmann et al. 2022; default: by the noise)",
+    )  # fmt: skip
+    parsed = parser.parse_args(arguments)
+    check_suffix(parsed.output, ".html", "an HTML page")
+    check_writable("--output", parsed.output)
+    for column in parsed.column:
+        if "=" not in column:
+            raise ConfigError(f"--column {column}: expected NAME=HEAD, such as --column 'params=Model Size'")
+    if parsed.leave_out < 0 or (parsed.delta is not None and not 0 < parsed.delta < 1):
+        raise ConfigError(
+            f"--leave-out {parsed.leave_out} --delta {parsed.delta}: expected 0 or more, and between 0 and 1"
+        )
+    from triptych.report.scaling import scaling
+
+    columns = dict(column.split("=", 1) for column in parsed.column)
+    with value_errors_of_runs():
+        scaling(parsed.directories, parsed.output, columns=columns, leave_out=parsed.leave_out, delta=parsed.delta)
+
+
 def dashboard(arguments: list[str]) -> None:
     """``triptych dashboard``."""
     says = "Writes the code of a W&B workspace and a W&B report of finished runs; needs no network."
@@ -171,10 +208,12 @@ def playground(arguments: list[str]) -> None:
         playground(parsed.directories, parsed.host, parsed.port)
 
 
-def parser_of_runs(command: str, description: str) -> argparse.ArgumentParser:
+def parser_of_runs(
+    command: str, description: str, directories: str = "run directories, or folders that hold some"
+) -> argparse.ArgumentParser:
     """Of a command that reads finished runs."""
     parser = argparse.ArgumentParser(prog=f"triptych {command}", description=description)
-    parser.add_argument("directories", nargs="+", type=Path, help="run directories, or folders that hold some")
+    parser.add_argument("directories", nargs="+", type=Path, help=directories)
     return parser
 
 

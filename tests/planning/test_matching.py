@@ -228,6 +228,18 @@ class TestMatches:
         assert match.goal == counted(reference.config)
         assert abs(match.expected / match.goal - 1) <= TOLERANCE
 
+    def test_a_number_is_the_goal_itself(self, chosen: Choose) -> None:
+        config = chosen(*tiny.TINY, "match=train_flops", "reference=3e8", "trainer.max_steps=20")
+        data, reference = data_of(config), reference_of(config, [])
+        assert reference is not None
+        match = find_match(config, reference, data, None)
+        assert (match.reference, match.goal) == (config.reference, 3e8)
+        assert match.expected is not None
+        assert abs(match.expected / 3e8 - 1) <= TOLERANCE
+        match.apply(config)
+        again = find_match(config, reference, data, None)
+        assert (again.chosen, again.expected) == ({}, match.expected)
+
     def test_too_few_updates_are_refused(self, chosen: Choose) -> None:
         overrides = [*tiny.TINY, "model=decoder_only", "reference=full", "match=train_flops", "trainer.max_steps=1"]
         config = chosen(*overrides)
@@ -279,6 +291,7 @@ REFUSALS = {
     "match=params reference=decoder_only model=full model.encoder.num_layers=3": "does not fit model=decoder_only",
     "match=params reference=full model=decoder_only init_from=x": "init_from=x says what the network is",
     "match=tokens reference=full model=decoder_only resume=x": "resume=x goes on with another run",
+    "match=train_flops reference=-3e12": "reference=-3.*: expected more than 0 FLOP",
     "match=params reference={folder}/several": "holds several runs",
     "match=params reference={folder}/several/other": "has task=classification, but this run has task=translation",
     "match=params reference={folder}/several/same": "says params=None; expected more than 0",

@@ -18,10 +18,11 @@ from sacrebleu.significance import PairedTest
 from scipy import stats
 
 from triptych.report.compare import compare
-from triptych.report.page.charts import draw_difficulty, find_pareto_front
+from triptych.report.page.charts import draw_difficulty
 from triptych.report.page.examples import INPUT_WORDS, find_telling_examples, score_by
 from triptych.report.read_records import find_runs
 from triptych.report.statistics.bootstrap import paired_bootstrap, terms_of
+from triptych.report.statistics.pareto import find_pareto_front
 from triptych.report.statistics.standings import duels, standings, student_interval
 from triptych.report.statistics.verdicts import Group, group_runs
 

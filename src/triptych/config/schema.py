@@ -140,7 +140,8 @@ class TrainConfig:
             its layer (Zhang et al. 2025, T5Gemma), or as new weights.
         match: what this run shall have in common with the reference: params or active_params (depth, width and d_ff are
             solved), train_flops, tokens or wall_time (the number of updates is). None: nothing is solved.
-        reference: an architecture (this very configuration with it), or the directory of a finished run.
+        reference: an architecture (this very configuration with it), the directory of a finished run, or a number, the
+            amount itself.
         test_weights: whether the last or the best weights by validation are tested.
         compile: whether training runs the blocks as torch.compile translates them, for batches of one shape.
         not_finite: what a loss or gradient that is not finite does: stop the run, or skip that update (and count it).

@@ -47,6 +47,8 @@ part)."""
 SAMPLE, UPDATES = 50_000, 100
 """Training examples that are laid out, and updates of these whose cost is counted. What goes beyond costs their
 mean."""
+EXPECTED = f"{', '.join(ARCHITECTURES)}, the directory of a finished run, or a number"
+"""What a reference can be."""
 FILE = "match.json"
 
 
@@ -73,11 +75,13 @@ class Reference:
         name: as it was given.
         config: of an architecture that is not the training's own.
         record: of a finished run.
+        goal: of a finished run, or of a number, the amount itself.
     """
 
     name: str
     config: DictConfig | None = None
     record: Mapping[str, Any] | None = None
+    goal: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +176,7 @@ def reference_of(config: DictConfig, overrides: Sequence[str]) -> Reference | No
     if quantity is None and name is None:
         return None
     if name is None:
-        raise ConfigError(f"match={quantity} needs a reference: one of {', '.join(ARCHITECTURES)}, or a finished run")
+        raise ConfigError(f"match={quantity} needs a reference: one of {EXPECTED}")
     if quantity is None:
         raise ConfigError(f"reference={name} needs match=...: give match={', '.join(RECORDED)}, or omit it")
     if config.resume not in ("auto", "never"):
@@ -182,6 +186,8 @@ def reference_of(config: DictConfig, overrides: Sequence[str]) -> Reference | No
             f"match={quantity} reference={name}: init_from={config.init_from} says what the network is; expected "
             "match=train_flops, tokens or wall_time, and a finished run as the reference"
         )
+    if (amount := _amount(quantity, name)) is not None:
+        return Reference(name, goal=amount)
     if name not in ARCHITECTURES:
         return _run(config, name)
     if name == target_of(config, "model").architecture:
@@ -193,6 +199,17 @@ def reference_of(config: DictConfig, overrides: Sequence[str]) -> Reference | No
     return Reference(name, config=other)
 
 
+def _amount(quantity: str, name: str) -> float | None:
+    """A reference that is a number: the goal itself."""
+    try:
+        amount = float(name)
+    except ValueError:
+        return None
+    if not 0 < amount < math.inf:
+        raise ConfigError(f"match={quantity} reference={name}: expected more than 0 {UNITS[quantity]}")
+    return amount
+
+
 def _run(config: DictConfig, name: str) -> Reference:
     path = Path(name) / "summary.json"
     if not path.is_file():
@@ -200,10 +217,7 @@ def _run(config: DictConfig, name: str) -> Reference:
             raise ConfigError(f"reference={name} holds several runs; expected the directory of one of them")
         if Path(name).is_dir():
             raise ConfigError(f"reference={name}: there is no summary.json, so no run is finished there")
-        raise ConfigError(
-            f"reference={name}: expected {', '.join(ARCHITECTURES)}, or the directory of a finished run"
-            f"{nearest(name, ARCHITECTURES)}"
-        )
+        raise ConfigError(f"reference={name}: expected {EXPECTED}{nearest(name, ARCHITECTURES)}")
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         goal = record.get(RECORDED[config.match])
@@ -218,7 +232,7 @@ def _run(config: DictConfig, name: str) -> Reference:
         raise ConfigError(f"reference={name} has data={record.get('data')}, but this run has {config.data._target_}")
     if not isinstance(goal, int | float) or not goal > 0:
         raise ConfigError(f"match={config.match}: {path} says {RECORDED[config.match]}={goal}; expected more than 0")
-    return Reference(name, record=record)
+    return Reference(name, record=record, goal=float(goal))
 
 
 def check_same(reference: Reference, quantity: str, *, data: str, tokenizer: str) -> None:
@@ -284,9 +298,9 @@ def find_match(config: DictConfig, reference: Reference, data: Data, measure: Me
         ConfigError: it cannot be matched.
     """
     quantity, name, given = config.match, reference.name, settings(config, config.match)
-    if reference.config is None and reference.record is None:
+    goal = reference.goal
+    if reference.config is None and goal is None:
         return Match(quantity, name, None, None, given, {})
-    goal = None if reference.record is None else float(reference.record[RECORDED[quantity]])
     own, other = data.complete(config), None if reference.config is None else data.complete(reference.config)
     if quantity in SIZES:
         count = active_parameters if quantity == "active_params" else lambda network: count_parameters(network)[0]

@@ -15,6 +15,7 @@ from typing import Any
 from triptych.report.page.examples import INPUT_WORDS, Bin, choose_runs, list_axes, most_in_training, score_by
 from triptych.report.read_records import ARCHITECTURES, Curve, Run
 from triptych.report.statistics.metrics import metric_key
+from triptych.report.statistics.pareto import find_pareto_front
 from triptych.report.statistics.standings import student_interval
 from triptych.report.statistics.verdicts import Contender, Group
 from triptych.report.wording import metric_name
@@ -24,7 +25,7 @@ _TITLE_HEIGHT = 30
 """Of a chart's title, which is above the chart, in pixels."""
 _DECADES = [10.0**power for power in range(-6, 4)]
 _DASHES = ("solid", "dash", "dot", "dashdot")
-_SYMBOLS = {"full": "circle", "encoder_only": "square", "decoder_only": "diamond", "prefix_decoder": "cross"}
+SYMBOLS = {"full": "circle", "encoder_only": "square", "decoder_only": "diamond", "prefix_decoder": "cross"}
 
 Figure = dict[str, Any]
 Switch = dict[str, Figure]
@@ -55,7 +56,7 @@ def draw_results(group: Group) -> Figure:
     shown = [x for trace in traces for x in trace["x"]] + [scale * best for best in optima]
     shown = _widen(shown, percent=percent) if shown else []
     traces.append(
-        {"type": "scatter", "mode": "markers", "x": [_round(x) for x in shown], "y": [0] * len(shown)}
+        {"type": "scatter", "mode": "markers", "x": [round_digits(x) for x in shown], "y": [0] * len(shown)}
         | {"marker": {"opacity": 0}, "hoverinfo": "skip"}
     )
     lines = max((len(wrap(c.label, 46)) for c in contenders), default=1)
@@ -78,12 +79,12 @@ def _draw_contender(group: Group, contender: Contender, row: int, scale: float) 
     finite = [run for run in contender.runs if math.isfinite(group.value(run))]
     several = len(finite) > 1
     values = [scale * group.value(run) for run in finite]
-    marker = {"color": _colour(name), "symbol": _SYMBOLS[name], "size": 11 if several else 15}
+    marker = {"color": _colour(name), "symbol": SYMBOLS[name], "size": 11 if several else 15}
     parts: list[Figure] = [
         {
             "type": "scatter",
             "mode": "markers" if several else "markers+text",
-            "x": [_round(value) for value in values],
+            "x": [round_digits(value) for value in values],
             "y": [row] * len(finite),
             "text": [escape(group.metric.show(group.value(run))) for run in finite],
             "textposition": "bottom center",
@@ -133,7 +134,7 @@ def _widen(shown: Sequence[float], *, percent: bool) -> list[float]:
 def _pad(shown: Sequence[float], *, percent: bool) -> list[float]:
     """The same with some air, as the range of an axis."""
     low, high = _widen(shown, percent=percent)
-    return [_round(low - 0.1 * (high - low)), _round(high + 0.1 * (high - low))]
+    return [round_digits(low - 0.1 * (high - low)), round_digits(high + 0.1 * (high - low))]
 
 
 def draw_loss(group: Group) -> Switch:
@@ -147,7 +148,7 @@ def draw_loss(group: Group) -> Switch:
     axis: Figure = {}
     if values and min(values) > 0:
         is_wide = max(values) > 1000 * min(values)
-        ticks = _DECADES if is_wide else [_round(digit * decade) for decade in _DECADES for digit in (1, 2, 5)]
+        ticks = _DECADES if is_wide else [round_digits(digit * decade) for decade in _DECADES for digit in (1, 2, 5)]
         axis = {"type": "log", "tickvals": ticks}
     return _draw_by_clock(group, "train/loss", found, 1, axis)
 
@@ -204,37 +205,18 @@ def draw_costs(group: Group) -> Switch:
     return figures
 
 
-def find_pareto_front(points: Sequence[tuple[float, float]], *, higher_is_better: bool) -> list[int]:
-    """The points (cost, value) that no other one beats: none costs as little and is better, or is as good and costs
-    less.
-
-    Args:
-        points: in any order.
-        higher_is_better: which way values are better.
-
-    Returns:
-        their places in ``points``, by rising cost.
-    """
-    sign = 1 if higher_is_better else -1
-    front: list[int] = []
-    for i in sorted(range(len(points)), key=lambda i: (points[i][0], -sign * points[i][1])):
-        if not front or sign * points[i][1] > sign * points[front[-1]][1]:
-            front.append(i)
-    return front
-
-
 def _draw_cost(group: Group, points: Sequence[tuple[float, float]], title: str) -> Figure:
     scale = 100 if group.metric.unit == "%" else 1
-    x, y = [_round(cost) for cost, _ in points], [_round(scale * value) for _, value in points]
+    x, y = [round_digits(cost) for cost, _ in points], [round_digits(scale * value) for _, value in points]
     front = find_pareto_front(points, higher_is_better=group.metric.higher_is_better)
     range_y = _pad(y, percent=scale == 100)
     # At least a factor of two, with air: 120 k and 122 k parameters are nearly the same.
     low, high = math.log10(min(x)), math.log10(max(x))
     air = max(math.log10(2) - (high - low), 0.0) / 2 + 0.08 * max(high - low, math.log10(2))
-    range_x = [_round(low - air), _round(high + air)]
+    range_x = [round_digits(low - air), round_digits(high + air)]
     # From the edge of what is worse to the edge of what is dearer, so that the front of one point is a line, too.
     worst = range_y[0] if group.metric.higher_is_better else range_y[1]
-    front_x = [x[front[0]], *(x[i] for i in front), _round(10 ** range_x[1])]
+    front_x = [x[front[0]], *(x[i] for i in front), round_digits(10 ** range_x[1])]
     front_y = [worst, *(y[i] for i in front), y[front[-1]]]
     line = {"shape": "hv", "color": "var(--soft)", "width": 1.5, "dash": "dot"}
     traces: list[Figure] = [
@@ -244,7 +226,7 @@ def _draw_cost(group: Group, points: Sequence[tuple[float, float]], title: str) 
     drawn = Counter[str]()
     for i, contender in enumerate(group.contenders):
         kind = contender.architecture
-        symbol = f"{_SYMBOLS[kind]}{'-open' if drawn[kind] % 2 else ''}"
+        symbol = f"{SYMBOLS[kind]}{'-open' if drawn[kind] % 2 else ''}"
         drawn[kind] += 1
         traces.append(
             {
@@ -300,16 +282,16 @@ def _draw_axis(group: Group, axis: str, scored: Sequence[tuple[Contender, list[B
                 "name": escape(contender.name),
                 "legendgroup": escape(contender.name),
                 "x": labels,
-                "y": [_round(scale * fmean(of_one.values)) for of_one in bins],
+                "y": [round_digits(scale * fmean(of_one.values)) for of_one in bins],
                 "customdata": [of_one.count for of_one in bins],
                 "hovertemplate": "%{x}: %{y:.4g} (%{customdata} examples)<extra>%{fullData.name}</extra>",
                 "line": {"color": _colour(kind), "width": 2, "dash": dashes[contender.name]},
-                "marker": {"color": _colour(kind), "symbol": _SYMBOLS[kind], "size": 8},
+                "marker": {"color": _colour(kind), "symbol": SYMBOLS[kind], "size": 8},
             }
         )
         if len(contender.runs) > 1:
             ends = [student_interval(of_one.values) for of_one in bins]
-            low, high = ([_round(scale * pair[side]) for pair in ends] for side in (0, 1))
+            low, high = ([round_digits(scale * pair[side]) for pair in ends] for side in (0, 1))
             around = [*labels, *reversed(labels)], [*low, *reversed(high)]
             bands.append(_draw_area(kind, escape(contender.name), *around))
     shown = [y for line in lines for y in line["y"]]
@@ -342,7 +324,7 @@ def draw_confusions(group: Group) -> Switch:
             continue
         labels, counts = [escape(label) for label in matrix["labels"]], matrix["counts"]
         ticks = [escape(label if len(label) <= 15 else label[:14] + "…") for label in matrix["labels"]]
-        shares = [[_round(100 * n / max(sum(row), 1)) for n in row] for row in counts]
+        shares = [[round_digits(100 * n / max(sum(row), 1)) for n in row] for row in counts]
         trace = {
             "type": "heatmap",
             "x": labels,
@@ -398,12 +380,12 @@ def _draw_curves(
                 "type": "scatter",
                 "mode": "lines+markers" if len(steps) <= 25 else "lines",
                 "x": steps,
-                "y": [_round(scale * value) if math.isfinite(value) else None for value in values],
+                "y": [round_digits(scale * value) if math.isfinite(value) else None for value in values],
                 "name": escape(label),
                 "legendgroup": escape(label),
                 "showlegend": label not in seeds,
                 "line": {"color": _colour(kind), "width": 2, "dash": dashes[name]},
-                "marker": {"color": _colour(kind), "symbol": _SYMBOLS[kind], "size": 6},
+                "marker": {"color": _colour(kind), "symbol": SYMBOLS[kind], "size": 6},
                 "hovertemplate": f"{escape(run.directory)}<br>{axis_title} %{{x:.4s}}: %{{y:.4g}}<extra></extra>",
             }
         )
@@ -429,8 +411,8 @@ def _draw_band(label: str, seeds: Sequence[tuple[Run, str]], scale: float, clock
     clocks = [dict(zip(run.curves[key].steps, x, strict=False)) for (run, key), x in zip(seeds, spent, strict=True)]
     shared = sorted(step for step in curves[0] if all(step in c and math.isfinite(c[step]) for c in curves))
     shared = shared[:: -(-len(shared) // _MAX_POINTS) or 1]
-    x = [_round(fmean(of_one[step] for of_one in clocks)) for step in shared]
-    low, high = ([_round(scale * end(c[step] for c in curves)) for step in shared] for end in (min, max))
+    x = [round_digits(fmean(of_one[step] for of_one in clocks)) for step in shared]
+    low, high = ([round_digits(scale * end(c[step] for c in curves)) for step in shared] for end in (min, max))
     return _draw_area(seeds[0][0].architecture, escape(label), [*x, *reversed(x)], [*low, *reversed(high)])
 
 
@@ -482,10 +464,11 @@ def _thin(curve: Curve) -> tuple[list[float], list[float]]:
     """At most ``_MAX_POINTS`` of the logged points, evenly spaced, the last one among them."""
     stride = -(-len(curve.steps) // _MAX_POINTS) or 1
     kept = range(len(curve.steps) - 1, -1, -stride)[::-1]
-    return [_round(curve.steps[i]) for i in kept], [curve.values[i] for i in kept]
+    return [round_digits(curve.steps[i]) for i in kept], [curve.values[i] for i in kept]
 
 
-def _round(value: float) -> float:
+def round_digits(value: float) -> float:
+    """A number with the five digits that a picture shows."""
     return float(f"{value:.5g}")
 
 

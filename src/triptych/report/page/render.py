@@ -112,8 +112,8 @@ def _describe_section(
         "attention": compare_attention(list(chosen.values())),
         "chosen": ", ".join(f"{ARCHITECTURES[name]} seed {run.seed}" for name, run in chosen.items()),
         "samples": _compare_samples(group, chosen),
-        "audit": [_describe_difference(difference) for difference in audit],
-        "origins": [_describe_origin(run) for run in group.runs],
+        "audit": [describe_difference(difference) for difference in audit],
+        "origins": [describe_origin(run) for run in group.runs],
     }
 
 
@@ -269,7 +269,7 @@ def _mark_differences(output: str | None, reference: str, group: Group) -> Answe
     return Answer("wrong", [(output[start:end], kind != "equal") for kind, _, _, start, end in blocks if start < end])
 
 
-def _describe_difference(difference: Difference) -> dict[str, object]:
+def describe_difference(difference: Difference) -> dict[str, object]:
     runs_by_value: dict[str, list[str]] = {}
     for run, value in difference.values.items():
         runs_by_value.setdefault(_shorten(difference.field, value), []).append(run)
@@ -284,7 +284,7 @@ def _shorten(field: str, value: object) -> str:
     return amount(value) if isinstance(value, int | float) else str(value)
 
 
-def _describe_origin(run: Run) -> dict[str, str]:
+def describe_origin(run: Run) -> dict[str, str]:
     """What it takes to make a run again."""
     commit = f"git checkout {run.git_commit}\n" if run.git_commit else ""
     versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())

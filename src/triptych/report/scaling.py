@@ -1,0 +1,287 @@
+"""Scaling laws of finished runs, or of a table of models: on the terminal, as a page, and the same as JSON."""
+
+import csv
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from triptych.config import nearest
+from triptych.config.wording import counted
+from triptych.report.compare import finite
+from triptych.report.page.scaling import describe, render_scaling, tabulate_exponents
+from triptych.report.read_records import ARCHITECTURES, Run, RunSet, find_runs
+from triptych.report.statistics.scaling import Contrast, Ladder, Point, contrast, fit_ladder
+from triptych.report.statistics.verdicts import Difference, Group, audit, group_runs
+from triptych.tasks.scores import LOSS, Score
+
+__all__ = ["scaling"]
+
+COLUMNS = ("params", "tokens", "train_flops", "loss", "architecture", "seed")
+"""Of a table: the last two may be missing, and either of tokens and train_flops: C = 6 N D."""
+BY_DESIGN = ("params", "train_flops", "updates")
+"""What differs in every ladder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """What is fitted.
+
+    Attributes:
+        title: task and corpus, or the table.
+        metric: the loss.
+        points: the models, by architecture.
+        irreducible: what the loss cannot go below, by architecture, where it is known.
+        group: the runs; none of a table.
+        left_out: what is left out, and why.
+    """
+
+    title: str
+    metric: Score
+    points: tuple[Point, ...]
+    irreducible: Mapping[str, float]
+    group: Group | None
+    left_out: tuple[str, ...]
+
+
+def scaling(
+    paths: Sequence[Path],
+    output: Path,
+    *,
+    columns: Mapping[str, str] | None = None,
+    leave_out: int = 0,
+    delta: float | None = None,
+) -> None:
+    """Fits laws of the loss to the runs at or below some directories, or to a table.
+
+    Writes the page, and its content as JSON beside it (``scaling.html``, ``scaling.json``), and prints the exponents.
+
+    Args:
+        paths: run directories, or parents of them; or one CSV file.
+        output: the page to write; its folder is made where it is missing.
+        columns: of a table, the heads of the columns that are not called as in ``COLUMNS``.
+        leave_out: so many models with the highest losses.
+        delta: the width of Huber's function; None: by the noise.
+
+    Raises:
+        ValueError: in one line, what cannot be read, is of several kinds, or is too little.
+    """
+    if any(path.is_file() for path in paths):
+        if len(paths) > 1:
+            raise ValueError(f"{paths[0]} and {paths[1]}: expected directories of runs, or one CSV file")
+        study = read_table(paths[0], columns or {})
+    else:
+        study = read_ladder(find_runs(paths, output.parent))
+    study = without_highest(study, leave_out)
+    check_losses(study)
+    ladders = [
+        fit_ladder(list(points), study.irreducible.get(name), delta, seed)
+        for seed, (name, points) in enumerate(groupby(study.points, key=lambda point: point.architecture))
+    ]
+    contrasts = contrast(ladders)
+    text = describe(study.metric, ladders, contrasts)
+    differences = [] if study.group is None else [d for d in audit(study.group) if d.field not in BY_DESIGN]
+    record = make_record(study, ladders, contrasts, text, differences)
+    page = render_scaling(study.title, study.metric, text, ladders, contrasts, differences, study.group, study.left_out)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    content = output.with_suffix(".json")
+    content.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    output.write_text(page, encoding="utf-8", errors="replace")
+    print_ladders(study, ladders, text, differences, Console())
+    print(f"{output}\n{content}")
+
+
+def read_ladder(found: RunSet) -> Study:
+    """The runs of one task on one corpus, by the score that compares them, or by the loss where more of that is better.
+
+    Raises:
+        ValueError: runs of several tasks, corpora or tokenizers.
+    """
+    groups = group_runs(found.runs, found.untested, found.pruned)
+    if not groups:
+        raise ValueError("no run was tested: expected finished runs of a ladder of sizes and budgets")
+    if len(groups) > 1:
+        named = ", ".join(f"{group.task} on {group.data}" for group in groups)
+        raise ValueError(f"runs of several tasks or corpora ({named}): expected those of one")
+    group = groups[0]
+    for field, noun in (("data_sha256", "data"), ("tokenizer_sha256", "tokenizer")):
+        kinds = {getattr(run, field): run.directory for run in reversed(group.runs)}
+        if len(kinds) > 1:
+            first, second = sorted(kinds.values())[:2]
+            raise ValueError(f"{first} and {second}: their {field} differ; expected runs of one {noun}")
+    if group.metric.higher_is_better:
+        group = replace(group, metric=LOSS)
+        for run in group.runs:
+            if LOSS.key not in run.metrics:
+                raise ValueError(f"{run.directory}/summary.json: key metrics has no {LOSS.key}, expected in each run")
+    left_out = [f"{name}: not finished (no summary.json)" for name in found.unfinished]
+    left_out += [f"{name}: damaged" for name in found.damaged]
+    left_out += [
+        f"{run.directory}: its loss is not finite" for run in group.runs if not math.isfinite(group.value(run))
+    ]
+    runs = [run for run in group.runs if math.isfinite(group.value(run))]
+    known = {ARCHITECTURES[run.architecture]: group.optimum(run) for run in runs}
+    return Study(
+        title=f"{group.runs[0].task_facts.title} · {group.data}",
+        metric=group.metric,
+        points=tuple(point_of(run, group.value(run)) for run in runs),
+        irreducible={name: value for name, value in known.items() if value is not None},
+        group=group,
+        left_out=tuple(left_out),
+    )
+
+
+def point_of(run: Run, loss: float) -> Point:
+    """A run as a point."""
+    name = ARCHITECTURES[run.architecture]
+    return Point(run.directory, name, run.seed, run.params, run.train_tokens, run.train_flops, loss)
+
+
+def read_table(path: Path, columns: Mapping[str, str]) -> Study:
+    """A CSV file with a model a row, and the columns of ``COLUMNS``.
+
+    Args:
+        columns: the heads of those that are called otherwise.
+
+    Raises:
+        ValueError: in one line, the file, the line, the column, and what was expected there.
+    """
+    for name in columns:
+        if name not in COLUMNS:
+            raise ValueError(f"--column {name}=...: expected one of {', '.join(COLUMNS)}{nearest(name, COLUMNS)}")
+    heads = {name: columns.get(name, name) for name in COLUMNS}
+    points = []
+    with path.open(encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file)
+        found = list(reader.fieldnames or ())
+        needed = [name for name in ("params", "loss", *columns) if heads[name] not in found]
+        if not {heads["tokens"], heads["train_flops"]} & {*found}:
+            needed.append("train_flops")
+        if needed:
+            raise ValueError(
+                f"{path}: no column {heads[needed[0]]}, found {', '.join(found)}; --column {needed[0]}=HEAD says which"
+            )
+
+        def number(row: Mapping[str, str | None], name: str) -> float:
+            try:
+                value = float(row[heads[name]] or "")
+            except ValueError:
+                value = math.nan
+            if not 0 < value < math.inf:
+                where = f"line {reader.line_num}, column {heads[name]}"
+                raise ValueError(f"{path}: {where} is {row[heads[name]]!r}, expected a number above 0")
+            return value
+
+        for row in reader:
+            size, loss = number(row, "params"), number(row, "loss")
+            known = {name: number(row, name) for name in ("tokens", "train_flops") if heads[name] in found}
+            tokens = known.get("tokens", known.get("train_flops", 0.0) / (6 * size))
+            operations = known.get("train_flops", 6 * size * tokens)
+            name = row.get(heads["architecture"]) or "models"
+            seed = int(number(row, "seed")) if heads["seed"] in found else 1
+            points.append(
+                Point(f"line {reader.line_num}", ARCHITECTURES.get(name, name), seed, size, tokens, operations, loss)
+            )
+    points.sort(key=lambda point: point.architecture)
+    return Study(path.name, LOSS, tuple(points), {}, None, ())
+
+
+def without_highest(study: Study, count: int) -> Study:
+    """The study without so many models of the highest losses, which it names."""
+    highest = sorted(study.points, key=lambda point: -point.loss)[:count]
+    return replace(
+        study,
+        points=tuple(point for point in study.points if point not in highest),
+        left_out=(
+            *study.left_out,
+            *(f"{point.name}: one of the highest losses, {point.loss:.4g}" for point in highest),
+        ),
+    )
+
+
+def check_losses(study: Study) -> None:
+    """Refuses what cannot be.
+
+    Raises:
+        ValueError: no model, or a loss that is not above the irreducible one.
+    """
+    if not study.points:
+        raise ValueError(f"{study.title}: no model is left")
+    for point in study.points:
+        floor = study.irreducible.get(point.architecture, 0.0)
+        if point.loss <= floor:
+            raise ValueError(
+                f"{point.name}: {study.metric.title} {point.loss:.5g}, but no model can be below "
+                f"{floor:.5g}, the {study.metric.optimum_name or 'least'} of this corpus"
+            )
+
+
+def make_record(
+    study: Study,
+    ladders: Sequence[Ladder],
+    contrasts: Sequence[Contrast],
+    text: str,
+    differences: Sequence[Difference],
+) -> dict[str, Any]:
+    """The content of the page as plain data."""
+
+    def law(fit: Any) -> dict[str, Any]:
+        return {
+            "names": fit.names,
+            "coefficients": fit.coefficients,
+            "exponents": fit.exponents,
+            "irreducible": fit.irreducible,
+            "irreducible_is_known": fit.is_known,
+            "huber_delta": fit.delta,
+            "r_squared": fit.r_squared,
+        }
+
+    return {
+        "title": study.title,
+        "metric": study.metric.key,
+        "text": text,
+        "points": [asdict(point) for point in study.points],
+        "laws": [
+            {
+                "architecture": ladder.architecture,
+                **law(ladder.law),
+                "intervals": {name: asdict(exponent) for name, exponent in ladder.exponents.items()},
+                "alone": {name: law(fit) for name, fit in ladder.alone.items()},
+                "iso_flops": [
+                    {key: value for key, value in finite(asdict(budget)).items() if key != "points"}
+                    for budget in ladder.iso_flops
+                ],
+            }
+            for ladder in ladders
+        ],
+        "differences": [asdict(found) for found in contrasts],
+        "audit": [asdict(difference) for difference in differences],
+        "left_out": study.left_out,
+    }
+
+
+def print_ladders(
+    study: Study, ladders: Sequence[Ladder], text: str, differences: Sequence[Difference], console: Console
+) -> None:
+    """Prints the exponents of each architecture, what they say, and what is left out."""
+    title = Text(f"{study.title}: {study.metric.title} of {counted(len(study.points), 'model')}")
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    rows = tabulate_exponents(ladders)
+    for cell in rows[0]:
+        table.add_column(cell.head, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell.text) for cell in row))
+    console.print(table)
+    console.print(Text(text, style="bold"))
+    for difference in differences:
+        console.print(Text(f"differs: {difference.text}", style="yellow"))
+    for line in study.left_out:
+        console.print(Text(f"Left out: {line}", style="yellow"))
