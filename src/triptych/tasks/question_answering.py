@@ -19,7 +19,7 @@ from torchmetrics import Metric
 from triptych.data.batches.batch import IGNORE, Batch, Encoded, collate
 from triptych.data.corpora.corpus import CorpusFacts
 from triptych.data.example import Example
-from triptych.nn.upload import upload
+from triptych.nn.transfer import upload
 from triptych.tasks.base import Setup, Task
 from triptych.tasks.exact_sums import Mean
 from triptych.tasks.scores import EXACT_MATCH, Score

@@ -12,7 +12,7 @@ from torchmetrics.functional import pearson_corrcoef, spearman_corrcoef
 from triptych.data.batches.batch import IGNORE, Batch
 from triptych.data.corpora.corpus import CorpusFacts
 from triptych.data.example import Example
-from triptych.nn.upload import upload
+from triptych.nn.transfer import upload
 from triptych.tasks.base import Setup
 from triptych.tasks.exact_sums import OfPairs, widest
 from triptych.tasks.scores import Score

@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.nn import Head, KeyValueCache
+from triptych.nn.transfer import upload
 
 
 class Continuation:
@@ -33,8 +34,8 @@ class Continuation:
     ) -> None:
         self._decode, self._head, self._cache = decode, head, cache
         self._mask, self._memory, self._memory_mask = mask, memory, memory_mask
-        # which row of the memory each sequence looks at
-        self._memory_of = None if memory is None else torch.arange(len(memory), device=memory.device)
+        # which row of the memory each sequence looks at, on the CPU
+        self._memory_of = None if memory is None else torch.arange(len(memory))
 
     def __call__(self, tokens: Int[Tensor, "batch new"]) -> Float[Tensor, "batch vocab"]:
         """Logits of the token after the last of ``tokens``, which follow those given before."""
@@ -45,9 +46,14 @@ class Continuation:
         return logits[:, 0]
 
     def select(self, rows: Int[Tensor, " rows"]) -> None:
-        """Keeps the given rows of the batch, in the given order: finished sequences leave, beams are copied."""
+        """Keeps the given rows of the batch, in the given order: finished sequences leave, beams are copied.
+
+        Args:
+            rows: on the CPU, wherever the decoder is.
+        """
+        memories, rows = self._select_memories(rows), upload(rows, self._head.output.weight.device)
         self._mask = None if self._mask is None else self._mask[rows]
-        self._cache.select(rows, self._select_memories(rows))
+        self._cache.select(rows, memories)
 
     def _select_memories(self, rows: Int[Tensor, " rows"]) -> Int[Tensor, " memories"] | None:
         """The memories that the rows need, one for neighbours that look at the same; None: those that are there."""
@@ -58,10 +64,11 @@ class Continuation:
         memories, sharers = torch.unique_consecutive(memory_of, return_counts=True)
         if (sharers != sharers[0]).any():  # as the rows of a batch, all are shared by as many
             memories = memory_of
-        numbers = torch.arange(len(memories), device=rows.device)
+        numbers = torch.arange(len(memories))
         self._memory_of = numbers.repeat_interleave(len(rows) // len(memories))
         if len(memories) == len(self._memory) and torch.equal(memories, numbers):
             return None
+        memories = upload(memories, self._memory.device)
         self._memory = self._memory[memories]
         self._memory_mask = None if self._memory_mask is None else self._memory_mask[memories]
         return memories
