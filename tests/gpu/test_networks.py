@@ -156,7 +156,10 @@ def test_a_graph_gives_what_its_kernels_give(
     """Rows end at different times, and weights change in their places. What is captured waits for nothing but what the
     GPU was told to copy."""
     network = random_model(architecture, vocab_size=50).float().to(device).eval()
-    graphs, tokens = Steps(captures=device.type == "cuda"), torch.randint(50, (8, 6), generator=torch.Generator().manual_seed(0)).to(device)
+    graphs, tokens = (
+        Steps(captures=device.type == "cuda"),
+        torch.randint(50, (8, 6), generator=torch.Generator().manual_seed(0)).to(device),
+    )
     prompt = tokens[:, :1] if architecture == "full" else tokens
     options = {"end": 7, "max_new_tokens": 40}
 
