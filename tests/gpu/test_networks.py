@@ -155,7 +155,7 @@ def test_a_graph_gives_what_its_kernels_give(
 ) -> None:
     """Rows end at different times, and weights change in their places. What is captured waits for nothing but what the
     GPU was told to copy."""
-    network = random_model(architecture, vocab_size=50).float().to(device).eval()
+    network = random_model(architecture, vocab_size=50, max_length=64).float().to(device).eval()
     graphs, tokens = (
         Steps(captures=device.type == "cuda"),
         torch.randint(50, (8, 6), generator=torch.Generator().manual_seed(0)).to(device),

@@ -259,9 +259,13 @@ class Stack(nn.Module):
         y: Tensor = self.final_norm(x)
         return y
 
-    def compile_blocks(self) -> None:
-        """From now on training runs the blocks as torch.compile translates them, anew for each shape of the batches."""
-        self._compiled = [torch.compile(layer, dynamic=False) for layer in self.layers]
+    def compile_blocks(self, *, dynamic: bool) -> None:
+        """From now on training runs the blocks as torch.compile translates them.
+
+        Args:
+            dynamic: whether one program serves batches of all shapes; else each shape has its own.
+        """
+        self._compiled = [torch.compile(layer, dynamic=dynamic) for layer in self.layers]
 
 
 def initialize_stack(stack: "Stack") -> None:
