@@ -238,10 +238,10 @@ def updates(network: nn.Module, losses: Sequence[Callable[[], Tensor]], device: 
     return run
 
 
-def compiled_blocks(network: Network) -> Network:
-    """Ours, as ``compile=true`` trains it."""
+def compiled_blocks(network: Network, *, dynamic: bool) -> Network:
+    """Ours, as ``compile=true`` trains it; dynamic: on texts of unequal length."""
     for stack in network.stacks:
-        stack.compile_blocks()
+        stack.compile_blocks(dynamic=dynamic)
     return network
 
 
@@ -293,7 +293,7 @@ def decoder(device: torch.device) -> list[Line]:
 
     model = make_gpt2(s)
     eager, compiled = (ours_of(model, "language_modeling", device) for _ in range(2))
-    compiled_blocks(compiled)
+    compiled_blocks(compiled, dynamic=False)
     plain, theirs = PlainGPT(s).to(device), model.to(device).train()
     networks: dict[str, tuple[nn.Module, Callable[[Tensor], Tensor]]] = {
         "Triptych": (eager, partial(our_loss, eager)),
@@ -364,9 +364,16 @@ def unequal(
     batches, amount = layouts(items, s, device), float(sum(item.size for item in items))
     model = make(s)
     work: dict[str, tuple[Work, float]] = {}
-    for name, change in (("Triptych, packed", lambda n: n), ("Triptych, packed and compiled", compiled_blocks)):
-        network = change(ours_of(model, task, device))
-        losses = [partial(our_loss, network, batch) for batch in batches["packed"]]
+    for name, layout, compiles in (
+        ("Triptych, packed", "packed", False),
+        ("Triptych, packed and compiled", "packed", True),
+        ("Triptych, bucketed", "sorted", False),
+        ("Triptych, bucketed and compiled", "sorted", True),
+    ):
+        network = ours_of(model, task, device)
+        if compiles:
+            compiled_blocks(network, dynamic=True)
+        losses = [partial(our_loss, network, batch) for batch in batches[layout]]
         work[name] = updates(network, losses, device), amount
     for name, layout, compiles in (
         ("transformers, padded", "in order of arrival", False),

@@ -1,5 +1,6 @@
 """What ``test_stand_in.py`` runs in a process of its own: the tasks on a device that is not the CPU."""
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -21,7 +22,7 @@ from triptych.assembly.network import complete, make_task
 from triptych.config import build
 from triptych.data import DataModule, Splits
 from triptych.evaluate import measure
-from triptych.models.generation import BeamSearch, Sampling, beam_search, generate
+from triptych.models.generation import BeamSearch, Constraints, Sampling, beam_search, generate
 from triptych.nn import Visibility, attend
 from triptych.report.samples import answer_time, attention, samples
 from triptych.tasks import Task
@@ -303,30 +304,67 @@ class Endless:
         return torch.nn.functional.one_hot(torch.full((len(tokens),), 3, device=HERE), 7).float()
 
     def select(self, rows: torch.Tensor) -> None:
-        assert isinstance(rows, StandIn)
+        assert not isinstance(rows, StandIn)  # what the CPU has decided
 
 
+RULES = Constraints(bad_words_ids=[[1, 4]], min_new_tokens=3, no_repeat_ngram_size=12, forced_eos_token_id=3)
+
+
+@pytest.mark.parametrize("constraints", [None, RULES], ids=["free", "constrained"])
 @pytest.mark.parametrize(
-    ("decode", "most"),
+    "decode",
     [
-        (lambda prompt: generate(Endless(), prompt, end=2, max_new_tokens=9, sampling=Sampling()), 9),
-        (lambda prompt: generate(Endless(), prompt, end=2, max_new_tokens=9, sampling=Sampling(1.0, top_k=1)), 9),
-        (lambda prompt: beam_search(Endless(), prompt, end=2, max_new_tokens=9, search=BeamSearch(2)), 130),
+        lambda *given, **rules: generate(*given, **rules, sampling=Sampling()),
+        lambda *given, **rules: generate(*given, **rules, sampling=Sampling(1.0, top_k=1)),
+        lambda *given, **rules: beam_search(*given, **rules, search=BeamSearch(2)),
     ],
     ids=["greedy", "sampling", "beams"],
 )
-def test_decoding_waits_as_often_for_many_rows_as_for_one(
-    decode: Callable[[torch.Tensor], list[Any]], most: int
-) -> None:
-    waits = []
+def test_decoding_waits_once_a_step(decode: Callable[..., list[Any]], constraints: Constraints | None) -> None:
+    """For what the device was told to copy, whatever the number of rows, and for nothing else; greedy search for the
+    step before, so that the device is never without work."""
     for rows in (1, 40):
         with on_stand_in() as device:
-            found = decode(torch.zeros(rows, 1, dtype=torch.long, device=HERE))
+            prompt = torch.zeros(rows, 1, dtype=torch.long, device=HERE)
+            device.waits.clear()
+            found = decode(Endless(), prompt, end=2, max_new_tokens=9, constraints=constraints)
         assert [row if isinstance(row, list) and isinstance(row[0], int) else row[0].tokens for row in found] == [
             [3] * 9
         ] * rows
-        waits.append(sum(device.waits.values()))
-    assert waits[0] == waits[1] <= most
+        assert device.looks - 9 in (0, 1)  # beam search looks at the prompt
+        assert device.waits == {}
+
+
+class Scripted:
+    """Writes the given texts, on the device; at a text that has left it must not be asked."""
+
+    def __init__(self, texts: torch.Tensor) -> None:
+        self.texts, self.step = texts, -1
+
+    def __call__(self, tokens: torch.Tensor) -> torch.Tensor:
+        assert len(tokens) == len(self.texts)
+        self.step += 1
+        return torch.nn.functional.one_hot(self.texts[:, self.step], 7).float().to(HERE)
+
+    def select(self, rows: torch.Tensor) -> None:
+        self.texts = self.texts[rows]
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("temperature", [0.0, 1e-6])
+def test_a_row_ends_where_it_does_on_the_cpu(temperature: float, seed: int) -> None:
+    """Though greedy search is a step ahead of what is known."""
+    generator = torch.Generator().manual_seed(seed)
+    texts = torch.randint(5, (6, 8), generator=generator)
+    limits = torch.randint(1, 9, (6,), generator=generator).tolist()
+    expected = [
+        list(itertools.takewhile(lambda token: token, row[:limit]))
+        for row, limit in zip(texts.tolist(), limits, strict=True)
+    ]
+    with on_stand_in():
+        prompt = torch.ones(6, 1, dtype=torch.long, device=HERE)
+        found = generate(Scripted(texts), prompt, end=0, max_new_tokens=limits, sampling=Sampling(temperature))
+    assert found == expected
 
 
 def test_the_stand_in_finds_a_tensor_of_the_cpu() -> None:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from triptych.interop import read_network, write_network
 from triptych.models.generation import BeamSearch, Sampling, beam_search, generate
+from triptych.models.generation.step import Steps
 from triptych.nn import PatchEmbedding
 
 transformers.logging.set_verbosity_error()
@@ -245,7 +246,13 @@ def loss_distance(model: nn.Module, given: dict[str, Tensor], mine: Tensor) -> f
 
 
 def decoded_alike(
-    case: Case, folder: Path, *, num_beams: int, max_new_tokens: int = 20, device: str | torch.device = "cpu"
+    case: Case,
+    folder: Path,
+    *,
+    num_beams: int,
+    max_new_tokens: int = 20,
+    device: str | torch.device = "cpu",
+    steps: Steps | None = None,
 ) -> bool:
     """Whether greedy or beam search finds the tokens of ``generate``, in float64, prompts of unequal length. The end
     token is one that these weights do write.
@@ -256,10 +263,12 @@ def decoded_alike(
         num_beams: 1: greedy.
         max_new_tokens: the most new tokens.
         device: on which both decode.
+        steps: by which ours decodes; None: as it chooses.
     """
     model = randomized(case.model())
     model.save_pretrained(folder)
-    network: Any = read_network(folder).network.double().to(device)
+    network: Any = read_network(folder).network.double().to(device).eval()
+    network.steps = steps or network.steps
     model = model.double().to(device)
     is_full = network.architecture == "full"
     given = inputs("right" if is_full else "left", is_full=is_full, length=8)

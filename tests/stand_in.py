@@ -27,7 +27,9 @@ class Event:
 
     def record(self) -> None: ...
 
-    def synchronize(self) -> None: ...
+    def synchronize(self) -> None:
+        assert Device.active is not None
+        Device.active.looks += 1
 
 
 class Module(_DummyBackendModule):
@@ -102,13 +104,14 @@ class Device(TorchDispatchMode):
 
     Attributes:
         waits: how often the CPU had to wait for it, by what it asked.
+        looks: how often the CPU waited for something that it had told the device to copy before.
     """
 
     active: "Device | None" = None
 
     def __init__(self, lacks: Sequence[torch.dtype] = ()) -> None:
         super().__init__()
-        self.lacks, self.waits = lacks, Counter[str]()
+        self.lacks, self.waits, self.looks = lacks, Counter[str](), 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self.run(func, args, kwargs or {})

@@ -58,16 +58,17 @@ def test_goes_on_to_the_same_weights(folder: Path) -> None:
     assert summary(folder / "whole")["weights_sha256"] == summary(folder / "rest")["weights_sha256"]
 
 
-@pytest.mark.parametrize("program", ["train", "doctor"])
-def test_batches_of_many_shapes_are_refused(tmp_path: Path, program: str) -> None:
-    small = [*tiny.TINY, "trainer.max_steps=2", "trainer.val_check_interval=2", "run_dir=run"]
-    finished = run(program, "task=translation", *small, "compile=true", cwd=tmp_path)
-    assert finished.returncode == 1
-    said = " ".join((finished.stderr if program == "train" else finished.stdout).split())
-    assert (
-        "compile=true: these batches have many shapes, each of which would be compiled; expected false, or "
-        "windows of a long text, or images"
-    ) in said
+@pytest.mark.parametrize("layout", [[], ["batch.packed=true", "block/position=relative"]], ids=["bucketed", "packed"])
+def test_one_program_serves_batches_of_all_shapes(tmp_path: Path, layout: list[str]) -> None:
+    small = [*tiny.TINY, "trainer.max_steps=8", "trainer.val_check_interval=8", "trainer.log_every_n_steps=1"]
+    small += ["block.dropout=0.0", "model=full", "logger=csv", *layout]
+    for compiles, name in (("false", "plain"), ("true", "compiled")):
+        options = [f"compile={compiles}", f"run_dir={name}"]
+        noted = {"TORCH_LOGS": "recompiles"} if compiles == "true" else {}
+        finished = run("train", "task=translation", *small, *options, cwd=tmp_path, variables=noted)
+        assert finished.returncode == 0, finished.stderr
+    assert losses(tmp_path / "compiled") == pytest.approx(losses(tmp_path / "plain"), abs=1e-5)
+    assert finished.stderr.count("Recompiling function forward") <= 8
 
 
 def test_without_a_compiler_it_says_so(tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ def attention_maps(task: Task, inputs: Sequence[Any]) -> list[AttentionMaps]:
 class _NotedSampling(Sampling):
     """A sampling that notes the tokens that it has chosen."""
 
+    may_run_ahead = False
     chosen: list[int] = field(default_factory=list)
 
     def choose(self, logits: Float[Tensor, "batch vocab"], generator: torch.Generator) -> Int[Tensor, " batch"]:

@@ -1,6 +1,7 @@
 """Blocks, losses and decoding on a GPU, against float64 on the CPU and against ``transformers``."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from torch.testing import assert_close
 from interop import test_decoder_families, test_full_families
 from oracle import Case, decoded_alike
 from parts import make_stack
+from triptych.models.generation import BeamSearch, Sampling, beam_search, generate
+from triptych.models.generation.step import Steps
 from triptych.nn import Documents, Targets, Visibility, attend
 
 pytestmark = pytest.mark.gpu
@@ -137,4 +140,51 @@ def test_the_loss_of_targets(
 def test_decoding_gives_the_tokens_of_transformers(
     case: Case, num_beams: int, device: torch.device, tmp_path: Path
 ) -> None:
-    assert decoded_alike(case, tmp_path, num_beams=num_beams, device=device)
+    """By CUDA graphs."""
+    steps = Steps()
+    assert decoded_alike(case, tmp_path, num_beams=num_beams, device=device, steps=steps)
+    if device.type == "cuda":
+        assert steps._idle
+        assert all(step._graph for step in steps._idle)
+
+
+@pytest.mark.parametrize("architecture", ["decoder_only", "full"])
+@pytest.mark.parametrize("casts", [False, True], ids=["float32", "autocast"])
+def test_a_graph_gives_what_its_kernels_give(
+    casts: bool, architecture: str, random_model: Callable[..., Any], device: torch.device
+) -> None:
+    """Rows end at different times, and weights change in their places. What is captured waits for nothing but what the
+    GPU was told to copy."""
+    network = random_model(architecture, vocab_size=50, max_length=64).float().to(device).eval()
+    graphs, tokens = (
+        Steps(captures=device.type == "cuda"),
+        torch.randint(50, (8, 6), generator=torch.Generator().manual_seed(0)).to(device),
+    )
+    prompt = tokens[:, :1] if architecture == "full" else tokens
+    options = {"end": 7, "max_new_tokens": 40}
+
+    def decoded() -> list[Any]:
+        found = []
+        for search in (partial(generate, sampling=Sampling()), partial(beam_search, search=BeamSearch(4))):
+            next_token = network.continuation(*[tokens] * (architecture == "full"), None, capacity=46)
+            found.append(search(next_token, prompt, **options))
+        return found
+
+    with torch.autocast(device.type, torch.bfloat16, enabled=casts):
+        for _ in range(2):
+            network.steps = Steps(captures=False)
+            expected = decoded()
+            network.steps = graphs
+            assert decoded() == expected
+            if device.type == "cuda":
+                torch.cuda.set_sync_debug_mode("error")
+            try:
+                again = decoded()
+            finally:
+                if device.type == "cuda":
+                    torch.cuda.set_sync_debug_mode("default")
+            assert again == expected
+            with torch.no_grad():
+                for parameter in network.parameters():
+                    parameter.add_(0.1 * torch.randn_like(parameter))
+            torch.clear_autocast_cache()  # which keeps what the weights were

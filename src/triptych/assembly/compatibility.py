@@ -57,17 +57,6 @@ def check_corpus(config: DictConfig) -> None:
         raise ConfigError(f"data={name} has texts, and model={architecture} reads images; use data=digits")
 
 
-def check_compiled(config: DictConfig, task: Task, train: object) -> None:
-    """Whether the batches have the few shapes that compile=true is for.
-
-    Args:
-        train: its training split.
-
-    Raises:
-        ConfigError: the batches have many shapes.
-    """
-    if config.compile and task.image_shape is None and not isinstance(train, LongText):
-        raise ConfigError(
-            "compile=true: these batches have many shapes, each of which would be compiled; expected false, or "
-            "windows of a long text, or images"
-        )
+def has_one_shape(task: Task, train: object) -> bool:
+    """Whether all full batches of a training split have the same shape: images, and windows of a long text."""
+    return task.image_shape is not None or isinstance(train, LongText)

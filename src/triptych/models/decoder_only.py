@@ -6,11 +6,12 @@ from typing import ClassVar
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from triptych.models.generation.continuation import Continuation
-from triptych.nn import Documents, Embedding, Head, KeyValueCache, Network, PatchEmbedding, Stack, Targets
+from triptych.models.generation.continuation import Continuation, Writer, count_real
+from triptych.models.generation.step import Steps
+from triptych.nn import Documents, Embedding, Head, PatchEmbedding, Stack, Targets
 
 
-class DecoderOnly(Network):
+class DecoderOnly(Writer):
     """head(decoder(embedding(tokens))) with a causal decoder. Radford et al. 2018, section 3.1.
 
     Args:
@@ -37,7 +38,7 @@ class DecoderOnly(Network):
             reason = "a decoder must not see the future" if self.is_causal else "a prefix is seen from both sides"
             other = "PrefixDecoder sees its prefix" if self.is_causal else "DecoderOnly is the causal one"
             raise ValueError(f"model.decoder.causal={str(decoder.causal).lower()}: {reason}; {other}")
-        self.decoder = decoder
+        self.decoder, self.steps = decoder, Steps()
 
     def forward(
         self,
@@ -58,7 +59,8 @@ class DecoderOnly(Network):
             targets: what should be answered, for the sum of its losses in place of logits; None: logits.
         """
         documents = None if lengths is None else Documents(lengths, tokens.device)
-        states = self._states(tokens, mask, documents=documents)
+        positions = None if mask is None else count_real(mask)
+        states = self.decoder(self.embedding(tokens), mask=mask, positions=positions, documents=documents)
         return self.answer(states, mask, documents, targets)
 
     def continuation(self, mask: Bool[Tensor, "batch length"] | None, *, capacity: int) -> Continuation:
@@ -68,27 +70,4 @@ class DecoderOnly(Network):
             mask: True at the real tokens of the prompts, which are padded on the left; None: no padding.
             capacity: the most positions, prompt included.
         """
-        cache = KeyValueCache(num_layers=len(self.decoder.layers), capacity=capacity)
-
-        def decode(tokens: Tensor, mask: Tensor | None, memory: Tensor | None, memory_mask: Tensor | None) -> Tensor:
-            return self._states(tokens, mask, cache)
-
-        return Continuation(decode, self.head, cache=cache, mask=mask)
-
-    def _states(
-        self,
-        tokens: Tensor,
-        mask: Tensor | None,
-        cache: KeyValueCache | None = None,
-        documents: Documents | None = None,
-        prefix: Tensor | None = None,
-    ) -> Tensor:
-        past = 0 if cache is None else cache.length
-        positions = None
-        if mask is not None:  # real tokens are counted from 0, wherever the padding stands
-            positions = (mask.long().cumsum(1) - 1).clamp(min=0)[:, past:]
-        x = self.embedding(tokens)
-        states: Tensor = self.decoder(
-            x, mask=mask, positions=positions, cache=cache, documents=documents, prefix=prefix
-        )
-        return states
+        return Continuation(self, capacity=capacity, mask=mask)

@@ -6,11 +6,12 @@ from typing import ClassVar
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from triptych.models.generation.continuation import Continuation
-from triptych.nn import Documents, Embedding, Head, KeyValueCache, Network, Stack, Targets
+from triptych.models.generation.continuation import Continuation, Writer
+from triptych.models.generation.step import Steps
+from triptych.nn import Documents, Embedding, Head, Stack, Targets
 
 
-class EncoderDecoder(Network):
+class EncoderDecoder(Writer):
     """head(decoder(embedding(tokens), memory)), memory = encoder(embedding(source)). Vaswani et al. 2017, section 3.
 
     Args:
@@ -38,7 +39,7 @@ class EncoderDecoder(Network):
             raise ValueError("model.decoder.causal=false: a decoder must not see the future")
         if not decoder.has_cross_attention:
             raise ValueError("model.decoder.cross_attention=false: the decoder of the full model looks at the encoder")
-        self.encoder, self.decoder = encoder, decoder
+        self.encoder, self.decoder, self.steps = encoder, decoder, Steps()
 
     def forward(
         self,
@@ -102,11 +103,4 @@ class EncoderDecoder(Network):
             capacity: the most positions of the decoder.
         """
         memory = self.encode(source, source_mask)
-        cache = KeyValueCache(num_layers=len(self.decoder.layers), capacity=capacity, memory_length=source.shape[1])
-
-        def decode(tokens: Tensor, mask: Tensor | None, memory: Tensor | None, memory_mask: Tensor | None) -> Tensor:
-            x = self.embedding(tokens)
-            states: Tensor = self.decoder(x, mask=mask, memory=memory, memory_mask=memory_mask, cache=cache)
-            return states
-
-        return Continuation(decode, self.head, cache=cache, memory=memory, memory_mask=source_mask)
+        return Continuation(self, capacity=capacity, memory=memory, memory_mask=source_mask)

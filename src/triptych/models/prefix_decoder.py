@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.models.decoder_only import DecoderOnly
+from triptych.models.generation.continuation import count_real
 from triptych.nn import Documents, Targets
 
 
@@ -48,5 +49,7 @@ class PrefixDecoder(DecoderOnly):
             targets: what should be answered, for the sum of its losses in place of logits; None: logits.
         """
         documents = None if lengths is None else Documents(lengths, tokens.device)
-        states = self._states(tokens, mask, documents=documents, prefix=prefix)
+        positions = None if mask is None else count_real(mask)
+        x = self.embedding(tokens)
+        states = self.decoder(x, mask=mask, positions=positions, documents=documents, prefix=prefix)
         return self.answer(states, mask, documents, targets)

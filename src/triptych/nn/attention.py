@@ -76,7 +76,7 @@ def attend(
             mask = causal_mask(q.shape[2], k.shape[2], q.device)
         return attend_explicitly(q, k, v, mask, bias, scale=scale, dropout=dropout)
     blind = None
-    if mask is not None and q.device.type != "cpu":
+    if mask is not None and not visibility.sees and q.device.type != "cpu":
         # Kernels of GPUs were reported to give NaN gradients for rows that see nothing: such a row sees all, and its
         # result is dropped.
         blind = ~mask.any(-1, keepdim=True)

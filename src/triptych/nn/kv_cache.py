@@ -43,6 +43,15 @@ class LayerCache:
         assert self._buffers is not None
         return self._buffers[0][:, :, : self.length], self._buffers[1][:, :, : self.length]
 
+    def hold(
+        self,
+        keys: Float[Tensor, "batch kv_heads places head_dim"],
+        values: Float[Tensor, "batch kv_heads places head_dim"],
+        length: int,
+    ) -> None:
+        """Takes over buffers of which so many positions are filled."""
+        self._buffers, self.length = (keys, values), length
+
     def select(self, rows: Int[Tensor, " rows"]) -> None:
         """Keeps the given rows of the batch, in the given order."""
         if self._buffers is not None:
@@ -50,6 +59,33 @@ class LayerCache:
             for old, new in zip(self._buffers, (keys, values), strict=True):  # no more than what is filled
                 torch.index_select(old[:, :, : self.length], 0, rows, out=new[:, :, : self.length])
             self._buffers = keys, values
+
+
+class Slot(LayerCache):
+    """Buffers that are read whole, and take one new position at a place that stands in a tensor.
+
+    Args:
+        keys: the buffer of the keys.
+        values: that of the values.
+        place: of the new position.
+    """
+
+    def __init__(
+        self,
+        keys: Float[Tensor, "batch kv_heads places head_dim"],
+        values: Float[Tensor, "batch kv_heads places head_dim"],
+        place: Int[Tensor, "1"],
+    ) -> None:
+        super().__init__(keys.shape[2])
+        self.hold(keys, values, keys.shape[2])
+        self._place = place
+
+    def append(
+        self, keys: Float[Tensor, "batch kv_heads 1 head_dim"], values: Float[Tensor, "batch kv_heads 1 head_dim"]
+    ) -> None:
+        """See ``LayerCache``."""
+        for buffer, new in zip(self.contents, (keys, values), strict=True):
+            buffer.index_copy_(2, self._place, new)
 
 
 class KeyValueCache:
@@ -69,6 +105,16 @@ class KeyValueCache:
     def length(self) -> int:
         """Positions decoded so far."""
         return self.self_attention[0].length
+
+    @property
+    def capacity(self) -> int:
+        """The most of them."""
+        return self.self_attention[0].capacity
+
+    def advance(self) -> None:
+        """One position more was decoded, whose keys and values are elsewhere."""
+        for layer in self.self_attention:
+            layer.length += 1
 
     def select(self, rows: Int[Tensor, " rows"], memories: Int[Tensor, " memories"] | None = None) -> None:
         """Keeps the given rows of the batch, in the given order: finished sequences leave, beams are copied.

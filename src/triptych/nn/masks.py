@@ -102,12 +102,14 @@ class Visibility:
         packing: where the documents stand, if there is a packed row; then ``mask`` and ``causal`` are of a batch that
             has a padded row for each document.
         local: a window over all of a text, in blocks; then ``mask`` and ``causal`` say nothing.
+        sees: whether it is known that every query of ``mask`` sees a key.
     """
 
     mask: Bool[Tensor, "#batch 1 #queries keys"] | None = None
     causal: bool = False
     packing: Packing | None = None
     local: Local | None = None
+    sees: bool = False
 
     @classmethod
     def within(
@@ -192,6 +194,23 @@ class Visibility:
         else:
             return cls(mask=None if key_mask is None else key_mask[:, None, None, :])
         return cls(mask=pairs[None, None] if key_mask is None else key_mask[:, None, None, :] & pairs)
+
+    @classmethod
+    def at(
+        cls, place: Int[Tensor, "1"], key_mask: Bool[Tensor, "batch keys"], *, window: int | None = None
+    ) -> "Visibility":
+        """Visible(j) = key_mask[j] and j <= p and p - j < window, of one query at a place p that stands in a tensor.
+
+        Args:
+            place: p, a real position.
+            key_mask: True at real keys; what it says of later ones does not matter.
+            window: how far a position sees, itself included; None: without limit.
+        """
+        keys = torch.arange(key_mask.shape[1], device=place.device)
+        visible = key_mask & (keys <= place)
+        if window is not None:
+            visible &= keys > place - window
+        return cls(mask=visible[:, None, None, :], sees=True)
 
     def dense(self, device: torch.device) -> "Visibility":
         """The same without ``local``: a mask of all pairs."""

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from triptych.nn.upload import upload
+from triptych.nn.transfer import upload
 
 
 class Documents:

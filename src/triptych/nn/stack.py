@@ -1,6 +1,6 @@
 """A stack of blocks: an encoder or a decoder."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import torch
@@ -16,7 +16,7 @@ from triptych.nn.kv_cache import KeyValueCache
 from triptych.nn.masks import Local, Visibility
 from triptych.nn.norm import LayerNorm
 from triptych.nn.packing import Documents
-from triptych.nn.positions import Position, Sinusoidal
+from triptych.nn.positions import Angles, Position, Sinusoidal
 from triptych.nn.residual import PreNorm, Residual
 from triptych.nn.sizes import Sizes
 
@@ -196,6 +196,55 @@ class Stack(nn.Module):
         bias = self.position.bias(length, past + length)
         places = torch.arange(past, past + length, device=x.device) if documents is None else documents.positions
         angles = self.position.angles(places)
+        return self._run(x, visibility, bias, angles, memory, memory_visibility, cache)
+
+    def step(
+        self,
+        x: Float[Tensor, "batch 1 d_model"],
+        *,
+        place: Int[Tensor, "1"],
+        positions: Int[Tensor, "batch 1"],
+        mask: Bool[Tensor, "batch keys"],
+        bias: Float[Tensor, "1 heads keys keys"] | None,
+        memory: Float[Tensor, "memories source d_model"] | None,
+        memory_mask: Bool[Tensor, "memories source"] | None,
+        cache: KeyValueCache,
+    ) -> Float[Tensor, "batch 1 d_model"]:
+        """``forward`` of one new position whose place stands in a tensor, so that it is the same program at each place:
+        the later keys of the cache are there, and masked.
+
+        Args:
+            x: embedded tokens.
+            place: where the tokens stand in the cache.
+            positions: the same, counted from the first real token of each.
+            mask: True at real tokens; what it says of places behind this one does not matter.
+            bias: of all places of the cache, queries and keys.
+            memory: what cross-attention looks at, whose keys and values are in the cache.
+            memory_mask: True at real positions of the memory.
+            cache: of ``Slot``s.
+        """
+        visibility = {window: Visibility.at(place, mask, window=window) for window in set(self.windows)}
+        return self._run(
+            self.dropout(self.embed_norm(self.position.add(x, 0, positions))),
+            visibility,
+            None if bias is None else bias.index_select(2, place),
+            self.position.angles(place),
+            memory,
+            Visibility(mask=None if memory_mask is None else memory_mask[:, None, None, :]),
+            cache,
+        )
+
+    def _run(
+        self,
+        x: Float[Tensor, "batch length d_model"],
+        visibility: Mapping[int | None, Visibility],
+        bias: Float[Tensor, "1 heads _queries _keys"] | None,
+        angles: Angles | None,
+        memory: Float[Tensor, "memories source d_model"] | None,
+        memory_visibility: Visibility,
+        cache: KeyValueCache | None,
+    ) -> Float[Tensor, "batch length d_model"]:
+        """The blocks, one after the other; ``visibility`` by their windows."""
         trains = torch.is_grad_enabled()
         blocks: Sequence[Callable[..., Tensor]] = self._compiled if self._compiled and trains else [*self.layers]
         if self.activation_checkpointing and trains:
@@ -214,9 +263,13 @@ class Stack(nn.Module):
         y: Tensor = self.final_norm(x)
         return y
 
-    def compile_blocks(self) -> None:
-        """From now on training runs the blocks as torch.compile translates them, anew for each shape of the batches."""
-        self._compiled = [torch.compile(layer, dynamic=False) for layer in self.layers]
+    def compile_blocks(self, *, dynamic: bool) -> None:
+        """From now on training runs the blocks as torch.compile translates them.
+
+        Args:
+            dynamic: whether one program serves batches of all shapes; else each shape has its own.
+        """
+        self._compiled = [torch.compile(layer, dynamic=dynamic) for layer in self.layers]
 
 
 def initialize_stack(stack: "Stack") -> None:

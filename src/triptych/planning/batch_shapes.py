@@ -7,7 +7,6 @@ from itertools import islice
 
 from omegaconf import DictConfig
 
-from triptych.assembly.compatibility import check_compiled
 from triptych.assembly.datasets import encode_training, read_corpus, train_tokenizer
 from triptych.assembly.network import check_network, choose_parts, complete, make_task
 from triptych.config import build, target_of
@@ -120,7 +119,6 @@ class ReadData:
         config, train = self.complete(config), self.splits.train
         network = check_network(config)
         task = make_task(config, self.tokenizer, self.facts, network)
-        check_compiled(config, task, train)
         if not isinstance(train, LongText):
             train = train[: max(sample, config.batch.size or 0)]
         encoded = encode_training(config, task, train)

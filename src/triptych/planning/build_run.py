@@ -11,7 +11,7 @@ from lightning.pytorch.callbacks import EarlyStopping
 from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig, OmegaConf
 
-from triptych.assembly.compatibility import check_compiled
+from triptych.assembly.compatibility import has_one_shape
 from triptych.assembly.datasets import check_shares, make_data_module
 from triptych.assembly.init_from import Pretrained
 from triptych.assembly.network import check_network, make_task
@@ -74,8 +74,7 @@ def build_run(plan: Plan, place: Place) -> Run:
     config = plan.config
     with refusing():
         task = make_task(config, plan.data.tokenizer, plan.data.facts)
-        task.compiles = config.compile
-        check_compiled(config, task, plan.data.splits.train)
+        task.compiles, task.has_one_shape = config.compile, has_one_shape(task, plan.data.splits.train)
         if plan.earlier is not None:
             plan.earlier.check_network(task)
         elif isinstance(plan.origin, Pretrained):

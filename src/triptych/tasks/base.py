@@ -110,6 +110,7 @@ class Task(L.LightningModule):
         not_finite: what becomes of updates that are not finite.
         new_weights: names of the network's tensors that ``init_from`` did not bring; empty: it brought all, or is null.
         compiles: whether training runs the blocks as torch.compile translates them.
+        has_one_shape: whether all batches have the same shape; else one program serves those of all shapes.
         precision: ``trainer.precision``, in which ``predict`` computes.
         tested: what was answered to the examples of this process in the last test, in no order; empty where the answers
             are no record (denoising).
@@ -162,7 +163,8 @@ class Task(L.LightningModule):
         self.optimizer, self.schedule, self.seed = setup.optimizer, setup.schedule, setup.seed
         self.max_length, self.truncates = setup.max_length, setup.truncates
         self.not_finite = NotFiniteUpdates(skips=setup.skips_not_finite)
-        self.compiles, self.precision, self.new_weights = False, setup.precision, set[str]()
+        self.compiles, self.has_one_shape, self.precision = False, False, setup.precision
+        self.new_weights: set[str] = set()
         self.architecture = setup.network.architecture
         self.label_smoothing = label_smoothing
         self.matrices: dict[str, list[list[int]]] = {}
@@ -391,7 +393,7 @@ class Task(L.LightningModule):
     def on_train_start(self) -> None:
         """Compiles, after a moving average has copied the network."""
         for stack in self.network.stacks if self.compiles else ():
-            stack.compile_blocks()
+            stack.compile_blocks(dynamic=not self.has_one_shape)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """The share of this batch in the loss of the update."""

@@ -176,5 +176,7 @@ class GenerativeTask(Task):
             source, source_mask = (tensor.to(self.device) for tensor in pad(given))
             prompt = torch.full((len(given), 1), self.tokenizer.special.start, device=self.device)
             return network.continuation(source, source_mask, capacity=capacity), prompt, None, limits
-        prompt, mask = (tensor.to(self.device) for tensor in pad(given, left=True))
-        return network.continuation(None if mask.all() else mask, capacity=capacity), prompt, mask, limits
+        prompt, real = pad(given, left=True)
+        mask = real.to(self.device)
+        next_token = network.continuation(None if real.all() else mask, capacity=capacity)
+        return next_token, prompt.to(self.device), mask, limits

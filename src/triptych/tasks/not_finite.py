@@ -1,11 +1,12 @@
 """Updates whose loss or gradient is not finite."""
 
 from math import isfinite
-from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from triptych.nn.transfer import Download
 
 
 class NotFinite(ArithmeticError):
@@ -35,7 +36,7 @@ class NotFiniteUpdates:
 
     def __init__(self, *, skips: bool) -> None:
         self.skips, self.skipped = skips, 0
-        self._noted: tuple[int, Tensor, Any] | None = None
+        self._noted: tuple[int, Download] | None = None
 
     def add(self, update: int, loss: float, norm: float) -> None:
         """One more.
@@ -64,10 +65,7 @@ class NotFiniteUpdates:
             NotFinite: the one before was not finite.
         """
         self.look()
-        copy = torch.stack((loss.float(), norm.float())).to("cpu", non_blocking=True)
-        copied = torch.get_device_module(norm.device).Event()
-        copied.record()
-        self._noted = update, copy, copied
+        self._noted = update, Download(torch.stack((loss.float(), norm.float())))
 
     def look(self) -> None:
         """Looks at what was noted.
@@ -76,8 +74,7 @@ class NotFiniteUpdates:
             NotFinite: it was not finite.
         """
         if self._noted is not None:
-            (update, copy, copied), self._noted = self._noted, None
-            copied.synchronize()
-            loss, norm = copy.tolist()
+            (update, noted), self._noted = self._noted, None
+            loss, norm = noted.wait()[0].tolist()
             if not isfinite(norm):
                 self.add(update, loss, norm)

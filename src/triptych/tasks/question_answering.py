@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torchmetrics import Metric
 
 from triptych.data import IGNORE, Batch, CorpusFacts, Encoded, Example, collate
-from triptych.nn.upload import upload
+from triptych.nn.transfer import upload
 from triptych.tasks.base import NOTHING_IS_WRITTEN, Setup, Task
 from triptych.tasks.exact_sums import Mean
 from triptych.tasks.scores import EXACT_MATCH, Score

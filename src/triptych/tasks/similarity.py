@@ -10,7 +10,7 @@ from torchmetrics import Metric
 from torchmetrics.functional import pearson_corrcoef, spearman_corrcoef
 
 from triptych.data import IGNORE, Batch, CorpusFacts, Example
-from triptych.nn.upload import upload
+from triptych.nn.transfer import upload
 from triptych.tasks.base import Setup
 from triptych.tasks.exact_sums import OfPairs, widest
 from triptych.tasks.scores import Score

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from triptych.models.generation.constraints import PADDING, Constraints
 from triptych.models.generation.sampling import NextToken
+from triptych.nn.transfer import Download, upload
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ def beam_search(
     A step extends each beam by each token and takes the 2 num_beams candidates of the highest log p (with N end tokens,
     (1 + N) num_beams). The best num_beams of them without an end token go on; those with one, if among the first
     num_beams of all, are hypotheses. At the limit all of the first num_beams are. Sums of log p are float32, or float64
-    if the logits are.
+    if the logits are. A GPU is waited for once in a step, for the candidates; the CPU decides what becomes of them.
 
     Args:
         next_token: the model. It is given the prompt once, and then the last token of each beam.
@@ -108,27 +109,29 @@ def beam_search(
     """
     ends = [end] if constraints is None else constraints.eos_token_id or [end]
     real_prompt = prompt if prompt_mask is None else prompt.masked_fill(~prompt_mask, PADDING)
+    (real_prompt,) = Download(real_prompt).wait()
     limits = [max_new_tokens] * len(prompt) if isinstance(max_new_tokens, int) else max_new_tokens
     if min(limits) < 1:
         raise ValueError(f"max_new_tokens={max_new_tokens}: expected at least 1")
     device, found, rows = prompt.device, [list[Hypothesis]() for _ in limits], list(range(len(prompt)))
-    tokens, beams, log_p = prompt, prompt.new_empty(len(prompt), 1, 0), torch.zeros(len(prompt), 1, device=device)
+    tokens, beams, log_p = prompt, real_prompt.new_empty(len(prompt), 1, 0), torch.zeros(len(prompt), 1)
     for length in range(1, max(limits) + 1):
         logits = next_token(tokens)
         step = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
         if constraints is not None:
             history = torch.cat((real_prompt[rows].repeat_interleave(beams.shape[1], 0), beams.flatten(0, 1)), dim=1)
-            is_last = torch.tensor([limits[row] == length for row in rows], device=device)
-            is_last = is_last.repeat_interleave(beams.shape[1])
-            step = constraints.applied(step, history, num_new=length - 1, is_last=is_last, ends=ends)
-        sums = log_p[:, :, None] + step.view(*log_p.shape, -1)
+            is_last = torch.tensor([limits[row] == length for row in rows]).repeat_interleave(beams.shape[1])
+            step = constraints.applied(
+                step, upload(history, device), num_new=length - 1, is_last=upload(is_last, device), ends=ends
+            )
+        sums = upload(log_p, device)[:, :, None] + step.view(*log_p.shape, -1)
         _, width, vocab = sums.shape
-        best, order = sums.flatten(1).topk(min((1 + len(ends)) * search.num_beams, width * vocab))
+        best, order = Download(*sums.flatten(1).topk(min((1 + len(ends)) * search.num_beams, width * vocab))).wait()
         parents, last = order // vocab, order % vocab
         candidates = torch.cat((beams.take_along_dim(parents[:, :, None], 1), last[:, :, None]), dim=2)
 
-        ended = torch.isin(last, torch.tensor(ends, device=device))
-        finished = ended | torch.tensor([[limits[row] == length] for row in rows], device=device)
+        ended = torch.isin(last, torch.tensor(ends))
+        finished = ended | torch.tensor([[limits[row] == length] for row in rows])
         finished[:, search.num_beams :] = False
         finished &= best > -torch.inf  # what constraints forbid is no candidate
         rows_finished = [rows[i] for i in finished.nonzero()[:, 0].tolist()]
@@ -146,10 +149,11 @@ def beam_search(
         ]
         if not going_on:
             break
-        sources = parents.gather(1, running) + width * torch.arange(len(rows), device=device)[:, None]
+        sources = parents.gather(1, running) + width * torch.arange(len(rows))[:, None]
         sources = sources[going_on].flatten()
-        if not torch.equal(sources, torch.arange(len(tokens), device=device)):
+        if not torch.equal(sources, torch.arange(len(tokens))):
             next_token.select(sources)
         beams = candidates.take_along_dim(running[:, :, None], 1)[going_on]
-        rows, log_p, tokens = [rows[i] for i in going_on], log_p[going_on], beams[:, :, -1].reshape(-1, 1)
+        rows, log_p = [rows[i] for i in going_on], log_p[going_on]
+        tokens = upload(beams[:, :, -1].reshape(-1, 1), device)
     return [hypotheses[: search.num_return_sequences] for hypotheses in found]

@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from triptych.nn.transfer import upload
+
 PADDING = -1
 """Stands in place of what is not read, in the tokens so far: it is no token, so nothing repeats it."""
 
@@ -83,9 +85,10 @@ class Constraints:
         for *before, last in self.bad_words_ids:
             if (before or last not in ends) and len(before) <= tokens.shape[1]:
                 suffix = tokens[:, tokens.shape[1] - len(before) :]
-                banned[:, last] |= (suffix == torch.tensor(before, dtype=torch.long, device=tokens.device)).all(-1)
+                banned[:, last] |= (suffix == upload(torch.tensor(before, dtype=torch.long), tokens.device)).all(-1)
         if num_new < self.min_new_tokens:
-            banned[:, list(ends)] = True
+            for end in ends:  # one by one: a list of them would have to be copied to the device
+                banned[:, end] = True
         scores = scores.masked_fill(banned, -torch.inf)
         if self.forced_bos_token_id is not None and tokens.shape[1] == 1:
             scores = _only(self.forced_bos_token_id, scores)

@@ -1,21 +1,50 @@
 """A decoder in the middle of its work."""
 
-from collections.abc import Callable
+from typing import TypeVar
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from triptych.nn import Head, KeyValueCache
+from triptych.models.generation.step import Size, Step, Steps, weights_read
+from triptych.nn import KeyValueCache, Network, Stack
+from triptych.nn.transfer import upload
+
+MULTIPLE = 64
+"""Steps have so many places, or twice, ... as many, to serve texts of many lengths."""
+
+
+W = TypeVar("W", bound="Writer")
+
+
+class Writer(Network):
+    """A network that writes token by token: head(decoder(embedding(tokens))).
+
+    Attributes:
+        decoder: the stack that writes.
+        steps: what was captured of it on a CUDA GPU.
+    """
+
+    decoder: Stack
+    steps: Steps
+
+    def train(self: W, mode: bool = True) -> W:
+        """As of any module; training gets the memory of the steps."""
+        if mode:
+            self.steps.clear()
+        return super().train(mode)
 
 
 class Continuation:
     """What is known of the sequences so far; called with new tokens, it gives the logits of the next one.
 
+    In inference on a CUDA GPU single tokens are computed by steps (``Step``), unless ``network.steps`` says otherwise:
+    to launch each kernel by itself takes longer than the kernels do.
+
     Args:
-        decode: the decoder: (tokens, mask, memory, memory_mask) to states; it fills ``cache``.
-        head: states to logits.
-        cache: keys and values so far.
+        network: that writes.
+        capacity: the most positions, prompt included.
         mask: True at the real tokens of the prompts (padded on the left); None: no padding.
         memory: the encoder's states, for a decoder that looks at them.
         memory_mask: True at real positions of the memory; None: all are real.
@@ -23,31 +52,109 @@ class Continuation:
 
     def __init__(
         self,
-        decode: Callable[[Tensor, Tensor | None, Tensor | None, Tensor | None], Tensor],
-        head: Head,
+        network: Writer,
         *,
-        cache: KeyValueCache,
+        capacity: int,
         mask: Bool[Tensor, "batch length"] | None = None,
         memory: Float[Tensor, "batch source d_model"] | None = None,
         memory_mask: Bool[Tensor, "batch source"] | None = None,
     ) -> None:
-        self._decode, self._head, self._cache = decode, head, cache
-        self._mask, self._memory, self._memory_mask = mask, memory, memory_mask
-        # which row of the memory each sequence looks at
-        self._memory_of = None if memory is None else torch.arange(len(memory), device=memory.device)
+        self._step: Step | None = None
+        self._network, self._memory, self._memory_mask = network, memory, memory_mask
+        source = 0 if memory is None else memory.shape[1]
+        self._cache = KeyValueCache(num_layers=len(network.decoder.layers), capacity=capacity, memory_length=source)
+        # what follows the prompts is real
+        self._mask = None if mask is None else F.pad(mask, (0, max(0, capacity - mask.shape[1])), value=True)
+        # which row of the memory each sequence looks at, on the CPU
+        self._memory_of = None if memory is None else torch.arange(len(memory))
+        self._has_steps = network.steps.serve(network)
 
     def __call__(self, tokens: Int[Tensor, "batch new"]) -> Float[Tensor, "batch vocab"]:
         """Logits of the token after the last of ``tokens``, which follow those given before."""
-        if self._mask is not None and self._cache.length:
-            self._mask = torch.cat((self._mask, torch.ones_like(tokens, dtype=torch.bool)), dim=1)
-        states = self._decode(tokens, self._mask, self._memory, self._memory_mask)
-        logits: Tensor = self._head(states[:, -1:])
-        return logits[:, 0]
+        network, past = self._network, self._cache.length
+        if self._is_a_step(tokens):
+            self._step = self._fitting_step(len(tokens))
+            logits = self._step(self._compute, tokens, past, captures=network.steps.captures)
+            self._cache.advance()
+            return logits
+        self._leave_step()
+        mask = None if self._mask is None else self._mask[:, : past + tokens.shape[1]]
+        states = network.decoder(
+            network.embedding(tokens),
+            mask=mask,
+            positions=None if mask is None else count_real(mask)[:, past:],
+            memory=self._memory,
+            memory_mask=self._memory_mask,
+            cache=self._cache,
+        )
+        answer: Tensor = network.head(states[:, -1:])
+        return answer[:, 0]
 
     def select(self, rows: Int[Tensor, " rows"]) -> None:
-        """Keeps the given rows of the batch, in the given order: finished sequences leave, beams are copied."""
+        """Keeps the given rows of the batch, in the given order: finished sequences leave, beams are copied.
+
+        Args:
+            rows: on the CPU, wherever the decoder is.
+        """
+        memories, rows = self._select_memories(rows), upload(rows, self._network.head.output.weight.device)
         self._mask = None if self._mask is None else self._mask[rows]
-        self._cache.select(rows, self._select_memories(rows))
+        if self._step is not None and self._step.size.holds(self._size(len(rows))):
+            self._step.select(rows, memories, self._cache.length)
+        else:
+            self._leave_step()
+            self._cache.select(rows, memories)
+
+    def __del__(self) -> None:
+        if self._step is not None:
+            self._network.steps.give(self._step)
+
+    def _is_a_step(self, tokens: Tensor) -> bool:
+        """Whether these are single tokens behind a prompt, for which there is room, in inference."""
+        capacity, room = self._cache.capacity, self._network.decoder.room
+        is_next = tokens.shape[1] == 1 and 0 < self._cache.length < min(capacity, room or capacity)
+        return self._has_steps and is_next and not (torch.is_grad_enabled() or self._network.training)
+
+    def _size(self, rows: int) -> Size:
+        """That the step of so many rows needs."""
+        groups = rows if self._memory is None else len(self._memory)
+        places = (self._cache.capacity, 0 if self._memory is None else self._memory.shape[1])
+        return Size(groups, rows // groups, *(MULTIPLE * -(-number // MULTIPLE) for number in places))
+
+    def _fitting_step(self, rows: int) -> Step:
+        """The step that there is, or one of half the size, a quarter, ... if that holds the rows."""
+        size = self._size(rows)
+        if self._step is not None:
+            if (size := self._step.size.smaller(size)) == self._step.size:
+                return self._step
+            self._leave_step()
+        position = self._network.decoder.position
+        bias = position.bias(size.places, size.places) if position.has_bias else None
+        reads, steps = weights_read(self._network), self._network.steps
+        step = steps.take(size, reads) or Step(size, reads, self._cache, self._memory, bias)
+        step.load(self._cache, self._mask, self._memory_mask, bias)
+        return step
+
+    def _leave_step(self) -> None:
+        """The cache has again what the step has, and others may have the step."""
+        if self._step is not None:
+            self._step.store(self._cache)
+            self._network.steps.give(self._step)
+            self._step = None
+
+    def _compute(self, step: Step) -> Float[Tensor, "rows vocab"]:
+        network = self._network
+        states = network.decoder.step(
+            network.embedding(step.tokens),
+            place=step.place,
+            positions=count_real(step.mask).index_select(1, step.place),
+            mask=step.mask,
+            bias=step.bias,
+            memory=step.memory,
+            memory_mask=step.memory_mask,
+            cache=step.cache,
+        )
+        answer: Tensor = network.head(states)
+        return answer[:, 0]
 
     def _select_memories(self, rows: Int[Tensor, " rows"]) -> Int[Tensor, " memories"] | None:
         """The memories that the rows need, one for neighbours that look at the same; None: those that are there."""
@@ -58,10 +165,16 @@ class Continuation:
         memories, sharers = torch.unique_consecutive(memory_of, return_counts=True)
         if (sharers != sharers[0]).any():  # as the rows of a batch, all are shared by as many
             memories = memory_of
-        numbers = torch.arange(len(memories), device=rows.device)
+        numbers = torch.arange(len(memories))
         self._memory_of = numbers.repeat_interleave(len(rows) // len(memories))
         if len(memories) == len(self._memory) and torch.equal(memories, numbers):
             return None
+        memories = upload(memories, self._memory.device)
         self._memory = self._memory[memories]
         self._memory_mask = None if self._memory_mask is None else self._memory_mask[memories]
         return memories
+
+
+def count_real(mask: Bool[Tensor, "batch length"]) -> Int[Tensor, "batch length"]:
+    """The positions, of which the first real one is 0, wherever the padding stands."""
+    return (mask.long().cumsum(1) - 1).clamp(min=0)

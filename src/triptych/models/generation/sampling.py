@@ -1,5 +1,6 @@
 """Autoregressive decoding: each chosen token is the next input."""
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -9,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.models.generation.constraints import PADDING, Constraints
+from triptych.nn.transfer import Download, upload
 
 
 @runtime_checkable
@@ -20,7 +22,11 @@ class NextToken(Protocol):
         ...
 
     def select(self, rows: Int[Tensor, " rows"]) -> None:
-        """Keeps the given rows of the batch, in the given order."""
+        """Keeps the given rows of the batch, in the given order.
+
+        Args:
+            rows: on the CPU, wherever the model is.
+        """
         ...
 
 
@@ -51,6 +57,11 @@ class Sampling:
     def generator(self, device: torch.device) -> torch.Generator:
         """A new source of draws."""
         return torch.Generator(device).manual_seed(self.seed)
+
+    @property
+    def may_run_ahead(self) -> bool:
+        """Whether a row that has ended may be given one more token, which is dropped: greedy search draws nothing."""
+        return self.temperature == 0
 
     def distribution(self, logits: Float[Tensor, "batch vocab"]) -> Float[Tensor, "batch vocab"]:
         """The probabilities that are sampled from; needs a temperature above 0."""
@@ -86,6 +97,9 @@ def generate(
 ) -> list[list[int]]:
     """New tokens for each row, up to and without the end token. Finished rows leave the batch.
 
+    A GPU need not wait for the CPU, if the sampling may run ahead: it computes a token while the CPU looks at the one
+    before. A row then leaves one step later, and its last token is dropped.
+
     Args:
         next_token: the model.
         prompt: the tokens it starts from.
@@ -97,30 +111,36 @@ def generate(
     """
     ends = {end} if constraints is None else {*(constraints.eos_token_id or [end])}
     history = prompt if prompt_mask is None else prompt.masked_fill(~prompt_mask, PADDING)
-    generator = generator or sampling.generator(prompt.device)
+    generator, device = generator or sampling.generator(prompt.device), prompt.device
     limits = [max_new_tokens] * len(prompt) if isinstance(max_new_tokens, int) else max_new_tokens
-    outputs: list[list[int]] = [[] for _ in range(len(prompt))]
-    rows = list(range(len(prompt)))
-    tokens = prompt
-    for num_new in range(max(limits)):
-        logits = next_token(tokens)
-        if constraints is not None:
-            is_last = torch.tensor([limits[row] == num_new + 1 for row in rows], device=prompt.device)
-            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-            logits = constraints.applied(logits, history, num_new=num_new, is_last=is_last, ends=ends)
-        chosen = sampling.choose(logits, generator)
-        values = chosen.tolist()  # at once: a GPU is waited for each time that a value is asked for
-        going_on = [i for i, token in enumerate(values) if token not in ends]
-        for i in going_on:
-            outputs[rows[i]].append(values[i])
-        going_on = [i for i in going_on if len(outputs[rows[i]]) < limits[rows[i]]]
-        if not going_on:
+    outputs: list[list[int]] = [[] for _ in limits]
+    rows, tokens, unseen = list(range(len(limits))), prompt, deque[tuple[list[int], Download]]()
+    most, ahead = max(limits), int(device.type != "cpu" and sampling.may_run_ahead)
+    for num_new in range(most + ahead if most else 0):
+        if num_new < most:  # else all that is left is to look at the last tokens
+            logits = next_token(tokens)
+            if constraints is not None:
+                is_last = upload(torch.tensor([limits[row] == num_new + 1 for row in rows]), device)
+                logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+                logits = constraints.applied(logits, history, num_new=num_new, is_last=is_last, ends=ends)
+            tokens = sampling.choose(logits, generator)[:, None]
+            unseen.append((rows, Download(tokens[:, 0])))
+            if constraints is not None:
+                history = torch.cat((history, tokens), dim=1)
+        if num_new < ahead:
+            continue
+        seen, download = unseen.popleft()
+        going_on = set[int]()
+        for row, token in zip(seen, download.wait()[0].tolist(), strict=True):
+            if row in rows and token not in ends:
+                outputs[row].append(token)
+                if len(outputs[row]) < limits[row]:
+                    going_on.add(row)
+        kept = [i for i, row in enumerate(rows) if row in going_on]
+        if not kept:
             break
-        if len(going_on) < len(rows):
-            kept = torch.tensor(going_on, device=prompt.device)
-            next_token.select(kept)
-            chosen, rows, history = chosen[kept], [rows[i] for i in going_on], history[kept]
-        tokens = chosen[:, None]
-        if constraints is not None:
-            history = torch.cat((history, tokens), dim=1)
+        if len(kept) < len(rows):
+            next_token.select(torch.tensor(kept))
+            on_device = upload(torch.tensor(kept), device)
+            tokens, history, rows = tokens[on_device], history[on_device], [rows[i] for i in kept]
     return outputs

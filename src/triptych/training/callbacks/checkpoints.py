@@ -16,6 +16,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from triptych.config import ConfigError, RunError, nearest
 from triptych.data import Batch
 from triptych.launch import signals
+from triptych.nn.transfer import Download, upload
 from triptych.storage.atomic import link, remove_leftovers
 from triptych.tasks import Task
 from triptych.training.checkpoint_file import CheckpointFiles, damage_of
@@ -33,7 +34,8 @@ class Checkpoints(Checkpoint):
     Where a validation is due after update k, the checkpoint is taken after it; if the run is asked to end during a
     validation, the checkpoint says that it is still to be done.
 
-    A signal is acted on at the first place where nothing is lost, by all ranks at the same update.
+    A signal is acted on where nothing is lost, by all ranks after the same update: that which follows the one that the
+    signal came in, for they look at what they agreed on an update later, when a GPU need not be waited for.
 
     Args:
         dirpath: folder of the checkpoints.
@@ -74,6 +76,7 @@ class Checkpoints(Checkpoint):
         self._resumed = False
         self._saved: tuple[int, bool] | None = None
         self._saved_at = time.monotonic()
+        self._agreement: Download | None = None
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint says of itself."""
@@ -140,11 +143,14 @@ class Checkpoints(Checkpoint):
         """Between two updates: saves if it is time, ends if that was asked for."""
         if batch_idx % trainer.accumulate_grad_batches:
             return
-        signum, is_time = self._agreed(trainer)
+        agreement = self._agree(trainer) if trainer.world_size == 1 else self._agreement
+        signum, is_time = (0, 0) if agreement is None else agreement.wait()[0].tolist()
         if (signum or is_time or self._is_due(trainer)) and trainer.global_step:
             self._save(trainer)
         if signum:
             self._end_all(trainer, signum)
+        if trainer.world_size > 1:
+            self._agreement = self._agree(trainer)
 
     def on_validation_batch_end(
         self,
@@ -182,7 +188,7 @@ class Checkpoints(Checkpoint):
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """The last checkpoint: all updates are done. (A moving average takes the place of the weights after this.)"""
         self._save(trainer)
-        signum, _ = self._agreed(trainer)
+        signum, _ = self._agree(trainer).wait()[0].tolist()
         if signum:
             self._end_all(trainer, signum)
 
@@ -228,16 +234,15 @@ class Checkpoints(Checkpoint):
         step = trainer.global_step
         return self.every_n_steps is not None and step % self.every_n_steps == 0
 
-    def _agreed(self, trainer: L.Trainer) -> tuple[int, bool]:
+    def _agree(self, trainer: L.Trainer) -> Download:
         """The signal and whether it is time, as any rank sees it."""
         minutes = (time.monotonic() - self._saved_at) / 60
         is_time = self.every_n_minutes is not None and minutes >= self.every_n_minutes
-        signum = signals.received() or 0
-        if trainer.world_size == 1:
-            return signum, is_time
-        seen = torch.tensor([signum, int(is_time)], device=trainer.strategy.root_device)
-        dist.all_reduce(seen, op=dist.ReduceOp.MAX)
-        return int(seen[0]), bool(seen[1])
+        seen = torch.tensor([signals.received() or 0, int(is_time)])
+        if trainer.world_size > 1:
+            seen = upload(seen, trainer.strategy.root_device)
+            dist.all_reduce(seen, op=dist.ReduceOp.MAX)
+        return Download(seen)
 
     def _save(self, trainer: L.Trainer, *, is_best: bool = False, pending_validation: bool = False) -> None:
         step = trainer.global_step
