@@ -3,14 +3,13 @@
 import csv
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 import tiny
+from commands import Finished, run
 
 TINY = [
     *tiny.TINY,
@@ -28,12 +27,12 @@ TINY = [
 ]
 
 
-def train(folder: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(Path(__file__).parent)]))
-    environment = {**os.environ, "PYTHONPATH": path, "TRIPTYCH_ALLOW": "witness.", "OMP_NUM_THREADS": "1"}
+def train(folder: Path, *overrides: str) -> Finished:
+    """The processes that it starts have a Python of their own each."""
+    path = os.pathsep.join([os.environ["PYTHONPATH"], str(Path(__file__).parent)])
+    variables = {"PYTHONPATH": path, "TRIPTYCH_ALLOW": "witness."}
     witness = ["+callbacks.witness._target_=witness.Witness", f"+callbacks.witness.folder={folder}"]
-    command = [sys.executable, "-m", "triptych", "train", *TINY, *witness, *overrides]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    return run("train", *TINY, *witness, *overrides, cwd=folder, variables=variables)
 
 
 def series(run: Path) -> list[dict[str, float]]:

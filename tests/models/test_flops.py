@@ -1,7 +1,7 @@
 """Parameters and operations against formulas written out by hand."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,14 @@ from torch.utils.flop_counter import FlopCounterMode
 from parts import make_stack
 from triptych.data import Encoded, collate
 from triptych.models import DecoderOnly, EncoderOnly
-from triptych.models.flops import count_parameters, decoding_flops, forward_flops, inputs_of, training_flops
+from triptych.models.flops import (
+    TrainingCost,
+    count_parameters,
+    decoding_flops,
+    forward_flops,
+    inputs_of,
+    training_flops,
+)
 from triptych.nn import Head, PatchEmbedding, Relative
 from triptych.training.callbacks.cost_log import shape_of
 
@@ -73,6 +80,12 @@ def on_meta(build: Callable[..., Any], architecture: str, **options: Any) -> Any
         return build(architecture, **options)
 
 
+@cache
+def cost_of(build: Callable[..., Any], architecture: str, pool: str = "none") -> TrainingCost:
+    """The same for all examples of a property: what it has counted once it knows."""
+    return TrainingCost(on_meta(build, architecture, pool=pool))
+
+
 class TestOperations:
     @pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only"])
     def test_of_images(self, architecture: str) -> None:
@@ -95,8 +108,8 @@ class TestOperations:
         """Two a multiply-add; the backward pass, to inputs and to weights, costs twice the forward pass."""
         source = source if architecture == "full" else 0
         forward = 2 * rows * multiply_adds(architecture, length, source, outputs=length if pool == "none" else 1)
-        model = on_meta(build, architecture, pool=pool)
-        assert total(model, {(rows, length, source): 1}) == 3 * forward
+        cost = cost_of(build, architecture, pool)
+        assert sum(cost.by_part({(rows, length, source): 1}).values()) == 3 * forward
 
     @every_architecture
     def test_of_places_that_the_head_leaves_out(self, build: Callable[..., Any], architecture: str) -> None:
@@ -125,7 +138,7 @@ class TestOperations:
         }
         if architecture == "encoder_only":
             expected |= {"encoder": expected["decoder"], "decoder": 0}
-        found = training_flops(on_meta(build, architecture), {(rows, length, source): 1})
+        found = cost_of(build, architecture).by_part({(rows, length, source): 1})
         assert found == {part: 6 * rows * number for part, number in expected.items() if number}
 
     @every_architecture
@@ -145,11 +158,12 @@ class TestOperations:
         self, build: Callable[..., Any], architecture: str, options: dict[str, Any]
     ) -> None:
         model = on_meta(build, architecture, **options)
+        cost = TrainingCost(model)
         long = [(2, 200, 128), (1, 127, 300)] if options["position"] in ("none", "relative") else []
         for shape in [(5, 24, 17), (2, 1, 24), (1, 2, 1), (3, 20, 2), *long]:
             shape = shape if architecture == "full" else (*shape[:2], 0)
             counted = forward_flops(model, shape)
-            assert training_flops(model, {shape: 2}) == {part: 6 * flops for part, flops in counted.items()}
+            assert cost.by_part({shape: 2}) == {part: 6 * flops for part, flops in counted.items()}
 
     @pytest.mark.parametrize(("architecture", "causal"), [("decoder_only", 1), ("encoder_only", 0)])
     @given(length=st.integers(1, 400), window=st.integers(1, 70))
@@ -194,7 +208,7 @@ class TestOperations:
         if architecture == "full":
             layer += 2 * D * D + 2 * source * D
             layer += 2 * source * D * D if length == 1 else 0  # the first token computes them
-        model = on_meta(build, architecture)
+        model = cost_of(build, architecture).network
         assert decoding_flops(model, length, source) == 2 * (LAYERS * layer + D * VOCAB)
 
 
