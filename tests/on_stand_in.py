@@ -36,6 +36,7 @@ from triptych.training.failures import is_loss_of_a_peer
 CELLS = {
     "dates/translation": ["task.num_beams=2", "block/position@model.decoder.position=relative"],
     "dates/translation model=decoder_only": ["batch.packed=true", "block/position=rotary"],
+    "dates/translation model=prefix_decoder": [],
     "dates/pairs model=full": ["block/position=learned"],
     "dates/similarity": ["batch.packed=true", "block.num_token_types=2"],
     "dates/language_modeling": ["block.attention.windows=[4,null]", "block.attention.num_kv_heads=1"],

@@ -22,14 +22,14 @@ STILL = ["block.dropout=0", "block.bias=false", "optimizer.eps=1.0e-4", "schedul
 """Nothing is drawn, and nothing learns from rounding errors, as AdamW does where a gradient is 0."""
 WITNESS = ["+callbacks.witness._target_=witness.Witness", "+callbacks.witness.folder=."]
 QUESTIONS = {
-    "translation": ("full", "decoder_only"),
+    "translation": ("full", "decoder_only", "prefix_decoder"),
     "classification": ("full", "encoder_only", "decoder_only"),
     "pairs": ("full", "encoder_only", "decoder_only"),
     "similarity": ("full", "encoder_only", "decoder_only"),
     "tagging": ("full", "encoder_only", "decoder_only"),
     "question_answering": ("full", "encoder_only", "decoder_only"),
-    "language_modeling": ("full", "decoder_only"),
-    "denoising": ("full", "encoder_only", "decoder_only"),
+    "language_modeling": ("full", "decoder_only", "prefix_decoder"),
+    "denoising": ("full", "encoder_only", "decoder_only", "prefix_decoder"),
 }
 CELLS = [(question, model) for question, models in QUESTIONS.items() for model in models]
 PACKED = {"classification", "translation", "language_modeling"}
