@@ -321,13 +321,14 @@ def test_a_class_of_ones_own(tmp_path: Path) -> None:
     """What the answer says is enough: the next mistake is one in the class."""
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "mine.py").write_text("class Corpus:\n    tasks = ('translation',)\n")
+    path = os.pathsep.join([os.environ["PYTHONPATH"], str(tmp_path / "own")])
     finished = subprocess.run(
         [sys.executable, "-m", "triptych", "train", SHORT["E"], "data._target_=mine.Corpus"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "TRIPTYCH_ALLOW": "mine", "PYTHONPATH": str(tmp_path / "own")},
+        env={**os.environ, "TRIPTYCH_ALLOW": "mine", "PYTHONPATH": path},
     )
     assert finished.returncode == 1
     assert "data._target_=mine.Corpus: a corpus has columns, facts" in finished.stderr.splitlines()[-1]

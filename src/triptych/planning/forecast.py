@@ -26,7 +26,7 @@ UTILISATION = 0.3
 Chowdhery et al. 2022, table 3; small networks reach much less."""
 TRIED_ON_CPU, TRIED_ON_GPU = 1e11, 1e13
 """The most operations of a batch that is tried out here."""
-SHORTEST_TRIAL_S, LONGEST_TRIAL_S = 1.0, 5.0
+SHORTEST_TRIAL_S, LONGEST_TRIAL_S = 0.3, 5.0
 """How long trying out takes."""
 
 
