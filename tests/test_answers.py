@@ -83,7 +83,7 @@ train E logger=false  ->  logger=false | did you mean csv?
 train E logger=wandb,csv  ->  [a,b]
 train E scheduler=null  ->  scheduler=null | cosine
 train E debug=true  ->  debug=true | did you mean fast?
-train E shape=large  ->  base, small, tiny
+train E shape=large  ->  base, ladder/16 | small, tiny
 train E callbacks=[default,emaa]  ->  emaa | did you mean ema?
 train -m E hydra/launcher=submitit_slurm  ->  hydra/launcher=submitit_slurm | did you mean slurm?
 train E hydra/launcher=slurm  ->  add -m

@@ -197,7 +197,7 @@ EXACT = {
 
 
 def test_every_file_is_tested() -> None:
-    assert set(FILES) == {*PUBLISHED, *STYLES, "full", "encoder_only", "decoder_only"}
+    assert set(FILES) == {*PUBLISHED, *STYLES, "full", "encoder_only", "decoder_only", "prefix_decoder"}
     families = {name.partition("/")[0] for name in PUBLISHED}
     assert set(STYLES) == {*(f"{family}/style" for family in families), "llama/3.1-style", "t5/v1_1-style"}
 

@@ -1,6 +1,9 @@
-"""What this process is told by SLURM, torchrun or its parent of the others, and by the system of its CPUs."""
+"""What this process is told by SLURM, torchrun or its parent of the others, by the system of its CPUs, and by the
+configuration of its devices. None of this needs torch."""
 
 import os
+
+from omegaconf import ListConfig
 
 
 def is_rank_0() -> bool:
@@ -17,3 +20,19 @@ def is_one_of_several() -> bool:
 def cpus() -> int:
     """How many CPUs this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def count_devices(devices: object, there: int) -> int:
+    """How many ``trainer.devices`` are; 0: a word that names none.
+
+    Args:
+        devices: a number, a list, numbers between commas, or auto.
+        there: what auto, or -1, stands for.
+    """
+    if isinstance(devices, ListConfig):
+        return len(devices)
+    if str(devices) in ("auto", "-1"):
+        return there
+    if "," in str(devices):
+        return len([number for number in str(devices).split(",") if number])
+    return int(str(devices)) if str(devices).isdecimal() else 0

@@ -17,7 +17,7 @@ from lightning.fabric.plugins.environments.cluster_environment import ClusterEnv
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from triptych.config import ConfigError
 from triptych.launch.environment import cpus
@@ -71,22 +71,6 @@ def find_place() -> Place:
         starter = "torchrun" if TorchElasticEnvironment.detect() else "parent"
         return Place(starter, int(env["RANK"]), int(env["WORLD_SIZE"]))
     return Place(None, 0, 1)
-
-
-def count_devices(devices: object, there: int) -> int:
-    """How many ``trainer.devices`` are; 0: a word that names none.
-
-    Args:
-        devices: a number, a list, numbers between commas, or auto.
-        there: what auto, or -1, stands for.
-    """
-    if isinstance(devices, ListConfig):
-        return len(devices)
-    if str(devices) in ("auto", "-1"):
-        return there
-    if "," in str(devices):
-        return len([number for number in str(devices).split(",") if number])
-    return int(str(devices)) if str(devices).isdecimal() else 0
 
 
 def tasks_per_node(place: Place) -> set[int]:

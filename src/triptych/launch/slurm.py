@@ -23,7 +23,7 @@ from omegaconf import DictConfig
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from triptych.config import ConfigError, RunError, check_type
-from triptych.launch.processes import count_devices
+from triptych.launch.environment import count_devices
 from triptych.launch.sweep import Failure, Job, collect, jobs_of, redact_notes, train_command
 from triptych.storage.atomic import write_text
 

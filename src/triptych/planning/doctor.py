@@ -11,7 +11,8 @@ from omegaconf import DictConfig
 from triptych.assembly.checks import CHECKS, check_accelerator
 from triptych.config import ConfigError, build, counted, target_of
 from triptych.launch.command import this_command
-from triptych.launch.processes import count_devices, find_place, silence
+from triptych.launch.environment import count_devices
+from triptych.launch.processes import find_place, silence
 from triptych.launch.sweep import Job
 from triptych.planning.batch_shapes import BatchEstimate, Data, look_at_data
 from triptych.planning.findings import (

@@ -116,19 +116,8 @@ class LanguageModeling(GenerativeTask):
                 encoded.append(self.lay_out(special.single(prefix), rest, example))
             else:
                 tokens, labels = np.array([special.bos, *prefix, *rest]), np.array([*prefix, *rest, special.eos])
-                encoded.append(self._one_text(tokens, labels, len(prefix), example))
+                encoded.append(one_text(self.architecture, tokens, labels, len(prefix), example))
         return encoded
-
-    def _one_text(
-        self,
-        tokens: Int[np.ndarray, " length"],
-        labels: Int[np.ndarray, " length"],
-        prefix: int,
-        example: Example | None = None,
-    ) -> Encoded:
-        if self.architecture == "prefix_decoder":  # which sees them
-            labels = np.append(np.full(prefix, IGNORE), labels[prefix:])
-        return Encoded(tokens, labels, prefix=prefix, example=example)
 
     def _prefix_length(self, text: str) -> int:
         """Where a line is cut; between words, where these are read as a whole."""
@@ -143,7 +132,7 @@ class LanguageModeling(GenerativeTask):
         half = len(ids) // 2
         if self.architecture == "full":
             return Encoded(np.append(self.tokenizer.special.start, ids[half:-1]), ids[half:], ids[:half])
-        return self._one_text(ids[:-1], ids[1:], half - 1)
+        return one_text(self.architecture, ids[:-1], ids[1:], half - 1)
 
     def asked(self, example: Example) -> str:
         """The first half of the line."""
@@ -214,3 +203,16 @@ class LanguageModeling(GenerativeTask):
             return self.answer(prompts)
         kept = max(self.room - self.max_new_tokens, self.room // 2)
         return self.answer([prompt[-kept:] for prompt in prompts])
+
+
+def one_text(
+    architecture: str,
+    tokens: Int[np.ndarray, " length"],
+    labels: Int[np.ndarray, " length"],
+    prefix: int,
+    example: Example | None = None,
+) -> Encoded:
+    """A text as a decoder by itself reads it; a prefix decoder sees its prefix, and is not scored on that."""
+    if architecture == "prefix_decoder":
+        labels = np.append(np.full(prefix, IGNORE), labels[prefix:])
+    return Encoded(tokens, labels, prefix=prefix, example=example)
