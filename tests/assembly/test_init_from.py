@@ -269,6 +269,18 @@ def test_another_architecture_begins_with_the_stacks_that_there_are(
     assert f"({before} to {task.architecture}: " in caplog.messages[-1]
 
 
+def test_distances_of_a_causal_stack_are_no_others(
+    pretrain: Callable[..., Task], fine_tune: Callable[..., Any]
+) -> None:
+    """Their buckets are other ones, so the table is new; between stacks of one kind it is taken."""
+    theirs = pretrain("task=denoising", "model=encoder_only", "block/position=relative").network.state_dict()
+    _, task, fresh = fine_tune("task=translation", "model=full")
+    own, name = task.network.state_dict(), "position.table.weight"
+    assert torch.equal(own[f"encoder.{name}"], theirs[f"encoder.{name}"])
+    assert torch.equal(own[f"decoder.{name}"], fresh[f"decoder.{name}"])
+    assert f"decoder.{name}" in task.new_weights
+
+
 def test_a_decoder_that_has_become_an_encoder_gives_its_states_with_its_mask(
     pretrain: Callable[..., Task], fine_tune: Callable[..., Any]
 ) -> None:

@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
+from torch.utils.flop_counter import FlopCounterMode
 
+from triptych.models.flops import TrainingCost
 from triptych.models.generation import BeamSearch, beam_search
 from triptych.nn.masks import Visibility
 
@@ -149,3 +151,12 @@ def test_a_causal_stack_is_refused(build: Callable[..., Any]) -> None:
     ):
         with pytest.raises(ValueError, match=message):
             network(embedding=other.embedding, decoder=decoder, head=other.head)
+
+
+def test_operations_of_windows_are_those_of_all_pairs(build: Callable[..., Any]) -> None:
+    """A prefix takes a mask of all pairs, so blocks of windows save nothing."""
+    model = build("prefix_decoder", windows=[8], max_length=400, position="rotary").to("meta")
+    tokens = torch.zeros(1, 300, dtype=torch.long, device="meta")
+    with FlopCounterMode(display=False) as counter:
+        model(tokens, prefix=torch.ones(1, dtype=torch.long, device="meta")).sum().backward()
+    assert TrainingCost(model).of_batch((1, 300)) == counter.get_total_flops()

@@ -217,3 +217,23 @@ class TestKept:
         network.decoder.layers[0].register_forward_hook(lambda *_: None)
         assert not network.steps.serve(network)
         assert not Steps().serve(writer("decoder_only"))  # a CPU needs no graph
+
+
+def test_where_nothing_can_be_captured_tokens_are_computed_as_ever(
+    writer: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A part that waits for the device has no graph: said once, and no text is lost."""
+    model, prompt = writer("decoder_only"), torch.randint(VOCAB, (2, 4))
+    options: dict[str, Any] = {"end": -1, "max_new_tokens": 6, "sampling": Sampling()}
+    expected = generate(model.continuation(None, capacity=10), prompt, **options)
+
+    def refuse(compute: Callable[[], Tensor]) -> None:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    model.steps = Steps()
+    monkeypatch.setattr(step, "captured", refuse)
+    monkeypatch.setattr(Steps, "serve", lambda self, network: self.can_capture)
+    for _ in range(2):
+        assert generate(model.continuation(None, capacity=10), prompt, **options) == expected
+    (said,) = caplog.messages
+    assert "no CUDA graph can be made of it" in said

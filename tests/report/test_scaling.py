@@ -14,7 +14,8 @@ from scipy import stats
 
 from browser import Browser, needs_browser
 from commands import answers_to
-from triptych.report.scaling import scaling
+from triptych.report.read_records import find_runs
+from triptych.report.scaling import read_ladder, scaling
 from triptych.report.statistics.scaling import (
     Point,
     adjust_by_holm,
@@ -218,7 +219,9 @@ class TestRefusals:
 
         keys = {"test/bits_per_byte": 1.0}
         odd = write_run("full", "language_modeling", keys, optimum={"test/bits_per_byte": FLOOR}, name="below")
-        refused("below: bits per byte .*1, but no model can be below 1.092, the entropy of this corpus")
+        study = read_ladder(find_runs([runs], tmp_path))
+        assert study.irreducible == {}  # so it is fitted
+        assert re.fullmatch("1.092, the entropy of this corpus: not taken .* for .*below is .*", study.left_out[0])
         summary = json.loads((odd / "summary.json").read_text())
         for change, pattern in (
             ({"tokenizer_sha256": "c" * 64}, "their tokenizer_sha256 differ; expected runs of one tokenizer"),

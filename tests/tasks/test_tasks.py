@@ -557,6 +557,20 @@ class TestLoss:
             make_task(build, "classification", "full", label_smoothing=label_smoothing)
 
 
+@pytest.mark.parametrize("prefix", [3, 20, 30])
+def test_a_line_that_is_too_long_keeps_what_a_prefix_decoder_is_scored_on(build: Build, prefix: int) -> None:
+    """The beginning of its prefix goes, but for the first token; then the end of the continuation."""
+    task = make_task(build, "language_modeling", "prefix_decoder", max_length=16, max_new_tokens=6, truncates=True)
+    tokens, labels = np.arange(40), np.append(np.full(prefix, IGNORE), np.arange(prefix + 1, 41))
+    cut = task.truncate(Encoded(tokens, labels, prefix=prefix))
+    assert len(cut.tokens) == len(cut.labels) == 16
+    assert cut.tokens[0] == 0
+    assert cut.prefix == min(prefix, 9)  # 16 less 6 new tokens, one of them before the first that is scored
+    assert (cut.labels[: cut.prefix] == IGNORE).all()
+    assert cut.labels[cut.prefix :].tolist() == list(range(prefix + 1, prefix + 1 + 16 - cut.prefix))
+    assert cut.tokens[cut.prefix] == prefix
+
+
 def plain_metrics(task: Task) -> dict[str, float]:
     """Of ``EXAMPLES``, each by itself: the definitions, in loops over float64."""
     nats, hits, bytes_, exact, pairs, confidences = [], [], [], [], [], []

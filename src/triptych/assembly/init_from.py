@@ -17,6 +17,8 @@ log = logging.getLogger("triptych")
 PREFIX, HEAD, OUTPUT, EMBEDDING = "network.", "head.", "head.output.weight", "embedding.tokens.weight"
 CROSS = ".cross_"
 """In the names of a block's cross-attention and of the way around it."""
+DISTANCES = "position.table.weight"
+"""Of relative positions, whose rows are other distances in a causal stack."""
 
 
 def settings_to_adopt(config: DictConfig) -> "tuple[DictConfig, Pretrained | None]":
@@ -71,6 +73,8 @@ class Pretrained:
         def source_of(name: str) -> str | None:
             stack, _, rest = name.partition(".")
             name = f"{stacks.get(stack, stack)}.{rest}"
+            if rest == DISTANCES and getattr(network, stack).causal != self.config.model[stacks[stack]].causal:
+                return None
             if name in self._weights or own == self.architecture or CROSS not in name:
                 return name
             return name.replace(CROSS, ".self_") if self._copies_self_attention else None
@@ -90,7 +94,7 @@ class Pretrained:
         own, sources, problems = network.state_dict(), self.sources(network), []
         used = {name for name in sources.values() if name is not None}
         for name in [name for name in self._weights if name not in used]:
-            is_of_other = network.architecture != self.architecture and CROSS in name
+            is_of_other = network.architecture != self.architecture and (CROSS in name or name.endswith(DISTANCES))
             if name.partition(".")[0] in {source.partition(".")[0] for source in used} and not is_of_other:
                 problems.append((name, name))
         problems += [(name, source) for name, source in sources.items() if source is not None]

@@ -169,7 +169,7 @@ def stack_sources(architecture: str, own: str) -> dict[str, str]:
 
 def of_other_stacks(settings: Mapping[str, Any], architecture: str, own: str) -> dict[str, Any]:
     """Settings of the stacks of an architecture, as those of the stacks of another one that begin as these."""
-    found = {}
+    found = {key: value for key, value in settings.items() if key.startswith("model.embedding.")}
     for name, source in stack_sources(architecture, own).items():
         for key, value in settings.items():
             if key.startswith(f"model.{source}.") and not key.endswith((".causal", ".cross_attention")):

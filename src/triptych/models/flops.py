@@ -13,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from triptych.models.decoder_only import DecoderOnly
 from triptych.models.encoder_decoder import EncoderDecoder
+from triptych.models.prefix_decoder import PrefixDecoder
 from triptych.nn import Block, Network, PatchEmbedding, Stack
 
 BatchShape = tuple[int, ...]
@@ -141,6 +142,8 @@ class TrainingCost:
     def _outside_of_blocks(self, lengths: tuple[int, ...]) -> Counter[str]:
         """Of the pairs that windows leave out: two operations for each number of a query and a key, and of a value."""
         total: Counter[str] = Counter()
+        if isinstance(self.network, PrefixDecoder):  # a prefix is seen by a mask of all pairs
+            return total
         parts = [part for part in ("decoder", "encoder") if hasattr(self.network, part)]  # in the order of the lengths
         for part, length in zip(parts, lengths, strict=False):
             stack: Stack = getattr(self.network, part)

@@ -119,6 +119,14 @@ class LanguageModeling(GenerativeTask):
                 encoded.append(one_text(self.architecture, tokens, labels, len(prefix), example))
         return encoded
 
+    def truncate(self, item: Encoded) -> Encoded:
+        """See ``Task``; of a prefix decoder's prefix the end is kept, so that there is room for what is scored."""
+        if self.architecture != "prefix_decoder":
+            return super().truncate(item)
+        cut = max(0, item.prefix + 1 - self.prompt_length)
+        tokens, labels = (np.delete(row, np.s_[1 : 1 + cut])[: self.max_length] for row in (item.tokens, item.labels))
+        return replace(item, tokens=tokens, labels=labels, prefix=item.prefix - cut)
+
     def _prefix_length(self, text: str) -> int:
         """Where a line is cut; between words, where these are read as a whole."""
         cut = prefix_length(text)

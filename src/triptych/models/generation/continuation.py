@@ -1,5 +1,6 @@
 """A decoder in the middle of its work."""
 
+import logging
 from typing import TypeVar
 
 import torch
@@ -10,6 +11,8 @@ from torch import Tensor
 from triptych.models.generation.step import Size, Step, Steps, weights_read
 from triptych.nn import KeyValueCache, Network, Stack
 from triptych.nn.transfer import upload
+
+log = logging.getLogger("triptych")
 
 MULTIPLE = 64
 """Steps have so many places, or twice, ... as many, to serve texts of many lengths."""
@@ -74,9 +77,16 @@ class Continuation:
         network, past = self._network, self._cache.length
         if self._is_a_step(tokens):
             self._step = self._fitting_step(len(tokens))
-            logits = self._step(self._compute, tokens, past, captures=network.steps.captures)
-            self._cache.advance()
-            return logits
+            try:
+                logits = self._step(self._compute, tokens, past, captures=network.steps.captures)
+            except RuntimeError as error:
+                if not network.steps.captures or self._step.is_captured:
+                    raise
+                log.warning("a token is computed kernel by kernel: no CUDA graph can be made of it (%s)", error)
+                network.steps.can_capture = self._has_steps = False
+            else:
+                self._cache.advance()
+                return logits
         self._leave_step()
         mask = None if self._mask is None else self._mask[:, : past + tokens.shape[1]]
         states = network.decoder(
@@ -105,7 +115,7 @@ class Continuation:
             self._cache.select(rows, memories)
 
     def __del__(self) -> None:
-        if self._step is not None:
+        if self._step is not None and not self._network.training:
             self._network.steps.give(self._step)
 
     def _is_a_step(self, tokens: Tensor) -> bool:

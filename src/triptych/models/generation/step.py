@@ -97,6 +97,11 @@ class Step:
         self._rows = self._memories = 0
         self._graph: tuple[torch.cuda.CUDAGraph, Tensor] | None = None
 
+    @property
+    def is_captured(self) -> bool:
+        """Whether a graph was made of it."""
+        return self._graph is not None
+
     def load(
         self,
         cache: KeyValueCache,
@@ -200,10 +205,13 @@ class Steps:
         captures: whether they are CUDA graphs, on CUDA GPUs. False: each is computed from Python, on every device, to
             look into it.
         most: how many are kept.
+
+    Attributes:
+        can_capture: False once a capture has failed, as it does where a part waits for the device.
     """
 
-    def __init__(self, *, captures: bool = True, most: int = 16) -> None:
-        self.captures, self._most = captures, most
+    def __init__(self, *, captures: bool = True, most: int = 4) -> None:
+        self.captures, self.can_capture, self._most = captures, True, most
         self._idle: list[Step] = []
 
     def __getstate__(self) -> dict[str, object]:
@@ -212,8 +220,10 @@ class Steps:
 
     def serve(self, network: nn.Module) -> bool:
         """Whether the network can be computed by steps: graphs call no hooks (FSDP is made of them)."""
-        return (not self.captures or all(parameter.is_cuda for parameter in network.parameters())) and not any(
-            module._forward_hooks or module._forward_pre_hooks for module in network.modules()
+        return (
+            self.can_capture
+            and (not self.captures or all(parameter.is_cuda for parameter in network.parameters()))
+            and not any(module._forward_hooks or module._forward_pre_hooks for module in network.modules())
         )
 
     def take(self, size: Size, reads: Hashable) -> Step | None:
