@@ -78,7 +78,7 @@ def composed_with(architecture: str, overrides: Sequence[str]) -> DictConfig:
     """What a command line would be with another architecture.
 
     Args:
-        architecture: full, encoder_only or decoder_only.
+        architecture: one of ``ARCHITECTURES``.
 
     Raises:
         ConfigError: the command line has settings that this architecture does not know.

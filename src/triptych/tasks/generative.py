@@ -164,7 +164,7 @@ class GenerativeTask(Task):
     def _start(self, given: Sequence[Sequence[int]]) -> tuple[NextToken, Tensor, Tensor | None, list[int]]:
         """The network before its first new token, the prompts, where these have tokens (None: everywhere), and the most
         tokens that each may get."""
-        network: Any = self.network  # of one of the two architectures that write
+        network: Any = self.network  # of an architecture that writes
         lengths = [1 if self.architecture == "full" else len(ids) for ids in given]
         limits = [
             self.max_new_tokens if self.room is None else min(self.max_new_tokens, self.room - n) for n in lengths
