@@ -5,6 +5,7 @@ import atexit
 import gc
 import logging
 import os
+import shlex
 import signal
 import sys
 import warnings
@@ -30,7 +31,7 @@ from triptych.config import (
     suggestion,
 )
 from triptych.config.paths import check_writable, find_checkpoint
-from triptych.launch.environment import is_rank_0
+from triptych.launch.environment import cpus, is_rank_0
 from triptych.launch.requeue import goes_back, job_of_slurm, requeue
 from triptych.launch.signals import Interruption, catch
 from triptych.planning.gpus import gpu_named
@@ -51,6 +52,7 @@ triptych: trains and compares the three Transformer architectures.
   triptych predict checkpoint=RUN input=FILE           translate, classify or continue, line by line
   triptych compare RUN... [--output PAGE.html]         tables, a page and a JSON file of finished runs
   triptych scaling RUN... [--output PAGE.html]         scaling laws of finished runs of several sizes, or of a CSV file
+  triptych study [NAME] [key=value...]                 a question, a prediction, trainings, the answer; a list
   triptych playground RUN... [--port N]                a page to type into: each model's answer, and where it looks
   triptych dashboard RUN... [--output FILE.py]         the same comparison for W&B: a workspace and a report, as code
   triptych import FOLDER --output CHECKPOINT           the checkpoint of a Hugging Face folder
@@ -74,6 +76,7 @@ def main() -> int:
     functions = {
         "compare": compare,
         "scaling": scaling,
+        "study": study,
         "playground": playground,
         "dashboard": dashboard,
         "import": import_folder,
@@ -179,6 +182,43 @@ def scaling(arguments: list[str]) -> None:
     columns = dict(column.split("=", 1) for column in parsed.column)
     with value_errors_of_runs():
         scaling(parsed.directories, parsed.output, columns=columns, leave_out=parsed.leave_out, delta=parsed.delta)
+
+
+def study(arguments: list[str]) -> None:
+    """``triptych study``."""
+    parser = argparse.ArgumentParser(
+        prog="triptych study",
+        description="Trains what a study asks for (what is done is not trained again), and judges what it predicts.",
+    )
+    parser.add_argument("name", nargs="?", help="of a study, or a YAML file of your own; without one: a list")
+    parser.add_argument(
+        "overrides", nargs="*", metavar="key=value", help="for all trainings, such as 'seed=range(1,9)'"
+    )
+    parser.add_argument("--jobs", type=int, default=cpus(), help="trainings at once (default: as many as CPUs)")
+    parser.add_argument("--commands", action="store_true", help="print the trainings, for a cluster; train nothing")
+    parser.add_argument("--output", type=Path, help="the page (default: report.html in the study's folder)")
+    parsed = parser.parse_intermixed_args(arguments)
+    from triptych.studies.study import read_study
+
+    if parsed.name is None:
+        from triptych.studies.run import print_studies
+
+        return print_studies()
+    if parsed.jobs < 1:
+        raise ConfigError(f"--jobs {parsed.jobs}: expected 1 or more")
+    found = read_study(parsed.name)
+    jobs = found.jobs(parsed.overrides)
+    output = parsed.output or found.folder / "report.html"
+    check_suffix(output, ".html", "an HTML page")
+    check_writable("--output", output)
+    if parsed.commands:
+        for job in (job for of_arm in jobs.values() for job in of_arm):
+            print(f"triptych train {shlex.join(job.arguments)}")
+        return None
+    from triptych.studies.run import answer, train
+
+    train(found, jobs, parsed.jobs)
+    return answer(found, jobs, output)
 
 
 def dashboard(arguments: list[str]) -> None:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from triptych.report.read_records import find_runs
-from triptych.report.statistics.verdicts import Group, Verdict, audit, group_runs, judge, welch_interval
+from triptych.report.statistics.significance import Welch
+from triptych.report.statistics.verdicts import Group, Verdict, audit, group_runs, judge
 
 CLEAR = {"full": (0.98, 0.982, 0.979, 0.983, 0.981), "decoder_only": (0.95, 0.948, 0.953, 0.951, 0.949)}
 TIE = {"full": (0.98, 0.96, 0.97, 0.99, 0.95), "decoder_only": (0.981, 0.958, 0.972, 0.988, 0.949)}
@@ -174,7 +175,7 @@ seeds = st.lists(st.floats(0, 1).map(lambda x: round(x, 6)), min_size=2, max_siz
 @given(seeds, seeds)
 def test_the_interval_excludes_zero_exactly_where_scipy_rejects(first: list[float], second: list[float]) -> None:
     assume(len(set(first)) > 1 and len(set(second)) > 1)
-    low, high = welch_interval(first, second)
+    low, high = Welch.of(first, second).interval
     p_value = stats.ttest_ind(first, second, equal_var=False).pvalue
     assume(abs(p_value - 0.05) > 1e-9)
     assert (low > 0 or high < 0) == (p_value < 0.05)
@@ -183,7 +184,7 @@ def test_the_interval_excludes_zero_exactly_where_scipy_rejects(first: list[floa
 def test_the_interval_is_scipys() -> None:
     for values in (CLEAR, TIE):
         expected = stats.ttest_ind(*values.values(), equal_var=False).confidence_interval(0.95)
-        assert welch_interval(*values.values()) == pytest.approx((expected.low, expected.high), rel=1e-9)
+        assert Welch.of(*values.values()).interval == pytest.approx((expected.low, expected.high), rel=1e-9)
 
 
 def test_the_audit_marks_a_different_tokenizer(seven_runs: Path) -> None:

@@ -58,70 +58,74 @@ class LocalLauncher(Launcher):
         """
         jobs = jobs_of(self._context.config_loader, self._config, job_overrides)
         redact = redact_notes(self._config)
-        failures = self.run(jobs, redact)
+        failures = run_jobs(jobs, train_command(self._config), self._n_jobs, redact)
         return collect(jobs, failures, [], redact)
 
-    def run(self, jobs: Sequence[Job], redact: Redactor) -> dict[Path, Failure]:
-        """Runs those that are not done, and waits for them even where the sweep is asked to end: they are then asked
-        too. (Of a Ctrl-C the terminal tells all, and a job must hear of it once.)
 
-        Returns:
-            Those that failed, by their directories.
+def run_jobs(jobs: Sequence[Job], command: Sequence[str], n_jobs: int, redact: Redactor) -> dict[Path, Failure]:
+    """Runs those that are not done, and waits for them even where the sweep is asked to end: they are then asked
+    too. (Of a Ctrl-C the terminal tells all, and a job must hear of it once.)
 
-        Raises:
-            SystemExit: a signal asked the sweep to end.
-        """
-        command = train_command(self._config)
-        waiting: dict[Path, Job] = {}  # of two equal jobs, one
-        titles: dict[Path, str] = {}
-        for number, job in enumerate(jobs, 1):
-            title = f"job {number} of {len(jobs)}: {redact(job.title)}"
-            if job.is_done:
-                print(f"{title}: done already, see {job.directory}", flush=True)
-            else:
-                waiting.setdefault(job.directory, job)
-                titles.setdefault(job.directory, title)
-        by_directory = {job.directory: job for job in jobs}
-        failures: dict[Path, Failure] = {}
-        running: dict[Path, JobProcess] = {}
-        asked: list[signal.Signals] = []
-        interrupted: list[str] = []
-        told = 0
-        before = {signum: signal.signal(signum, lambda n, _: asked.append(signal.Signals(n))) for signum in STOPS}
-        try:
-            while running or (waiting and not asked):
-                while waiting and not asked and len(running) < self._n_jobs:
-                    directory, job = next(iter(waiting.items()))
-                    print(f"{titles[directory]}\n  -> {directory}", flush=True)
-                    running[directory] = start([*command, *job.arguments], directory, self._n_jobs)
-                    del waiting[directory]
-                for signum in asked[told:]:
-                    interrupted = interrupted or [titles[directory] for directory in running]
-                    told += 1
-                    for process in running.values() if signum != signal.SIGINT else ():
-                        process.send_signal(signum)
-                for directory, process in list(running.items()):
-                    if (status := process.poll()) is None:
-                        continue
-                    del running[directory]
-                    if process.log.exists():  # not where the disk is full
-                        process.log.write_text(redact(process.log.read_text(errors="replace")))
-                    how = f"exit status {status}" if status >= 0 else f"killed by {signal.Signals(-status).name}"
-                    if status or not by_directory[directory].is_done:
-                        failures[directory] = Failure(how, process.log)
-                    if self._n_jobs > 1:
-                        state = f"failed, {how}" if directory in failures else "done"
-                        left = f"{len(running)} running, {len(waiting)} waiting"
-                        print(f"{titles[directory]}: {state} ({left})", flush=True)
-                time.sleep(0.05)
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-        if asked:
-            where = f" in {', '.join(interrupted)}" if interrupted else ""
-            print(f"stopped by {asked[0].name}{where}; the same command goes on", file=sys.stderr)
-            raise SystemExit(128 + asked[0])
-        return failures
+    Args:
+        command: what runs a job, before its arguments.
+        n_jobs: the most jobs that run at once.
+
+    Returns:
+        Those that failed, by their directories.
+
+    Raises:
+        SystemExit: a signal asked the sweep to end.
+    """
+    waiting: dict[Path, Job] = {}  # of two equal jobs, one
+    titles: dict[Path, str] = {}
+    for number, job in enumerate(jobs, 1):
+        title = f"job {number} of {len(jobs)}: {redact(job.title)}"
+        if job.is_done:
+            print(f"{title}: done already, see {job.directory}", flush=True)
+        else:
+            waiting.setdefault(job.directory, job)
+            titles.setdefault(job.directory, title)
+    by_directory = {job.directory: job for job in jobs}
+    failures: dict[Path, Failure] = {}
+    running: dict[Path, JobProcess] = {}
+    asked: list[signal.Signals] = []
+    interrupted: list[str] = []
+    told = 0
+    before = {signum: signal.signal(signum, lambda n, _: asked.append(signal.Signals(n))) for signum in STOPS}
+    try:
+        while running or (waiting and not asked):
+            while waiting and not asked and len(running) < n_jobs:
+                directory, job = next(iter(waiting.items()))
+                print(f"{titles[directory]}\n  -> {directory}", flush=True)
+                running[directory] = start([*command, *job.arguments], directory, n_jobs)
+                del waiting[directory]
+            for signum in asked[told:]:
+                interrupted = interrupted or [titles[directory] for directory in running]
+                told += 1
+                for process in running.values() if signum != signal.SIGINT else ():
+                    process.send_signal(signum)
+            for directory, process in list(running.items()):
+                if (status := process.poll()) is None:
+                    continue
+                del running[directory]
+                if process.log.exists():  # not where the disk is full
+                    process.log.write_text(redact(process.log.read_text(errors="replace")))
+                how = f"exit status {status}" if status >= 0 else f"killed by {signal.Signals(-status).name}"
+                if status or not by_directory[directory].is_done:
+                    failures[directory] = Failure(how, process.log)
+                if n_jobs > 1:
+                    state = f"failed, {how}" if directory in failures else "done"
+                    left = f"{len(running)} running, {len(waiting)} waiting"
+                    print(f"{titles[directory]}: {state} ({left})", flush=True)
+            time.sleep(0.05)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if asked:
+        where = f" in {', '.join(interrupted)}" if interrupted else ""
+        print(f"stopped by {asked[0].name}{where}; the same command goes on", file=sys.stderr)
+        raise SystemExit(128 + asked[0])
+    return failures
 
 
 class JobProcess:

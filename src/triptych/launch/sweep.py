@@ -235,11 +235,15 @@ def run_directory(config: DictConfig) -> Path:
 
 
 def train_command(sweep: DictConfig) -> list[str]:
-    """The command of each job, without its arguments. Jobs import from where this process does, no more."""
-    flags = [] if os.getcwd() in sys.path else ["-P"]
+    """The command of each job, without its arguments."""
     sources = sweep.hydra.runtime.config_sources
-    folders = [f"--config-dir={source.path}" for source in sources if source.provider == "command-line"]
-    return [sys.executable, *flags, "-m", "triptych", "train", *folders]
+    return [*own_command(), *(f"--config-dir={source.path}" for source in sources if source.provider == "command-line")]
+
+
+def own_command() -> list[str]:
+    """``triptych train`` as this process would start it: it imports from where this process does, no more."""
+    flags = [] if os.getcwd() in sys.path else ["-P"]
+    return [sys.executable, *flags, "-m", "triptych", "train"]
 
 
 def redact_notes(sweep: DictConfig) -> Redactor:

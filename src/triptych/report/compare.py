@@ -10,13 +10,13 @@ from typing import Any
 from rich.console import Console
 
 from triptych.report.page.charts import Plot
-from triptych.report.page.render import render_page
-from triptych.report.read_records import find_runs
+from triptych.report.page.render import Panel, render_page
+from triptych.report.read_records import RunSet, find_runs
 from triptych.report.statistics.standings import duels, standings
 from triptych.report.statistics.verdicts import audit, group_runs, judge
 from triptych.report.table import print_tables
 
-__all__ = ["compare"]
+__all__ = ["compare", "compare_runs"]
 
 
 def compare(directories: Sequence[Path], output: Path, plots: Sequence[Plot] = ()) -> None:
@@ -34,7 +34,19 @@ def compare(directories: Sequence[Path], output: Path, plots: Sequence[Plot] = (
         ValueError: in one line, no run that can be read was found, or none was tested: which file is damaged, at which
             key, and what was expected there.
     """
-    found = find_runs(directories, output.parent)
+    compare_runs(find_runs(directories, output.parent), output, plots=plots)
+
+
+def compare_runs(
+    found: RunSet, output: Path, question: str = "", findings: Sequence[Panel] = (), plots: Sequence[Plot] = ()
+) -> None:
+    """The same of runs that were read.
+
+    Args:
+        found: their directories are relative to the folder of the page.
+        question: of a study, which the page begins with.
+        findings: its answers.
+    """
     groups = group_runs(found.runs, found.untested, found.pruned)
     verdicts = [judge(group) for group in groups]
     audits = [audit(group) for group in groups]
@@ -56,7 +68,7 @@ def compare(directories: Sequence[Path], output: Path, plots: Sequence[Plot] = (
         "unfinished": found.unfinished,
         "damaged": found.damaged,
     }
-    page = render_page(groups, verdicts, audits, standing, dueling, found, plots)
+    page = render_page(groups, verdicts, audits, standing, dueling, found, plots, question, findings)
     output.parent.mkdir(parents=True, exist_ok=True)
     content = output.with_suffix(".comparison.json")  # no name that a file of a run has
     content.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")

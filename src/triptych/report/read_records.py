@@ -44,7 +44,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One finished run. Except for the last six, the fields are those of ``summary.json``.
+    """One finished run. Except for the last seven, the fields are those of ``summary.json``.
 
     Attributes:
         metrics: values on the test set; NaN where the run has no finite value.
@@ -56,6 +56,7 @@ class Run:
             weights; empty without that file.
         answers: the rows of ``answers.jsonl``, one for each test example; empty without that file.
         attention: the samples of ``attention.json``; empty without that file.
+        arm: of a study, what the run belongs to; empty outside of one.
     """
 
     experiment: str
@@ -92,6 +93,7 @@ class Run:
     settings: Mapping[str, object]
     answers: Sequence[Mapping[str, Any]]
     attention: Sequence[Mapping[str, Any]]
+    arm: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +213,7 @@ assert set(_EXPECTED) == {field.name for field in fields(Run)} - {
     "settings",
     "answers",
     "attention",
+    "arm",
 }
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from triptych.config import amount, duration
 from triptych.report.page.attention import compare_attention
-from triptych.report.page.charts import PLOTS, Plot, draw_results
+from triptych.report.page.charts import PLOTS, Figure, Plot, draw_results
 from triptych.report.page.document import render_template
 from triptych.report.page.examples import Example, choose_runs, find_telling_examples
 from triptych.report.read_records import ARCHITECTURES, Run, RunSet
@@ -40,6 +40,26 @@ class Cell(NamedTuple):
     text: str
 
 
+class Panel(NamedTuple):
+    """A finding of a study.
+
+    Attributes:
+        says: what was predicted.
+        because: why.
+        text: what was found.
+        outcome: ``as predicted``, ``not as predicted`` or ``not decided``.
+        command: what would decide it, or empty.
+        figure: a picture of it.
+    """
+
+    says: str
+    because: str
+    text: str
+    outcome: str
+    command: str
+    figure: Figure
+
+
 class Answer(NamedTuple):
     """An output beside its reference.
 
@@ -60,6 +80,8 @@ def render_page(
     duels: Sequence[Sequence[Duel]],
     found: RunSet,
     plots: Sequence[Plot] = (),
+    question: str = "",
+    findings: Sequence[Panel] = (),
 ) -> str:
     """Build the page.
 
@@ -69,12 +91,16 @@ def render_page(
         duels: one list for each group.
         found: says what is left out.
         plots: more of them, below those of every page.
+        question: of a study, which the page begins with.
+        findings: its answers.
 
     Returns:
         the page's text, with everything it needs inside.
     """
     present = {run.architecture for group in groups for run in group.runs}
     context = {
+        "question": question,
+        "findings": findings,
         "num_runs": sum(len(group.runs) for group in groups),
         "architectures": ARCHITECTURES,
         "meanings": {name: _MEANINGS[name] for name in ARCHITECTURES if name in present},

@@ -13,7 +13,7 @@ from scipy.special import stdtrit  # type: ignore[import-untyped]  # scipy.stats
 
 from triptych.report.statistics.pareto import find_pareto_front
 from triptych.report.statistics.power_laws import PowerLaw, fit_power_law
-from triptych.report.statistics.verdicts import CONFIDENCE
+from triptych.report.statistics.significance import CONFIDENCE, adjust_by_holm
 
 VARIABLES = ("operations", "parameters", "tokens")
 EXPONENTS = {
@@ -295,12 +295,3 @@ def contrast(ladders: Sequence[Ladder]) -> list[Contrast]:
             found.append((name, first.architecture, second.architecture, Exponent(value, *interval(draws)), p))
     adjusted = adjust_by_holm([p for *_, p in found])
     return [Contrast(*row, p_holm, p_holm < 1 - CONFIDENCE) for row, p_holm in zip(found, adjusted, strict=True)]
-
-
-def adjust_by_holm(p_values: Sequence[float]) -> list[float]:
-    """p-values of several tests: the k-th smallest of m times m - k + 1, not below the smaller ones (Holm 1979)."""
-    adjusted, largest = [1.0] * len(p_values), 0.0
-    for rank, i in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
-        largest = max(largest, min((len(p_values) - rank) * p_values[i], 1.0))
-        adjusted[i] = largest
-    return adjusted

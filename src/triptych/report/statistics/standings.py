@@ -9,7 +9,8 @@ from statistics import fmean, stdev
 from scipy.special import stdtrit  # type: ignore[import-untyped]  # scipy.stats takes a second to import
 
 from triptych.report.statistics.bootstrap import Paired, are_paired, paired_bootstrap, terms_of
-from triptych.report.statistics.verdicts import CONFIDENCE, Contender, Group, welch_interval
+from triptych.report.statistics.significance import CONFIDENCE, Welch
+from triptych.report.statistics.verdicts import Contender, Group
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ def _standing(group: Group, contender: Contender) -> Standing:
 
 def _duel(group: Group, first: Contender, second: Contender) -> Duel:
     a, b = ([group.value(run) for run in contender.runs] for contender in (first, second))
-    low, high = welch_interval(a, b) if min(len(a), len(b)) > 1 else (math.nan, math.nan)
+    low, high = Welch.of(a, b).interval if min(len(a), len(b)) > 1 else (math.nan, math.nan)
     return Duel(first.name, second.name, fmean(a) - fmean(b), low, high, _paired(group, first, second))
 
 

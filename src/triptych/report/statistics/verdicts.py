@@ -4,17 +4,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from statistics import fmean, variance
+from statistics import fmean
 from typing import Any
-
-from scipy.special import stdtrit  # type: ignore[import-untyped]  # scipy.stats takes a second to import
 
 from triptych.config import counted
 from triptych.report.read_records import ARCHITECTURES, PrunedRun, Run
 from triptych.report.statistics.metrics import metric_key, primary_metric
+from triptych.report.statistics.significance import Welch
 from triptych.tasks.scores import Score
 
-CONFIDENCE = 0.95
 TOLERANCE = 0.02
 """Params, FLOPs and tokens per update that are closer than this share count as equal in the audit."""
 
@@ -162,25 +160,6 @@ def group_runs(runs: Sequence[Run], untested: Sequence[Run] = (), pruned: Sequen
     ]
 
 
-def welch_interval(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
-    """The 95 % confidence interval of ``mean(first) - mean(second)`` by Welch's t, variances not assumed equal.
-
-    Args:
-        first: one value a seed, two at least.
-        second: likewise.
-
-    Returns:
-        the lower and the upper end; NaN where neither side has any spread.
-    """
-    a, b = variance(first) / len(first), variance(second) / len(second)
-    if a + b == 0:
-        return math.nan, math.nan
-    freedom = (a + b) ** 2 / (a**2 / (len(first) - 1) + b**2 / (len(second) - 1))
-    half = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * math.sqrt(a + b)
-    difference = fmean(first) - fmean(second)
-    return difference - half, difference + half
-
-
 def judge(group: Group) -> Verdict:
     """Name the architecture that is better than each other one, if the seeds show it.
 
@@ -246,7 +225,7 @@ def _duel(metric: Score, results: dict[str, list[tuple[Run, float]]]) -> tuple[s
     lead = []
     wins = True
     for other in others:
-        low, high = sorted(sign * end for end in welch_interval(values[best], values[other]))
+        low, high = sorted(sign * end for end in Welch.of(values[best], values[other]).interval)
         wins = wins and low > 0
         shown_interval = f"95 % interval {metric.show_difference(low, high)}"
         ahead = metric.show_difference(abs(means[best] - means[other]))
@@ -262,15 +241,20 @@ def _configuration(run: Run) -> object:
     """What seeds of one configuration share: its settings. The number of updates is none of these, since early stopping
     ends each seed after another one; and a largest number that was solved (``triptych.planning.matching``) is counted
     on the examples in their order, which is another for each seed. Without settings, the number of updates is all
-    there is."""
+    there is. A run may belong to an arm of a study, whose runs begin from others of the same seed."""
     solved = ((run.summary.get("match") or {}).get("chosen") or {}).get("trainer.max_steps")
     updates = None if run.settings else run.updates
     own = {key: x for key, x in run.settings.items() if x != solved or not key.endswith("max_steps")}
-    return run.experiment, run.params, updates, tuple(sorted(own.items()))
+    if run.arm:
+        del own["init_from"]
+    return run.arm, run.experiment, run.params, updates, tuple(sorted(own.items()))
 
 
 def _labels(runs: Sequence[Run]) -> list[str]:
-    """What tells runs of different configurations apart: the settings that are not the same in all of them."""
+    """What tells runs of different configurations apart: the arms of a study that they are, or the settings that are
+    not the same in all of them."""
+    if len({run.arm for run in runs}) == len(runs) and runs[0].arm:
+        return ["" if run.arm == run.architecture else run.arm.replace("_", " ") for run in runs]
     if len(runs) == 1:
         return [""]
     differing = list(_differing(runs).items())[:MOST_IN_LABELS]

@@ -1,0 +1,89 @@
+"""Whether a difference over seeds is more than chance: Welch's t, equivalence, and Holm's correction."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, variance
+
+from scipy.special import stdtr, stdtrit  # type: ignore[import-untyped]  # scipy.stats takes a second to import
+
+CONFIDENCE = 0.95
+POWER = 0.8
+"""How probable it should be that a difference is seen, where it is as large as it looks."""
+MOST_SEEDS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Welch:
+    """The difference of two means by Welch's t, variances not assumed equal.
+
+    Attributes:
+        difference: of the means, first less second.
+        error: the standard error of the difference.
+        freedom: degrees of freedom (Welch and Satterthwaite); infinite where neither side has any spread.
+    """
+
+    difference: float
+    error: float
+    freedom: float
+
+    @classmethod
+    def of(cls, first: Sequence[float], second: Sequence[float]) -> "Welch":
+        """From one value a seed, two at least on each side."""
+        a, b = variance(first) / len(first), variance(second) / len(second)
+        parts = a**2 / (len(first) - 1) + b**2 / (len(second) - 1)
+        return cls(fmean(first) - fmean(second), math.sqrt(a + b), (a + b) ** 2 / parts if parts else math.inf)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % confidence interval; NaN where neither side has any spread."""
+        if not self.error:
+            return math.nan, math.nan
+        half = self.error * _quantile(self.freedom, (1 + CONFIDENCE) / 2)
+        return self.difference - half, self.difference + half
+
+    @property
+    def p(self) -> float:
+        """Two-sided, that there is no difference."""
+        return 2 * self._beyond(abs(self.difference))
+
+    def p_outside(self, margin: float) -> float:
+        """That the difference is not within the margin, by two one-sided tests (Schuirmann 1987)."""
+        return self._beyond(margin - abs(self.difference))
+
+    def _beyond(self, distance: float) -> float:
+        if not self.error:
+            return 0.5 if distance == 0 else float(distance < 0)
+        return float(stdtr(self.freedom, -distance / self.error))
+
+
+def adjust_by_holm(p_values: Sequence[float]) -> list[float]:
+    """p-values of several tests: the k-th smallest of m times m - k + 1, not below the smaller ones (Holm 1979)."""
+    adjusted, highest = [0.0] * len(p_values), 0.0
+    for rank, i in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
+        highest = max(highest, min((len(p_values) - rank) * p_values[i], 1.0))
+        adjusted[i] = highest
+    return adjusted
+
+
+def seeds_to_decide(distance: float, deviation: float) -> int | None:
+    """How many seeds of each side show, with a probability of 80 %, a difference of means.
+
+    Args:
+        distance: of the difference from what is to be ruled out.
+        deviation: the standard deviation over seeds.
+
+    Returns:
+        the least number n with distance >= (t_0.975 + t_0.8) deviation sqrt(2 / n), t of 2 n - 2 degrees of freedom;
+        None: more than 100, or the distance is none.
+    """
+    for count in range(2, MOST_SEEDS + 1) if distance > 0 else ():
+        freedom = 2 * count - 2
+        both = _quantile(freedom, (1 + CONFIDENCE) / 2) + _quantile(freedom, POWER)
+        if distance >= both * deviation * math.sqrt(2 / count):
+            return count
+    return None
+
+
+def _quantile(freedom: float, share: float) -> float:
+    return float(stdtrit(min(freedom, 1e9), share))
