@@ -14,6 +14,7 @@ from triptych.data.corpora.parallel_text import ParallelText
 from triptych.data.corpora.plain_text import PlainText
 from triptych.data.corpora.question_answering import QuestionAnswering
 from triptych.data.corpora.tagged_text import TaggedText
+from triptych.data.corpora.text_lines import TextLines
 from triptych.data.example import Answer, Example
 from triptych.data.images import Image, as_image
 from triptych.data.readers.long_text import LongText
@@ -63,6 +64,7 @@ __all__ = [
     "SpecialTokens",
     "Splits",
     "TaggedText",
+    "TextLines",
     "Tokenizer",
     "TrainableTokenizer",
     "TrainingWindows",
