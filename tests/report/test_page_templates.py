@@ -51,7 +51,7 @@ def write_page(write_run, folder: Path, text: str, name: str) -> Path:
     attention = {"input": text, "output": text, "encoder": tokens, "decoder": None, "cross": None}
     answer = {"input": text, "reference": "a", "output": text, "correct": True, "probability": 0.5}
     for architecture in ("full", "encoder_only"):
-        for seed, rate in ((1, text), (2, text), (1, "b")):
+        for seed, rate in ((1, text), (2, text), (1, "~")):
             run = write_run(
                 architecture, "classification", {"test/accuracy": 0.9}, seed=seed, name=rate[0], answers=[answer],
                 optimum={"test/accuracy": 0.95},
@@ -82,7 +82,7 @@ def test_no_text_of_a_run_changes_the_structure_of_the_page(write_run, hostile: 
 
 def test_a_variable_that_is_missing_is_an_error() -> None:
     found = {"num_untested": 0, "unfinished": [], "damaged": []}
-    context = {"num_runs": 0, "sections": [], "meanings": {}, "found": found}
+    context = {"num_runs": 0, "sections": [], "meanings": {}, "found": found, "question": "", "findings": []}
     assert "0 runs of 0 tasks" in render_template("report.html", {**context, "has_charts": False})
     with pytest.raises(UndefinedError, match="'has_charts' is undefined"):
         render_template("report.html", context)

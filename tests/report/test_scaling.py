@@ -18,7 +18,6 @@ from triptych.report.read_records import find_runs
 from triptych.report.scaling import read_ladder, scaling
 from triptych.report.statistics.scaling import (
     Point,
-    adjust_by_holm,
     contrast,
     fieller,
     find_frontier,
@@ -111,12 +110,6 @@ def test_the_frontier_is_of_means_over_seeds_that_nothing_beats() -> None:
         same = [p.loss for p in points if p.parameters == point.parameters and abs(p.tokens / point.tokens - 1) < 0.01]
         assert point.loss == pytest.approx(sum(same) / 2)
         assert not [p for p in find_frontier(points, "tokens") if p.tokens < point.tokens and p.loss < point.loss - 1]
-
-
-def test_holm() -> None:
-    """The example of four tests: 0.005 and 0.01 stand at 5 %, 0.03 and 0.04 do not."""
-    assert adjust_by_holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert adjust_by_holm([]) == []
 
 
 class TestContrast:

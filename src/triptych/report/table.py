@@ -25,7 +25,7 @@ def print_tables(
     found: RunSet,
     console: Console,
 ) -> None:
-    """Print one table for each task, with its verdict and its audit.
+    """Print one table for each task, with its verdict, what would decide it, and its audit.
 
     Args:
         audits: one list for each group.
@@ -37,6 +37,8 @@ def print_tables(
             columns.popitem()  # the costs come last; what was varied, and the value, stay
         console.print(_table(group, columns, console))
         console.print(Text(verdict.text, style="bold"))
+        if verdict.commands:
+            console.print(Text("\n  ".join(["This would probably decide it:", *verdict.commands])), soft_wrap=True)
         for difference in audit:
             console.print(Text(f"differs: {field_name(difference.field)}. {difference.text}", style="yellow"))
         console.print()

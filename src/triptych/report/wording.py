@@ -6,6 +6,10 @@ def setting(value: object) -> str:
     return "null" if value is None else str(value)
 
 
+COSTS = {"updates": "updates", "train_flops": "operations", "time_s": "seconds of training"}
+"""What training costs is counted in these: the column of ``metrics.csv``, and its name in a sentence."""
+
+
 _STAGES = {"train": "in training", "val": "on the validation set", "test": "on the test set"}
 _SPELLED = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "f1": "F1"}
 _FIELDS = {

@@ -14,9 +14,11 @@ from triptych.report.page.examples import most_in_training
 from triptych.report.read_records import Run
 from triptych.report.statistics.bootstrap import terms_of
 from triptych.report.statistics.metrics import metric_key
+from triptych.report.statistics.reach import cost_to_reach
 from triptych.report.statistics.significance import CONFIDENCE, Welch, adjust_by_holm, seeds_to_decide
 from triptych.report.statistics.verdicts import Group, group_runs
-from triptych.studies.study import CLOCKS, Claim, Study
+from triptych.report.wording import COSTS
+from triptych.studies.study import Claim, Study
 from triptych.tasks.scores import Score
 
 AS_PREDICTED, OPPOSITE, UNDECIDED = "as predicted", "not as predicted", "not decided"
@@ -53,7 +55,7 @@ class Finding:
         """In a sentence."""
         means = " against ".join(f"{name.replace('_', ' ')} {value}" for name, value in self.shown.items())
         seeds = min(map(len, self.values.values()))
-        return f"{self.what}: {means} (means of {seeds} seeds), {self.difference}, p = {self.p:.2g}."
+        return f"{self.what}: {means} (means of {seeds} seeds): {self.difference}, p = {self.p:.2g}."
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ def _score_named(study: Study, name: str, group: Group) -> Score:
 def _what(claim: Claim, group: Group) -> str:
     title = group.metric.title
     if claim.until is not None:
-        return f"{CLOCKS[claim.cost]} to {group.metric.show(claim.until)} {title} in validation"
+        return f"{COSTS[claim.cost]} to {group.metric.show(claim.until)} {title} in validation"
     return title if claim.beyond is None else f"{title} beyond the {claim.beyond} of the training"
 
 
@@ -147,16 +149,12 @@ def _value(claim: Claim, group: Group, run: Run) -> float:
 
 def _cost(claim: Claim, group: Group, run: Run) -> float:
     assert claim.until is not None
-    key = metric_key(group.metric, run).replace("test/", "val/", 1)
-    if key not in run.curves or (claim.cost != "updates" and claim.cost not in run.curves):
-        raise ConfigError(f"{run.directory}/metrics.csv: no {key} or {claim.cost}, which a claim needs")
-    curve = run.curves[key]
-    spent = {step: step for step in curve.steps}
-    if claim.cost != "updates":
-        spent = dict(zip(run.curves[claim.cost].steps, run.curves[claim.cost].values, strict=True))
-    sign = 1 if group.metric.higher_is_better else -1
-    reached = [step for step, value in zip(curve.steps, curve.values, strict=True) if sign * (value - claim.until) >= 0]
-    return spent[reached[0]] if reached else -spent[curve.steps[-1]]
+    spent = {"updates": run.updates, "train_flops": run.train_flops, "time_s": run.wall_time_s}
+    try:
+        found = cost_to_reach(group, run, claim.until, claim.cost)
+    except KeyError as error:
+        raise ConfigError(f"{run.directory}/metrics.csv: no {error}, which a claim needs") from None
+    return -spent[claim.cost] if found is None else found
 
 
 def _judge(study: Study, one: _Measured, p: float) -> Finding:
@@ -192,9 +190,10 @@ def _difference(one: _Measured) -> str:
             return " to ".join(f"{'-' if value < 0 else ''}{amount(abs(value))}" for value in values)
         return one.group.metric.show_difference(*values)
 
-    low, high = one.welch.interval
+    sign = -1 if one.welch.difference < 0 else 1
+    low, high = sorted(sign * end for end in one.welch.interval)
     interval = f"95 % interval {show(low, high)}" if math.isfinite(low) else "the same in every seed"
-    return f"a difference of {show(one.welch.difference)} ({interval})"
+    return f"{show(abs(one.welch.difference))} {'less' if sign < 0 else 'more'} ({interval})"
 
 
 def _draw(claim: Claim, group: Group) -> Figure:

@@ -12,14 +12,13 @@ from yaml import YAMLError  # type: ignore[import-untyped]
 
 from triptych.config import ConfigError, suggestion
 from triptych.launch.sweep import Job, split_sweep
+from triptych.report.wording import COSTS
 
 FOLDER = Path("outputs/studies")
 """The folder of each study goes into this one."""
 REFERENCE = re.compile(r"\{(\w+)\}")
 """In the overrides of an arm: the run of another one with the same seed."""
 SAME_SEED = "@seed"
-CLOCKS = {"updates": "updates", "train_flops": "operations", "time_s": "seconds of training"}
-"""What it costs to reach a score is counted in these."""
 
 
 @dataclass
@@ -137,7 +136,7 @@ def read_study(name: str) -> Study:
     known = find_studies()
     file = Path(name) if name.endswith((".yaml", ".yml")) else known.get(name)
     if file is None:
-        raise ConfigError(f"study {name}: there is none{suggestion(name, list(known))}, or a YAML file")
+        raise ConfigError(f"study {name}: no such study, and no YAML file{suggestion(name, list(known))}")
     try:
         found = OmegaConf.merge(OmegaConf.structured(Study), OmegaConf.load(file))
         study = OmegaConf.to_object(found)
@@ -167,7 +166,7 @@ def _check(study: Study, file: Path) -> None:
             raise ConfigError(f"{place}: {unknown[0]} is no arm{suggestion(unknown[0], [*study.arms])}")
         if (claim.within is None) != (not claim.alike):
             raise ConfigError(f"{place}: within={claim.within}: expected a number beside alike, and there alone")
-        if claim.cost not in CLOCKS:
-            raise ConfigError(f"{place}: cost={claim.cost}: expected one of {', '.join(CLOCKS)}")
+        if claim.cost not in COSTS:
+            raise ConfigError(f"{place}: cost={claim.cost}: expected one of {', '.join(COSTS)}")
         if claim.beyond is not None and claim.until is not None:
             raise ConfigError(f"{place}: beyond and until: expected one of them")

@@ -12,9 +12,10 @@ from triptych.report.page.charts import PLOTS, Figure, Plot, draw_results
 from triptych.report.page.document import render_template
 from triptych.report.page.examples import Example, choose_runs, find_telling_examples
 from triptych.report.read_records import ARCHITECTURES, Run, RunSet
+from triptych.report.statistics.reach import reach
 from triptych.report.statistics.standings import Duel, Standing
 from triptych.report.statistics.verdicts import Contender, Difference, Group, Verdict
-from triptych.report.wording import field_name, setting
+from triptych.report.wording import COSTS, field_name, setting
 from triptych.tasks.scores import Score
 
 _MAX_SAMPLES = 12
@@ -131,7 +132,7 @@ def _describe_section(
         "cards": [_describe_contender(group, contender) for contender in group.contenders],
         "results": {"": draw_results(group)},
         "is_beyond_optimum": _is_beyond_optimum(group),
-        "standings": _tabulate_standings(group.metric, standings),
+        "standings": _tabulate_standings(group, standings),
         "duels": _tabulate_duels(group.metric, duels),
         "charts": [figures for plot in plots if (figures := plot(group))],
         "runs": _tabulate_runs(group),
@@ -176,16 +177,19 @@ def _describe_contender(group: Group, contender: Contender) -> dict[str, str]:
     }
 
 
-def _tabulate_standings(metric: Score, standings: Sequence[Standing]) -> list[list[Cell]]:
-    """Each configuration over its seeds; nothing where each has one."""
-    if all(len(standing.seeds) < 2 for standing in standings):
+def _tabulate_standings(group: Group, standings: Sequence[Standing]) -> list[list[Cell]]:
+    """Each configuration over its seeds, and what it took to be as good as the least good one; nothing where there is
+    one run."""
+    if len(group.runs) == 1:
         return []
+    metric, reached = group.metric, reach(group)
     rows = []
     for standing in standings:
         several = len(standing.seeds) > 1
         spread = metric.show_difference(standing.deviation) if several else ""
         interval = f"{metric.show(standing.low)} to {metric.show(standing.high)}" if several else "one seed"
         mean = metric.show(standing.mean) if standing.seeds else "not finite"
+        costs = [] if reached is None else reached.costs[standing.name].items()
         rows.append(
             [
                 Cell("Configuration", f"own {standing.architecture}", standing.name),
@@ -193,6 +197,11 @@ def _tabulate_standings(metric: Score, standings: Sequence[Standing]) -> list[li
                 Cell(f"Mean {metric.title}", "number", mean),
                 Cell("Deviation", "number", spread),
                 Cell("95 % interval of the mean", "number", interval),
+                *(
+                    Cell(f"{COSTS[clock].capitalize()} to {metric.show(reached.target)}", "number", amount(cost))
+                    for clock, cost in costs
+                    if reached is not None
+                ),
             ]
         )
     return rows

@@ -1,16 +1,18 @@
 """What a comparison shows, and what makes it doubtful: verdicts over seeds, and the audit."""
 
 import math
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from statistics import fmean
+from pathlib import Path
+from statistics import fmean, variance
 from typing import Any
 
 from triptych.config import counted
 from triptych.report.read_records import ARCHITECTURES, PrunedRun, Run
 from triptych.report.statistics.metrics import metric_key, primary_metric
-from triptych.report.statistics.significance import Welch
+from triptych.report.statistics.significance import Welch, seeds_to_decide
 from triptych.tasks.scores import Score
 
 TOLERANCE = 0.02
@@ -107,13 +109,15 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The answer for one group: the winner is an architecture, or ``None`` where the runs cannot tell."""
+    """The answer for one group: the winner is an architecture, or ``None`` where the runs cannot tell; then commands
+    train more seeds, as many as would probably tell the two best apart, if they differ as much as it seems."""
 
     task: str
     data: str
     metric: str
     winner: str | None
     text: str
+    commands: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,25 +173,49 @@ def judge(group: Group) -> Verdict:
     Returns:
         the verdict.
     """
-    winner, text = _judge(group)
+    winner, text, commands = _judge(group)
     if group.metric.note:
         text += f" {group.metric.note}"
-    return Verdict(group.task, group.data, group.metric.key, winner, text)
+    return Verdict(group.task, group.data, group.metric.key, winner, text, commands)
 
 
-def _judge(group: Group) -> tuple[str | None, str]:
+def _judge(group: Group) -> tuple[str | None, str, tuple[str, ...]]:
     metric = group.metric
     found = group.by_architecture()
     if len(found) == 1:
-        return None, f"Only {_name(group.runs[0])} has been run: nothing to compare it with."
+        return None, f"Only {_name(group.runs[0])} has been run: nothing to compare it with.", ()
     if reason := group.runs[0].task_facts.not_comparable:
-        return None, f"Not comparable: {reason}"
+        return None, f"Not comparable: {reason}", ()
     if len({run.data_sha256 for run in group.runs}) > 1:
-        return None, "Not comparable: the runs did not use the same data (data_sha256 differs)."
+        return None, "Not comparable: the runs did not use the same data (data_sha256 differs).", ()
     chosen = {name: group.best(contenders) for name, contenders in found.items()}
     note = _choice(found, chosen, group.num_tried())
     winner, text = _duel(metric, {name: [(run, group.value(run)) for run in c.runs] for name, c in chosen.items()})
-    return winner, text + note
+    return winner, text + note, _decide(group, list(chosen.values())) if winner is None else ()
+
+
+def _decide(group: Group, chosen: Sequence[Contender]) -> tuple[str, ...]:
+    """The commands that would probably make a winner; none where 100 seeds would not."""
+    values = [[group.value(run) for run in contender.runs] for contender in chosen]
+    if not all(math.isfinite(value) for found in values for value in found):
+        return ()
+    tried, seeds = min(map(len, values)), 3
+    if tried > 1:
+        first, second = sorted(values, key=fmean, reverse=group.metric.higher_is_better)[:2]
+        deviation = math.sqrt((variance(first) + variance(second)) / 2)
+        needed = seeds_to_decide(abs(fmean(first) - fmean(second)), deviation)
+        if needed is None or deviation == 0:
+            return ()
+        seeds = max(needed, tried + 1)
+    return tuple(_train_more(contender.runs[0], seeds) for contender in chosen)
+
+
+def _train_more(run: Run, seeds: int) -> str:
+    """The command that trains seeds 1 to so many; those that a sweep has left in its folder are not trained anew."""
+    words = shlex.split(run.command)[2:]
+    own = [word for word in words if not word.startswith(("seed=", "run_dir="))]
+    folders = [f"run_dir={Path(word.partition('=')[2]).parent}" for word in words if word.startswith("run_dir=")]
+    return shlex.join(["triptych", "train", "-m", *own, f"seed=range(1,{seeds + 1})", *folders])
 
 
 def _choice(found: dict[str, list[Contender]], chosen: dict[str, Contender], num_tried: dict[str, int]) -> str:
@@ -246,7 +274,7 @@ def _configuration(run: Run) -> object:
     updates = None if run.settings else run.updates
     own = {key: x for key, x in run.settings.items() if x != solved or not key.endswith("max_steps")}
     if run.arm:
-        del own["init_from"]
+        own.pop("init_from", None)
     return run.arm, run.experiment, run.params, updates, tuple(sorted(own.items()))
 
 

@@ -1,0 +1,141 @@
+"""Studies: what their files may say, which trainings they are, and one from its file to its page."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from hydra import compose, initialize_config_module
+from hydra.core.config_store import ConfigStore
+
+import tiny
+from commands import run
+from triptych.config import ConfigError, TrainConfig
+from triptych.config.overrides import check_chosen
+from triptych.studies.study import find_studies, read_study
+
+ARMS = {"first": "model=full", "second": "model=decoder_only optimizer.lr=1e-3,2e-3", "third": "init_from={first}"}
+CLAIM = {"says": "So it is", "because": "of that", "better": ["first", "second"]}
+STUDY = {"question": "Which?", "cost": "1 min", "common": "task=translation seed=1,2", "arms": ARMS, "claims": [CLAIM]}
+
+
+def write(folder: Path, **changes: object) -> Path:
+    file = folder / "mine.yaml"
+    file.write_text(yaml.safe_dump({**STUDY, **changes}))
+    return file
+
+
+def test_each_arm_is_a_sweep(tmp_path: Path) -> None:
+    jobs = read_study(str(write(tmp_path))).jobs(["logger=csv"])
+    assert [[str(job.directory) for job in of_arm] for of_arm in jobs.values()] == [
+        [f"outputs/studies/mine/first/seed-{seed}--logger-csv" for seed in (1, 2)],
+        [
+            f"outputs/studies/mine/second/seed-{seed}--optimizer.lr-{lr}--logger-csv"
+            for seed in (1, 2)
+            for lr in ("0.001", "0.002")
+        ],
+        [f"outputs/studies/mine/third/seed-{seed}--logger-csv" for seed in (1, 2)],
+    ]
+    assert jobs["second"][1].overrides == [
+        "task=translation", "seed=1", "model=decoder_only", "optimizer.lr=0.002", "logger=csv",
+    ]  # fmt: skip
+
+
+def test_an_arm_begins_from_the_run_of_its_seed(tmp_path: Path) -> None:
+    study = read_study(str(write(tmp_path)))
+    assert study.needs("third") == {"first"}
+    found = study.jobs([])
+    for begun, before in zip(found["third"], found["first"], strict=True):
+        assert f"init_from={before.directory}" in begun.overrides
+    more = study.jobs(["seed=range(1,4)"])["third"]  # what comes last counts, and the directories are the same
+    assert [str(job.directory) for job in more] == [f"outputs/studies/mine/third/seed-{seed}" for seed in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "answer"),
+    [
+        ({"arm": {}}, "Key 'arm' not in 'Study'"),
+        ({"claims": [CLAIM | {"better": ["first", "secnd"]}]}, "secnd is no arm; did you mean second?"),
+        ({"claims": [CLAIM | {"alike": ["first", "second"]}]}, "expected two arms, as better: [A, B] or alike: [A, B]"),
+        ({"claims": [CLAIM | {"better": ["first"]}]}, "expected two arms"),
+        ({"claims": [CLAIM | {"within": 0.1}]}, "within=0.1: expected a number beside alike, and there alone"),
+        ({"claims": [CLAIM | {"cost": "hours"}]}, "cost=hours: expected one of updates, train_flops, time_s"),
+        ({"claims": [CLAIM | {"beyond": "length", "until": 0.5}]}, "beyond and until: expected one of them"),
+        ({"arms": {**ARMS, "third": "init_from={frist}"}}, "arms.third: {frist} is no other arm; did you mean first?"),
+        ({"claims": [{"says": "x", "better": ["first", "second"]}]}, "because"),
+        ({"claims": "none"}, "mine.yaml"),
+    ],
+)
+def test_what_a_study_may_not_say(changes: dict[str, object], answer: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_study(str(write(tmp_path, **changes)))
+    assert answer in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"study recal: no such study, and no YAML file; did you mean recall\?"):
+        read_study("recal")
+    with pytest.raises(ConfigError, match=r"no\.yaml: .*No such file"):
+        read_study(str(tmp_path / "no.yaml"))
+    with pytest.raises(ConfigError, match="arm first: without a seed; expected seed=1,2,3 or so in common"):
+        read_study(str(write(tmp_path, common="task=translation"))).jobs([])
+    with pytest.raises(ConfigError, match=r"arm first: .*interval"):
+        read_study(str(write(tmp_path, common="seed=interval(1,2)"))).jobs([])
+
+
+@pytest.mark.parametrize("name", find_studies())
+def test_what_comes_with_triptych(name: str) -> None:
+    """Its file is read, each arm has three seeds at least, and what it trains is a configuration."""
+    study = read_study(name)
+    ConfigStore.instance().store(name="train_schema", node=TrainConfig)
+    for jobs in study.jobs([]).values():
+        assert len({override for job in jobs for override in job.overrides if override.startswith("seed=")}) >= 3
+        check_chosen(jobs[0].overrides)
+        with initialize_config_module("triptych.conf", version_base="1.3"):
+            compose("train", overrides=jobs[0].arguments)
+    assert {arm for claim in study.claims for arm in claim.arms} <= {*study.arms}
+    assert study.claims
+
+
+SMALL = [
+    *tiny.NETWORK, "logger=csv", "trainer.max_steps=4", "trainer.val_check_interval=2", "batch.size=20",
+    "data.num_train=100", "data.num_validation=20", "data.num_test=60", "callbacks.progress.refresh_rate=0",
+]  # fmt: skip
+
+
+def test_from_a_file_to_a_page(tmp_path: Path) -> None:
+    """Two architectures, one of them from the weights of the other; the same command trains nothing again."""
+    arms = {"decoder": "model=decoder_only", "full": "model=full init_from={decoder} trainer.max_steps=6"}
+    claims = [
+        {"says": "Full is better", "because": "it is larger", "better": ["full", "decoder"], "beyond": "length"},
+        {"says": "Both copy half", "because": "it is easy", "better": ["full", "decoder"], "until": 0.5},
+        {"says": "They are alike", "because": "both are new", "alike": ["full", "decoder"], "within": 0.5},
+    ]
+    common = " ".join(["experiment=probes/copy", "seed=1,2", *SMALL])
+    write(tmp_path, arms=arms, claims=claims, common=common)
+    finished = run("study", "mine.yaml", "--jobs", "2", cwd=tmp_path)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    folder = tmp_path / "outputs" / "studies" / "mine"
+    for seed in (1, 2):
+        record = json.loads((folder / "full" / f"seed-{seed}" / "summary.json").read_text())
+        assert record["init_from"] == f"outputs/studies/mine/decoder/seed-{seed}"
+    findings = json.loads((folder / "report.findings.json").read_text())
+    assert [finding["outcome"] for finding in findings] == ["not decided", "not decided", "as predicted"]
+    assert findings[1]["shown"] == {"full": "at least 6", "decoder": "at least 4"}
+    page, text = (folder / "report.html").read_text(), (folder / "report.md").read_text()
+    for claim in claims:
+        assert claim["says"] in page
+        assert f"| {claim['says']} | {claim['because']} |" in text
+    again = run("study", "mine.yaml", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.count("done already") == 4
+
+    commands = run("study", "mine.yaml", "--commands", "trainer.max_steps=1", cwd=tmp_path).stdout.splitlines()
+    assert len(commands) == 4
+    assert commands[0].startswith("triptych train experiment=probes/copy seed=1")
+    assert commands[0].endswith("run_dir=outputs/studies/mine/decoder/seed-1--trainer.max_steps-1")
+    assert "positions" in run("study", cwd=tmp_path).stdout
+    wrong = run("study", "positons", cwd=tmp_path)
+    assert wrong.returncode == 1
+    assert wrong.stderr == "error: study positons: no such study, and no YAML file; did you mean positions?\n"
