@@ -1,5 +1,5 @@
 # make install: the environment, and nothing else
-# make demo: trains the grid on the embedded corpus and writes outputs/demo/report.html
+# make demo: a study of the three architectures, five minutes on two cores: outputs/studies/demo/report.html
 # make quick: the tests that a change needs, within a minute; make quick SECONDS=200 on a busy machine
 # make test: the tests
 # make faults: what a run must survive, a few times each; make faults FULL=1: as often as docs/faults.md says
@@ -12,7 +12,6 @@
 # All others make their own environment in .venv, with the versions of constraints.txt.
 
 PYTHON ?= python3
-DEMO = .venv/bin/triptych train -m run_dir=outputs/demo
 FAULTS = tests/faults/processes $(sort $(shell grep -rl mark.faults tests --include='test_*.py')) # the longest first
 export PYTHONDONTWRITEBYTECODE = # tests start hundreds of processes, which need not compile the same files each
 
@@ -21,9 +20,7 @@ export PYTHONDONTWRITEBYTECODE = # tests start hundreds of processes, which need
 install: .venv/installed
 
 demo: .venv/installed
-	$(DEMO) experiment=dates/translation,dates/language_modeling model=full,decoder_only
-	$(DEMO) experiment=dates/classification model=full,encoder_only,decoder_only
-	.venv/bin/triptych compare outputs/demo --output outputs/demo/report.html
+	.venv/bin/triptych study demo
 
 quick: .venv/installed
 	.venv/bin/ruff check .

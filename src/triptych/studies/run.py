@@ -87,13 +87,12 @@ def answer(study: Study, jobs: dict[str, list[Job]], output: Path) -> None:
 
 
 def write_markdown(study: Study, findings: Sequence[Finding]) -> str:
-    """The findings as a table of a page of the documentation."""
-    rows = [["predicted", "because", "found", ""]] + [
-        [one.claim.says, one.claim.because, one.text, f"**{one.outcome}**"] for one in findings
-    ]
-    rows.insert(1, ["---"] * 4)
+    """The findings as a page of the documentation."""
+    rows = [["predicted", "because", "found", ""], ["---"] * 4]
+    rows += [[one.claim.says, one.claim.because, one.text, f"**{one.outcome}**"] for one in findings]
     table = "\n".join(f"| {' | '.join(' '.join(cell.split()) for cell in row)} |" for row in rows)
-    return f"# {study.question}\n\n    triptych study {study.name}\n\n{table}\n"
+    parts = [f"# {study.question}", f"    triptych study {study.name}", study.cost, table]
+    return "\n\n".join([parts[0], *([study.answer] if study.answer else []), *parts[1:]]) + "\n"
 
 
 def print_findings(study: Study, findings: Sequence[Finding]) -> None:
@@ -108,10 +107,11 @@ def print_findings(study: Study, findings: Sequence[Finding]) -> None:
 
 def print_studies() -> None:
     """Lists the studies that come with Triptych."""
-    table = Table("study", "question", "cost", "state")
+    table = Table("study", "question, and what was found", "cost", "here", show_lines=True)
     for name in find_studies():
         study = read_study(name)
         jobs = [job for of_arm in study.jobs([]).values() for job in of_arm]
         done = sum(job.is_done for job in jobs)
-        table.add_row(name, Text(study.question), study.cost, f"{done} of {len(jobs)} runs done")
+        said = Text.assemble((study.question, "bold"), f"\n{study.answer}" if study.answer else "")
+        table.add_row(name, said, study.cost, f"{done} of {len(jobs)} runs done")
     Console().print(table)

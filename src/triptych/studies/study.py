@@ -64,6 +64,7 @@ class Study:
         arms: the overrides of each arm, by its name; ``{NAME}`` is the run of another arm with the same seed.
         claims: what theory predicts, written down before the first training.
         scaling: whether laws are fitted to the runs, too.
+        answer: what it has found, in a sentence; empty before it was run.
         name: of its file; not a key of it.
     """
 
@@ -73,6 +74,7 @@ class Study:
     arms: dict[str, str] = MISSING
     claims: list[Claim] = MISSING
     scaling: bool = False
+    answer: str = ""
     name: str = ""
 
     @property

@@ -57,7 +57,8 @@ class Axis:
 @dataclass(frozen=True, kw_only=True)
 class Probe(ABC):
     """A corpus of words with blanks between them, whose answers follow from the words alone: the best reachable score
-    is 1, whatever the architecture. (A tag follows from the words up to its own, so a causal stack can know it.)
+    is 1, whatever the architecture. (A tag follows from the words up to its own, so a causal stack can know it; but for
+    those of ``Reverse`` and ``Sort``.)
 
     An example has a size (its length, for instance), uniform in its range, and a text of this size, drawn at random.
     Texts are dealt to the splits, 80 %, 10 % and 10 % of all, by a function of the text, so none is in two of them;

@@ -2,16 +2,19 @@
 
 import random
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from triptych.data.corpora.corpus import CorpusFacts
 from triptych.data.corpora.probes.probe import Axis, Probe, check_vocabulary
 from triptych.data.example import Example
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rewriting(Probe):
-    """Words, drawn uniformly and independently, and what becomes of them. Difficulty: ``length``.
+    """Words, drawn uniformly and independently, and what becomes of them: ``target``, and word by word ``tags``.
+    Difficulty: ``length``.
 
     Attributes:
         vocabulary: how many words there are: 0, 1, 2, ...
@@ -23,7 +26,7 @@ class Rewriting(Probe):
         ValueError: a range that is empty, or fewer than two words.
     """
 
-    columns = ("text", "target")
+    columns = ("text", "target", "words", "tags")
 
     vocabulary: int
     min_length: int
@@ -39,6 +42,11 @@ class Rewriting(Probe):
     def _length(self) -> Axis:
         return Axis("length", self.min_length, self.max_length, self.test_max_length)
 
+    @property
+    def facts(self) -> CorpusFacts:
+        """The words, which are the tags."""
+        return CorpusFacts(tag_labels=tuple(map(str, range(self.vocabulary))))
+
     @abstractmethod
     def rewrite(self, numbers: list[int]) -> list[int]:
         """The answer."""
@@ -51,7 +59,13 @@ class Rewriting(Probe):
         """Words and their answer."""
         (length,) = sizes
         numbers = generator.choices(range(self.vocabulary), k=length)
-        return Example(_join(numbers), target=_join(self.rewrite(numbers)), difficulty={"length": length})
+        words, tags = (tuple(map(str, found)) for found in (numbers, self.rewrite(numbers)))
+        return Example(" ".join(words), target=" ".join(tags), words=words, tags=tags, difficulty={"length": length})
+
+    def optimum(self, task: str, architecture: str, examples: Sequence[Example]) -> dict[str, float]:
+        """See ``Probe``; not known of tags that follow from words that a causal stack has not seen."""
+        is_hidden = task == "tagging" and architecture == "decoder_only" and not isinstance(self, Copy)
+        return {} if is_hidden else super().optimum(task, architecture, examples)
 
 
 class Copy(Rewriting):
@@ -133,7 +147,3 @@ def longest_carry(first: int, second: int) -> int:
     places = range(1, len(str(max(first, second))) + 1)
     carries = [first % 10**place + second % 10**place >= 10**place for place in places]
     return max((len(list(run)) for carry, run in groupby(carries) if carry), default=0)
-
-
-def _join(numbers: list[int]) -> str:
-    return " ".join(map(str, numbers))
