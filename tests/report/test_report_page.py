@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 from browser import Browser, needs_browser
-from triptych.report.compare import compare
+from triptych.report.compare import compare, compare_runs
+from triptych.report.page.charts import draw_results
+from triptych.report.page.render import Panel
+from triptych.report.read_records import find_runs
+from triptych.report.statistics.verdicts import group_runs
 
 
 class Elements(HTMLParser):
@@ -238,9 +242,34 @@ def hard_page(write_run, tmp_path: Path) -> Path:
     return tmp_path / "hard" / "page.html"
 
 
+@pytest.fixture
+def study_page(seven_runs: Path) -> Path:
+    """The page of a study, with a finding of each kind."""
+    output = seven_runs.parent / "study" / "page.html"
+    found = find_runs([seven_runs], output.parent)
+    outcomes = {"as predicted": "", "not as predicted": "", "not decided": "triptych study mine 'seed=range(1,100)'"}
+    compare_runs(
+        found, output, "Which architecture, for which of all of the tasks?",
+        [
+            Panel("A prediction", "of that", "Found", outcome, command, draw_results(group))
+            for (outcome, command), group in zip(outcomes.items(), group_runs(found.runs), strict=True)
+        ],
+    )  # fmt: skip
+    return output
+
+
+def test_a_study_begins_with_its_findings(study_page: Path) -> None:
+    text = parsed(study_page).text
+    places = [
+        text.index(part) for part in ("Which architecture", "A prediction", "Not so: A", "Not decided: A", "All runs")
+    ]
+    assert places == sorted(places)
+    assert "triptych study mine 'seed=range(1,100)'" in text
+
+
 @needs_browser
 @pytest.mark.parametrize("width", [390, 1280])
-@pytest.mark.parametrize("which", ["page", "hard_page"])
+@pytest.mark.parametrize("which", ["page", "hard_page", "study_page"])
 def test_the_page_fits_on_a_screen(which: str, width: int, browser: Browser, request: pytest.FixtureRequest) -> None:
     """Whatever is shown: no title, label or name is cut, and the page is as wide as the screen."""
     browser.open(request.getfixturevalue(which).as_uri(), width=width, height=844)
