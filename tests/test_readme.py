@@ -7,10 +7,11 @@ from typing import Any
 import torch
 
 README = Path(__file__).parents[1] / "README.md"
+GUIDE = README.parent / "docs" / "guide.md"
 
 
 def test_the_blocks_in_plain_pytorch() -> None:
-    (code,) = [c for c in re.findall("```python\n(.*?)```", README.read_text(encoding="utf-8"), re.S) if "Stack(" in c]
+    (code,) = [c for c in re.findall("```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.S) if "Stack(" in c]
     names: dict[str, Any] = {"tokens": torch.randint(1000, (2, 128))}
     exec(code, names)
     assert names["logits"].shape == (2, 128, 1000)

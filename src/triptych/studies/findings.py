@@ -55,7 +55,8 @@ class Finding:
         """In a sentence."""
         means = " against ".join(f"{name.replace('_', ' ')} {value}" for name, value in self.shown.items())
         seeds = min(map(len, self.values.values()))
-        return f"{self.what}: {means} (means of {seeds} seeds): {self.difference}, p = {self.p:.2g}."
+        p = f"= {self.p:.2g}" if self.p >= 0.001 else "< 0.001"
+        return f"{self.what}: {means} (means of {seeds} seeds): {self.difference}, p {p}."
 
 
 @dataclass(frozen=True)
