@@ -265,7 +265,9 @@ def page_of(found: dict[str, Any]) -> str:
     done = {name: found[name] for name in PARTS if found.get(name, {}).get("lines")}
     if waiting := [name for name in PARTS if name not in done]:
         text.append("## Open")
-        text.append("Not measured yet. On a machine with a CUDA GPU:")
+        text.append(
+            "Not measured yet; `make gpu DEVICE=cpu` runs all of it small, on any machine. On one with a CUDA GPU:"
+        )
         text.append(
             "\n".join(
                 ["| | command |", "| --- | --- |"] + [f"| {PARTS[n].title} | `make gpu PART={n}` |" for n in waiting]
