@@ -13,6 +13,15 @@ from hydra.core.utils import JobReturn
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from triptych.config import ConfigError
 from triptych.launch.environment import cpus
@@ -92,6 +101,11 @@ def run_jobs(jobs: Sequence[Job], command: Sequence[str], n_jobs: int, redact: R
     interrupted: list[str] = []
     told = 0
     before = {signum: signal.signal(signum, lambda n, _: asked.append(signal.Signals(n))) for signum in STOPS}
+    columns = (MofNCompleteColumn(), TextColumn("jobs"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    is_shown = n_jobs > 1 and sys.stderr.isatty() and sys.stdout.isatty()  # alone a job has a bar of its own
+    progress = Progress(*columns, console=Console(stderr=True), transient=True, disable=not is_shown)
+    bar = progress.add_task("jobs", total=len(waiting))
+    progress.start()
     try:
         while running or (waiting and not asked):
             while waiting and not asked and len(running) < n_jobs:
@@ -117,8 +131,10 @@ def run_jobs(jobs: Sequence[Job], command: Sequence[str], n_jobs: int, redact: R
                     state = f"failed, {how}" if directory in failures else "done"
                     left = f"{len(running)} running, {len(waiting)} waiting"
                     print(f"{titles[directory]}: {state} ({left})", flush=True)
+                progress.advance(bar)
             time.sleep(0.05)
     finally:
+        progress.stop()
         for number, handler in before.items():
             signal.signal(number, handler)
     if asked:
