@@ -5,7 +5,7 @@ import atexit
 import gc
 import logging
 import os
-import shlex
+import re
 import signal
 import sys
 import warnings
@@ -195,7 +195,11 @@ def study(arguments: list[str]) -> None:
         "overrides", nargs="*", metavar="key=value", help="for all trainings, such as 'seed=range(1,9)'"
     )
     parser.add_argument("--jobs", type=int, default=cpus(), help="trainings at once (default: as many as CPUs)")
-    parser.add_argument("--commands", action="store_true", help="print the trainings, for a cluster; train nothing")
+    parser.add_argument(
+        "--lines",
+        action="store_true",
+        help="print the overrides of each training, for slurm/array.sbatch; train nothing",
+    )
     parser.add_argument("--output", type=Path, help="the page (default: report.html in the study's folder)")
     parsed = parser.parse_intermixed_args(arguments)
     from triptych.studies.study import read_study
@@ -211,9 +215,8 @@ def study(arguments: list[str]) -> None:
     output = parsed.output or found.folder / "report.html"
     check_suffix(output, ".html", "an HTML page")
     check_writable("--output", output)
-    if parsed.commands:
-        for job in (job for of_arm in jobs.values() for job in of_arm):
-            print(f"triptych train {shlex.join(job.arguments)}")
+    if parsed.lines:
+        print(*(" ".join(job.arguments) for of_arm in jobs.values() for job in of_arm), sep="\n")
         return None
     from triptych.studies.run import answer, train
 
@@ -337,14 +340,23 @@ def export(arguments: list[str]) -> None:
     )
     parser.add_argument("checkpoint", type=Path, help="a checkpoint, or a run directory (its newest checkpoint)")
     parser.add_argument("--output", type=Path, required=True, help="the folder, new or empty")
+    parser.add_argument(
+        "--push",
+        metavar="USER/NAME",
+        help="upload the folder to this repository of the Hugging Face hub, private if new",
+    )
     add_family(parser)
     parsed = parser.parse_args(arguments)
     find_checkpoint(parsed.checkpoint)
+    if parsed.push is not None and not re.fullmatch(r"[\w.-]+/[\w.-]+", parsed.push):
+        raise ConfigError(f"--push {parsed.push}: expected USER/NAME")
     check_writable("--output", parsed.output)
-    from triptych.interop import save_pretrained
+    from triptych.interop import push_folder, save_pretrained
 
     class_name = save_pretrained(parsed.checkpoint, parsed.output, families=families_at(parsed.family))
     print(f"{parsed.output}: {class_name}; README.md there says how to load it")
+    if parsed.push is not None:
+        print(push_folder(parsed.output, parsed.push))
 
 
 def get(arguments: list[str]) -> None:
