@@ -212,11 +212,15 @@ def study(arguments: list[str]) -> None:
         raise ConfigError(f"--jobs {parsed.jobs}: expected 1 or more")
     found = read_study(parsed.name)
     jobs = found.jobs(parsed.overrides)
-    output = parsed.output or found.folder / "report.html"
+    others = [re.sub(r"[^\w.]", "-", text) for text in parsed.overrides if not text.startswith("seed=")]
+    output = parsed.output or found.folder / f"{'--'.join(['report', *others])}.html"
     check_suffix(output, ".html", "an HTML page")
     check_writable("--output", output)
-    if parsed.lines:
-        print(*(" ".join(job.arguments) for of_arm in jobs.values() for job in of_arm), sep="\n")
+    if parsed.lines:  # those that begin from others come when these are done
+        waiting = [arm for arm, of_arm in jobs.items() if not all(job.is_done for job in of_arm)]
+        for arm in waiting:
+            if found.needs(arm).isdisjoint(waiting):
+                print(*(" ".join(job.arguments) for job in jobs[arm] if not job.is_done), sep="\n")
         return None
     from triptych.studies.run import answer, train
 

@@ -27,18 +27,34 @@ def test_p_is_scipys(first: list[float], second: list[float]) -> None:
 def test_equivalence_is_two_one_sided_tests(values: tuple[list[float], list[float]], margin: float) -> None:
     first, second = values
     higher, lower = [x - margin for x in first], [x + margin for x in first]
-    of_both = [
+    within = [
         stats.ttest_ind(higher, second, equal_var=False, alternative="less").pvalue,
         stats.ttest_ind(lower, second, equal_var=False, alternative="greater").pvalue,
     ]
-    assert Welch.of(first, second).p_outside(margin) == pytest.approx(max(of_both))
+    beyond = [
+        stats.ttest_ind(higher, second, equal_var=False, alternative="greater").pvalue,
+        stats.ttest_ind(lower, second, equal_var=False, alternative="less").pvalue,
+    ]
+    assert Welch.of(first, second).p_within(margin) == pytest.approx(max(within))
+    assert Welch.of(first, second).p_beyond(margin) == pytest.approx(min(beyond))
 
 
-def test_without_any_spread() -> None:
-    apart, alike = Welch.of([1.0, 1.0], [0.0, 0.0]), Welch.of([1.0, 1.0], [1.0, 1.0])
+def test_without_any_spread_there_is_no_test() -> None:
+    apart = Welch.of([1.0, 1.0], [0.0, 0.0])
     assert all(map(math.isnan, apart.interval))
-    assert (apart.p, alike.p) == (0.0, 1.0)
-    assert (apart.p_outside(0.5), alike.p_outside(0.5)) == (1.0, 0.0)
+    assert (apart.p, 2 * apart.p_within(0.5), 2 * apart.p_beyond(0.5)) == (1.0, 1.0, 1.0)
+
+
+def test_rounding_adds_to_the_variance() -> None:
+    """Of numbers that were rounded to whole grains, the error is that of the numbers before, and not 0."""
+    random = np.random.default_rng(0)
+    exact = random.normal(0, 0.4, (2, 4000))
+    rounded = np.round(exact)
+    found = Welch.of([*rounded[0]], [*rounded[1]], 0.0, 0.0)
+    assert found.error == pytest.approx(math.sqrt(sum(rounded.var(1, ddof=1)) / 4000))
+    few = Welch.of([250.0] * 3, [500.0] * 3, 50.0, 50.0)
+    assert few.error == pytest.approx(math.sqrt(2 * 50**2 / 12 / 3))
+    assert few.p == pytest.approx(stats.ttest_ind_from_stats(250, 50 / 12**0.5, 3, 500, 50 / 12**0.5, 3, False).pvalue)
 
 
 @given(st.lists(st.floats(0, 1), max_size=6))

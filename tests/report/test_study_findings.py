@@ -1,9 +1,11 @@
 """What the runs of a study say to its claims: against scipy, and against counting by hand."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from scipy import stats
 
@@ -34,7 +36,7 @@ def runs_of(write_run, folder: Path, **values: Sequence[float]) -> list[Run]:
 
 
 def study(*claims: Claim) -> Study:
-    return Study("Which?", "", "", {"full": "", "decoder_only": ""}, list(claims), name="mine")
+    return Study("Which?", "", "", {"full": "", "decoder_only": ""}, list(claims), name="mine", place="mine.yaml")
 
 
 def claim(**options: object) -> Claim:
@@ -53,12 +55,15 @@ def test_three_claims(write_run, tmp_path: Path) -> None:
         claim(alike=["full", "decoder_only"], within=0.01),
     ]
     first, second, third = find(study(*claims), runs)
-    p = stats.ttest_ind(FULL, DECODER, equal_var=False).pvalue
-    assert (first.p, second.p) == pytest.approx((3 * p, 3 * p))
+    rounding = 0.1**2 / 12  # of ten answers
+    a, b = ((np.var(values, ddof=1) + rounding) / 3 for values in (FULL, DECODER))
+    difference, error, freedom = np.mean(FULL) - np.mean(DECODER), np.sqrt(a + b), 2 * (a + b) ** 2 / (a**2 + b**2)
+    p = [2 * stats.t.sf(difference / error, freedom)] * 2 + [2 * stats.t.sf((difference - 0.01) / error, freedom)]
+    assert [one.p for one in (first, second, third)] == pytest.approx([3 * p[0], 3 * p[0], max(3 * p[0], p[2])])
     assert [one.outcome for one in (first, second, third)] == ["as predicted", "not as predicted", "not as predicted"]
-    low, high = stats.ttest_ind(FULL, DECODER, equal_var=False).confidence_interval(0.95)
-    assert f"14.0 points more (95 % interval {100 * low:.1f} to {100 * high:.1f} points)" in first.text
-    assert f"14.0 points less (95 % interval {100 * low:.1f} to {100 * high:.1f} points)" in second.text
+    low, high = (100 * (difference + side * error * stats.t.ppf(0.975, freedom)) for side in (-1, 1))
+    assert f"14.0 points more (95 % interval {low:.1f} to {high:.1f} points)" in first.text
+    assert f"14.0 points less (95 % interval {low:.1f} to {high:.1f} points)" in second.text
     assert "full 96.0 % against decoder only 82.0 % (means of 3 seeds)" in first.text
 
 
@@ -66,7 +71,7 @@ def test_what_is_not_decided_names_the_command(write_run, tmp_path: Path) -> Non
     runs = runs_of(write_run, tmp_path, full=(0.9, 0.8, 0.85), decoder_only=(0.82, 0.84, 0.8))
     (one,) = find(study(claim(**BETTER)), runs)
     assert one.outcome == "not decided"
-    assert one.command == "triptych study mine 'seed=range(1,28)'"
+    assert one.command == "triptych study mine.yaml 'seed=range(1,28)'"
 
 
 def test_beyond_the_training(write_run, tmp_path: Path) -> None:
@@ -114,9 +119,39 @@ def test_all_reach_what_the_least_good_reaches(write_run, tmp_path: Path) -> Non
         assert reached.costs[contender.name]["train_flops"] == pytest.approx(3.9e9 * sum(steps) / 3)
 
 
+def test_alike(write_run, tmp_path: Path) -> None:
+    """Within the margin, beyond it, or neither: a mean outside of it is not enough, nor an interval that excludes 0."""
+    runs = runs_of(write_run, tmp_path, full=(0.90, 0.92, 0.94), decoder_only=(0.80, 0.82, 0.84))
+    margins = {0.5: "as predicted", 0.08: "not decided", 0.001: "not as predicted"}
+    for margin, outcome in margins.items():
+        (one,) = find(study(claim(alike=["full", "decoder_only"], within=margin)), runs)
+        assert one.outcome == outcome, (margin, one.p)
+        assert one.text.endswith(f"of the test against {margin:g}.")
+    (never,) = find(study(claim(alike=["full", "decoder_only"], within=1000, until=2.0)), runs)
+    assert never.outcome == "not decided"
+    assert never.command == ""
+
+
+def test_negative_scores_are_scores(write_run, tmp_path: Path) -> None:
+    for architecture, values in (("full", (-0.1, -0.12)), ("decoder_only", (-0.5, -0.52))):
+        for seed, value in enumerate(values, 1):
+            write_run(architecture, "similarity", {"test/pearson": value, "test/spearman": value}, seed=seed)
+    runs = [replace(run, arm=run.architecture) for run in find_runs([tmp_path / "runs"], tmp_path).runs]
+    (one,) = find(study(claim(**BETTER)), runs)
+    assert one.values["full"] == [-0.1, -0.12]
+    assert one.outcome == "as predicted"
+    assert "at least" not in one.text
+
+
 def test_what_cannot_be_judged(write_run, tmp_path: Path) -> None:
     runs = runs_of(write_run, tmp_path, full=(0.9,), decoder_only=(0.8, 0.7))
     with pytest.raises(ConfigError, match="arm full: 1 seeds; expected two at least"):
         find(study(claim(**BETTER)), runs)
     with pytest.raises(ConfigError, match="score=bleu: the runs of classification have accuracy"):
         find(study(claim(**BETTER, score="bleu")), runs)
+
+
+def test_a_score_that_is_not_finite_is_named(write_run, tmp_path: Path) -> None:
+    runs = runs_of(write_run, tmp_path, full=(0.9, 0.8), decoder_only=(0.8, math.nan))
+    with pytest.raises(ConfigError, match="arm decoder_only: a run has no finite accuracy"):
+        find(study(claim(**BETTER)), runs)

@@ -58,10 +58,19 @@ def test_an_arm_begins_from_the_run_of_its_seed(tmp_path: Path) -> None:
         ({"claims": [CLAIM | {"better": ["first", "secnd"]}]}, "secnd is no arm; did you mean second?"),
         ({"claims": [CLAIM | {"alike": ["first", "second"]}]}, "expected two arms, as better: [A, B] or alike: [A, B]"),
         ({"claims": [CLAIM | {"better": ["first"]}]}, "expected two arms"),
-        ({"claims": [CLAIM | {"within": 0.1}]}, "within=0.1: expected a number beside alike, and there alone"),
+        ({"claims": [CLAIM | {"better": ["first", "first"]}]}, "expected two arms"),
+        ({"claims": [CLAIM | {"within": 0.1}]}, "within=0.1: expected more than 0 beside alike, and there alone"),
+        (
+            {"claims": [CLAIM | {"better": [], "alike": ["first", "second"], "within": -1}]},
+            "within=-1.0: expected more",
+        ),
+        ({"claims": [CLAIM | {"cost": "time_s"}]}, "cost=time_s: expected until: SCORE beside it"),
+        ({"claims": []}, "expected an arm and a claim at least"),
+        ({"common": "seed=1,2 init_from={first}"}, "common: {first} is no other arm"),
+        ({"arms": {"a/b": "model=full"}}, "arms.a/b: expected a name of letters, digits and _, and no run_dir"),
         ({"claims": [CLAIM | {"cost": "hours"}]}, "cost=hours: expected one of updates, train_flops, time_s"),
         ({"claims": [CLAIM | {"beyond": "length", "until": 0.5}]}, "beyond and until: expected one of them"),
-        ({"arms": {**ARMS, "third": "init_from={frist}"}}, "arms.third: {frist} is no other arm; did you mean first?"),
+        ({"arms": {**ARMS, "third": "init_from={frist}"}}, "third: {frist} is no other arm; did you mean first?"),
         ({"claims": [{"says": "x", "better": ["first", "second"]}]}, "because"),
         ({"claims": "none"}, "mine.yaml"),
     ],
@@ -76,6 +85,8 @@ def test_what_a_study_may_not_say(changes: dict[str, object], answer: str, tmp_p
 def test_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"study recal: no such study, and no YAML file; did you mean recall\?"):
         read_study("recal")
+    with pytest.raises(ConfigError, match=r"recall\.yaml: recall is a study of Triptych's own"):
+        read_study(str(write(tmp_path).rename(tmp_path / "recall.yaml")))
     with pytest.raises(ConfigError, match=r"no\.yaml: .*No such file"):
         read_study(str(tmp_path / "no.yaml"))
     with pytest.raises(ConfigError, match="arm first: without a seed; expected seed=1,2,3 or so in common"):
@@ -132,7 +143,7 @@ def test_from_a_file_to_a_page(tmp_path: Path) -> None:
     assert again.stdout.count("done already") == 4
 
     lines = run("study", "mine.yaml", "--lines", "trainer.max_steps=1", cwd=tmp_path).stdout.splitlines()
-    assert len(lines) == 4
+    assert len(lines) == 2  # what begins from them comes when they are done
     assert lines[0].startswith("experiment=probes/copy seed=1")
     assert lines[0].endswith("run_dir=outputs/studies/mine/decoder/seed-1--trainer.max_steps-1")
     assert "positions" in run("study", cwd=tmp_path).stdout

@@ -8,19 +8,20 @@ from statistics import fmean, stdev
 
 import numpy as np
 
-from triptych.config import ConfigError, amount
+from triptych.config import ConfigError, amount, suggestion
 from triptych.report.page.charts import Figure, draw_difficulty, draw_results, draw_validation
 from triptych.report.page.examples import most_in_training
 from triptych.report.read_records import Run
 from triptych.report.statistics.bootstrap import terms_of
-from triptych.report.statistics.metrics import metric_key
-from triptych.report.statistics.reach import cost_to_reach
-from triptych.report.statistics.significance import CONFIDENCE, Welch, adjust_by_holm, seeds_to_decide
+from triptych.report.statistics.reach import cost_to_reach, validation_key
+from triptych.report.statistics.significance import CONFIDENCE, POWER, Welch, adjust_by_holm, seeds_to_decide
 from triptych.report.statistics.verdicts import Group, group_runs
 from triptych.report.wording import COSTS
 from triptych.studies.study import Claim, Study
 from triptych.tasks.scores import Score
 
+POWER_OF_ALIKE = 0.9
+"""Of each of two one-sided tests, both of which have to hold."""
 AS_PREDICTED, OPPOSITE, UNDECIDED = "as predicted", "not as predicted", "not decided"
 
 
@@ -34,9 +35,9 @@ class Finding:
         values: of each arm, one a seed.
         shown: their means in words.
         difference: first less second, in words, with its interval.
-        p: that it is chance, corrected by Holm for all claims of the study.
+        p: the p-value, corrected by Holm for all claims of the study.
         outcome: ``as predicted``, ``not as predicted`` or ``not decided``.
-        command: what would decide it; empty where it is decided, or 100 seeds would not.
+        command: what would decide it; empty where it is decided, or more seeds would not.
         figure: a picture of it.
     """
 
@@ -54,9 +55,25 @@ class Finding:
     def text(self) -> str:
         """In a sentence."""
         means = " against ".join(f"{name.replace('_', ' ')} {value}" for name, value in self.shown.items())
-        seeds = min(map(len, self.values.values()))
-        p = f"= {self.p:.2g}" if self.p >= 0.001 else "< 0.001"
-        return f"{self.what[0].upper()}{self.what[1:]}: {means} (means of {seeds} seeds): {self.difference}, p {p}."
+        seeds = " and ".join(dict.fromkeys(str(len(found)) for found in self.values.values()))
+        p = f"p = {self.p:.2g}" if self.p >= 0.001 else "p < 0.001"
+        test = "" if self.claim.within is None else f" of the test against {self.claim.within:g}"
+        return f"{self.what[0].upper()}{self.what[1:]}: {means} (means of {seeds} seeds): {self.difference}, {p}{test}."
+
+
+@dataclass(frozen=True)
+class _Value:
+    """Of a seed.
+
+    Attributes:
+        number: of the score, or what it cost to reach one.
+        reached: whether it did; if not, the number is all that it had spent.
+        grain: the steps that the number is counted in.
+    """
+
+    number: float
+    reached: bool = True
+    grain: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -65,15 +82,36 @@ class _Measured:
 
     claim: Claim
     group: Group
-    what: str
-    values: dict[str, list[float]]
-    welch: Welch
-    sign: int
-    unreached: tuple[str, ...]
+    values: dict[str, list[_Value]]
+
+    @property
+    def numbers(self) -> dict[str, list[float]]:
+        return {arm: [value.number for value in found] for arm, found in self.values.items()}
+
+    @property
+    def welch(self) -> Welch:
+        first, second = self.numbers.values()
+        return Welch.of(first, second, *(max(value.grain for value in found) for found in self.values.values()))
+
+    @property
+    def is_better(self) -> bool:
+        """Whether the first arm has the better mean."""
+        higher = self.group.metric.higher_is_better and self.claim.until is None
+        return (self.welch.difference > 0) == higher
+
+    @property
+    def unreached(self) -> list[str]:
+        """Arms of which some seed has not reached the score."""
+        return [arm for arm, found in self.values.items() if not all(value.reached for value in found)]
 
     @property
     def p(self) -> float:
-        return self.welch.p if self.claim.within is None else self.welch.p_outside(self.claim.within)
+        margin = self.claim.within
+        return (
+            self.welch.p
+            if margin is None
+            else min(2 * min(self.welch.p_within(margin), self.welch.p_beyond(margin)), 1)
+        )
 
 
 def find(study: Study, runs: Sequence[Run]) -> list[Finding]:
@@ -83,7 +121,7 @@ def find(study: Study, runs: Sequence[Run]) -> list[Finding]:
         runs: each with its arm.
 
     Raises:
-        ConfigError: an arm has no two seeds, or its runs have no such score.
+        ConfigError: an arm has no two seeds, or its runs have no such score, or none that is finite.
     """
     measured = [_measure(study, claim, runs) for claim in study.claims]
     adjusted = adjust_by_holm([one.p for one in measured])
@@ -99,13 +137,12 @@ def _measure(study: Study, claim: Claim, runs: Sequence[Run]) -> _Measured:
     if claim.score is not None:
         group = replace(group, metric=_score_named(study, claim.score, group))
     values = {arm: _values(claim, group, [run for run in own if run.arm == arm]) for arm in claim.arms}
-    if least := [arm for arm, found in values.items() if len(found) < 2]:
-        raise ConfigError(f"study {study.name}, arm {least[0]}: {len(values[least[0]])} seeds; expected two at least")
-    unreached = tuple(arm for arm, found in values.items() if any(value < 0 for value in found))
-    values = {arm: [abs(value) for value in found] for arm, found in values.items()}
-    higher = group.metric.higher_is_better and claim.until is None
-    first, second = values.values()
-    return _Measured(claim, group, _what(claim, group), values, Welch.of(first, second), 1 if higher else -1, unreached)
+    for arm, found in values.items():
+        if len(found) < 2:
+            raise ConfigError(f"study {study.name}, arm {arm}: {len(found)} seeds; expected two at least")
+        if not all(math.isfinite(value.number) for value in found):
+            raise ConfigError(f"study {study.name}, arm {arm}: a run has no finite {group.metric.title}")
+    return _Measured(claim, group, values)
 
 
 def _score_named(study: Study, name: str, group: Group) -> Score:
@@ -123,39 +160,45 @@ def _what(claim: Claim, group: Group) -> str:
     return title if claim.beyond is None else f"{title} beyond the {claim.beyond} of the training"
 
 
-def _values(claim: Claim, group: Group, runs: Sequence[Run]) -> list[float]:
+def _values(claim: Claim, group: Group, runs: Sequence[Run]) -> list[_Value]:
     """One value a seed: of several runs of a seed, as in a ladder of sizes, that of the best on the validation set."""
     by_seed = groupby(sorted(runs, key=lambda run: run.seed), key=lambda run: run.seed)
     return [_value(claim, group, _best(group, list(found))) for _, found in by_seed]
 
 
 def _best(group: Group, runs: Sequence[Run]) -> Run:
-    key = metric_key(group.metric, runs[0]).replace("test/", "val/", 1)
-    sign = 1 if group.metric.higher_is_better else -1
-    return max(runs, key=lambda run: sign * run.metrics.get(key, math.nan)) if len(runs) > 1 else runs[0]
+    def quality(run: Run) -> float:
+        value = run.metrics.get(validation_key(group, run), math.nan)
+        return -math.inf if math.isnan(value) else value if group.metric.higher_is_better else -value
+
+    return max(runs, key=quality)
 
 
-def _value(claim: Claim, group: Group, run: Run) -> float:
-    """Negative: the score was not reached until then."""
+def _value(claim: Claim, group: Group, run: Run) -> _Value:
     if claim.until is not None:
-        return _cost(claim, group, run)
+        return _cost(claim, group, run, claim.until)
+    grain = 1 / len(run.answers) if run.answers and group.metric.unit == "%" else 0.0
     if claim.beyond is None:
-        return group.value(run)
+        return _Value(group.value(run), grain=grain)
     terms, most = terms_of(group.metric, run), most_in_training(group, claim.beyond)
     sizes = np.array([answer.get("difficulty", {}).get(claim.beyond, math.nan) for answer in run.answers])
-    if terms is None or not (sizes > most).any():
-        raise ConfigError(f"{run.directory}: no test example is known to be beyond the {claim.beyond} of the training")
-    return terms.value(terms.terms[sizes > most].sum(0))
+    if terms is None or not (is_beyond := sizes > most).any():
+        known = list(run.summary.get("training_range", {}))
+        hint = suggestion(claim.beyond, known)
+        raise ConfigError(
+            f"{run.directory}: no test example is known to be beyond the {claim.beyond} of the training{hint}"
+        )
+    return _Value(terms.value(terms.terms[is_beyond].sum(0)), grain=1 / int(is_beyond.sum()))
 
 
-def _cost(claim: Claim, group: Group, run: Run) -> float:
-    assert claim.until is not None
-    spent = {"updates": run.updates, "train_flops": run.train_flops, "time_s": run.wall_time_s}
+def _cost(claim: Claim, group: Group, run: Run, target: float) -> _Value:
+    spent = {"updates": run.updates, "train_flops": run.train_flops, "time_s": run.wall_time_s}[claim.cost]
     try:
-        found = cost_to_reach(group, run, claim.until, claim.cost)
+        found = cost_to_reach(group, run, target, claim.cost)
+        validations = len(run.curves[validation_key(group, run)].steps)
     except KeyError as error:
-        raise ConfigError(f"{run.directory}/metrics.csv: no {error}, which a claim needs") from None
-    return -spent[claim.cost] if found is None else found
+        raise ConfigError(f"{run.directory}/metrics.csv has no {error}, which a claim needs") from None
+    return _Value(spent if found is None else found, found is not None, spent / validations)
 
 
 def _judge(study: Study, one: _Measured, p: float) -> Finding:
@@ -163,24 +206,25 @@ def _judge(study: Study, one: _Measured, p: float) -> Finding:
     is_sure = p < 1 - CONFIDENCE
     first, second = claim.arms
     if claim.within is not None:
-        low, high = welch.interval
-        differ = abs(welch.difference) > claim.within and (low > 0 or high < 0)
-        outcome = AS_PREDICTED if is_sure else OPPOSITE if differ else UNDECIDED
-        distance = claim.within - abs(welch.difference)
+        is_known, is_so = not one.unreached, abs(welch.difference) < claim.within
+        distance, power = abs(claim.within - abs(welch.difference)), POWER_OF_ALIKE
     else:
-        is_better = one.sign * welch.difference > 0
-        known = first not in one.unreached if is_better else second not in one.unreached  # what was not reached is more
-        outcome = UNDECIDED if not (is_sure and known) else AS_PREDICTED if is_better else OPPOSITE
-        distance = abs(welch.difference)
-    deviation = math.sqrt(fmean(stdev(found) ** 2 for found in one.values.values()))
-    seeds = seeds_to_decide(distance, deviation) if outcome == UNDECIDED else None
-    tried = min(map(len, one.values.values()))
-    command = f"triptych study {study.name} 'seed=range(1,{max(seeds, tried + 1) + 1})'" if seeds else ""
+        # what was not reached would have cost more: that is known of the worse arm alone
+        is_known, is_so = (first if one.is_better else second) not in one.unreached, one.is_better
+        distance, power = abs(welch.difference), POWER
+    outcome = UNDECIDED if not (is_sure and is_known) else AS_PREDICTED if is_so else OPPOSITE
+    command = ""
+    if outcome == UNDECIDED and is_known:
+        deviation = math.sqrt(fmean(stdev(found) ** 2 for found in one.numbers.values()))
+        seeds = seeds_to_decide(distance, deviation, (1 - CONFIDENCE) / len(study.claims), power)
+        tried = min(map(len, one.values.values()))
+        command = f"triptych study {study.place} 'seed=range(1,{max(seeds, tried + 1) + 1})'" if seeds else ""
     show = amount if claim.until is not None else one.group.metric.show
     shown = {
-        arm: ("at least " if arm in one.unreached else "") + show(fmean(found)) for arm, found in one.values.items()
+        arm: ("at least " if arm in one.unreached else "") + show(fmean(found)) for arm, found in one.numbers.items()
     }
-    return Finding(claim, one.what, one.values, shown, _difference(one), p, outcome, command, _draw(claim, one.group))
+    what, figure = _what(claim, one.group), _draw(claim, one.group)
+    return Finding(claim, what, one.numbers, shown, _difference(one), p, outcome, command, figure)
 
 
 def _difference(one: _Measured) -> str:
@@ -193,7 +237,7 @@ def _difference(one: _Measured) -> str:
 
     sign = -1 if one.welch.difference < 0 else 1
     low, high = sorted(sign * end for end in one.welch.interval)
-    interval = f"95 % interval {show(low, high)}" if math.isfinite(low) else "the same in every seed"
+    interval = f"95 % interval {show(low, high)}" if math.isfinite(low) else "no spread over seeds, and so no test"
     return f"{show(abs(one.welch.difference))} {'less' if sign < 0 else 'more'} ({interval})"
 
 

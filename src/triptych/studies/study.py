@@ -1,6 +1,8 @@
 """What a study asks, predicts and trains, as its YAML file says it."""
 
+import math
 import re
+import shlex
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -66,6 +68,7 @@ class Study:
         scaling: whether laws are fitted to the runs, too.
         answer: what it has found, in a sentence; empty before it was run.
         name: of its file; not a key of it.
+        place: by which `triptych study` finds it again: its name, or its file; likewise.
     """
 
     question: str = MISSING
@@ -76,6 +79,7 @@ class Study:
     scaling: bool = False
     answer: str = ""
     name: str = ""
+    place: str = ""
 
     @property
     def folder(self) -> Path:
@@ -98,7 +102,7 @@ class Study:
         return {arm: self._jobs_of(arm, more) for arm in self.arms}
 
     def _jobs_of(self, arm: str, more: list[str]) -> list[Job]:
-        own = [*self.common.split(), *self.arms[arm].split()]
+        own = [*shlex.split(self.common), *shlex.split(self.arms[arm])]
         texts = [REFERENCE.sub(lambda found: f"{self.folder}/{found[1]}/{SAME_SEED}", text) for text in own]
         try:
             jobs = split_sweep([*texts, *more])
@@ -145,7 +149,11 @@ def read_study(name: str) -> Study:
     except (OSError, UnicodeError, YAMLError, OmegaConfBaseException) as error:
         raise ConfigError(f"{file}: {' '.join(str(error).split())}") from None
     assert isinstance(study, Study)
-    study.name = file.stem
+    study.name, study.place = file.stem, name
+    if file != known.get(file.stem, file):
+        raise ConfigError(
+            f"{file}: {file.stem} is a study of Triptych's own, with a folder of that name; expected another"
+        )
     _check(study, file)
     return study
 
@@ -156,19 +164,25 @@ def _check(study: Study, file: Path) -> None:
     Raises:
         ConfigError: the first such.
     """
-    for arm, text in study.arms.items():
+    if not study.claims or not study.arms:
+        raise ConfigError(f"{file}: expected an arm and a claim at least")
+    for arm, text in {"common": study.common, **study.arms}.items():
+        if not re.fullmatch(r"\w+", arm) or "run_dir=" in text:
+            raise ConfigError(f"{file}: arms.{arm}: expected a name of letters, digits and _, and no run_dir")
         for other in REFERENCE.findall(text):
-            if other not in study.arms or other == arm:
-                raise ConfigError(f"{file}: arms.{arm}: {{{other}}} is no other arm{suggestion(other, [*study.arms])}")
+            if other not in study.arms or arm in (other, "common"):
+                raise ConfigError(f"{file}: {arm}: {{{other}}} is no other arm{suggestion(other, [*study.arms])}")
     for number, claim in enumerate(study.claims):
         place = f"{file}: claims[{number}]"
-        if sorted(map(len, (claim.better, claim.alike))) != [0, 2]:
+        if sorted(map(len, (claim.better, claim.alike))) != [0, 2] or len({*claim.arms}) == 1:
             raise ConfigError(f"{place}: expected two arms, as better: [A, B] or alike: [A, B]")
         if unknown := [arm for arm in claim.arms if arm not in study.arms]:
             raise ConfigError(f"{place}: {unknown[0]} is no arm{suggestion(unknown[0], [*study.arms])}")
-        if (claim.within is None) != (not claim.alike):
-            raise ConfigError(f"{place}: within={claim.within}: expected a number beside alike, and there alone")
+        if (claim.within is None) != (not claim.alike) or not (claim.within is None or 0 < claim.within < math.inf):
+            raise ConfigError(f"{place}: within={claim.within}: expected more than 0 beside alike, and there alone")
         if claim.cost not in COSTS:
             raise ConfigError(f"{place}: cost={claim.cost}: expected one of {', '.join(COSTS)}")
+        if claim.until is None and claim.cost != "updates":
+            raise ConfigError(f"{place}: cost={claim.cost}: expected until: SCORE beside it")
         if claim.beyond is not None and claim.until is not None:
             raise ConfigError(f"{place}: beyond and until: expected one of them")

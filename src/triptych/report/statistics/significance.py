@@ -28,9 +28,14 @@ class Welch:
     freedom: float
 
     @classmethod
-    def of(cls, first: Sequence[float], second: Sequence[float]) -> "Welch":
-        """From one value a seed, two at least on each side."""
-        a, b = variance(first) / len(first), variance(second) / len(second)
+    def of(cls, first: Sequence[float], second: Sequence[float], *grains: float) -> "Welch":
+        """From one value a seed, two at least on each side.
+
+        Args:
+            grains: of each side the steps that its values are counted in: rounding adds grain² / 12 to their variance.
+        """
+        sides = zip((first, second), grains or (0.0, 0.0), strict=True)
+        a, b = ((variance(values) + grain**2 / 12) / len(values) for values, grain in sides)
         parts = a**2 / (len(first) - 1) + b**2 / (len(second) - 1)
         return cls(fmean(first) - fmean(second), math.sqrt(a + b), (a + b) ** 2 / parts if parts else math.inf)
 
@@ -44,17 +49,20 @@ class Welch:
 
     @property
     def p(self) -> float:
-        """Two-sided, that there is no difference."""
-        return 2 * self._beyond(abs(self.difference))
+        """Two-sided, of no difference; 1 where neither side has any spread, for there is no test of that."""
+        return 2 * self._tail(abs(self.difference))
 
-    def p_outside(self, margin: float) -> float:
-        """That the difference is not within the margin, by two one-sided tests (Schuirmann 1987)."""
-        return self._beyond(margin - abs(self.difference))
+    def p_within(self, margin: float) -> float:
+        """Of a difference of the margin or more, by two one-sided tests (Schuirmann 1987): small where it is less."""
+        return self._tail(margin - abs(self.difference))
 
-    def _beyond(self, distance: float) -> float:
-        if not self.error:
-            return 0.5 if distance == 0 else float(distance < 0)
-        return float(stdtr(self.freedom, -distance / self.error))
+    def p_beyond(self, margin: float) -> float:
+        """Of a difference of the margin or less: small where it is more."""
+        return self._tail(abs(self.difference) - margin)
+
+    def _tail(self, distance: float) -> float:
+        """That a t of so many standard errors or more comes up."""
+        return float(stdtr(self.freedom, -distance / self.error)) if self.error else 0.5
 
 
 def adjust_by_holm(p_values: Sequence[float]) -> list[float]:
@@ -66,20 +74,24 @@ def adjust_by_holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def seeds_to_decide(distance: float, deviation: float) -> int | None:
+def seeds_to_decide(
+    distance: float, deviation: float, alpha: float = 1 - CONFIDENCE, power: float = POWER
+) -> int | None:
     """How many seeds of each side show, with a probability of 80 %, a difference of means.
 
     Args:
         distance: of the difference from what is to be ruled out.
         deviation: the standard deviation over seeds.
+        alpha: of the test, two-sided; of one of m tests that Holm corrects, the m-th part.
+        power: that probability, if it is another.
 
     Returns:
-        the least number n with distance >= (t_0.975 + t_0.8) deviation sqrt(2 / n), t of 2 n - 2 degrees of freedom;
-        None: more than 100, or the distance is none.
+        the least number n with distance >= (t_(1 - alpha / 2) + t_power) deviation sqrt(2 / n), t of 2 n - 2 degrees
+        of freedom; None: more than 100, or the distance is none.
     """
     for count in range(2, MOST_SEEDS + 1) if distance > 0 else ():
         freedom = 2 * count - 2
-        both = _quantile(freedom, (1 + CONFIDENCE) / 2) + _quantile(freedom, POWER)
+        both = _quantile(freedom, 1 - alpha / 2) + _quantile(freedom, power)
         if distance >= both * deviation * math.sqrt(2 / count):
             return count
     return None

@@ -195,9 +195,9 @@ def _judge(group: Group) -> tuple[str | None, str, tuple[str, ...]]:
 
 
 def _decide(group: Group, chosen: Sequence[Contender]) -> tuple[str, ...]:
-    """The commands that would probably make a winner; none where 100 seeds would not."""
+    """The commands that would probably make a winner; none where 100 seeds would not. (A study has its own.)"""
     values = [[group.value(run) for run in contender.runs] for contender in chosen]
-    if not all(math.isfinite(value) for found in values for value in found):
+    if not all(math.isfinite(value) for found in values for value in found) or chosen[0].runs[0].arm:
         return ()
     tried, seeds = min(map(len, values)), 3
     if tried > 1:
