@@ -1,5 +1,5 @@
 # make install: the environment, and nothing else
-# make demo: a study of the three architectures, five minutes on two cores: outputs/studies/demo/report.html
+# make demo: a study of the three architectures, 10 minutes of processor time: outputs/studies/demo/report.html
 # make quick: the tests that a change needs, within a minute; make quick SECONDS=200 on a busy machine
 # make test: the tests
 # make faults: what a run must survive, a few times each; make faults FULL=1: as often as docs/faults.md says

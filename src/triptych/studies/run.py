@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -107,11 +108,12 @@ def print_findings(study: Study, findings: Sequence[Finding]) -> None:
 
 def print_studies() -> None:
     """Lists the studies that come with Triptych."""
-    table = Table("study", "question, and what was found", "cost", "here", show_lines=True)
+    console = Console(highlight=False)
     for name in find_studies():
         study = read_study(name)
         jobs = [job for of_arm in study.jobs([]).values() for job in of_arm]
         done = sum(job.is_done for job in jobs)
-        said = Text.assemble((study.question, "bold"), f"\n{study.answer}" if study.answer else "")
-        table.add_row(name, said, study.cost, f"{done} of {len(jobs)} runs done")
-    Console().print(table)
+        console.print(Text.assemble((name, "bold green"), f": {study.question}"))
+        console.print(
+            Padding(Text(f"{study.answer or 'not answered yet'}\n{study.cost}; {done} done here"), (0, 0, 1, 2))
+        )
