@@ -35,7 +35,7 @@ html_copy_source = False
 html_math_renderer = "mathml"
 pygments_style, pygments_dark_style = "tango", "monokai"
 
-autodoc_default_options = {"members": True, "show-inheritance": True}
+autodoc_default_options = {"members": True}
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 autosummary_generate = False  # its tables alone: a page for each package is enough
@@ -44,24 +44,31 @@ napoleon_use_ivar = True
 python_use_unqualified_type_names = True
 
 logger = logging.getLogger(__name__)
+longest_first = sorted(FORMULAS, key=len, reverse=True)
+PLAIN = re.compile("|".join(r"\s+".join(map(re.escape, plain.split())) for plain in longest_first))
 found: set[str] = set()
+"""Which formulas stood in a docstring."""
 
 
 def typeset(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
     """Turns the formulas of a docstring into mathematics, and marks the rest for reStructuredText."""
-    text = "\n".join(lines)
-    for plain, tex in FORMULAS.items():
-        pattern = r"\s+".join(map(re.escape, plain.split()))
-        text, count = re.subn(pattern, lambda match, tex=tex: f":math:`{tex}`", text)
-        found.update([plain] * count)
+
+    def draw(match: re.Match[str]) -> str:
+        plain = " ".join(match[0].split())
+        found.add(plain)
+        return f":math:`{FORMULAS[plain]}`"
+
+    text = PLAIN.sub(draw, "\n".join(lines))
+    text = re.sub(r":\n\n(?=    \S)", "::\n\n", text)  # an example follows
     parts = re.split(r"(``.*?``|:math:`.*?`)", text, flags=re.DOTALL)
     parts[::2] = [re.sub(r"([|*]|(?<=\w)_(?!\w))", r"\\\1", part) for part in parts[::2]]
+    parts[2::2] = [rf"\ {part}" if part[:1].isalnum() else part for part in parts[2::2]]
     lines[:] = "".join(parts).split("\n")
 
 
 def check_formulas(app: Sphinx, error: Exception | None) -> None:
     """Warns of formulas that stand in no docstring any more."""
-    if app.builder.name == "html" and found:
+    if found:  # nothing is read again in a second build
         for plain in FORMULAS.keys() - found:
             logger.warning("docs/formulas.py: no docstring of docs/api has %r", plain)
 
