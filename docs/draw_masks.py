@@ -48,16 +48,18 @@ def visible(
     return pairs(visibility, length, length)
 
 
-def draw(says: str, tokens: Sequence[str], colours: Sequence[Sequence[str | None]]) -> str:
+def draw(caption: str, says: str, tokens: Sequence[str], colours: Sequence[Sequence[str | None]]) -> str:
     """A picture (SVG): a row for each token that looks, a column for each that is looked at.
 
     Args:
+        caption: stands below.
         says: what is to be seen.
         tokens: of rows and columns.
         colours: of the cells; None: the row does not see the column.
     """
     left = top = 2 * MARGIN + 8 * max(map(len, tokens))
-    width, height = left + CELL * len(tokens) + 2 * MARGIN, top + CELL * len(tokens) + MARGIN
+    width = max(left + CELL * len(tokens), 8 * len(caption)) + 2 * MARGIN
+    height = top + CELL * len(tokens) + 4 * MARGIN
     shapes = []
     for i, row in enumerate(colours):
         y = top + CELL * i
@@ -76,6 +78,7 @@ def draw(says: str, tokens: Sequence[str], colours: Sequence[Sequence[str | None
         f"<title>{escape(says)}</title>",
         f'<rect width="{width}" height="{height}" rx="6" fill="white"/>',
         *shapes,
+        f'<text x="{width / 2}" y="{height - MARGIN}" text-anchor="middle" font-weight="bold">{escape(caption)}</text>',
         "</svg>\n",
     ]
     return "\n".join(lines)
@@ -108,15 +111,18 @@ def draw_all() -> dict[str, str]:
     packed = painted(same & causal_mask(9, 9, CPU), PAST)
     names = [f"{'abc'[number]}{place}" for number, place in zip(documents.numbers, documents.positions, strict=True)]
 
+    whole, past = "Each token sees each token", "Each token sees itself and what precedes it"
+    behind = "The source sees all of itself, the target sees it and its own past"
+    two = "The encoder sees the source, the decoder sees it and its own past"
     pictures = {
-        "encoder_only": draw("Each token sees each token", SOURCE, encoder),
-        "decoder_only": draw("Each token sees itself and what precedes it", text, decoder),
-        "prefix_decoder": draw("The source sees all of itself, the target it and its own past", text, prefix_decoder),
-        "full": draw("The encoder sees the source, the decoder it and its own past", [*SOURCE, "<bos>", *TARGET], full),
-        "padding": draw("No token sees the padding", padded, padding),
-        "padding_causal": draw("Only padding sees padding", padded, padding_causal),
-        "window": draw("Each token sees three", [str(place) for place in range(10)], window),
-        "packed": draw("Each text of a packed row sees itself alone", names, packed),
+        "encoder_only": draw("encoder-only", whole, SOURCE, encoder),
+        "decoder_only": draw("decoder-only", past, text, decoder),
+        "prefix_decoder": draw("prefix decoder", behind, text, prefix_decoder),
+        "full": draw("full", two, [*SOURCE, "<bos>", *TARGET], full),
+        "padding": draw("padding", "No token sees the padding", padded, padding),
+        "padding_causal": draw("padding, causal", "Only padding sees padding", padded, padding_causal),
+        "window": draw("window", "Each token sees three", [str(place) for place in range(10)], window),
+        "packed": draw("packed row", "Each text sees itself alone", names, packed),
     }
     return {f"{name}.svg": picture for name, picture in pictures.items()}
 

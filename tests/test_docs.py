@@ -5,14 +5,18 @@ import runpy
 from pathlib import Path
 from typing import Any
 
+import pytest
+import torch
+
 DOCS = Path(__file__).parents[1] / "docs"
 
 
-def test_the_samples_of_the_concepts() -> None:
-    """One after the other, in one session; they check themselves."""
-    samples = re.findall("^```python\n(.*?)^```", (DOCS / "concepts.md").read_text(encoding="utf-8"), re.S | re.M)
-    assert sum("assert" in sample for sample in samples) > 3
-    names: dict[str, Any] = {}
+@pytest.mark.parametrize("page", ["concepts.md", "api/python.md"])
+def test_the_samples_of_a_page(page: str) -> None:
+    """One after the other, in one session; those of the concepts check themselves."""
+    samples = re.findall("^```python\n(.*?)^```", (DOCS / page).read_text(encoding="utf-8"), re.S | re.M)
+    assert samples
+    names: dict[str, Any] = {"tokens": torch.randint(1000, (2, 128))}
     for sample in samples:
         exec(sample, names)
 
