@@ -23,7 +23,6 @@ release = version = triptych.__version__
 extensions = ["sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon", "myst_parser"]
 root_doc = "docs/index"
 include_patterns = ["docs/**.md", "benchmarks/*.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
-suppress_warnings = ["toc.empty_glob"]  # docs/studies may have no pages
 exclude_patterns = [".*", "outputs", "wheels", "multirun", "src", "tests"]  # else all their folders are looked through
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath", "amsmath"]
