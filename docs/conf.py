@@ -31,7 +31,7 @@ myst_heading_anchors = 4
 html_theme = "furo"
 html_title = f"Triptych {release}"
 html_extra_path = ["redirect"]  # from the root of the site to docs/index.html
-html_copy_source = False
+html_copy_source = html_show_copyright = False
 html_math_renderer = "mathml"
 pygments_style, pygments_dark_style = "tango", "monokai"
 
