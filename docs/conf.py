@@ -64,6 +64,8 @@ def typeset(app: Sphinx, what: str, name: str, obj: object, options: object, lin
     parts[::2] = [re.sub(r"([|*]|(?<=\w)_(?!\w))", r"\\\1", part) for part in parts[::2]]
     parts[2::2] = [rf"\ {part}" if part[:1].isalnum() else part for part in parts[2::2]]
     lines[:] = "".join(parts).split("\n")
+    if what in ("attribute", "data", "property"):  # else napoleon takes what stands before a colon for a type
+        lines.insert(0, "\\")
 
 
 def check_formulas(app: Sphinx, error: Exception | None) -> None:
