@@ -2,6 +2,7 @@
 # make demo: a study of the three architectures, 10 minutes of processor time: outputs/studies/demo/report.html
 # make quick: the tests that a change needs, within a minute; make quick SECONDS=200 on a busy machine
 # make test: the tests
+# make docs: the documentation as a site: outputs/site/index.html; a warning is an error
 # make faults: what a run must survive, a few times each; make faults FULL=1: as often as docs/faults.md says
 # make release: before a release, the blocks, models and tasks with what pip gives users today (downloads gigabytes)
 # make families: docs/families.md, what the published families are measured to be
@@ -15,7 +16,7 @@ PYTHON ?= python3
 FAULTS = tests/faults/processes $(sort $(shell grep -rl mark.faults tests --include='test_*.py')) # the longest first
 export PYTHONDONTWRITEBYTECODE = # tests start hundreds of processes, which need not compile the same files each
 
-.PHONY: install demo quick test faults release families bench gpu wheels check clean
+.PHONY: install demo quick test docs faults release families bench gpu wheels check clean
 
 install: .venv/installed
 
@@ -29,6 +30,9 @@ quick: .venv/installed
 
 test: .venv/installed
 	.venv/bin/python -m pytest
+
+docs: .venv/docs
+	.venv/bin/sphinx-build --quiet --fail-on-warning --conf-dir docs . outputs/site
 
 faults: .venv/installed
 	TRIPTYCH_FAULTS=$(if $(FULL),full) TRIPTYCH_FAULTS_TABLE=outputs/faults.md .venv/bin/python -m pytest -m faults $(FAULTS)
@@ -63,6 +67,10 @@ check: .venv/installed
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,bench]'
+	touch $@
+
+.venv/docs: .venv/installed
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
 	touch $@
 
 clean:

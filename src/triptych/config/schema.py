@@ -131,6 +131,8 @@ class TrainConfig:
     """The root of a training run. The nodes that are not typed here are typed by what they build.
 
     Attributes:
+        seed: of the weights, the order of the examples and dropout.
+        run_dir: where everything is written.
         resume: auto (go on from the newest good checkpoint in run_dir, if there is one), never (start over), or the run
             directory or checkpoint to go on from, if there is none in run_dir yet.
         init_from: run directory or checkpoint whose embedding and stacks the run begins with, perhaps of another task;
