@@ -6,7 +6,7 @@ import gc
 import logging
 import os
 import platform
-import shlex
+import re
 import signal
 import sys
 import warnings
@@ -94,12 +94,12 @@ def main() -> int:
         "export": export,
         "get": get,
         "list": browse.list_things,
-        "show": show,
+        "show": browse.show,
         "new": browse.new,
         "watch": watch,
         "demo": lambda more: study(["demo", *more]),
         "completion": lambda more: browse.completion(more, commands),
-        "schema": schema,
+        "schema": browse.schema,
     }
     commands = ("train", "doctor", "evaluate", "predict", *functions)
     if command == "train":
@@ -215,7 +215,11 @@ def study(arguments: list[str]) -> None:
         "overrides", nargs="*", metavar="key=value", help="for all trainings, such as 'seed=range(1,9)'"
     )
     parser.add_argument("--jobs", type=int, default=cpus(), help="trainings at once (default: as many as CPUs)")
-    parser.add_argument("--commands", action="store_true", help="print the trainings, for a cluster; train nothing")
+    parser.add_argument(
+        "--lines",
+        action="store_true",
+        help="print the overrides of each training, for slurm/array.sbatch; train nothing",
+    )
     parser.add_argument("--output", type=Path, help="the page (default: report.html in the study's folder)")
     parsed = parser.parse_intermixed_args(arguments)
     from triptych.studies.study import read_study
@@ -231,9 +235,8 @@ def study(arguments: list[str]) -> None:
     output = parsed.output or found.folder / "report.html"
     check_suffix(output, ".html", "an HTML page")
     check_writable("--output", output)
-    if parsed.commands:
-        for job in (job for of_arm in jobs.values() for job in of_arm):
-            print(f"triptych train {shlex.join(job.arguments)}")
+    if parsed.lines:
+        print(*(" ".join(job.arguments) for of_arm in jobs.values() for job in of_arm), sep="\n")
         return None
     from triptych.studies.run import answer, train
 
@@ -357,14 +360,23 @@ def export(arguments: list[str]) -> None:
     )
     parser.add_argument("checkpoint", type=Path, help="a checkpoint, or a run directory (its newest checkpoint)")
     parser.add_argument("--output", type=Path, required=True, help="the folder, new or empty")
+    parser.add_argument(
+        "--push",
+        metavar="USER/NAME",
+        help="upload the folder to this repository of the Hugging Face hub, private if new",
+    )
     add_family(parser)
     parsed = parser.parse_args(arguments)
     find_checkpoint(parsed.checkpoint)
+    if parsed.push is not None and not re.fullmatch(r"[\w.-]+/[\w.-]+", parsed.push):
+        raise ConfigError(f"--push {parsed.push}: expected USER/NAME")
     check_writable("--output", parsed.output)
-    from triptych.interop import save_pretrained
+    from triptych.interop import push_folder, save_pretrained
 
     class_name = save_pretrained(parsed.checkpoint, parsed.output, families=families_at(parsed.family))
     print(f"{parsed.output}: {class_name}; README.md there says how to load it")
+    if parsed.push is not None:
+        print(push_folder(parsed.output, parsed.push))
 
 
 def get(arguments: list[str]) -> None:
@@ -393,18 +405,6 @@ def get(arguments: list[str]) -> None:
         print(f"{folder}: {', '.join(data_set.prepared)}; triptych train experiment={data_set.experiment}")
 
 
-def show(arguments: list[str]) -> None:
-    """``triptych show``."""
-    store_schemas("train")
-    browse.show(arguments)
-
-
-def schema(arguments: list[str]) -> None:
-    """``triptych schema``."""
-    store_schemas("train")
-    browse.schema(arguments)
-
-
 def watch(arguments: list[str]) -> None:
     """``triptych watch``."""
     parser = argparse.ArgumentParser(
@@ -422,25 +422,19 @@ def watch(arguments: list[str]) -> None:
     watch(parsed.directory, once=parsed.once, every=parsed.every)
 
 
-def store_schemas(command: str) -> None:
-    """Lets Hydra know the typed root of each command."""
-    from hydra.core.config_store import ConfigStore
-
-    store = ConfigStore.instance()
-    store.store(name="train_schema", node=DoctorConfig if command == "doctor" else TrainConfig)
-    store.store(name="evaluate_schema", node=EvaluateConfig)
-    store.store(name="predict_schema", node=PredictConfig)
-
-
 def run_hydra(command: str, arguments: list[str]) -> None:
     """A sub-command whose arguments are Hydra's."""
+    from hydra.core.config_store import ConfigStore
     from omegaconf import OmegaConf
 
     from triptych.config.explain import describe_parts, explain
     from triptych.config.hydra_guard import run
 
     OmegaConf.register_new_resolver("parts", lambda: describe_parts(arguments), replace=True)  # of --help
-    store_schemas(command)
+    store = ConfigStore.instance()
+    store.store(name="train_schema", node=DoctorConfig if command == "doctor" else TrainConfig)
+    store.store(name="evaluate_schema", node=EvaluateConfig)
+    store.store(name="predict_schema", node=PredictConfig)
     check_arguments(arguments, command)
     if command == "evaluate" and not any(argument.startswith("data=") for argument in arguments):
         # settings of the training's corpus, which Hydra does not know

@@ -131,10 +131,10 @@ def test_from_a_file_to_a_page(tmp_path: Path) -> None:
     assert again.returncode == 0, again.stderr
     assert again.stdout.count("done already") == 4
 
-    commands = run("study", "mine.yaml", "--commands", "trainer.max_steps=1", cwd=tmp_path).stdout.splitlines()
-    assert len(commands) == 4
-    assert commands[0].startswith("triptych train experiment=probes/copy seed=1")
-    assert commands[0].endswith("run_dir=outputs/studies/mine/decoder/seed-1--trainer.max_steps-1")
+    lines = run("study", "mine.yaml", "--lines", "trainer.max_steps=1", cwd=tmp_path).stdout.splitlines()
+    assert len(lines) == 4
+    assert lines[0].startswith("experiment=probes/copy seed=1")
+    assert lines[0].endswith("run_dir=outputs/studies/mine/decoder/seed-1--trainer.max_steps-1")
     assert "positions" in run("study", cwd=tmp_path).stdout
     wrong = run("study", "positons", cwd=tmp_path)
     assert wrong.returncode == 1

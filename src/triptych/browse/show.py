@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 from hydra import compose, initialize_config_module
+from hydra.core.config_store import ConfigStore
 from hydra.core.default_element import ResultDefault
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
@@ -53,8 +54,9 @@ def print_key(key: str, arguments: Sequence[str]) -> None:
     Raises:
         ConfigError: no such key, or overrides that a training would not take.
     """
-    group, _, place = key.partition("@")
+    group = key.partition("@")[0]
     choices = choices_of(group, arguments)
+    ConfigStore.instance().store(name="train_schema", node=TrainConfig)
     if not choices and key not in keys_of("train", choices_in(arguments), with_hydra=key.startswith("hydra.")):
         raise ConfigError(f"{key}: there is no such key{nearest_key(key, 'train', arguments)}")
     overrides = [str(override.input_line) for override in parsed(arguments)]

@@ -3,16 +3,17 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["import_folder", "load_pretrained", "read_network", "save_pretrained", "write_network"]
+__all__ = ["import_folder", "load_pretrained", "push_folder", "read_network", "save_pretrained", "write_network"]
 
 if TYPE_CHECKING:
     from triptych.interop.folders import import_folder, load_pretrained, save_pretrained
     from triptych.interop.networks import read_network, write_network
+    from triptych.interop.push import push_folder
 
 
 def __getattr__(name: str) -> Any:
     # Lightning's metrics import transformers where it is installed, for their own use: none of ours is of it
     if name not in __all__:
         raise AttributeError(f"module 'triptych.interop' has no attribute {name!r}")
-    module = "networks" if name.endswith("_network") else "folders"
+    module = {"_network": "networks", "h_folder": "push"}.get(name[-8:], "folders")
     return getattr(import_module(f"triptych.interop.{module}"), name)

@@ -56,7 +56,7 @@ class Finding:
         means = " against ".join(f"{name.replace('_', ' ')} {value}" for name, value in self.shown.items())
         seeds = min(map(len, self.values.values()))
         p = f"= {self.p:.2g}" if self.p >= 0.001 else "< 0.001"
-        return f"{self.what}: {means} (means of {seeds} seeds): {self.difference}, p {p}."
+        return f"{self.what[0].upper()}{self.what[1:]}: {means} (means of {seeds} seeds): {self.difference}, p {p}."
 
 
 @dataclass(frozen=True)

@@ -478,7 +478,8 @@ def _colour(architecture: str) -> str:
 
 def make_axis() -> Figure:
     """What all axes have."""
-    return {"gridcolor": "var(--line)", "linecolor": "var(--line)", "zeroline": False, "automargin": True}
+    look = {"gridcolor": "var(--line)", "linecolor": "var(--line)", "zeroline": False, "automargin": True}
+    return look | {"exponentformat": "SI"}  # G, as our sentences have it, and not B
 
 
 def make_layout(title: str, subtitle: str = "") -> Figure:

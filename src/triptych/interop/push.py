@@ -1,0 +1,34 @@
+"""Exported folders on the Hugging Face hub."""
+
+import os
+from pathlib import Path
+
+from huggingface_hub import HfApi
+from huggingface_hub.errors import HTTPError, LocalTokenNotFoundError  # type: ignore[attr-defined]
+
+from triptych.config import RunError
+
+
+def push_folder(folder: Path, repository: str) -> str:
+    """Uploads a folder, in one commit.
+
+    Args:
+        folder: that ``save_pretrained`` has written.
+        repository: USER/NAME; private, if it is new.
+
+    Returns:
+        Where it is.
+
+    Raises:
+        RunError: there is no token, or the hub refused or could not be reached.
+    """
+    hub = HfApi(endpoint=os.environ.get("HF_ENDPOINT"))  # of a mirror, or of one's own
+    try:
+        place = hub.create_repo(repository, private=True, exist_ok=True)
+        hub.upload_folder(repo_id=repository, folder_path=folder, commit_message="Exported by Triptych")
+    except LocalTokenNotFoundError:
+        raise RunError(f"--push {repository}: no token; set HF_TOKEN, or `hf auth login`; {folder} is kept") from None
+    except (HTTPError, OSError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise RunError(f"--push {repository}: {reason}; {folder} is kept, and the same command goes on") from None
+    return str(place)
