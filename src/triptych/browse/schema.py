@@ -19,7 +19,7 @@ from triptych.config.paths import check_writable
 from triptych.storage.atomic import write_text
 
 Schema = dict[str, Any]
-PLAIN = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null", list: "array"}
+PLAIN = {bool: "boolean", int: "integer", float: "number", str: ["string", "number"], type(None): "null"}
 REFERENCE: Schema = {"type": "string", "pattern": r"\$\{"}
 """Any value may be taken from another key."""
 PARTS_OF_MODELS = {"encoder": "model/parts", "decoder": "model/parts", "embedding": "model/embedding", "head": "head"}
@@ -49,12 +49,12 @@ def make_schema(arguments: Sequence[str]) -> Schema:
     folders = [Path(str(files("triptych.conf"))), *own_folders(arguments)]
     root = of_class(TrainConfig)
     for name, node in root["properties"].items():
-        if "properties" in node and name != "block":  # shape, batch, heads: typed to the end
-            continue
         for part in PARTS if name == "block" else ():
             node["properties"][part] = of_files(folders, f"block/{part}")
-        if name not in ("block", *(field for field, kind in hints_of(TrainConfig).items() if typing.get_origin(kind) is not dict)):
+        if typing.get_origin(hints_of(TrainConfig)[name]) is dict:
             root["properties"][name] = of_files(folders, name)
+    heads = root["properties"]["heads"]["properties"]
+    heads |= dict.fromkeys(heads, of_files(folders, "head"))
     for part, group in PARTS_OF_MODELS.items():
         root["properties"]["model"]["properties"][part] = of_files(folders, group)
     choices = {group: choices_of(group, arguments) for group in groups(own_folders(arguments))}
@@ -102,10 +102,10 @@ def add(found: Schema, content: Mapping[str, Any]) -> None:
     for name, value in content.items():
         if name == "defaults" or name.startswith("_"):
             continue
-        if isinstance(value, dict):
-            below = {"type": ["object", "null"], "properties": {}, "additionalProperties": "_target_" not in value}
-            add(properties.setdefault(name, below) if "properties" in properties.get(name, {}) else below, value)
-            properties[name] = properties[name] if "properties" in properties.get(name, {}) else below
+        if isinstance(value, dict) and "_target_" in value:
+            if "properties" not in properties.get(name, {}):
+                properties[name] = {"type": ["object", "null"], "properties": {}, "additionalProperties": False}
+            add(properties[name], value)
         else:
             properties.setdefault(name, {})
 

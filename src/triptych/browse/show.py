@@ -3,7 +3,6 @@
 import dataclasses
 import inspect
 import re
-import typing
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -131,7 +130,8 @@ def describe(config: DictConfig, key: str) -> tuple[str, str]:
     if choices:
         return said, f"one of {', '.join(choices)}"
     kind = hints_of(owner).get(name)
-    return said, "" if kind is None or typing.get_origin(kind) is dict else describe_type(kind)
+    is_node = isinstance(OmegaConf.select(config, key, throw_on_missing=False), DictConfig)
+    return said, "" if kind is None or is_node else describe_type(kind)
 
 
 def described(kind: type, name: str) -> str:

@@ -17,7 +17,6 @@ CHOSEN = {
     "corpus": "task=classification model=encoder_only data=",
 }
 """What a training chooses, before the name of what is begun."""
-SMALL = "shape=tiny trainer.max_steps=2 trainer.val_check_interval=2 trainer.accelerator=cpu logger=csv"
 
 EXPERIMENT = """\
 # @package _global_
@@ -114,11 +113,13 @@ import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
+SMALL = ["shape=tiny", "trainer.max_steps=2", "trainer.val_check_interval=2", "trainer.accelerator=cpu", "logger=csv"]
 
 
 def test_trains(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "triptych", "train", "--config-dir=conf", *"$overrides".split()]
-    environment = {**os.environ, "PYTHONPATH": str(FOLDER)$allowed}
+    command = [sys.executable, "-m", "triptych", "train", "--config-dir=conf", $chosen, *SMALL]
+    places = os.pathsep.join([str(FOLDER), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": places$allowed}
     subprocess.run([*command, f"run_dir={tmp_path}"], cwd=FOLDER, env=environment, check=True)
     record = json.loads((tmp_path / "summary.json").read_text())
     assert record["updates"] == 2
@@ -171,7 +172,7 @@ def make_skeleton(kind: str, name: str) -> dict[Path, str]:
         "name": name,
         "title": "".join(part.capitalize() for part in name.split("_")),
         "up": "/".join([".."] * (2 + name.count("/"))),
-        "overrides": f"{CHOSEN[kind]}{name} {SMALL}",
+        "chosen": ", ".join(f'"{override}"' for override in f"{CHOSEN[kind]}{name}".split()),
         "allowed": "" if kind == "experiment" else f', "TRIPTYCH_ALLOW": "{name}"',
     }
     code, choice = FILES[kind]
