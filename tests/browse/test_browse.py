@@ -39,7 +39,12 @@ def answer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_what_answers_while_one_types_imports_no_torch() -> None:
-    commands = [["list"], ["completion", "--answer", "triptych train optimizer."], ["show", "shape.d_model"], ["--version"]]
+    commands = [
+        ["list"],
+        ["completion", "--answer", "triptych train optimizer."],
+        ["show", "shape.d_model"],
+        ["--version"],
+    ]
     code = f"""
 import sys
 from triptych.cli import main
@@ -69,7 +74,11 @@ class TestList:
         assert "accuracy 79.9 %" in said
 
     def test_a_word_that_nothing_has(self, answer: Any) -> None:
-        assert answer("list", "sst3") == (1, "", "error: triptych list sst3: nothing has this word; did you mean sst2?\n")
+        assert answer("list", "sst3") == (
+            1,
+            "",
+            "error: triptych list sst3: nothing has this word; did you mean sst2?\n",
+        )
 
 
 class TestShow:
@@ -124,10 +133,14 @@ class TestCompletion:
 
         def press_tab(*words: str) -> list[str]:
             line = " ".join(words).replace(" = ", "=").replace("= ", "=")
-            given = f"COMP_LINE={line!r} COMP_POINT={len(line)} COMP_CWORD={len(words) - 1} COMP_WORDS=({' '.join(words)})"
+            given = (
+                f"COMP_LINE={line!r} COMP_POINT={len(line)} COMP_CWORD={len(words) - 1} COMP_WORDS=({' '.join(words)})"
+            )
             code = f'{SCRIPTS["bash"]}\n{given}; _triptych; printf "%s\\n" "${{COMPREPLY[@]}}"'
             environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-            finished = subprocess.run(["bash", "-c", code], env=environment, capture_output=True, text=True, timeout=300)
+            finished = subprocess.run(
+                ["bash", "-c", code], env=environment, capture_output=True, text=True, timeout=300
+            )
             return finished.stdout.split()
 
         assert press_tab("triptych", "exp") == ["export"]
@@ -143,12 +156,15 @@ def test_skeletons_pass_as_they_are_written(tmp_path: Path, monkeypatch: pytest.
     tests = sorted(tmp_path.glob("test_*.py"))
     assert len(tests) == 3
     finished = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *tests], cwd=tmp_path, capture_output=True, text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=300,
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *tests], cwd=tmp_path, capture_output=True,
+        text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=300,
     )  # fmt: skip
     assert finished.returncode == 0, finished.stdout + finished.stderr
     assert "3 passed" in finished.stdout
-    assert answer("new", "task", "script")[2] == "error: triptych new task script: script.py is there; expected a new file\n"
+    assert (
+        answer("new", "task", "script")[2]
+        == "error: triptych new task script: script.py is there; expected a new file\n"
+    )
 
 
 class TestSchema:
@@ -160,7 +176,10 @@ class TestSchema:
 
     def test_every_experiment_fits(self, check: Any) -> None:
         for file in (CONF / "experiment").rglob("*.yaml"):
-            found = [(file.stem, [*error.path], error.message) for error in check.iter_errors(yaml.safe_load(file.read_text()))]
+            found = [
+                (file.stem, [*error.path], error.message)
+                for error in check.iter_errors(yaml.safe_load(file.read_text()))
+            ]
             assert not found
 
     @pytest.mark.parametrize(

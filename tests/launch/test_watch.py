@@ -17,7 +17,14 @@ from triptych.launch.lock import locked
 from triptych.launch.watch import last_line, look, watch
 from triptych.storage.redaction import Redactor
 
-HOLD = "import sys, time; from pathlib import Path; from triptych.launch.lock import locked\nwith locked(Path(sys.argv[1])): time.sleep(600)"
+HOLD = """
+import sys, time
+from pathlib import Path
+from triptych.launch.lock import locked
+
+with locked(Path(sys.argv[1])):
+    time.sleep(600)
+"""
 
 
 def make_run(directory: Path, updates: int = 0, seconds: float = 0.5) -> Path:

@@ -78,7 +78,8 @@ def completion(arguments: list[str], commands: Sequence[str]) -> None:
 def schema(arguments: list[str]) -> None:
     """``triptych schema``."""
     parser = argparse.ArgumentParser(
-        prog="triptych schema", description="Writes the JSON schema of experiments, by which editors complete and check."
+        prog="triptych schema",
+        description="Writes the JSON schema of experiments, by which editors complete and check.",
     )
     parser.add_argument("--output", type=Path, default=Path("triptych.schema.json"), help="the file")
     add_config_dir(parser)

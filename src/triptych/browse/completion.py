@@ -66,7 +66,12 @@ def complete(line: str, commands: Sequence[str]) -> list[str]:
     elif words[0] == "show":
         found = [key.removesuffix("=") for key in keys(words[-1], TrainConfig)] + groups(())
     else:
-        first = {"list": list(KINDS), "new": list(GROUPS), "completion": list(SCRIPTS), "study": choices_of("study", ())}
+        first = {
+            "list": list(KINDS),
+            "new": list(GROUPS),
+            "completion": list(SCRIPTS),
+            "study": choices_of("study", ()),
+        }
         found = first.get(words[0], []) if len(words) == 2 else []
     return [word for word in found if word.startswith(words[-1])]
 
@@ -113,7 +118,10 @@ def settings(path: list[str], root: type) -> dict[str, bool]:
     if root is not TrainConfig or not path:
         return found
     depth = 2 if path[0] in ("block", "model") else 1
-    patterns = {"block": f"{'/'.join(path[:2])}/*.yaml", "model": "model/parts/stack.yaml" if path[1:] else "model/*.yaml"}
+    patterns = {
+        "block": f"{'/'.join(path[:2])}/*.yaml",
+        "model": "model/parts/stack.yaml" if path[1:] else "model/*.yaml",
+    }
     for file in CONF.glob(patterns.get(path[0], f"{path[0]}/**/*.yaml")):
         content = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
         for name in path[depth:]:

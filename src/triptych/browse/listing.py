@@ -43,8 +43,7 @@ def print_list(kind: str | None, word: str, arguments: Sequence[str]) -> None:
     kinds = [kind] if kind else list(KINDS)
     found = {each: describe(each, arguments) for each in kinds}
     kept = {
-        each: {name: cells for name, cells in rows.items() if is_in(word, name, cells)}
-        for each, rows in found.items()
+        each: {name: cells for name, cells in rows.items() if is_in(word, name, cells)} for each, rows in found.items()
     }
     if not any(kept.values()):
         names = [name for rows in found.values() for name in rows]
@@ -118,4 +117,3 @@ def read_header(text: str) -> dict[str, str]:
 def meaning_of_choice(group: str, choice: str, arguments: Sequence[str]) -> str:
     """The comment that the file of a choice begins with; empty: it has none."""
     return " ".join(comment_of(find_choice(group, choice, arguments).read_text(encoding="utf-8")))
-

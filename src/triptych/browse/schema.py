@@ -1,4 +1,4 @@
-"""The JSON schema of experiments, made of the typed root, of the files of the groups and of the classes that they name."""
+"""The JSON schema of experiments: of the typed root, the files of the groups, and the classes that these name."""
 
 import dataclasses
 import json
@@ -113,7 +113,9 @@ def add(found: Schema, content: Mapping[str, Any]) -> None:
 def of_class(kind: type) -> Schema:
     """Of the arguments of a class."""
     properties = {}
-    choices = {f.name: f.metadata.get("choices") for f in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else {}
+    choices = (
+        {f.name: f.metadata.get("choices") for f in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else {}
+    )
     for name, hint in hints_of(kind).items():
         if name == "return":
             continue

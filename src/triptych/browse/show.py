@@ -91,7 +91,9 @@ def value_of(config: DictConfig, key: str) -> str:
     node = OmegaConf.select(config, parent) if parent else config
     raw = OmegaConf.to_container(node, resolve=False)[name]  # type: ignore[call-overload, index]
     if isinstance(raw, dict):
-        return f"{raw.get('_target_', '')}: {', '.join(str(name) for name in raw if name not in HIDDEN)}".removeprefix(": ")
+        return f"{raw.get('_target_', '')}: {', '.join(str(name) for name in raw if name not in HIDDEN)}".removeprefix(
+            ": "
+        )
     if not (isinstance(raw, str) and "${" in raw):
         return written(raw)
     try:
@@ -106,7 +108,11 @@ HIDDEN = ("_target_", "_partial_")
 
 def written(value: object) -> str:
     """As a file or the command line has it."""
-    return {None: "null", True: "true", False: "false"}.get(value, str(value)) if value is None or isinstance(value, bool) else str(value)
+    return (
+        {None: "null", True: "true", False: "false"}.get(value, str(value))
+        if value is None or isinstance(value, bool)
+        else str(value)
+    )
 
 
 def describe(config: DictConfig, key: str) -> tuple[str, str]:
@@ -126,7 +132,11 @@ def describe(config: DictConfig, key: str) -> tuple[str, str]:
     if not isinstance(owner, type):
         return "", ""
     said = next((text for kind in owner.__mro__ if (text := described(kind, name))), "")
-    choices = next((f.metadata.get("choices") for f in dataclasses.fields(owner) if f.name == name), None) if dataclasses.is_dataclass(owner) else None
+    choices = (
+        next((f.metadata.get("choices") for f in dataclasses.fields(owner) if f.name == name), None)
+        if dataclasses.is_dataclass(owner)
+        else None
+    )
     if choices:
         return said, f"one of {', '.join(choices)}"
     kind = hints_of(owner).get(name)
@@ -158,7 +168,10 @@ def settings_of(
         inside = key.removeprefix(f"{package}.") if package not in ("", "_global_") else key
         if default.config_path is None or (inside == key and package not in ("", "_global_")):
             continue
-        for folder, shown in (*((folder, str(folder)) for folder in folders), (Path(str(files("triptych.conf"))), "conf")):
+        for folder, shown in (
+            *((folder, str(folder)) for folder in folders),
+            (Path(str(files("triptych.conf"))), "conf"),
+        ):
             file = folder / f"{default.config_path}.yaml"
             if file.is_file():
                 found += find_lines(file.read_text(encoding="utf-8"), inside, f"{shown}/{default.config_path}.yaml")

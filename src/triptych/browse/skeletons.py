@@ -162,7 +162,11 @@ def write_skeleton(kind: str, name: str) -> None:
         file.write_text(text, encoding="utf-8")
     print(*files, sep="\n")
     variables = "" if kind == "experiment" else f"PYTHONPATH=. TRIPTYCH_ALLOW={name} "
-    print(f"{variables}triptych train --config-dir=conf {CHOSEN[kind]}{name}", f"python -m pytest {[*files][-1]}", sep="\n")
+    print(
+        f"{variables}triptych train --config-dir=conf {CHOSEN[kind]}{name}",
+        f"python -m pytest {[*files][-1]}",
+        sep="\n",
+    )
 
 
 def make_skeleton(kind: str, name: str) -> dict[Path, str]:

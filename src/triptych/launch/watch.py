@@ -1,5 +1,5 @@
-"""The jobs of a sweep, a study or an array as they run, by their run directories alone: no job and no scheduler is asked,
-so they can be watched from any machine that sees the directories."""
+"""The jobs of a sweep, a study or an array as they run, by their run directories alone: no job is asked, nor a
+scheduler, so they can be watched from any machine that sees the directories."""
 
 import csv
 import json
@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -145,7 +146,7 @@ def state_of(directory: Path, line: str) -> str:
 
 
 def is_held(directory: Path) -> bool:
-    """Whether a job is at work there, by the note of who holds the lock: to try the lock could turn a job away. Of a job
+    """Whether a job is at work there, by the note of who holds the lock: to try the lock could turn a job away. Of one
     on another machine nothing is known but what it writes."""
     try:
         holder = (directory / ".lock.holder").read_text(encoding="utf-8")
@@ -173,10 +174,8 @@ def log_of(directory: Path) -> Path | None:
     logs = [directory / "terminal.log", directory / "train.log"]
     note = directory / "slurm.json"
     if note.exists():
-        try:
+        with suppress(ValueError, LookupError, TypeError):  # damaged, as the next sweep will say
             logs.append(Path(json.loads(note.read_text(encoding="utf-8"))["log"]))
-        except (ValueError, LookupError, TypeError):  # damaged, as the next sweep will say
-            pass
     return min((log for log in logs if log.is_file() and log.stat().st_size), key=age, default=None)
 
 
@@ -223,7 +222,9 @@ def draw(runs: Sequence[Watched], most: int) -> Group:
         most: so many rows fit.
     """
     counts = Counter(run.state for run in runs)
-    head = Text(f"{counted(len(runs), 'run')}: {', '.join(f'{counts[state]} {state}' for state in STATES if counts[state])}")
+    head = Text(
+        f"{counted(len(runs), 'run')}: {', '.join(f'{counts[state]} {state}' for state in STATES if counts[state])}"
+    )
     if any(ends := [run.ends_in or 0.0 for run in runs]):
         head.append(f"; the last of those that run ends in {duration(max(ends))}")
     table = Table("run", "state", "updates", "a second", "loss", "ends in", expand=True)
