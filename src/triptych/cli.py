@@ -84,7 +84,7 @@ NEEDED = ("model", "task", "data", "tokenizer", "optimizer", "scheduler", "train
 def main() -> int:
     """Runs a sub-command and returns the exit status: 0, or 1 after a mistake of the user."""
     command, *rest = sys.argv[1:] or ["help"]
-    functions = {
+    functions: dict[str, Callable[[list[str]], object]] = {
         "compare": compare,
         "scaling": scaling,
         "study": study,

@@ -149,7 +149,7 @@ def values_of(key: str, root: type) -> list[str]:
     """The values of a key of the typed root, where it has some to choose from."""
     *parents, name = key.split(".")
     node = typed_node(parents, root)
-    for field in dataclasses.fields(node) if node else ():  # type: ignore[arg-type]
+    for field in dataclasses.fields(node) if node else ():
         if field.name == name:
             return [*field.metadata.get("choices", ())] or (["true", "false"] if field.type is bool else [])
     return []

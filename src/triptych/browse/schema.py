@@ -113,13 +113,12 @@ def add(found: Schema, content: Mapping[str, Any]) -> None:
 def of_class(kind: type) -> Schema:
     """Of the arguments of a class."""
     properties = {}
-    choices = (
-        {f.name: f.metadata.get("choices") for f in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else {}
-    )
+    fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
+    choices = {field.name: field.metadata["choices"] for field in fields if "choices" in field.metadata}
     for name, hint in hints_of(kind).items():
         if name == "return":
             continue
-        schema = {"enum": [*choices[name], None]} if choices.get(name) else of_hint(hint)
+        schema = {"enum": [*choices[name], None]} if name in choices else of_hint(hint)
         said = next((text for base in kind.__mro__ if (text := described(base, name))), "")
         properties[name] = {**schema, **({"description": said} if said else {})}
     return {"type": "object", "properties": properties, "additionalProperties": False}

@@ -77,7 +77,12 @@ def print_key(key: str, arguments: Sequence[str]) -> None:
         settings = settings_of(key, config, defaults, overrides, own_folders(arguments))
         comments = [setting.comment for setting in settings if setting.comment]
         said, kinds = describe(config, key)
-        rows = [("value", value_of(config, key)), ("meaning", said), ("", *comments[-1:]), ("expected", kinds)]
+        rows = [
+            ("value", value_of(config, key)),
+            ("meaning", said),
+            ("", comments[-1] if comments else ""),
+            ("expected", kinds),
+        ]
     rows += [("set by" if i == 0 else "then by", f"{s.place}  {s.text}") for i, s in enumerate(settings)]
     for row in rows:
         if row[-1]:
@@ -146,7 +151,7 @@ def describe(config: DictConfig, key: str) -> tuple[str, str]:
 
 def described(kind: type, name: str) -> str:
     """What the docstring of a class, or of its constructor, says of an argument; empty: nothing."""
-    for doc in (kind.__doc__, kind.__init__.__doc__):
+    for doc in (kind.__doc__, vars(kind).get("__init__", kind).__doc__):
         if doc and (match := re.search(rf"^    {name}:(.*(?:\n {{8,}}.*)*)", inspect.cleandoc(doc), re.MULTILINE)):
             return " ".join(match[1].split())
     return ""
