@@ -117,12 +117,16 @@ def settings(path: list[str], root: type) -> dict[str, bool]:
     found = {name: is_node(hint) for name, hint in hints_of(node).items()} if node else {}
     if root is not TrainConfig or not path:
         return found
-    depth = 2 if path[0] in ("block", "model") else 1
-    patterns = {
-        "block": f"{'/'.join(path[:2])}/*.yaml",
-        "model": "model/parts/stack.yaml" if path[1:] else "model/*.yaml",
-    }
-    for file in CONF.glob(patterns.get(path[0], f"{path[0]}/**/*.yaml")):
+    sources = [(f"{path[0]}/**/*.yaml", 1)]  # and how many names lead to the node that a file has
+    if path[0] in ("block", "heads", "model"):
+        models = {"embedding": "model/embedding/*.yaml", "head": "model/parts/head.yaml"}
+        of_model = models.get(path[-1] if len(path) == 2 else "", "model/parts/stack.yaml")
+        patterns = {"block": f"{'/'.join(path[:2])}/*.yaml", "heads": "head/*.yaml", "model": of_model}
+        sources = [(patterns[path[0]], 2)] if path[1:] else []
+        sources += [("model/*.yaml", 1)] if path[0] == "model" else []
+    if path == ["model"]:
+        found |= {"embedding": True, "head": True}
+    for file, depth in [(file, depth) for pattern, depth in sources for file in CONF.glob(pattern)]:
         content = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
         for name in path[depth:]:
             content = content.get(name) if isinstance(content, dict) else None

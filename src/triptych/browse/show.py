@@ -145,7 +145,9 @@ def describe(config: DictConfig, key: str) -> tuple[str, str]:
     if choices:
         return said, f"one of {', '.join(choices)}"
     kind = hints_of(owner).get(name)
-    is_node = isinstance(OmegaConf.select(config, key, throw_on_missing=False), DictConfig)
+    node = OmegaConf.select(config, parent) if parent else config
+    is_known = not OmegaConf.is_interpolation(node, name) and not OmegaConf.is_missing(node, name)
+    is_node = is_known and isinstance(node[name], DictConfig)
     return said, "" if kind is None or is_node else describe_type(kind)
 
 
