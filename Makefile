@@ -43,7 +43,7 @@ release:
 	outputs/release/bin/python -m pip install --quiet --disable-pip-version-check '.[dev]'
 	outputs/release/bin/python -m pip list | grep -E '^(torch|triton|lightning|hydra-core|transformers) '
 	outputs/release/bin/python -m pytest tests/nn tests/models tests/tasks tests/interop
-	outputs/release/bin/python -m pytest -m release tests/test_release.py
+	outputs/release/bin/python -m pytest -m release tests/test_release.py tests/test_packages.py
 
 families: .venv/installed
 	.venv/bin/python tests/families_page.py docs/families.md

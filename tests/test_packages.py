@@ -1,7 +1,17 @@
 """What is installed: every package, and all that it reads."""
 
+import os
+import re
+import subprocess
+import sys
 import tomllib
+import zipfile
 from pathlib import Path
+
+import pytest
+
+import tiny
+import triptych
 
 ROOT = Path(__file__).parents[1]
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
@@ -23,3 +33,46 @@ def test_all_that_is_read_is_installed() -> None:
     }
     others = {file for file in (ROOT / "src" / "triptych").rglob("*") if file.is_file() and file.suffix[:3] != ".py"}
     assert installed == {*(ROOT / "conf").rglob("*.yaml"), *others, ROOT / "src/triptych/py.typed"}
+
+
+def test_one_version() -> None:
+    """Of the code and of what one cites."""
+    assert re.search("^version: (.*)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)[1] == triptych.__version__
+
+
+@pytest.mark.release
+def test_the_wheel_works_in_an_empty_folder(tmp_path: Path) -> None:
+    """Built from the sdist, installed without the checkout, in an environment that has the libraries alone."""
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(tmp_path / "dist"), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True)  # the wheel is made of the sdist
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    packed = {name for name in zipfile.ZipFile(wheel).namelist() if not name.startswith("triptych-")}
+    code = {file.relative_to(ROOT / "src").as_posix() for file in (ROOT / "src").rglob("*.py")}
+    configuration = {f"triptych/{file.relative_to(ROOT)}" for file in (ROOT / "conf").rglob("*.yaml")}
+    assert code | configuration <= packed
+
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    python, empty = tmp_path / "venv/bin/python", tmp_path / "empty"
+    empty.mkdir()
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", wheel]
+    subprocess.run(pip, check=True, env={**os.environ, "PYTHONPATH": ""})
+    (site,) = (tmp_path / "venv/lib").glob("*/site-packages")
+    libraries = Path(pytest.__file__).parents[1]
+    (site / "libraries.pth").write_text(f"{libraries}\n")  # of a folder named so, .pth files are not read: no checkout
+
+    def run(*arguments: str) -> str:
+        command = [tmp_path / "venv/bin/triptych", *arguments]
+        own = {"OMP_NUM_THREADS": "1", "COLUMNS": "200", "PYTHONPATH": ""}
+        finished = subprocess.run(command, cwd=empty, capture_output=True, text=True, env={**os.environ, **own})
+        assert finished.returncode == 0, finished.stderr
+        return finished.stdout
+
+    where = subprocess.run([python, "-c", "import triptych; print(triptych.__file__)"], cwd=empty, capture_output=True)
+    assert where.stdout.decode().startswith(str(tmp_path))
+    assert run("--version").startswith(f"triptych {triptych.__version__}, ")
+    assert "sst2/full" in run("list", "experiments")
+    assert run("demo", "--lines").count("run_dir=") == 24
+    small = [*tiny.TINY, "trainer.max_steps=2", "trainer.val_check_interval=2", "logger=csv"]
+    run("train", "experiment=dates/classification", *small, "run_dir=run")
+    assert "classification" in run("compare", "run").lower()
+    assert (empty / "report.html").exists()

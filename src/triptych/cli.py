@@ -5,6 +5,7 @@ import atexit
 import gc
 import logging
 import os
+import platform
 import re
 import signal
 import sys
@@ -12,10 +13,13 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import triptych
 from triptych.assembly.early_checks import check_evaluation, check_prediction, check_training
+from triptych.browse import commands as browse
 from triptych.config import (
     PARTS,
     TRAINER,
@@ -57,7 +61,14 @@ triptych: trains and compares the three Transformer architectures.
   triptych dashboard RUN... [--output FILE.py]         the same comparison for W&B: a workspace and a report, as code
   triptych import FOLDER --output CHECKPOINT           the checkpoint of a Hugging Face folder
   triptych export CHECKPOINT --output FOLDER           the Hugging Face folder of a checkpoint, or of a run
+  triptych list [KIND] [WORD]                          experiments, studies, models, corpora: expected figures and costs
+  triptych show KEY [key=value...]                     what a setting means, may be, and where this training sets it
+  triptych new experiment|task|corpus NAME             the beginning of one of your own, with its test
+  triptych watch DIR                                   the jobs of a sweep or a study, as they run
   triptych get [NAME...]                               downloads the published data that experiments read; lists them
+  triptych demo                                        a study of the three architectures: `triptych study demo`
+  triptych completion bash|zsh|fish                    what a shell reads to complete all of this
+  triptych schema                                      the JSON schema of experiments, for editors
 
 After train, doctor, evaluate and predict stand Hydra overrides (key=value). `triptych COMMAND --help` says more.
 """
@@ -73,7 +84,7 @@ NEEDED = ("model", "task", "data", "tokenizer", "optimizer", "scheduler", "train
 def main() -> int:
     """Runs a sub-command and returns the exit status: 0, or 1 after a mistake of the user."""
     command, *rest = sys.argv[1:] or ["help"]
-    functions = {
+    functions: dict[str, Callable[[list[str]], object]] = {
         "compare": compare,
         "scaling": scaling,
         "study": study,
@@ -82,6 +93,13 @@ def main() -> int:
         "import": import_folder,
         "export": export,
         "get": get,
+        "list": browse.list_things,
+        "show": browse.show,
+        "new": browse.new,
+        "watch": watch,
+        "demo": lambda more: study(["demo", *more]),
+        "completion": lambda more: browse.completion(more, commands),
+        "schema": browse.schema,
     }
     commands = ("train", "doctor", "evaluate", "predict", *functions)
     if command == "train":
@@ -89,6 +107,8 @@ def main() -> int:
     try:
         if command in ("-h", "--help", "help"):
             print(USAGE, flush=True)
+        elif command in ("-V", "--version", "version"):
+            print(f"triptych {triptych.__version__}, torch {version('torch')}, Python {platform.python_version()}")
         elif command in functions:
             functions[command](rest)
         elif command in commands:
@@ -387,6 +407,23 @@ def get(arguments: list[str]) -> None:
         print(f"{name}: {data_set.about}; licence: {data_set.licence}")
         get(data_set, folder)
         print(f"{folder}: {', '.join(data_set.prepared)}; triptych train experiment={data_set.experiment}")
+
+
+def watch(arguments: list[str]) -> None:
+    """``triptych watch``."""
+    parser = argparse.ArgumentParser(
+        prog="triptych watch",
+        description="The jobs of a sweep, a study or an array as they run, by their run directories alone.",
+    )
+    parser.add_argument("directory", type=Path, metavar="DIR", help="a run directory, or a folder that holds some")
+    parser.add_argument("--once", action="store_true", help="print it once")
+    parser.add_argument("--every", type=float, default=2.0, metavar="SECONDS", help="between two looks (default: 2)")
+    parsed = parser.parse_args(arguments)
+    if not parsed.every > 0:
+        raise ConfigError(f"--every {parsed.every}: expected more than 0")
+    from triptych.launch.watch import watch
+
+    watch(parsed.directory, once=parsed.once, every=parsed.every)
 
 
 def run_hydra(command: str, arguments: list[str]) -> None:

@@ -12,8 +12,10 @@ from triptych.config.build import (
     check_keys,
     check_type,
     class_at,
+    describe_type,
     expected,
     function_at,
+    hints_of,
     target_of,
 )
 from triptych.config.errors import MOST, ConfigError, RunError, listed, more, nearest, one_of, refusing, suggestion
@@ -65,10 +67,12 @@ __all__ = [
     "check_type",
     "class_at",
     "counted",
+    "describe_type",
     "duration",
     "expected",
     "flat",
     "function_at",
+    "hints_of",
     "listed",
     "more",
     "nearest",

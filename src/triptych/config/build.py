@@ -156,10 +156,7 @@ def check(config: DictConfig, key: str, given: Sequence[str] = ()) -> dict[str, 
     target = target_of(config, key)
     node = OmegaConf.select(config, key)
     parameters = inspect.signature(target).parameters
-    try:
-        hints = typing.get_type_hints(target if dataclasses.is_dataclass(target) else target.__init__)
-    except NameError:  # a library's annotations may name what it imports for type checkers only
-        hints = {}
+    hints = hints_of(target)
     takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
     is_partial = bool(OmegaConf.select(config, f"{key}._partial_"))
     named = [p for p in parameters.values() if p.kind is inspect.Parameter.KEYWORD_ONLY or not is_partial]
@@ -272,6 +269,21 @@ def expected(value: object, hint: Any) -> str:
         return one_of(str(value), choices)
     example = f", such as [{value}]" if value is not None and _fits([value], hint) else ""
     return f"expected {' or '.join(_kinds(hint))}{example}"
+
+
+def describe_type(hint: Any) -> str:
+    """What fits a type annotation, in plain words: its choices, or its kinds of values."""
+    choices = [*dict.fromkeys(str(choice) for choice in _choices(hint))]
+    return f"one of {', '.join(choices)}" if choices else " or ".join(_kinds(hint))
+
+
+def hints_of(target: Any) -> dict[str, Any]:
+    """The type annotations of what a class is called with; empty where a library names what it imports for type
+    checkers alone."""
+    try:
+        return typing.get_type_hints(target if dataclasses.is_dataclass(target) else target.__init__)
+    except NameError:
+        return {}
 
 
 def _fits(value: object, hint: Any) -> bool:

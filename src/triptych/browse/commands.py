@@ -1,0 +1,107 @@
+"""The sub-commands that find things: ``triptych list``, ``show``, ``new``, ``completion`` and ``schema``."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from triptych.config import ConfigError, suggestion
+
+
+def list_things(arguments: list[str]) -> None:
+    """``triptych list``."""
+    from triptych.browse.listing import KINDS, print_list
+
+    parser = argparse.ArgumentParser(
+        prog="triptych list", description="What there is: each with what it shows, what to expect of it, and its cost."
+    )
+    parser.add_argument("words", nargs="*", metavar="KIND WORD", help=f"one of {', '.join(KINDS)}; a word to look for")
+    add_config_dir(parser)
+    parsed = parser.parse_intermixed_args(arguments)
+    kind, *words = parsed.words if parsed.words[:1] and parsed.words[0] in KINDS else [None, *parsed.words]
+    print_list(kind, " ".join(words), folder_of(parsed))
+
+
+def show(arguments: list[str]) -> None:
+    """``triptych show``."""
+    parser = argparse.ArgumentParser(
+        prog="triptych show",
+        description="What a setting means, what it may be, and where this training sets it; of a group its choices.",
+    )
+    parser.add_argument("key", help="such as optimizer.lr or block/position")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="of the training")
+    add_config_dir(parser)
+    parsed = parser.parse_intermixed_args(arguments)
+    from triptych.browse.show import print_key
+
+    print_key(parsed.key, [*parsed.overrides, *folder_of(parsed)])
+
+
+def new(arguments: list[str]) -> None:
+    """``triptych new``."""
+    from triptych.browse.skeletons import GROUPS, write_skeleton
+
+    parser = argparse.ArgumentParser(
+        prog="triptych new",
+        description="The beginning of an experiment, a task or a corpus of your own, with a test that passes.",
+    )
+    parser.add_argument("kind", metavar="KIND", help=f"one of {', '.join(GROUPS)}")
+    parser.add_argument("name", metavar="NAME", help="by which it is chosen; the files go into the current folder")
+    parsed = parser.parse_args(arguments)
+    if parsed.kind not in GROUPS:
+        raise ConfigError(f"triptych new {parsed.kind}: no such thing{suggestion(parsed.kind, list(GROUPS))}")
+    write_skeleton(parsed.kind, parsed.name)
+
+
+def completion(arguments: list[str], commands: Sequence[str]) -> None:
+    """``triptych completion``.
+
+    Args:
+        commands: of triptych.
+    """
+    from triptych.browse.completion import SCRIPTS, complete
+
+    parser = argparse.ArgumentParser(
+        prog="triptych completion",
+        description="Prints what a shell reads to complete triptych's commands, groups and keys: "
+        "triptych completion bash >> ~/.bashrc; zsh >> ~/.zshrc; fish > ~/.config/fish/completions/triptych.fish",
+    )
+    parser.add_argument("shell", nargs="?", metavar="SHELL", help=f"one of {', '.join(SCRIPTS)}")
+    parser.add_argument("--answer", metavar="LINE", help="what the last word of a line may become, as the shells ask")
+    parsed = parser.parse_args(arguments)
+    if parsed.answer is not None:
+        return print(*complete(parsed.answer, commands), sep="\n")
+    if parsed.shell not in SCRIPTS:
+        raise ConfigError(f"triptych completion {parsed.shell or ''}: expected one of {', '.join(SCRIPTS)}")
+    return print(SCRIPTS[parsed.shell], end="")
+
+
+def schema(arguments: list[str]) -> None:
+    """``triptych schema``."""
+    parser = argparse.ArgumentParser(
+        prog="triptych schema",
+        description="Writes the JSON schema of experiments, by which editors complete and check.",
+    )
+    parser.add_argument("--output", type=Path, default=Path("triptych.schema.json"), help="the file")
+    add_config_dir(parser)
+    parsed = parser.parse_args(arguments)
+    from triptych.browse.schema import write_schema
+
+    write_schema(parsed.output, folder_of(parsed))
+
+
+def add_config_dir(parser: argparse.ArgumentParser) -> None:
+    """The option of a folder with choices of one's own."""
+    parser.add_argument("--config-dir", type=Path, metavar="FOLDER", help="with choices of your own, as of train")
+
+
+def folder_of(parsed: argparse.Namespace) -> list[str]:
+    """The folder as an argument of ``triptych train``.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if parsed.config_dir is None:
+        return []
+    if not parsed.config_dir.is_dir():
+        raise ConfigError(f"--config-dir={parsed.config_dir}: no such folder")
+    return [f"--config-dir={parsed.config_dir}"]

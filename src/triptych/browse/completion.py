@@ -1,0 +1,159 @@
+"""What a shell offers while one types. It answers from the files of the choices and the typed root alone: composing a
+configuration takes longer than a key press may."""
+
+import dataclasses
+import typing
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+
+from triptych.browse.listing import KINDS
+from triptych.browse.skeletons import GROUPS
+from triptych.config import PARTS, EvaluateConfig, PredictConfig, TrainConfig, hints_of
+from triptych.config.explain import choices_of, own_folders
+
+SCRIPTS = {
+    "bash": """\
+_triptych() {
+    local line="${COMP_LINE:0:COMP_POINT}" word
+    local typed="${line##* }"
+    typed="${typed%"${COMP_WORDS[COMP_CWORD]#[=:]}"}" # what stands before the last = or :, by which bash cuts words
+    COMPREPLY=()
+    while IFS= read -r word; do
+        COMPREPLY+=("${word#"$typed"}")
+    done < <(triptych completion --answer "$line" 2>/dev/null)
+    [[ ${COMPREPLY[0]} == *[=.] ]] && compopt -o nospace
+}
+complete -o default -F _triptych triptych
+""",
+    "zsh": """\
+(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }
+_triptych() {
+    local -a words_found
+    words_found=("${(@f)$(triptych completion --answer "${BUFFER[1,CURSOR]}" 2>/dev/null)}")
+    [[ -n "${words_found[1]}" ]] && compadd -Q -S '' -a words_found || _files
+}
+compdef _triptych triptych
+""",
+    "fish": """\
+complete -c triptych -f -a '(triptych completion --answer (commandline --cut-at-cursor) 2>/dev/null)'
+complete -c triptych -n 'not string match -q "*=*" (commandline --current-token)' -F
+""",
+}
+"""What each shell reads at its start: it asks ``triptych completion --answer LINE``."""
+CONF = Path(str(files("triptych.conf")))
+TYPED = ("block", "shape", "batch")
+"""Nodes that files of other groups set, too."""
+HYDRAS = {"train": TrainConfig, "doctor": TrainConfig, "evaluate": EvaluateConfig, "predict": PredictConfig}
+
+
+def complete(line: str, commands: Sequence[str]) -> list[str]:
+    """What the last word of a line may become.
+
+    Args:
+        line: as it is typed, up to the cursor.
+        commands: of triptych.
+    """
+    _, *words = line.split(" ")
+    words = [word for word in words[:-1] if word] + words[-1:]
+    if len(words) < 2:
+        found: Sequence[str] = commands
+    elif words[0] in HYDRAS:
+        found = overrides(words[-1], words[:-1], HYDRAS[words[0]])
+    elif words[0] == "show":
+        found = [key.removesuffix("=") for key in keys(words[-1], TrainConfig)] + groups(())
+    else:
+        first = {
+            "list": list(KINDS),
+            "new": list(GROUPS),
+            "completion": list(SCRIPTS),
+            "study": choices_of("study", ()),
+        }
+        found = first.get(words[0], []) if len(words) == 2 else []
+    return [word for word in found if word.startswith(words[-1])]
+
+
+def overrides(word: str, before: Sequence[str], root: type) -> list[str]:
+    """Overrides that begin with a word: groups, keys, or the values of what stands before the last = or comma.
+
+    Args:
+        before: the words before it; the folder of --config-dir may be among them.
+        root: of the configuration.
+    """
+    key, equals, values = word.partition("=")
+    if not equals:
+        names = groups(own_folders(before)) if root is TrainConfig else []
+        return [f"{name}=" for name in names] + keys(word, root)
+    given = word.removesuffix(values.rpartition(",")[2])
+    choices = choices_of(key, before) if root is TrainConfig else []
+    return [f"{given}{value}" for value in choices or values_of(key, root)]
+
+
+def groups(folders: Sequence[Path]) -> list[str]:
+    """Every group that a training chooses from."""
+    tops = {path.name for folder in (CONF, *folders) for path in folder.iterdir() if path.is_dir()}
+    parts = [f"block/{part}" for part in PARTS]
+    return [*sorted(tops - {"__pycache__", "block", "hydra", "study"}), *parts, "hydra/launcher", "hydra/sweeper"]
+
+
+def keys(word: str, root: type) -> list[str]:
+    """Keys that begin with a word, as far as the next dot."""
+    parent = word.rpartition(".")[0]
+    names = settings(parent.split(".") if parent else [], root)
+    return [f"{parent}.{name}".lstrip(".") + ("." if is_node else "=") for name, is_node in names.items()]
+
+
+def settings(path: list[str], root: type) -> dict[str, bool]:
+    """The settings of a node, of whatever choice: whether each has settings of its own.
+
+    Args:
+        path: the names that lead to the node.
+        root: of the configuration.
+    """
+    node = typed_node(path, root)
+    found = {name: is_node(hint) for name, hint in hints_of(node).items()} if node else {}
+    if root is not TrainConfig or not path:
+        return found
+    sources = [(f"{path[0]}/**/*.yaml", 1)]  # and how many names lead to the node that a file has
+    if path[0] in ("block", "heads", "model"):
+        models = {"embedding": "model/embedding/*.yaml", "head": "model/parts/head.yaml"}
+        of_model = models.get(path[-1] if len(path) == 2 else "", "model/parts/stack.yaml")
+        patterns = {"block": f"{'/'.join(path[:2])}/*.yaml", "heads": "head/*.yaml", "model": of_model}
+        sources = [(patterns[path[0]], 2)] if path[1:] else []
+        sources += [("model/*.yaml", 1)] if path[0] == "model" else []
+    if path == ["model"]:
+        found |= {"embedding": True, "head": True}
+    for file, depth in [(file, depth) for pattern, depth in sources for file in CONF.glob(pattern)]:
+        content = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
+        for name in path[depth:]:
+            content = content.get(name) if isinstance(content, dict) else None
+        for name, value in (content or {}).items():
+            if name not in ("defaults", "_target_", "_partial_", "hydra", *TYPED):
+                found[name] = found.get(name, False) or isinstance(value, dict)
+    return found
+
+
+def is_node(hint: Any) -> bool:
+    """Whether what has this type has settings."""
+    return dataclasses.is_dataclass(hint) or typing.get_origin(hint) is dict
+
+
+def typed_node(path: Sequence[str], root: type) -> type | None:
+    """The dataclass that types a node; None: none does."""
+    hint: Any = root
+    for name in path:
+        hint = hints_of(hint).get(name) if dataclasses.is_dataclass(hint) else None
+    return hint if isinstance(hint, type) and dataclasses.is_dataclass(hint) else None
+
+
+def values_of(key: str, root: type) -> list[str]:
+    """The values of a key of the typed root, where it has some to choose from."""
+    *parents, name = key.split(".")
+    node = typed_node(parents, root)
+    for field in dataclasses.fields(node) if node else ():
+        if field.name == name:
+            return [*field.metadata.get("choices", ())] or (["true", "false"] if field.type is bool else [])
+    return []

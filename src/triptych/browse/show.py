@@ -1,0 +1,205 @@
+"""What a setting means, what it may be, and where it was set."""
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+from hydra import compose, initialize_config_module
+from hydra.core.config_store import ConfigStore
+from hydra.core.default_element import ResultDefault
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from triptych.browse.listing import meaning_of_choice
+from triptych.config import ALLOWED, ConfigError, TrainConfig, class_at, describe_type, hints_of
+from triptych.config.explain import choices_in, choices_of, explain, keys_of, nearest_key, own_folders, parsed
+
+TYPED = "src/triptych/config/schema.py"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A place that sets a key.
+
+    Attributes:
+        place: file and line, or the command line.
+        text: what stands there, without its comment.
+        comment: behind it.
+    """
+
+    place: str
+    text: str
+    comment: str = ""
+
+
+def print_key(key: str, arguments: Sequence[str]) -> None:
+    """Prints what is known of a key or a group: its value, what it means and may be, and each place that sets it.
+
+    Args:
+        arguments: the overrides of a training, and perhaps the folder of --config-dir.
+
+    Raises:
+        ConfigError: no such key, or overrides that a training would not take.
+    """
+    group = key.partition("@")[0]
+    choices = choices_of(group, arguments)
+    ConfigStore.instance().store(name="train_schema", node=TrainConfig)
+    if not choices and key not in keys_of("train", choices_in(arguments), with_hydra=key.startswith("hydra.")):
+        raise ConfigError(f"{key}: there is no such key{nearest_key(key, 'train', arguments)}")
+    overrides = [str(override.input_line) for override in parsed(arguments)]
+    folders = [f"hydra.searchpath=['file://{folder}']" for folder in own_folders(arguments)]
+    try:
+        with initialize_config_module("triptych.conf", version_base="1.3"):
+            config = compose("train", overrides=[*overrides, *folders], return_hydra_config=True)
+            loader = GlobalHydra.instance().config_loader()
+            defaults = loader.compute_defaults_list("train", [*overrides, *folders], RunMode.RUN).defaults
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(explain(error, "train", arguments) or str(error)) from None
+    table = Table.grid(padding=(0, 2))
+    if choices:
+        chosen = config.hydra.runtime.choices.get(key)
+        settings = [Setting("the command line", text) for text in overrides if text.partition("=")[0] == key]
+        rows = [("chosen", str(chosen))]
+        rows += [(choice, meaning_of_choice(group, choice, arguments)) for choice in choices]
+    else:
+        settings = settings_of(key, config, defaults, overrides, own_folders(arguments))
+        comments = [setting.comment for setting in settings if setting.comment]
+        said, kinds = describe(config, key)
+        rows = [
+            ("value", value_of(config, key)),
+            ("meaning", said),
+            ("", comments[-1] if comments else ""),
+            ("expected", kinds),
+        ]
+    rows += [("set by" if i == 0 else "then by", f"{s.place}  {s.text}") for i, s in enumerate(settings)]
+    for row in rows:
+        if row[-1]:
+            table.add_row(Text(row[0], style="bold"), Text(row[-1]))
+    Console().print(Text(key, style="bold"), table)
+
+
+def value_of(config: DictConfig, key: str) -> str:
+    """The value, and what it is taken from."""
+    parent, _, name = key.rpartition(".")
+    node = OmegaConf.select(config, parent) if parent else config
+    raw = OmegaConf.to_container(node, resolve=False)[name]  # type: ignore[call-overload, index]
+    if isinstance(raw, dict):
+        return f"{raw.get('_target_', '')}: {', '.join(str(name) for name in raw if name not in HIDDEN)}".removeprefix(
+            ": "
+        )
+    if not (isinstance(raw, str) and "${" in raw):
+        return written(raw)
+    try:
+        value = node[name]
+    except OmegaConfBaseException:  # of what is known when a training begins
+        return raw
+    return raw if isinstance(value, DictConfig) else f"{written(value)}, which is {raw}"
+
+
+HIDDEN = ("_target_", "_partial_")
+
+
+def written(value: object) -> str:
+    """As a file or the command line has it."""
+    return (
+        {None: "null", True: "true", False: "false"}.get(value, str(value))
+        if value is None or isinstance(value, bool)
+        else str(value)
+    )
+
+
+def describe(config: DictConfig, key: str) -> tuple[str, str]:
+    """What a key means, and what it may be, by the docstring and the types of what it is an argument of.
+
+    Args:
+        key: of the configuration.
+    """
+    parent, _, name = key.rpartition(".")
+    hint: Any = TrainConfig
+    for part in filter(None, parent.split(".")):
+        hint = hints_of(hint).get(part) if dataclasses.is_dataclass(hint) else None
+    owner = hint if dataclasses.is_dataclass(hint) else None
+    path = OmegaConf.select(config, f"{parent}._target_") if parent else None
+    if owner is None and isinstance(path, str):
+        owner = class_at(f"{parent}._target_", path, (*ALLOWED, "hydra_plugins"))
+    if not isinstance(owner, type):
+        return "", ""
+    said = next((text for kind in owner.__mro__ if (text := described(kind, name))), "")
+    choices = (
+        next((f.metadata.get("choices") for f in dataclasses.fields(owner) if f.name == name), None)
+        if dataclasses.is_dataclass(owner)
+        else None
+    )
+    if choices:
+        return said, f"one of {', '.join(choices)}"
+    kind = hints_of(owner).get(name)
+    node = OmegaConf.select(config, parent) if parent else config
+    is_known = not OmegaConf.is_interpolation(node, name) and not OmegaConf.is_missing(node, name)
+    is_node = is_known and isinstance(node[name], DictConfig)
+    return said, "" if kind is None or is_node else describe_type(kind)
+
+
+def described(kind: type, name: str) -> str:
+    """What the docstring of a class, or of its constructor, says of an argument; empty: nothing."""
+    for doc in (kind.__doc__, vars(kind).get("__init__", kind).__doc__):
+        if doc and (match := re.search(rf"^    {name}:(.*(?:\n {{8,}}.*)*)", inspect.cleandoc(doc), re.MULTILINE)):
+            return " ".join(match[1].split())
+    return ""
+
+
+def settings_of(
+    key: str, config: DictConfig, defaults: Sequence[ResultDefault], overrides: Sequence[str], folders: Sequence[Path]
+) -> list[Setting]:
+    """The places that set a key, the last of which counts.
+
+    Args:
+        defaults: the files of the composition, in their order.
+        overrides: of the command line.
+        folders: of the user's own choices.
+    """
+    found = []
+    for default in defaults:
+        package = default.package or ""
+        inside = key.removeprefix(f"{package}.") if package not in ("", "_global_") else key
+        if default.config_path is None or (inside == key and package not in ("", "_global_")):
+            continue
+        for folder, shown in (
+            *((folder, str(folder)) for folder in folders),
+            (Path(str(files("triptych.conf"))), "conf"),
+        ):
+            file = folder / f"{default.config_path}.yaml"
+            if file.is_file():
+                found += find_lines(file.read_text(encoding="utf-8"), inside, f"{shown}/{default.config_path}.yaml")
+                break
+    found += [Setting("the command line", text) for text in overrides if text.partition("=")[0].lstrip("+") == key]
+    if found:
+        return found
+    return [Setting(TYPED, "")]
+
+
+def find_lines(text: str, key: str, file: str) -> list[Setting]:
+    """The line of a YAML file that sets a key; empty: none does."""
+    node = yaml.compose(text, Loader=yaml.SafeLoader)
+    line = 0
+    for name in key.split("."):
+        pairs = node.value if isinstance(node, yaml.MappingNode) else []
+        match = next(((k, v) for k, v in pairs if k.value == name), None)
+        if match is None:
+            return []
+        line, node = match[0].start_mark.line, match[1]
+    whole = text.splitlines()[line].strip()
+    end = node.end_mark if isinstance(node, yaml.ScalarNode) and node.end_mark.line == line else None
+    written_there, _, comment = whole.partition(" # ")
+    return [Setting(f"{file}:{line + 1}", written_there.strip() if end or not comment else whole, comment.strip())]

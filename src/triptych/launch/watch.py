@@ -1,0 +1,246 @@
+"""The jobs of a sweep, a study or an array as they run, by their run directories alone: no job is asked, nor a
+scheduler, so they can be watched from any machine that sees the directories."""
+
+import csv
+import json
+import os
+import re
+import socket
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import yaml  # type: ignore[import-untyped]
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from triptych.config import ConfigError, counted, duration, nearest
+from triptych.storage.redaction import Redactor
+from triptych.storage.runs import is_done
+
+STATES = {"running": "green", "failed": "red", "stopped": "yellow", "queued": "cyan", "done": "dim", "pruned": "dim"}
+"""In the order in which they are shown, and their colours."""
+SIGNS = ("summary.json", "pruned.json", "metrics.csv", "train.log", "terminal.log", "slurm.json", ".lock")
+"""What a run directory has one of."""
+SILENT_S = 900.0
+"""Seconds after which a job on another machine that has written nothing counts as stopped."""
+STARTING_S = 120.0
+"""Seconds that a job may take from its log to its lock: the imports."""
+RECENT = 10
+"""So many rows of the series give the rate."""
+TAIL = 4096
+"""So many bytes of a log are looked at for its last line."""
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A run as it is now.
+
+    Attributes:
+        name: of its directory, below the folder that is watched.
+        state: one of ``STATES``.
+        updates: done so far.
+        goal: all of them; None: its configuration is not written yet.
+        rate: updates a second lately; None: unknown.
+        loss: the last of the training.
+        ends_in: seconds until the last update; None: unknown.
+        line: the last of its log.
+    """
+
+    name: str
+    state: str
+    updates: int
+    goal: int | None
+    rate: float | None
+    loss: float | None
+    ends_in: float | None
+    line: str
+
+
+def watch(folder: Path, *, once: bool, every: float) -> None:
+    """Shows the runs below a folder until Ctrl-C; where that is no terminal, once.
+
+    Args:
+        once: whether to look once only.
+        every: seconds between two looks.
+
+    Raises:
+        ConfigError: no such folder, or none with a run.
+    """
+    if not folder.is_dir():
+        like = nearest(folder.name, [path.name for path in folder.parent.glob("*/")])
+        raise ConfigError(f"{folder}: no such directory{like or ', expected a run directory or one above it'}")
+    redact = Redactor()
+    if not (runs := look(folder, redact)):
+        raise ConfigError(f"{folder}: no run is there yet, expected a run directory at or below it")
+    console = Console()
+    if once or not sys.stdout.isatty():
+        console.print(draw(runs, len(runs)))
+        return
+    try:
+        with Live(draw(runs, console.height - 7), console=console, auto_refresh=False) as live:
+            while True:
+                time.sleep(every)
+                live.update(draw(look(folder, redact), console.height - 7), refresh=True)
+    except KeyboardInterrupt:
+        return
+
+
+def look(folder: Path, redact: Redactor) -> list[Watched]:
+    """Every run at or below a folder, those that need a look first."""
+    found = sorted({file.parent for name in SIGNS for file in folder.rglob(name)})
+    inner = {path for path in found if any(parent in found for parent in path.parents)}  # W&B has files of such names
+    runs = [read(path, folder, redact) for path in found if path not in inner]
+    return sorted(runs, key=lambda run: [*STATES].index(run.state))
+
+
+def read(directory: Path, folder: Path, redact: Redactor) -> Watched:
+    """One run, by its directory."""
+    log = log_of(directory)
+    line = redact(last_line(log)) if log else ""
+    state = state_of(directory, line)
+    rows = read_rows(directory / "metrics.csv")
+    goal = goal_of(directory / "config.yaml")
+    updates = int(rows[-1]["step"]) + 1 if rows else 0
+    updates = updates if goal is None else min(updates, goal)  # the test is logged behind the last
+    rate = rate_of(rows)
+    losses = [row["train/loss"] for row in rows if row.get("train/loss")]
+    left = (goal - updates) / rate if goal is not None and rate else None
+    return Watched(
+        str(directory.relative_to(folder)) if directory != folder else directory.name,
+        state,
+        updates,
+        goal,
+        rate,
+        float(losses[-1]) if losses else None,
+        max(left, 0.0) if left is not None and state == "running" else None,
+        line,
+    )
+
+
+def state_of(directory: Path, line: str) -> str:
+    """One of ``STATES``.
+
+    Args:
+        line: the last of its log.
+    """
+    if (directory / "pruned.json").exists():
+        return "pruned"
+    if is_done(directory, is_trial=(directory / "summary.json").exists()):
+        return "done"
+    if is_held(directory):
+        return "running"
+    if not (directory / ".lock").exists():
+        if (directory / "slurm.json").exists():
+            return "queued"
+        if age(directory / "terminal.log") < STARTING_S and not line.startswith("error:"):
+            return "running"
+    return "failed" if line.startswith("error:") else "stopped"
+
+
+def is_held(directory: Path) -> bool:
+    """Whether a job is at work there, by the note of who holds the lock: to try the lock could turn a job away. Of one
+    on another machine nothing is known but what it writes."""
+    try:
+        holder = (directory / ".lock.holder").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    match = re.fullmatch(r"process (\d+) on (.*)", holder)
+    if match is None or match[2] != socket.gethostname():
+        return min(age(directory / name) for name in ("metrics.csv", "train.log", ".lock.holder")) < SILENT_S
+    try:
+        os.kill(int(match[1]), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # of another user
+        return True
+    return True
+
+
+def age(file: Path) -> float:
+    """Seconds since it was written; infinity: there is none."""
+    return time.time() - file.stat().st_mtime if file.exists() else float("inf")
+
+
+def log_of(directory: Path) -> Path | None:
+    """The newest of its logs; None: it has none."""
+    logs = [directory / "terminal.log", directory / "train.log"]
+    note = directory / "slurm.json"
+    if note.exists():
+        with suppress(ValueError, LookupError, TypeError):  # damaged, as the next sweep will say
+            logs.append(Path(json.loads(note.read_text(encoding="utf-8"))["log"]))
+    return min((log for log in logs if log.is_file() and log.stat().st_size), key=age, default=None)
+
+
+def last_line(log: Path) -> str:
+    """The last line of a log that says something, without colours and what bars have written over."""
+    with open(log, "rb") as file:
+        file.seek(max(0, log.stat().st_size - TAIL))
+        text = file.read().decode(errors="replace")
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
+    lines = [part.strip() for part in re.split(r"[\r\n]", plain) if part.strip()]
+    return lines[-1] if lines else ""
+
+
+def read_rows(table: Path) -> list[dict[str, str]]:
+    """The rows of a ``metrics.csv``; one that is being written is left out."""
+    if not table.is_file():
+        return []
+    text = table.read_text(encoding="utf-8", errors="replace").replace("\0", "")
+    rows = csv.DictReader(text.splitlines(keepends=True))
+    return [row for row in rows if None not in row and None not in row.values() and row.get("step", "").isdigit()]
+
+
+def goal_of(config: Path) -> int | None:
+    """The updates that a run will have; None: its configuration is not there, or is being written."""
+    try:
+        with open(config, encoding="utf-8") as file:
+            return int(yaml.load(file, Loader=yaml.CSafeLoader)["trainer"]["max_steps"])
+    except (OSError, yaml.YAMLError, LookupError, TypeError, ValueError):
+        return None
+
+
+def rate_of(rows: Sequence[dict[str, str]]) -> float | None:
+    """Updates a second by the last rows. A run that has gone on counts from where it did."""
+    clocked = [(int(row["step"]), float(row["time_s"])) for row in rows if row.get("time_s")][-RECENT:]
+    spans = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(clocked) if b[0] >= a[0] and b[1] > a[1]]
+    updates, seconds = sum(span[0] for span in spans), sum(span[1] for span in spans)
+    return updates / seconds if updates else None
+
+
+def draw(runs: Sequence[Watched], most: int) -> Group:
+    """A line that counts them, and a table.
+
+    Args:
+        most: so many rows fit.
+    """
+    counts = Counter(run.state for run in runs)
+    head = Text(
+        f"{counted(len(runs), 'run')}: {', '.join(f'{counts[state]} {state}' for state in STATES if counts[state])}"
+    )
+    if any(ends := [run.ends_in or 0.0 for run in runs]):
+        head.append(f"; the last of those that run ends in {duration(max(ends))}")
+    table = Table("run", "state", "updates", "a second", "loss", "ends in", expand=True)
+    for column in table.columns[1:]:
+        column.no_wrap = True
+    table.columns[0].overflow = "fold"
+    table.add_column("last line of the log", ratio=1, no_wrap=True, overflow="ellipsis")
+    for run in runs[: max(most, 1)]:
+        table.add_row(
+            Text(run.name),
+            Text(run.state, style=STATES[run.state]),
+            f"{run.updates:,}" + ("" if run.goal is None else f" of {run.goal:,}"),
+            "" if run.rate is None else f"{run.rate:.3g}",
+            "" if run.loss is None else f"{run.loss:.4g}",
+            "" if run.ends_in is None else duration(run.ends_in) if run.ends_in else "is tested",
+            Text("" if run.state in ("done", "pruned") else run.line),
+        )
+    left = len(runs) - max(most, 1)
+    return Group(head, table, *([Text(f"and {counted(left, 'run')} more")] if left > 0 else []))

@@ -1,0 +1,135 @@
+"""Jobs as they run, by their directories: real locks of real processes."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from clock import wait_until
+from triptych.config import ConfigError
+from triptych.launch.lock import locked
+from triptych.launch.watch import last_line, look, watch
+from triptych.storage.redaction import Redactor
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from triptych.launch.lock import locked
+
+with locked(Path(sys.argv[1])):
+    time.sleep(600)
+"""
+
+
+def make_run(directory: Path, updates: int = 0, seconds: float = 0.5) -> Path:
+    """A run of 100 updates, as many of which are done, a row every ten, each row so long after the last."""
+    directory.mkdir(parents=True)
+    (directory / "config.yaml").write_text("trainer:\n  max_steps: 100\n")
+    rows = [f"{10 * i + 9},{2.5 - 0.1 * i},{seconds * (i + 1)}" for i in range(updates // 10)]
+    if rows:
+        (directory / "metrics.csv").write_text("\n".join(["step,train/loss,time_s", *rows]) + "\n")
+    return directory
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """One of each kind but a running one."""
+    (make_run(tmp_path / "done", 100) / "summary.json").write_text(json.dumps({"metrics": {"test/accuracy": 1.0}}))
+    (make_run(tmp_path / "pruned", 20) / "pruned.json").write_text("{}")
+    failed = make_run(tmp_path / "failed", 30)
+    (failed / ".lock").touch()
+    (failed / "terminal.log").write_text("two lines\nerror: the loss is not finite\n")
+    (make_run(tmp_path / "queued") / "slurm.json").write_text('{"array": "a", "index": 0, "log": "/nowhere/a_0.log"}')
+    killed = make_run(tmp_path / "killed", 40)
+    process = subprocess.Popen([sys.executable, "-c", HOLD, str(killed)])
+    wait_until((killed / ".lock.holder").exists, 60, "the lock")
+    process.kill()
+    process.wait()
+    return tmp_path
+
+
+def test_states_rates_and_ends(runs: Path) -> None:
+    at_work = make_run(runs / "arm" / "at_work", 50)
+    (at_work / "terminal.log").write_bytes(b"\x1b[32mstep 40\x1b[0m\rstep 50\n\n")
+    with open(at_work / "metrics.csv", "a") as file:
+        file.write("59,1.")  # is being written
+    with locked(at_work):
+        found = {run.name: run for run in look(runs, Redactor())}
+    states = {name: run.state for name, run in found.items()}
+    assert states == {
+        "arm/at_work": "running", "failed": "failed", "killed": "stopped", "queued": "queued", "done": "done",
+        "pruned": "pruned",
+    }  # fmt: skip
+    run = found["arm/at_work"]
+    assert (run.updates, run.goal, run.loss, run.line) == (50, 100, 2.1, "step 50")
+    assert run.rate == pytest.approx(20)  # ten updates in half a second
+    assert run.ends_in == pytest.approx(50 / 20)
+    assert found["failed"].line == "error: the loss is not finite"
+    assert found["killed"].ends_in is None
+    assert look(runs, Redactor())[-1].name == "pruned"
+    assert {run.name: run.state for run in look(runs, Redactor())}["arm/at_work"] == "stopped"
+    (at_work / ".lock").unlink()  # as of a job that imports, and will take it
+    assert {run.name: run.state for run in look(runs, Redactor())}["arm/at_work"] == "running"
+
+
+def test_a_job_on_another_machine_counts_while_it_writes(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 10)
+    (run / ".lock.holder").write_text("process 1 on another.machine")
+    assert look(tmp_path, Redactor())[0].state == "running"
+    old = time.time() - 3600
+    for file in run.iterdir():
+        os.utime(file, (old, old))
+    (run / ".lock").touch()
+    assert look(tmp_path, Redactor())[0].state == "stopped"
+
+
+def test_once(runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "140")
+    watch(runs, once=True, every=1.0)
+    said = capsys.readouterr().out
+    assert said.startswith("5 runs: 1 failed, 1 stopped, 1 queued, 1 done, 1 pruned\n")
+    assert re.search(r"failed +│ failed +│ 30 of 100 +│ 20 .*error: the loss is not finite", said)
+
+
+def test_a_folder_without_runs(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no run is there yet"):
+        watch(tmp_path, once=True, every=1.0)
+    (tmp_path / "seeds").mkdir()
+    with pytest.raises(ConfigError, match=r"no such directory; did you mean seeds\?"):
+        watch(tmp_path / "seds", once=True, every=1.0)
+
+
+def test_ctrl_c_leaves_cleanly(runs: Path) -> None:
+    terminal, inside = os.openpty()
+    command = [sys.executable, "-m", "triptych", "watch", str(runs), "--every", "0.1"]
+    heed = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731  a shell's job in the background ignores it
+    process = subprocess.Popen(
+        command, stdin=inside, stdout=inside, stderr=inside, start_new_session=True, preexec_fn=heed,
+        env={**os.environ, "TERM": "xterm"},
+    )  # fmt: skip
+    os.close(inside)
+    said = b""
+    while said.count(b"5 runs") < 3:  # it is drawn again and again
+        said += os.read(terminal, 4096)
+    process.send_signal(signal.SIGINT)
+    while True:
+        try:
+            if not (more := os.read(terminal, 4096)):
+                break
+        except OSError:  # nobody has it open any more
+            break
+        said += more
+    assert process.wait(60) == 0
+    assert b"Traceback" not in said
+    assert b"interrupted" not in said
+
+
+def test_the_last_line_of_an_empty_log(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("\n \n")
+    assert last_line(tmp_path / "log") == ""
