@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from omegaconf import OmegaConf
-from safetensors.torch import load_model
+from safetensors.torch import load_file, load_model
 
 import tiny
 from triptych.assembly.restore import load, restore
@@ -286,3 +286,63 @@ class TestShares:
         assert len(found.losses) == 10
         torch.testing.assert_close(found.losses, expected.losses, rtol=1e-5, atol=0)
         assert found.summary["metrics"] == pytest.approx(expected.summary["metrics"], rel=1e-5)
+
+
+every_optimizer = pytest.mark.parametrize("name", ["muon", "schedule_free_adamw", "adafactor", "sgd"])
+
+
+def with_optimizer(name: str) -> list[str]:
+    """Ten updates, with a validation and a checkpoint after five."""
+    return [*LAYOUTS["written"], "trainer.max_steps=10", "trainer.val_check_interval=5", f"optimizer={name}"]
+
+
+class TestOptimizers:
+    def alone(self, trainings: Trainings, name: str) -> Run:
+        """In float64, on one process."""
+        return trainings.run(f"{name}-1", 1, *with_optimizer(name), "trainer.precision=64-true")
+
+    @every_optimizer
+    def test_two_processes_train_what_one_trains(self, name: str, trainings: Trainings) -> None:
+        one = self.alone(trainings, name)
+        two = trainings.run(f"{name}-2", 2, *with_optimizer(name), "trainer.precision=64-true")
+        torch.testing.assert_close(two.losses, one.losses, rtol=0, atol=1e-12)
+        torch.testing.assert_close(two.seen("weights"), one.seen("weights"), rtol=0, atol=1e-10)
+
+    @every_optimizer
+    def test_a_run_goes_on_to_the_last_bit(self, name: str, trainings: Trainings) -> None:
+        alone = self.alone(trainings, name)
+        start = f"resume={alone.directory}/checkpoints/step-00000005.ckpt"
+        again = trainings.run(f"{name}-again", 1, *with_optimizer(name), "trainer.precision=64-true", start)
+        assert torch.equal(again.losses, alone.losses[5:])
+        assert again.summary["weights_sha256"] == alone.summary["weights_sha256"]
+        assert again.summary["metrics"] == alone.summary["metrics"]
+
+    def test_the_average_is_what_is_tested_and_saved(self, trainings: Trainings) -> None:
+        """x of y = (1 - beta1) z + beta1 x, by the state of the optimizer."""
+        one = self.alone(trainings, "schedule_free_adamw")
+        checkpoint = one.checkpoint
+        config, task = restore(one.directory)
+        assert evaluation(config, task, is_same_data=True) == one.summary["metrics"]
+        assert weights_sha256(task.network) == one.summary["weights_sha256"]
+        numbers = [id(p) for group in task.optimizer(task.network).param_groups for p in group["params"]]
+        saved = load_file(one.directory / "weights.safetensors")
+        for name, parameter in task.network.named_parameters():
+            z = checkpoint["optimizer_states"][0]["state"][numbers.index(id(parameter))]["z"]
+            y = checkpoint["current_model_state"][f"network.{name}"]
+            torch.testing.assert_close(parameter.detach(), (y - 0.1 * z) / 0.9, rtol=0, atol=1e-12)
+            assert torch.equal(saved[name], parameter)
+            assert not torch.equal(parameter, y)
+
+    @pytest.mark.parametrize("name", ["schedule_free_adamw", "sgd"])
+    def test_shares_train_what_one_process_trains(self, name: str, trainings: Trainings) -> None:
+        """FSDP, which has no float64."""
+        settings = with_optimizer(name)
+        one = trainings.run(f"{name}-whole", 1, *settings)
+        two = trainings.run(f"{name}-shared", 2, *settings, *SHARED)
+        torch.testing.assert_close(two.losses, one.losses, rtol=1e-5, atol=0)
+        config, task = restore(two.directory)
+        assert evaluation(config, task, is_same_data=True) == two.summary["metrics"]
+        assert weights_sha256(task.network) == two.summary["weights_sha256"]
+        start = f"resume={two.directory}/checkpoints/step-00000005.ckpt"
+        again = trainings.run(f"{name}-shared-again", 2, *settings, *SHARED, start)
+        assert again.summary["weights_sha256"] == two.summary["weights_sha256"]

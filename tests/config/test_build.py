@@ -165,3 +165,40 @@ def test_no_spelling_of_float16_gets_past_the_fused_optimizer(spelling: str, cho
     check_before_data(chosen(*given, "optimizer.fused=false"))
     with pytest.raises(ConfigError, match="FSDP has 32-true"):
         check_before_data(chosen(*given, "trainer=fsdp"))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["optimizer=schedule_free_adamw", "callbacks=[default,ema]"],
+            r"^callbacks\.ema: not with optimizer=sched",
+        ),
+        (
+            ["optimizer=schedule_free_adamw", "callbacks=[default,new_weights_first]"],
+            r"^callbacks\.new_weights_first: not with optimizer=schedule_free_adamw",
+        ),
+        (
+            ["optimizer=muon", "trainer=fsdp"],
+            "^optimizer: Muon looks at whole matrices, of which FSDP",
+        ),
+        (["optimizer=adafactor", "trainer=fsdp"], "^optimizer: Adafactor looks at whole matrices"),
+    ],
+)
+def test_an_optimizer_is_refused_what_it_cannot_do(
+    overrides: list[str], message: str, chosen: Callable[..., DictConfig]
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        check_before_data(chosen("experiment=dates/translation", *overrides))
+
+
+@pytest.mark.parametrize("name", ["muon", "schedule_free_adamw", "adafactor", "sgd"])
+def test_other_optimizers_than_adamw_go_with_float16(name: str, chosen: Callable[..., DictConfig]) -> None:
+    check_before_data(chosen("experiment=dates/translation", f"optimizer={name}", "trainer.precision=16-mixed"))
+
+
+def test_a_schedule_free_optimizer_chooses_no_schedule_unless_one_is_given(chosen: Callable[..., DictConfig]) -> None:
+    given = ["experiment=dates/translation", "optimizer=schedule_free_adamw"]
+    assert chosen(*given).scheduler._target_.endswith(".Constant")
+    assert chosen(*given, "scheduler=cosine").scheduler._target_.endswith(".Cosine")
+    assert chosen("experiment=dates/translation").scheduler._target_.endswith(".Cosine")

@@ -19,19 +19,19 @@ PACKED = "batch.packed=true"
 BY_TOKENS = ["batch.size=null", "batch.tokens=300"]
 HALVES = ["trainer.accumulate_grad_batches=2", "trainer.val_check_interval=14"]
 CASES = {
-    "translation_full": [*HALVES, DROPOUT, PACKED],
-    "classification_encoder_only": [WORKERS, BF16],
+    "translation_full": [*HALVES, DROPOUT, PACKED, "optimizer=muon"],
+    "classification_encoder_only": [WORKERS, BF16, "optimizer=schedule_free_adamw"],
     "language_modeling_decoder_only": [EMA, DROPOUT, *BY_TOKENS],
 }
 OTHERS = {
     "translation_decoder_only": [WORKERS, *HALVES],
     "classification_full": [EMA, BF16, DROPOUT],
     "classification_decoder_only": [EMA, WORKERS, DROPOUT, *HALVES],
-    "tagging_full": [DROPOUT],
+    "tagging_full": [DROPOUT, "optimizer=adafactor"],
     "tagging_encoder_only": [EMA, *HALVES],
     "tagging_decoder_only": [BF16, DROPOUT],
     "language_modeling_full": [WORKERS, EMA, BF16, DROPOUT],
-    "denoising_full": [DROPOUT, *HALVES],
+    "denoising_full": [DROPOUT, *HALVES, "optimizer=sgd"],
     "denoising_encoder_only": [EMA, DROPOUT],
     "denoising_decoder_only": [WORKERS, BF16],
 }

@@ -2,7 +2,6 @@
 
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,10 +74,9 @@ def some_texts(rows: int, length: int) -> tuple[Tensor, Tensor]:
 
 
 def optimizer_of(name: str) -> Any:
-    return build_node(
-        OmegaConf.create({"optimizer": OmegaConf.load(Path(__file__).parents[2] / f"conf/optimizer/{name}.yaml")}),
-        "optimizer",
-    )
+    node = OmegaConf.load(Path(__file__).parents[2] / f"conf/optimizer/{name}.yaml")
+    node.pop("defaults", None)
+    return build_node(OmegaConf.create({"optimizer": node}), "optimizer")
 
 
 def memory_of(
@@ -96,7 +94,7 @@ def memory_of(
     def of_rows(rows: int) -> BatchBytes:
         return formula.of_batch(model, rows, length, source, padded=padded)
 
-    return Memory(model, optimizer_bytes(model, replace(optimizer_of("adamw"), fused=False)), of_rows, averaged)
+    return Memory(model, optimizer_bytes(model, optimizer_of("adamw")), of_rows, averaged)
 
 
 class TestActivations:
@@ -277,7 +275,7 @@ class TestState:
         real = sum(t.nbytes for state in states for t in state.values() if isinstance(t, Tensor))
         with torch.device("meta"):
             planned = build("full", tie_output=True)
-        assert optimizer_bytes(planned, replace(make, fused=False)) == real
+        assert optimizer_bytes(planned, make) == real
 
     @pytest.mark.parametrize("architecture", ARCHITECTURES)
     @pytest.mark.parametrize("tie_output", [False, True])

@@ -1,22 +1,32 @@
-"""Schedules against their formulas and torch's schedulers; the optimizer against torch's, and what it decays."""
+"""Schedules against their formulas and torch's schedulers; optimizers against their formulas, and what they decay."""
 
+import copy
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import lr_scheduler
 from torch.testing import assert_close
 
-from triptych.training.optimizers import AdamW, decay_groups
+from triptych.training.optimizers import SGD, Adafactor, AdamW, Muon, ScheduleFreeAdamW, decay_groups
 from triptych.training.schedules import Constant, Cosine, InverseSquareRoot, Linear, WarmupStableDecay
 
 BASE: dict[str, Any] = {"lr": 1e-2, "beta1": 0.9, "beta2": 0.98, "eps": 1e-9, "weight_decay": 0.1}
 WARMUP, STEPS, LEAST = 5, 40, 0.1
+OPTIMIZERS: dict[str, Any] = {
+    "adamw": AdamW(**BASE),
+    "muon": Muon(**BASE, momentum=0.95),
+    "schedule_free_adamw": ScheduleFreeAdamW(**BASE),
+    "adafactor": Adafactor(lr=1e-2, weight_decay=0.1, beta2_decay=-0.8, eps1=None, eps2=1e-3, d=1.0),
+    "sgd": SGD(lr=1e-2, weight_decay=0.1, momentum=0.9, nesterov=True),
+}
+every_optimizer = pytest.mark.parametrize("name", OPTIMIZERS)
 
 every_architecture = pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only", "full"])
 
@@ -212,3 +222,212 @@ class TestAdamW:
     def test_refusals_name_the_key(self, key: str, value: float) -> None:
         with pytest.raises(ValueError, match=rf"optimizer\.{key}={value}: expected"):
             AdamW(**(BASE | {key: value}))
+
+
+def give_gradients(model: nn.Module) -> dict[str, Tensor]:
+    """Random ones, and what they are. (An optimizer may compute in their place.)"""
+    for parameter in model.parameters():
+        parameter.grad = torch.randn_like(parameter)
+    return {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None}
+
+
+def weights(model: nn.Module) -> dict[str, Tensor]:
+    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+
+
+def is_decayed(name: str) -> float:
+    return 0.1 if name == "weight" else 0.0
+
+
+class TestEachOptimizer:
+    @every_optimizer
+    def test_decays_what_adamw_decays(self, build: Callable[..., Any], name: str) -> None:
+        model = build("full")
+        decayed: set[str] = set()
+        for group in OPTIMIZERS[name](model).param_groups:
+            decayed |= names(model, group["params"]) if group["weight_decay"] else set()
+        assert decayed == names(model, decay_groups(model, 0.1)[0]["params"])
+
+    @every_optimizer
+    def test_goes_on_from_a_saved_state_to_the_last_bit(self, build: Callable[..., Any], name: str) -> None:
+        one = build("decoder_only")
+        first = OPTIMIZERS[name](one)
+        for _ in range(2):
+            give_gradients(one)
+            first.step()
+        two = copy.deepcopy(one)
+        second = OPTIMIZERS[name](two)
+        second.load_state_dict(copy.deepcopy(first.state_dict()))
+        for _ in range(2):
+            for parameter, gradient in zip(two.parameters(), give_gradients(one).values(), strict=True):
+                parameter.grad = gradient
+            first.step()
+            second.step()
+        assert all(map(torch.equal, one.parameters(), two.parameters()))
+
+    @every_optimizer
+    def test_an_update_without_gradients_has_not_been(self, build: Callable[..., Any], name: str) -> None:
+        """This is how an update that is not finite is left out."""
+        model = build("decoder_only")
+        optimizer = OPTIMIZERS[name](model)
+        give_gradients(model)
+        optimizer.step()
+        before, state = weights(model), copy.deepcopy(optimizer.state_dict())
+        optimizer.zero_grad()
+        optimizer.step()
+        assert_close(weights(model), before, rtol=0, atol=0)
+        assert_close(optimizer.state_dict()["state"], state["state"], rtol=0, atol=0)
+        assert optimizer.state_dict()["param_groups"] == state["param_groups"]
+
+    @every_optimizer
+    def test_goes_with_scaled_gradients(self, name: str) -> None:
+        """torch's scaler, as under float16: one update is too large and left out, the next is as without a scale."""
+        make = replace(OPTIMIZERS[name], fused=False) if name == "adamw" else OPTIMIZERS[name]
+        model, other, texts = nn.Linear(4, 3), nn.Linear(4, 3), torch.randn(5, 4)
+        other.load_state_dict(model.state_dict())
+        optimizer, plain = make(model), make(other)
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+        before = weights(model)
+        for factor in (math.inf, 1.0):
+            optimizer.zero_grad()
+            scaler.scale(factor * model(texts).square().mean()).backward()
+            scaler.unscale_(optimizer)
+            scaler.step(optimizer)
+            scaler.update()
+            if factor > 1:
+                assert_close(weights(model), before, rtol=0, atol=0)
+        other(texts).square().mean().backward()
+        plain.step()
+        assert_close(weights(model), weights(other))
+        assert not torch.equal(model.weight, before["weight"])
+
+    @every_optimizer
+    def test_refusals_name_the_key(self, name: str) -> None:
+        kind, settings = type(OPTIMIZERS[name]), OPTIMIZERS[name]
+        values = {field: getattr(settings, field) for field in settings.__dataclass_fields__}
+        wrong = {"lr": 0.0, "weight_decay": -0.1, "beta1": 1.0, "momentum": 1.0, "beta2_decay": 0.1, "d": 0.5}
+        wrong |= dict.fromkeys(("eps", "eps1", "eps2"), -1.0)
+        for key in values.keys() & wrong.keys():
+            with pytest.raises(ValueError, match=rf"optimizer\.{key}={wrong[key]}: expected"):
+                kind(**(values | {key: wrong[key]}))
+
+
+class TestMuon:
+    @every_architecture
+    def test_has_the_matrices_of_the_blocks_alone(self, build: Callable[..., Any], architecture: str) -> None:
+        model = build(architecture, position="learned", gated=True)
+        inner, matrices, rest = OPTIMIZERS["muon"](model).param_groups
+        everything = {name for name, _ in model.named_parameters()}
+        of_blocks = {name for name in everything if ".layers." in name and name.endswith("weight")}
+        assert names(model, inner["params"]) == {name for name in of_blocks if "norm" not in name}
+        assert names(model, matrices["params"]) == {"head.output.weight"}
+        assert names(model, rest["params"]) == everything - names(model, inner["params"]) - {"head.output.weight"}
+
+    def test_a_matrix_steps_along_the_singular_vectors_of_its_momentum(self, build: Callable[..., Any]) -> None:
+        """Jordan et al. 2024 in float64: their five steps of Newton and Schulz leave singular values between 0.5 and
+        1.5, in bfloat16, where the SVD has 1, but for those that were nearly 0. The scale is that of Liu et al. 2025,
+        equation 4."""
+        model = build("decoder_only").double()
+        optimizer = OPTIMIZERS["muon"](model)
+        matrices = names(model, optimizer.param_groups[0]["params"])
+        momentum = {name: torch.zeros_like(p) for name, p in model.named_parameters() if name in matrices}
+        for _ in range(3):
+            before, gradients = weights(model), give_gradients(model)
+            optimizer.step()
+            after = weights(model)
+            for name in matrices:
+                momentum[name] = 0.95 * momentum[name] + 0.05 * gradients[name]
+                ahead = 0.95 * momentum[name] + 0.05 * gradients[name]
+                u, values, vh = torch.linalg.svd(ahead, full_matrices=False)
+                is_large = values > 0.05 * values[0]
+                assert is_large.sum() >= len(values) - 2
+                u, vh = u[:, is_large], vh[is_large]
+                step = (1 - 1e-2 * 0.1) * before[name] - after[name]
+                core = u.T @ (step / (1e-2 * 0.2 * math.sqrt(max(step.shape)))) @ vh.T
+                assert core.diagonal().min() > 0.5
+                assert core.diagonal().max() < 1.5
+                assert float((core - core.diagonal().diag()).abs().max()) < 0.05
+
+    def test_everything_else_steps_as_torch_adamw(self, build: Callable[..., Any]) -> None:
+        model, other = (build("full").double() for _ in range(2))
+        other.load_state_dict(model.state_dict())
+        mine, adamw = OPTIMIZERS["muon"](model), AdamW(**BASE)(other)
+        matrices = names(model, mine.param_groups[0]["params"])
+        for _ in range(3):
+            for parameter, gradient in zip(other.parameters(), give_gradients(model).values(), strict=True):
+                parameter.grad = gradient
+            mine.step()
+            adamw.step()
+        for (name, ours), theirs in zip(model.named_parameters(), other.parameters(), strict=True):
+            assert torch.allclose(ours, theirs, rtol=0, atol=1e-12) == (name not in matrices)
+
+
+def test_schedule_free_steps_as_the_formula() -> None:
+    """Defazio et al. 2024, algorithm 1 with AdamW's steps, during a warm-up: y is trained, x is the average."""
+    model = nn.Linear(3, 2).double()
+    optimizer = OPTIMIZERS["schedule_free_adamw"](model)
+    x, z = weights(model), weights(model)
+    v = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
+    total = 0.0
+    for t in range(1, 6):
+        lr = 1e-2 * min(t / 3, 1)
+        for group in optimizer.param_groups:
+            group["lr"] = lr
+        y, gradients = weights(model), give_gradients(model)
+        total += lr**2
+        for name, gradient in gradients.items():
+            assert_close(y[name], 0.1 * z[name] + 0.9 * x[name], atol=1e-12, rtol=0)
+            v[name] = 0.98 * v[name] + 0.02 * gradient**2
+            step = gradient / ((v[name] / (1 - 0.98**t)).sqrt() + 1e-9) + is_decayed(name) * y[name]
+            z[name] = z[name] - lr * step
+            x[name] = (1 - lr**2 / total) * x[name] + lr**2 / total * z[name]
+        optimizer.step()
+    optimizer.eval()
+    assert_close(weights(model), x, atol=1e-12, rtol=0)
+
+
+def test_adafactor_steps_as_the_formula() -> None:
+    """Shazeer and Stern 2018, algorithms 4 and 5, with torch's decoupled decay."""
+    model = nn.Linear(5, 4).double()
+    optimizer = OPTIMIZERS["adafactor"](model)
+    rows, columns, v = torch.zeros(4), torch.zeros(5), torch.zeros(4)
+    for t in range(1, 5):
+        before, gradients = weights(model), give_gradients(model)
+        optimizer.step()
+        share = t**-0.8
+        squares = {name: gradient**2 for name, gradient in gradients.items()}
+        rows = (1 - share) * rows + share * squares["weight"].sum(1)
+        columns = (1 - share) * columns + share * squares["weight"].sum(0)
+        v = (1 - share) * v + share * squares["bias"]
+        for name, second in (("weight", rows[:, None] * columns / rows.sum()), ("bias", v)):
+            update = gradients[name] / second.sqrt()
+            rms = float(before[name].square().mean().sqrt())
+            alpha = max(1e-3, rms) * min(1e-2, t**-0.5)
+            cut = max(1.0, float(update.square().mean().sqrt()))
+            expected = (1 - 1e-2 * is_decayed(name)) * before[name] - alpha * update / cut
+            assert_close(weights(model)[name], expected, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_sgd_steps_as_the_formula(nesterov: bool) -> None:
+    model = nn.Linear(3, 2).double()
+    optimizer = SGD(lr=1e-2, weight_decay=0.1, momentum=0.9, nesterov=nesterov)(model)
+    momentum: dict[str, Tensor] = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
+    for _ in range(3):
+        before, gradients = weights(model), give_gradients(model)
+        optimizer.step()
+        for name, gradient in gradients.items():
+            force = gradient + is_decayed(name) * before[name]
+            momentum[name] = 0.9 * momentum[name] + force
+            step = force + 0.9 * momentum[name] if nesterov else momentum[name]
+            assert_close(weights(model)[name], before[name] - 1e-2 * step, atol=1e-12, rtol=0)
+
+
+def test_nesterov_needs_momentum() -> None:
+    with pytest.raises(ValueError, match=r"optimizer\.nesterov=True needs momentum: expected optimizer\.momentum"):
+        SGD(lr=1e-2, weight_decay=0.0, momentum=0.0, nesterov=True)
+
+
+def test_the_average_can_be_found_again_or_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"optimizer\.beta1=0"):
+        ScheduleFreeAdamW(**(BASE | {"beta1": 0}))

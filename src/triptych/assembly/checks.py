@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 
 import torch
+from lightning.pytorch.callbacks import WeightAveraging
 from omegaconf import DictConfig, OmegaConf
 
 from triptych.assembly.compatibility import check_grid
@@ -15,7 +16,8 @@ from triptych.assembly.network import check_network
 from triptych.config import ConfigError, build, check, precision_of, target_of
 from triptych.config.overrides import check_model_choice
 from triptych.tasks import LanguageModeling
-from triptych.training import TensorBoardLogger, check_tensorboard
+from triptych.training import NewWeightsFirst, TensorBoardLogger, check_tensorboard
+from triptych.training.optimizers import AdamW, ScheduleFreeAdamW, check_schedule_free
 from triptych.training.strategies import check_strategy
 
 log = logging.getLogger("triptych")
@@ -61,9 +63,16 @@ def check_optimizer(config: DictConfig) -> None:
     Raises:
         ConfigError: settings that do not go together.
     """
-    for key in ("optimizer", "scheduler"):
-        build(config, key)
-    if precision_of(config) == "16-mixed" and config.optimizer.fused:
+    optimizer, _ = (build(config, key) for key in ("optimizer", "scheduler"))
+    if isinstance(optimizer, ScheduleFreeAdamW):
+        check_schedule_free()
+        for name in config.callbacks:
+            if issubclass(target_of(config, f"callbacks.{name}"), WeightAveraging | NewWeightsFirst):
+                raise ConfigError(
+                    f"callbacks.{name}: not with optimizer=schedule_free_adamw, which has an average of its own, of "
+                    "all weights from the first update on; omit one of them"
+                )
+    if precision_of(config) == "16-mixed" and isinstance(optimizer, AdamW) and optimizer.fused:
         raise ConfigError(
             f"trainer.precision={config.trainer.precision} scales gradients: expected optimizer.fused=false, "
             "or bf16-mixed"

@@ -27,6 +27,7 @@ from triptych.training import CheckpointFacts, Checkpoints
 from triptych.training.callbacks.checkpoints import check_metric, validation_metrics
 from triptych.training.callbacks.cost_log import CostLog
 from triptych.training.hardware import keep_freed_memory
+from triptych.training.optimizers import ScheduleFreeAdamW
 from triptych.training.resume import prepare_directory
 
 log = logging.getLogger("triptych")
@@ -89,6 +90,10 @@ def build_run(plan: Plan, place: Place) -> Run:
     for name, callback in callbacks.items():
         if isinstance(callback, EarlyStopping):
             check_metric(f"callbacks.{name}.monitor", callback.monitor, validation_metrics(task))
+    if isinstance(task.optimizer, ScheduleFreeAdamW):
+        from triptych.training.schedule_free import AverageOfOptimizer  # an optional dependency
+
+        callbacks["average"] = AverageOfOptimizer()
     (checkpoints,) = (callback for callback in callbacks.values() if isinstance(callback, Checkpoints))
     given = {
         "logger": loggers,

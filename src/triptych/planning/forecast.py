@@ -20,6 +20,7 @@ from triptych.planning.gpus import Device
 from triptych.planning.memory import Memory, optimizer_bytes
 from triptych.planning.peak_memory import is_masked, is_prefixed, measure_peak, training_loss
 from triptych.tasks.precision import PRECISIONS, Precision
+from triptych.training.optimizers import ScheduleFreeAdamW
 
 UTILISATION = 0.3
 """Share of a GPU's peak that a training is assumed to reach. Published ones reached 0.21 (GPT-3) to 0.46 (PaLM), by
@@ -73,11 +74,12 @@ def make_forecast(estimate: BatchEstimate, world_size: int, device: Device) -> F
     network = check_network(config)
     flops = sum(training_flops(network, estimate.shapes, unanswered=estimate.unanswered).values())
     network = check_network(config).to(precision.dtype)
-    optimizer = replace(build(config, "optimizer"), fused=False)  # there is no fused kernel on the meta device
+    optimizer = build(config, "optimizer")
     here, on_gpus = (
         cache(partial(batch_bytes, network, precision, estimate, on_gpu=on)) for on in (device.is_gpu, True)
     )
-    memory = Memory(network, optimizer_bytes(network, optimizer), here, averaged="ema" in config.callbacks)
+    averaged = "ema" in config.callbacks or isinstance(optimizer, ScheduleFreeAdamW)
+    memory = Memory(network, optimizer_bytes(network, optimizer), here, averaged)
     return Forecast(
         network=network,
         estimate=estimate,

@@ -3,9 +3,12 @@ nothing of its size is ever allocated."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from triptych.nn import Network
 from triptych.planning.activations import BatchBytes
@@ -22,7 +25,7 @@ class Footprint:
         weights: with the tables that are not trained.
         gradients: of them.
         optimizer: its state.
-        average: of the weights, a copy.
+        average: of the weights, a copy; of a schedule-free optimizer: the weights that its average takes the place of.
         exchange: DDP: the buckets in which gradients are averaged; FSDP: what is whole for a moment.
         copies: of the matrices in the type of the matrix products, under autocast; 0 where it was measured.
         activations: what autograd keeps; where it was measured, all that is alive at the worst moment.
@@ -132,8 +135,21 @@ def optimizer_bytes(network: Network, make: Callable[[nn.Module], torch.optim.Op
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             parameter.grad = torch.empty_like(parameter)
-    optimizer.step()
+    with AnyNumber():  # type: ignore[no-untyped-call]
+        optimizer.step()
     return sum(_bytes(v for v in state.values() if isinstance(v, Tensor)) for state in optimizer.state.values())
+
+
+class AnyNumber(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Whoever asks for a number of the meta device is told 1. (Adafactor looks at the size of weights and steps.)"""
+
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """The operation, or 1."""
+        if func is torch.ops.aten._local_scalar_dense.default and args[0].is_meta:
+            return 1.0
+        return func(*args, **(kwargs or {}))
 
 
 def stored_bytes(module: nn.Module) -> int:

@@ -27,6 +27,8 @@ from triptych.tasks.precision import arithmetic
 from triptych.tasks.scores import LOSS, Score, TaskFacts
 
 STAGES = ("val", "test")
+COUNTED = ("k", "weight_sum", "lr_max", "scheduled_lr")
+"""What a schedule-free optimizer counts in its groups, where others have settings alone."""
 NOTHING_IS_WRITTEN = {
     "prefix_decoder": "all of the input is given, so it would be an encoder; use model=encoder_only or decoder_only"
 }
@@ -448,7 +450,7 @@ class Task(L.LightningModule):
         groups = self.optimizer(self.network).param_groups
         factor = self.schedule(checkpoint["global_step"])
         for saved, group in zip(checkpoint["optimizer_states"][0]["param_groups"], groups, strict=True):
-            settings = {name: value for name, value in group.items() if name != "params"}
+            settings = {name: value for name, value in group.items() if name not in ("params", *COUNTED)}
             saved.update(settings, initial_lr=group["lr"], lr=group["lr"] * factor)
         checkpoint["lr_schedulers"][0]["base_lrs"] = [group["lr"] for group in groups]
         losses = checkpoint["task"]["losses"].to(self.device)

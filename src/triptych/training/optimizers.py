@@ -1,9 +1,16 @@
 """Optimizers with decay groups."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from importlib.util import find_spec
+from typing import Any, cast
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
+
+from triptych.config import ConfigError
+from triptych.nn import Block
 
 
 def decay_groups(module: nn.Module, weight_decay: float) -> list[dict[str, object]]:
@@ -23,35 +30,226 @@ def decay_groups(module: nn.Module, weight_decay: float) -> list[dict[str, objec
 
 
 @dataclass(frozen=True, slots=True)
-class AdamW:
-    """Adam with decoupled weight decay. Loshchilov and Hutter 2019.
+class _Settings:
+    """What every optimizer has.
 
     Attributes:
         lr: peak learning rate.
-        beta1: decay of the mean of the gradients.
-        beta2: decay of the mean of their squares.
-        eps: added to the root of the latter.
         weight_decay: of the matrices (see ``decay_groups``).
-        fused: one kernel for all parameters; not with float16, which scales its gradients.
     """
 
     lr: float
+    weight_decay: float
+
+    def __post_init__(self) -> None:
+        for name, value in ((field.name, getattr(self, field.name)) for field in fields(self)):
+            if name == "lr" and not value > 0:
+                raise ValueError(f"optimizer.{name}={value}: expected more than 0")
+            if name in ("beta1", "beta2", "momentum") and not 0 <= value < 1:
+                raise ValueError(f"optimizer.{name}={value}: expected at least 0 and less than 1")
+            if name in ("weight_decay", "eps", "eps2") and not value >= 0:
+                raise ValueError(f"optimizer.{name}={value}: expected 0 or more")
+
+
+@dataclass(frozen=True, slots=True)
+class AdamW(_Settings):
+    """Adam with decoupled weight decay. Loshchilov and Hutter 2019.
+
+    Attributes:
+        beta1: decay of the mean of the gradients.
+        beta2: decay of the mean of their squares.
+        eps: added to the root of the latter.
+        fused: one kernel for all parameters; not with float16, which scales its gradients.
+    """
+
     beta1: float
     beta2: float
     eps: float
-    weight_decay: float
     fused: bool = True
 
-    def __post_init__(self) -> None:
-        if not self.lr > 0:
-            raise ValueError(f"optimizer.lr={self.lr}: expected more than 0")
-        for name, beta in (("beta1", self.beta1), ("beta2", self.beta2)):
-            if not 0 <= beta < 1:
-                raise ValueError(f"optimizer.{name}={beta}: expected at least 0 and less than 1")
-        if self.weight_decay < 0:
-            raise ValueError(f"optimizer.weight_decay={self.weight_decay}: expected 0 or more")
-
-    def __call__(self, module: nn.Module) -> torch.optim.Optimizer:
+    def __call__(self, module: nn.Module) -> Optimizer:
         """The optimizer of a module's parameters."""
         groups = decay_groups(module, self.weight_decay)
-        return torch.optim.AdamW(groups, lr=self.lr, betas=(self.beta1, self.beta2), eps=self.eps, fused=self.fused)
+        fused = self.fused and not any(p.is_meta for p in module.parameters())  # the meta device has no such kernel
+        return torch.optim.AdamW(groups, lr=self.lr, betas=(self.beta1, self.beta2), eps=self.eps, fused=fused)
+
+
+@dataclass(frozen=True, slots=True)
+class Muon(_Settings):
+    """Momentum that is made orthogonal, for the matrices of the blocks; AdamW for everything else: embeddings, head,
+    norms, biases and tables of positions. Jordan et al. 2024.
+
+    With G the gradient of a matrix W of the shape m x n:
+
+    B <- momentum B + (1 - momentum) G, N = momentum B + (1 - momentum) G, W <- (1 - lr weight_decay) W -
+    0.2 sqrt(max(m, n)) lr O, where O is about U V' of N = U S V' (five steps of Newton and Schulz, in bfloat16).
+
+    The factor before lr gives a step of Muon the size of one of AdamW, so that both have one learning rate and one
+    decay (Liu et al. 2025, equation 4).
+
+    Attributes:
+        momentum: decay of the mean of the gradients of a matrix.
+        beta1: of AdamW: decay of the mean of the gradients.
+        beta2: of AdamW: decay of the mean of their squares.
+        eps: of AdamW: added to the root of the latter.
+    """
+
+    momentum: float
+    beta1: float
+    beta2: float
+    eps: float
+
+    def __call__(self, module: nn.Module) -> Optimizer:
+        """The optimizer of a module's parameters."""
+        blocks = [block for block in module.modules() if isinstance(block, Block)]
+        inner = {id(m.weight) for block in blocks for m in block.modules() if isinstance(m, nn.Linear)}
+        matrices, rest = decay_groups(module, self.weight_decay)
+        parameters = cast(list[nn.Parameter], matrices["params"])
+        muon = torch.optim.Muon(
+            [{**matrices, "params": [p for p in parameters if id(p) in inner]}],
+            lr=self.lr,
+            momentum=self.momentum,
+            adjust_lr_fn="match_rms_adamw",
+        )
+        others = [{**matrices, "params": [p for p in parameters if id(p) not in inner]}, rest]
+        adamw = torch.optim.AdamW(others, lr=self.lr, betas=(self.beta1, self.beta2), eps=self.eps)
+        return Joined(muon, adamw)
+
+
+class Joined(Optimizer):
+    """Several optimizers, each of parameters of its own, as one: one list of groups, one state, one step.
+
+    Args:
+        parts: the optimizers, before their first step.
+    """
+
+    def __init__(self, *parts: Optimizer) -> None:
+        self._parts = parts
+        self._sizes = [len(part.param_groups) for part in parts]
+        super().__init__([group for part in parts for group in part.param_groups], {})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """A step of each, with the groups and the state of all, which a checkpoint may have brought."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        groups = iter(self.param_groups)
+        for part, size in zip(self._parts, self._sizes, strict=True):
+            part.param_groups, part.state = [next(groups) for _ in range(size)], self.state
+            part.step()
+        return loss
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleFreeAdamW(_Settings):
+    """AdamW that takes gradients between the weights z of a plain training and their average x, in the place of a
+    schedule. Defazio et al. 2024; the published library ``schedulefree``, an optional dependency.
+
+    y = (1 - beta1) z + beta1 x, z <- z - lr (g(y) / (sqrt(v) + eps) + weight_decay y), x <- (1 - c) x + c z, where v is
+    AdamW's mean of squares and c is the share of this update in the sum of the squares of all learning rates.
+
+    y is trained; x is validated, tested and saved (``triptych.training.schedule_free``).
+
+    Attributes:
+        beta1: share of the average in the weights that gradients are taken at.
+        beta2: decay of the mean of the squares of the gradients.
+        eps: added to its root.
+    """
+
+    beta1: float
+    beta2: float
+    eps: float
+
+    def __post_init__(self) -> None:
+        _Settings.__post_init__(self)
+        if self.beta1 == 0:
+            raise ValueError("optimizer.beta1=0: the average could not be found again; expected more than 0")
+
+    def __call__(self, module: nn.Module) -> Optimizer:
+        """The optimizer of a module's parameters.
+
+        Raises:
+            ConfigError: the library is not installed.
+        """
+        check_schedule_free()
+        from triptych.training.schedule_free import ScheduleFree
+
+        optimizer = ScheduleFree(
+            decay_groups(module, self.weight_decay), lr=self.lr, betas=(self.beta1, self.beta2), eps=self.eps
+        )
+        optimizer.train()
+        return optimizer
+
+
+def check_schedule_free() -> None:
+    """Refuses to go on without the library.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    if find_spec("schedulefree") is None:
+        raise ConfigError("optimizer=schedule_free_adamw needs schedulefree: pip install 'triptych[schedule_free]'")
+
+
+@dataclass(frozen=True, slots=True)
+class Adafactor(_Settings):
+    """Adam whose mean of squares is kept as a column times a row for each matrix, without a mean of gradients. Shazeer
+    and Stern 2018, algorithms 4 and 5.
+
+    W <- W - alpha U / max(1, RMS(U) / d), U = G / sqrt(V), alpha = max(eps2, RMS(W)) min(lr, 1 / sqrt(t)): steps are
+    relative to the size of the weights. The decay of V is 1 - t^beta2_decay.
+
+    Attributes:
+        lr: the largest relative step.
+        beta2_decay: see above.
+        eps1: the least root of V; None: what the type of the weights rounds to.
+        eps2: the least size that weights count as.
+        d: steps are cut to this RMS.
+    """
+
+    beta2_decay: float
+    eps1: float | None
+    eps2: float
+    d: float
+
+    def __post_init__(self) -> None:
+        _Settings.__post_init__(self)
+        if self.beta2_decay > 0:
+            raise ValueError(f"optimizer.beta2_decay={self.beta2_decay}: expected 0 or less")
+        if self.eps1 is not None and self.eps1 < 0:
+            raise ValueError(f"optimizer.eps1={self.eps1}: expected 0 or more, or null")
+        if self.d < 1:
+            raise ValueError(f"optimizer.d={self.d}: expected at least 1")
+
+    def __call__(self, module: nn.Module) -> Optimizer:
+        """The optimizer of a module's parameters."""
+        groups = decay_groups(module, self.weight_decay)
+        eps: Any = (self.eps1, self.eps2)
+        return torch.optim.Adafactor(groups, lr=self.lr, beta2_decay=self.beta2_decay, eps=eps, d=self.d)
+
+
+@dataclass(frozen=True, slots=True)
+class SGD(_Settings):
+    """Stochastic gradient descent with momentum. Sutskever et al. 2013.
+
+    B <- momentum B + G + weight_decay W, W <- W - lr B; with nesterov W <- W - lr (G + weight_decay W + momentum B).
+
+    Attributes:
+        momentum: decay of the sum of the gradients.
+        nesterov: whether a step looks ahead along the momentum.
+    """
+
+    momentum: float
+    nesterov: bool
+
+    def __post_init__(self) -> None:
+        _Settings.__post_init__(self)
+        if self.nesterov and self.momentum == 0:
+            raise ValueError("optimizer.nesterov=True needs momentum: expected optimizer.momentum above 0")
+
+    def __call__(self, module: nn.Module) -> Optimizer:
+        """The optimizer of a module's parameters."""
+        groups = decay_groups(module, self.weight_decay)
+        return torch.optim.SGD(groups, lr=self.lr, momentum=self.momentum, nesterov=self.nesterov)

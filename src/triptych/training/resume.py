@@ -72,6 +72,11 @@ def state_to_resume(config: DictConfig, plain: dict[str, Any]) -> "Earlier | Non
             f"resume={config.resume}: its network stays, and it has {'; '.join(changed)}; give the same, or begin with "
             f"its weights by init_from={config.resume}"
         )
+    if not is_own and (changed := differences(earlier.config, plain, of=lambda key: key == "optimizer._target_")):
+        raise ConfigError(
+            f"resume={config.resume}: its optimizer goes on, and it has {changed[0]}; give the same, or begin with its "
+            f"weights by init_from={config.resume}"
+        )
     if found and is_own:
         raise ConfigError(
             f"run_dir={config.run_dir} holds an unfinished run with {'; '.join(found)}; give the same, or go on from "

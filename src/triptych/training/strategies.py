@@ -20,6 +20,7 @@ from triptych.config import ConfigError, build, precision_of, target_of
 from triptych.launch.processes import Place, depends_on_clock, tasks_per_node
 from triptych.nn import Block
 from triptych.tasks import Task
+from triptych.training.optimizers import Adafactor, Muon
 
 
 class DDP(DDPStrategy):
@@ -204,6 +205,11 @@ def check_strategy(config: DictConfig) -> None:
     for name in config.callbacks:
         if issubclass(target_of(config, f"callbacks.{name}"), WeightAveraging):
             raise ConfigError(f"callbacks.{name}: FSDP keeps no moving average of the weights; omit it, or use ddp")
+    if issubclass(optimizer := target_of(config, "optimizer"), Muon | Adafactor):
+        raise ConfigError(
+            f"optimizer: {optimizer.__name__} looks at whole matrices, of which FSDP gives each process a share; "
+            "expected adamw, schedule_free_adamw or sgd, or trainer=ddp"
+        )
     if precision_of(config) in ("16-mixed", "64-true"):
         raise ConfigError(f"trainer.precision={config.trainer.precision}: FSDP has 32-true, bf16-mixed and bf16-true")
 
