@@ -24,6 +24,7 @@ from triptych.nn import (
 POSITIONS = {"none": Position, "learned": Learned, "sinusoidal": Sinusoidal, "rotary": Rotary, "relative": Relative}
 NORMS = {"layer": LayerNorm, "rms": RMSNorm}
 RESIDUALS = {"pre": PreNorm, "post": PostNorm}
+QK_NORMS = [None, "head", "all"]
 
 
 def make_sizes(*, d_model: int = 16, num_heads: int = 4, head_dim: int | None = None, **options: Any) -> Sizes:
@@ -42,6 +43,7 @@ def choose_parts(
     gated: bool = False,
     activation: str = "relu",
     feed_forward_dropout: float = 0.0,
+    qk_norm: str | None = None,
     **attention: Any,
 ) -> dict[str, Any]:
     """The arguments of a stack that are parts; what is not named here is an option of the attention.
@@ -55,9 +57,12 @@ def choose_parts(
         gated: whether the feed-forward sub-layers are.
         activation: theirs.
         feed_forward_dropout: theirs.
+        qk_norm: head or all, what such a norm has of queries and keys at a time; None: there is none.
         attention: options of ``MultiHeadAttention``; its dropout is ``attention_dropout``.
     """
     options = {name.removeprefix("attention_"): value for name, value in attention.items()}
+    if qk_norm is not None:
+        options |= {"qk_norm": partial(NORMS[norm], eps=norm_eps), "qk_norm_over": qk_norm}
     scheme = POSITIONS[position] if isinstance(position, str) else position
     return {
         "position": partial(scheme, first=first) if scheme in (Learned, Sinusoidal) else scheme,

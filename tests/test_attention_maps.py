@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 import tiny
-from parts import make_sizes
+from parts import POSITIONS, QK_NORMS, make_sizes
 from triptych.assembly.datasets import train_tokenizer
 from triptych.assembly.network import complete, make_task
 from triptych.attention import attention_maps, recorded, rollout
@@ -39,6 +39,7 @@ blocks = st.fixed_dictionaries(
         "num_kv_heads": st.sampled_from([None, 2, 1]),
         "head_dim": st.sampled_from([None, 6]),
         "scale": st.sampled_from([None, 1.0]),
+        "qk_norm": st.sampled_from(QK_NORMS),
         "windows": st.sampled_from([None, [3], [None, 2]]),
     }
 )
@@ -73,7 +74,7 @@ def visible(network: Any, name: str, mask: Tensor, source_mask: Tensor | None) -
 
 class TestRecorded:
     @pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only", "full"])
-    @pytest.mark.parametrize("position", ["none", "learned", "sinusoidal", "rotary", "relative"])
+    @pytest.mark.parametrize("position", POSITIONS)
     @settings(max_examples=5)
     @given(block=blocks, least_block=st.sampled_from([1, masks.LEAST_BLOCK]))
     def test_weights_times_values_is_what_the_attention_gave(

@@ -132,6 +132,7 @@ BASE = {"block.feed_forward.activation": "relu", "block/position": "learned"}
         ({"block.attention.num_kv_heads": 2}, ["attention.num_kv_heads"]),
         ({"shape.head_dim": 4}, ["head_dim", "attention.scale"]),
         ({"block.attention.windows": [3]}, ["attention.windows"]),
+        ({"block/attention": "qk_norm"}, ["attention.qk_norm"]),
         ({"block/position": "sinusoidal"}, ["position"]),
         ({"block/position": "rotary"}, ["position"]),
         ({"shape.max_length": 9}, ["max_length"]),

@@ -12,10 +12,12 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.testing import assert_close
 
+from parts import POSITIONS, QK_NORMS
+
 VOCAB = 11
 TOLERANCE = {"atol": 1e-5, "rtol": 1e-5}
 
-every_position = pytest.mark.parametrize("position", ["none", "learned", "sinusoidal", "rotary", "relative"])
+every_position = pytest.mark.parametrize("position", POSITIONS)
 few_examples = settings(max_examples=5)  # for each kind of position
 blocks = st.fixed_dictionaries(
     {
@@ -26,6 +28,7 @@ blocks = st.fixed_dictionaries(
         "bias": st.booleans(),
         "num_kv_heads": st.sampled_from([None, 2, 1]),
         "head_dim": st.sampled_from([None, 6]),
+        "qk_norm": st.sampled_from(QK_NORMS),
         "tie_output": st.booleans(),
     }
 )

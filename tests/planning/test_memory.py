@@ -21,7 +21,7 @@ from triptych.models import DecoderOnly, EncoderOnly
 from triptych.models.flops import count_parameters, parameters_by_part
 from triptych.nn import Embedding, Head, PatchEmbedding, Targets
 from triptych.nn.kernels import cross_entropy as loss
-from triptych.planning.activations import Activations, BatchBytes
+from triptych.planning.activations import Activations, BatchBytes, unknown_parts
 from triptych.planning.memory import Footprint, Memory, gradient_bytes, optimizer_bytes, smallest, stored_bytes
 from triptych.planning.peak_memory import LivingBytes
 from triptych.tasks.precision import PRECISIONS
@@ -262,6 +262,21 @@ class TestActivations:
         assert smallest(memory.ddp, 8, eighty) is None  # four times the weights are 108 GB
         assert memory.fsdp(2, 8).total > 0.9 * eighty >= memory.fsdp(4, 8).total
         assert smallest(memory.fsdp, 8, eighty) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ({"norm": "rms", "gated": True, "num_kv_heads": 2, "windows": [8, None]}, []),
+        ({"qk_norm": "head"}, ["qk_norm"]),
+    ],
+    ids=str,
+)
+def test_what_the_formula_does_not_know_is_named(
+    build: Callable[..., Any], options: dict[str, Any], names: list[str]
+) -> None:
+    """It is measured instead."""
+    assert unknown_parts(build("decoder_only", **options)) == names
 
 
 class TestState:

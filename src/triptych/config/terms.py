@@ -22,6 +22,7 @@ THEIR_KEYS = {
     "block.attention.dropout": "attention_dropout attn_dropout attn_pdrop attention_probs_dropout_prob",
     "block.attention.num_kv_heads": "num_kv_heads num_key_value_heads n_kv_heads",
     "block.attention.qkv_bias": "qkv_bias attention_bias",
+    "block.attention.qk_norm": "qk_norm query_key_norm",
     "block.attention.scale": "qk_scale",
     "block.attention.windows": "windows window sliding_window window_size",
     "block.feed_forward.activation": "activation hidden_act activation_function",

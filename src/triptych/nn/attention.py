@@ -1,9 +1,9 @@
 """Scaled dot-product and multi-head attention."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +22,8 @@ that of 2.11 takes them as they are."""
 
 LONGEST_EXPLICIT = 2048
 """Keys up to which the matrix of scores may stand in memory."""
+
+NormWidthName = Literal["head", "all"]
 
 
 def attend(
@@ -221,6 +223,9 @@ class MultiHeadAttention(nn.Module):
         num_kv_heads: key and value heads; None: as many as query heads.
         scale: of the scores; None: 1 / sqrt(head_dim).
         qkv_bias: whether the projections to queries, keys and values have a bias; None: as all.
+        qk_norm: makes a norm of the queries and one of the keys, x W_q and m W_k, before positions turn them, so that
+            scores stay bounded (Dehghani et al. 2023, section 2); None: there are none.
+        qk_norm_over: what is normalised at a time: each head (Qwen 3), or all heads of a layer together (OLMo 2).
         windows: how far a position sees, itself included, in self-attention of the first, second, ... block, and so on
             in turns; None: without limit.
         dropout: probability of dropping an attention weight.
@@ -229,8 +234,8 @@ class MultiHeadAttention(nn.Module):
         window: of this block.
 
     Raises:
-        ValueError: key heads that do not divide the query heads, a scale that is not positive, or windows of less than
-            one position.
+        ValueError: key heads that do not divide the query heads, a scale that is not positive, windows of less than one
+            position, or a width of a norm that is not there.
     """
 
     def __init__(
@@ -241,6 +246,8 @@ class MultiHeadAttention(nn.Module):
         num_kv_heads: int | None = None,
         scale: float | None = None,
         qkv_bias: bool | None = None,
+        qk_norm: Callable[[int], nn.Module] | None = None,
+        qk_norm_over: NormWidthName = "head",
         windows: Sequence[int | None] | None = None,
         dropout: float = 0.0,
     ) -> None:
@@ -258,12 +265,21 @@ class MultiHeadAttention(nn.Module):
         windows = (None,) if windows is None else windows
         if not windows or any(window is not None and window < 1 for window in windows):
             raise ValueError(f"block.attention.windows={list(windows)}: expected numbers of at least 1, or null")
+        if qk_norm is None and qk_norm_over != "head":
+            raise ValueError(
+                f"block.attention.qk_norm_over={qk_norm_over}: there is no norm; expected block/attention=qk_norm"
+            )
         self.window = windows[layer % len(windows)]
         self.head_dim, self.scale, self.dropout = sizes.head_dim, scale, dropout
         self.q = nn.Linear(sizes.d_model, num_heads * sizes.head_dim, bias=qkv_bias)
         self.k = nn.Linear(sizes.d_model, num_kv_heads * sizes.head_dim, bias=qkv_bias)
         self.v = nn.Linear(sizes.d_model, num_kv_heads * sizes.head_dim, bias=qkv_bias)
         self.o = nn.Linear(num_heads * sizes.head_dim, sizes.d_model, bias=sizes.bias)
+        self.normalises_heads = qk_norm_over == "head"
+        self.q_norm, self.k_norm = (
+            nn.Identity() if qk_norm is None else qk_norm((1 if self.normalises_heads else heads) * sizes.head_dim)
+            for heads in (num_heads, num_kv_heads)
+        )
 
     def forward(
         self,
@@ -289,14 +305,14 @@ class MultiHeadAttention(nn.Module):
         batch, queries, _ = x.shape
         if memory is not None:  # those that share a row of it are as many queries
             x = x.reshape(len(memory), -1, x.shape[-1])
-        q = self._split(self.q(x))
+        q = self._normed(self.q(x), self.q_norm)
         if angles is not None:
             q = rotate(q, angles)
         if memory is not None and cache is not None and cache.length:
             k, v = cache.contents
         else:
             source = x if memory is None else memory
-            k, v = self._split(self.k(source)), self._split(self.v(source))
+            k, v = self._normed(self.k(source), self.k_norm), self._split(self.v(source))
             if angles is not None:
                 k = rotate(k, angles)
             if cache is not None:
@@ -306,6 +322,12 @@ class MultiHeadAttention(nn.Module):
         heads = attend(q, k, v, visibility, bias, scale=self.scale, dropout=dropout)
         y: Tensor = self.o(heads.transpose(1, 2).flatten(2))
         return y.view(batch, queries, -1)
+
+    def _normed(
+        self, x: Float[Tensor, "batch length width"], norm: nn.Module
+    ) -> Float[Tensor, "batch heads length head_dim"]:
+        y: Tensor = norm(self._split(x)) if self.normalises_heads else self._split(norm(x))
+        return y.type_as(x)  # a norm under autocast may be in float32
 
     def _split(self, x: Float[Tensor, "batch length width"]) -> Float[Tensor, "batch heads length head_dim"]:
         return x.view(*x.shape[:2], -1, self.head_dim).transpose(1, 2)

@@ -1,0 +1,58 @@
+"""Parts of the blocks against their implementations in ``transformers``, with the same weights."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+from transformers import Olmo2Config, Qwen3Config
+from transformers.models.olmo2.modeling_olmo2 import Olmo2Attention
+from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention
+
+import oracle  # noqa: F401 - no progress bars
+from parts import make_sizes
+from triptych.nn import MultiHeadAttention, RMSNorm, Rotary, Visibility
+
+SIZES: dict[str, Any] = {"d_model": 24, "num_heads": 4, "bias": False}
+LENGTH = 7
+
+
+def rope(rotary: Rotary) -> tuple[Tensor, Tensor]:
+    """The angles as ``transformers`` has them, of both halves of a head."""
+    cos, sin = rotary.angles(torch.arange(LENGTH))
+    return torch.cat((cos, cos), -1)[None], torch.cat((sin, sin), -1)[None]
+
+
+@torch.no_grad()
+def copy(ours: MultiHeadAttention, theirs: nn.Module) -> None:
+    """Gives the projections and norms of our attention to theirs."""
+    for name in "qkvo":
+        getattr(theirs, f"{name}_proj").load_state_dict(getattr(ours, name).state_dict())
+    for name in ("q_norm", "k_norm"):
+        if hasattr(theirs, name):
+            getattr(theirs, name).load_state_dict(getattr(ours, name).state_dict())
+
+
+def their_config(kind: type, **options: Any) -> Any:
+    sizes = {"hidden_size": 24, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6}
+    return kind(**sizes, rms_norm_eps=0.1, num_hidden_layers=1, attn_implementation="eager", **options)
+
+
+@pytest.mark.parametrize(
+    ("over", "config", "attention"),
+    [("head", Qwen3Config, Qwen3Attention), ("all", Olmo2Config, Olmo2Attention)],
+    ids=["qwen3", "olmo2"],
+)
+def test_norms_of_queries_and_keys(
+    over: Any, config: type, attention: Callable[..., nn.Module], randomize: Callable[..., Any]
+) -> None:
+    sizes, theirs = make_sizes(**SIZES), attention(their_config(config), layer_idx=0).eval()
+    ours = MultiHeadAttention(sizes, num_kv_heads=2, qk_norm=lambda width: RMSNorm(width, eps=0.1), qk_norm_over=over)
+    copy(randomize(ours), theirs)
+    x, rotary = torch.randn(2, LENGTH, 24), Rotary(sizes)
+    future = torch.full((LENGTH, LENGTH), float("-inf")).triu(1)[None, None]
+    expected, _ = theirs(x, position_embeddings=rope(rotary), attention_mask=future)
+    found = ours(x, visibility=Visibility(causal=True), angles=rotary.angles(torch.arange(LENGTH)))
+    assert_close(found, expected, atol=1e-5, rtol=1e-5)
