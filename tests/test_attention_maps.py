@@ -40,6 +40,7 @@ blocks = st.fixed_dictionaries(
         "head_dim": st.sampled_from([None, 6]),
         "scale": st.sampled_from([None, 1.0]),
         "qk_norm": st.sampled_from(QK_NORMS),
+        "softcap": st.sampled_from([None, 2.0]),
         "windows": st.sampled_from([None, [3], [None, 2]]),
     }
 )

@@ -133,6 +133,8 @@ BASE = {"block.feed_forward.activation": "relu", "block/position": "learned"}
         ({"shape.head_dim": 4}, ["head_dim", "attention.scale"]),
         ({"block.attention.windows": [3]}, ["attention.windows"]),
         ({"block/attention": "qk_norm"}, ["attention.qk_norm"]),
+        ({"block.attention.softcap": 2.0}, ["attention.softcap"]),
+        ({"heads.tokens.softcap": 2.0}, ["softcap"]),
         ({"block/position": "sinusoidal"}, ["position"]),
         ({"block/position": "rotary"}, ["position"]),
         ({"shape.max_length": 9}, ["max_length"]),

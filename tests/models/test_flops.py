@@ -152,6 +152,7 @@ class TestOperations:
             {"position": "none", "windows": [3, None, 40], "num_layers": 4, "num_kv_heads": 2},
             {"position": "relative", "windows": [3]},
             {"position": "rotary", "qk_norm": "head", "num_kv_heads": 1},
+            {"position": "none", "windows": [3], "softcap": 2.0},
         ],
         ids=str,
     )

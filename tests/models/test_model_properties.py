@@ -29,6 +29,7 @@ blocks = st.fixed_dictionaries(
         "num_kv_heads": st.sampled_from([None, 2, 1]),
         "head_dim": st.sampled_from([None, 6]),
         "qk_norm": st.sampled_from(QK_NORMS),
+        "softcap": st.sampled_from([None, 2.0]),
         "tie_output": st.booleans(),
     }
 )

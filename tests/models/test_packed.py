@@ -28,6 +28,7 @@ options = st.fixed_dictionaries(
         "num_kv_heads": st.sampled_from([None, 2, 1]),
         "windows": st.sampled_from([None, [2, None]]),
         "qk_norm": st.sampled_from(QK_NORMS),
+        "softcap": st.sampled_from([None, 2.0]),
         "first": st.sampled_from([0, 2]),
     }
 )

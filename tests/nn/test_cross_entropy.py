@@ -21,6 +21,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "tied": {"tie_output": True},
     "transform": {"head_options": {"transform": "gelu", "norm": LayerNorm, "bias": "trained", "scale_states": True}},
     "fixed bias": {"head_options": {"bias": "fixed"}},
+    "softcap": {"head_options": {"bias": "trained", "softcap": 1.5}},
 }
 
 

@@ -7,16 +7,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
-from transformers import Olmo2Config, Qwen3Config
+from transformers import Gemma2Config, Olmo2Config, Qwen3Config
+from transformers.models.gemma2.modeling_gemma2 import Gemma2Attention
 from transformers.models.olmo2.modeling_olmo2 import Olmo2Attention
 from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention
 
 import oracle  # noqa: F401 - no progress bars
 from parts import make_sizes
+from triptych.attention import recorded
 from triptych.nn import MultiHeadAttention, RMSNorm, Rotary, Visibility
 
 SIZES: dict[str, Any] = {"d_model": 24, "num_heads": 4, "bias": False}
 LENGTH = 7
+FUTURE = torch.full((LENGTH, LENGTH), float("-inf")).triu(1)[None, None]
 
 
 def rope(rotary: Rotary) -> tuple[Tensor, Tensor]:
@@ -52,7 +55,25 @@ def test_norms_of_queries_and_keys(
     ours = MultiHeadAttention(sizes, num_kv_heads=2, qk_norm=lambda width: RMSNorm(width, eps=0.1), qk_norm_over=over)
     copy(randomize(ours), theirs)
     x, rotary = torch.randn(2, LENGTH, 24), Rotary(sizes)
-    future = torch.full((LENGTH, LENGTH), float("-inf")).triu(1)[None, None]
-    expected, _ = theirs(x, position_embeddings=rope(rotary), attention_mask=future)
+    expected, _ = theirs(x, position_embeddings=rope(rotary), attention_mask=FUTURE)
     found = ours(x, visibility=Visibility(causal=True), angles=rotary.angles(torch.arange(LENGTH)))
     assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_capped_scores(causal: bool, randomize: Callable[..., Any]) -> None:
+    """Also the weights that a map of them shows."""
+    sizes, rotary = make_sizes(**SIZES), Rotary(make_sizes(**SIZES))
+    config = their_config(
+        Gemma2Config, attn_logit_softcapping=0.7, query_pre_attn_scalar=9, layer_types=["full_attention"]
+    )
+    theirs = Gemma2Attention(config, layer_idx=0).eval()
+    ours = randomize(MultiHeadAttention(sizes, num_kv_heads=2, scale=9**-0.5, softcap=0.7))
+    copy(ours, theirs)
+    x = 3 * torch.randn(2, LENGTH, 24)
+    mask = FUTURE if causal else torch.zeros_like(FUTURE)
+    expected, weights = theirs(x, position_embeddings=rope(rotary), attention_mask=mask)
+    with recorded(ours) as found_weights:
+        found = ours(x, visibility=Visibility(causal=causal), angles=rotary.angles(torch.arange(LENGTH)))
+    assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    assert_close(found_weights[ours], weights, atol=1e-5, rtol=1e-5)

@@ -85,6 +85,7 @@ class TestRealSteps:
             "activation_checkpointing": draw(False, True),
             "position": draw(*POSITIONS),
             "qk_norm": draw(*QK_NORMS),
+            "softcap": draw(None, 2.0),
         }
         shape = (draw(1, 3), draw(32, 50, 150), draw(32, 64) if architecture == "full" else 0)
         documents = draw(None, ([50, 20, 31], [9, 30, 32] if shape[2] else []))

@@ -24,6 +24,7 @@ THEIR_KEYS = {
     "block.attention.qkv_bias": "qkv_bias attention_bias",
     "block.attention.qk_norm": "qk_norm query_key_norm",
     "block.attention.scale": "qk_scale",
+    "block.attention.softcap": "attn_logit_softcapping attn_softcap logit_softcapping soft_cap softcap",
     "block.attention.windows": "windows window sliding_window window_size",
     "block.feed_forward.activation": "activation hidden_act activation_function",
     "block.feed_forward.dropout": "feed_forward_dropout activation_dropout",

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.attention.varlen import varlen_attn
+from torch.overrides import handle_torch_function, has_torch_function
 
 from triptych.nn.kv_cache import LayerCache
 from triptych.nn.masks import Local, Packing, Visibility, causal_mask
@@ -34,12 +35,14 @@ def attend(
     bias: Float[Tensor, "1 heads _queries _keys"] | None = None,
     *,
     scale: float | None = None,
+    softcap: float | None = None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "batch heads queries head_dim"]:
-    """softmax(scale q k^T + bias + mask) v; the one place that chooses a kernel.
+    """softmax(cap(scale q k^T) + bias + mask) v; the one place that chooses a kernel.
 
     Of a packed row, each document by itself: a kernel that reads packed rows, or else a padded row for each document.
-    Of a window, block by block, but with a bias by a mask of all pairs.
+    Of a window, block by block, but with a bias by a mask of all pairs. With a cap, whose scores no kernel of torch
+    has, step by step, with a matrix of all scores.
 
     A query that sees nothing gets zeros. With fewer key heads than query heads, query head i reads key head
     floor(i kv_heads / heads) (grouped-query attention, Ainslie et al. 2023). Vaswani et al. 2017, section 3.2.1.
@@ -52,10 +55,12 @@ def attend(
         bias: added to the scaled scores, for instance a relative position bias; of a packed row, "queries" and "keys"
             are those of the longest document.
         scale: of the scores; None: 1 / sqrt(head_dim).
+        softcap: c in cap(s) = c tanh(s / c), beyond which no score goes; None: cap(s) = s.
         dropout: probability of dropping an attention weight; 0 outside of training.
     """
     if (packing := visibility.packing) is not None:
-        if bias is None and not dropout and not packing.has_prefix and reads_packed_rows(q):
+        is_plain = bias is None and softcap is None and not dropout
+        if is_plain and not packing.has_prefix and reads_packed_rows(q):
             return attend_packed(q, k, v, packing, scale)
         rows = attend(
             packing.queries.padded(q.transpose(1, 2)).transpose(1, 2),
@@ -64,19 +69,20 @@ def attend(
             replace(visibility, packing=None),
             bias,
             scale=scale,
+            softcap=softcap,
             dropout=dropout,
         )
         return packing.queries.packed(rows.transpose(1, 2)).transpose(1, 2)
     if visibility.local is not None:
         if bias is None:
-            return attend_locally(q, k, v, visibility.local, scale=scale, dropout=dropout)
+            return attend_locally(q, k, v, visibility.local, scale=scale, softcap=softcap, dropout=dropout)
         visibility = visibility.dense(q.device)
     mask, causal = visibility.mask, visibility.causal
     is_slow = q.dtype == torch.bfloat16 and q.device.type == "cpu" and q.requires_grad
-    if is_slow and k.shape[2] <= LONGEST_EXPLICIT:
+    if softcap is not None or (is_slow and k.shape[2] <= LONGEST_EXPLICIT):
         if causal:
             mask = causal_mask(q.shape[2], k.shape[2], q.device)
-        return attend_explicitly(q, k, v, mask, bias, scale=scale, dropout=dropout)
+        return attend_explicitly(q, k, v, mask, bias, scale=scale, softcap=softcap, dropout=dropout)
     blind = None
     if mask is not None and not visibility.sees and q.device.type != "cpu":
         # Kernels of GPUs were reported to give NaN gradients for rows that see nothing: such a row sees all, and its
@@ -101,6 +107,7 @@ def attend_locally(
     local: Local,
     *,
     scale: float | None,
+    softcap: float | None,
     dropout: float,
 ) -> Float[Tensor, "batch heads length head_dim"]:
     """``attend`` within a window: the queries and the keys of a block are a row of one call.
@@ -111,6 +118,7 @@ def attend_locally(
         v: values.
         local: the blocks.
         scale: of the scores; None: 1 / sqrt(head_dim).
+        softcap: see ``attend``.
         dropout: probability of dropping an attention weight.
     """
     behind = local.blocks * local.queries - local.length  # the last block may be longer than what is left
@@ -120,7 +128,7 @@ def attend_locally(
     # batch heads blocks head_dim places -> batch*blocks heads places head_dim; each has its keys to itself
     q, k, v = (x.permute(0, 2, 1, 4, 3).flatten(0, 1) for x in (q, k, v))
     mask = local.mask(q.device).expand(len(q) // local.blocks, -1, -1, -1).flatten(0, 1)[:, None]
-    y = attend(q, k.contiguous(), v.contiguous(), Visibility(mask=mask), scale=scale, dropout=dropout)
+    y = attend(q, k.contiguous(), v.contiguous(), Visibility(mask=mask), scale=scale, softcap=softcap, dropout=dropout)
     y = y.reshape(-1, local.blocks, *y.shape[1:])
     return y.transpose(1, 2).flatten(2, 3)[:, :, : local.length]
 
@@ -182,15 +190,16 @@ def attend_packed(
 def attend_explicitly(
     q: Float[Tensor, "batch heads queries head_dim"],
     k: Float[Tensor, "batch kv_heads keys head_dim"],
-    v: Float[Tensor, "batch kv_heads keys head_dim"],
+    v: Float[Tensor, "batch kv_heads keys width"],
     mask: Bool[Tensor, "*rows #queries keys"] | None,
     bias: Float[Tensor, "1 heads queries keys"] | None,
     *,
     scale: float | None,
+    softcap: float | None,
     dropout: float,
-) -> Float[Tensor, "batch heads queries head_dim"]:
-    """The same, step by step, for training in bfloat16 on CPUs: forward and backward, torch's kernel takes 2 to 8 times
-    as long there.
+) -> Float[Tensor, "batch heads queries width"]:
+    """The same, step by step: with a cap, and for training in bfloat16 on CPUs, where torch's kernel takes 2 to 8 times
+    as long forward and backward.
 
     Args:
         q: queries.
@@ -199,11 +208,18 @@ def attend_explicitly(
         mask: True where a query may attend to a key; None: everywhere.
         bias: added to the scaled scores.
         scale: of the scores; None: 1 / sqrt(head_dim).
+        softcap: see ``attend``.
         dropout: probability of dropping an attention weight.
     """
+    if has_torch_function((q, k, v)):  # somebody looks on, as at torch's kernel
+        options = {"scale": scale, "softcap": softcap, "dropout": dropout}
+        y: Tensor = handle_torch_function(attend_explicitly, (q, k, v), q, k, v, mask, bias, **options)
+        return y
     if q.shape[1] != k.shape[1]:
         k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
     scores = (q * (q.shape[-1] ** -0.5 if scale is None else scale)) @ k.mT
+    if softcap is not None:
+        scores = softcap * (scores / softcap).tanh()
     if bias is not None:
         scores = scores + bias.to(scores.dtype)
     if mask is not None:
@@ -222,6 +238,8 @@ class MultiHeadAttention(nn.Module):
         layer: the number of the block, from 0.
         num_kv_heads: key and value heads; None: as many as query heads.
         scale: of the scores; None: 1 / sqrt(head_dim).
+        softcap: c: scores become c tanh(score / c), so none goes beyond c (Gemma 2, Riviere et al. 2024, section 2);
+            attention then takes memory for all pairs. None: they stay as they are.
         qkv_bias: whether the projections to queries, keys and values have a bias; None: as all.
         qk_norm: makes a norm of the queries and one of the keys, x W_q and m W_k, before positions turn them, so that
             scores stay bounded (Dehghani et al. 2023, section 2); None: there are none.
@@ -234,8 +252,8 @@ class MultiHeadAttention(nn.Module):
         window: of this block.
 
     Raises:
-        ValueError: key heads that do not divide the query heads, a scale that is not positive, windows of less than one
-            position, or a width of a norm that is not there.
+        ValueError: key heads that do not divide the query heads, a scale or a cap that is not positive, windows of less
+            than one position, or a width of a norm that is not there.
     """
 
     def __init__(
@@ -245,6 +263,7 @@ class MultiHeadAttention(nn.Module):
         *,
         num_kv_heads: int | None = None,
         scale: float | None = None,
+        softcap: float | None = None,
         qkv_bias: bool | None = None,
         qk_norm: Callable[[int], nn.Module] | None = None,
         qk_norm_over: NormWidthName = "head",
@@ -260,8 +279,9 @@ class MultiHeadAttention(nn.Module):
                 f"block.attention.num_kv_heads={num_kv_heads} does not divide shape.num_heads={num_heads}; "
                 f"nearest that does: {nearest}"
             )
-        if scale is not None and scale <= 0:
-            raise ValueError(f"block.attention.scale={scale}: expected more than 0, or null")
+        for name, value in (("scale", scale), ("softcap", softcap)):
+            if value is not None and value <= 0:
+                raise ValueError(f"block.attention.{name}={value}: expected more than 0, or null")
         windows = (None,) if windows is None else windows
         if not windows or any(window is not None and window < 1 for window in windows):
             raise ValueError(f"block.attention.windows={list(windows)}: expected numbers of at least 1, or null")
@@ -270,7 +290,7 @@ class MultiHeadAttention(nn.Module):
                 f"block.attention.qk_norm_over={qk_norm_over}: there is no norm; expected block/attention=qk_norm"
             )
         self.window = windows[layer % len(windows)]
-        self.head_dim, self.scale, self.dropout = sizes.head_dim, scale, dropout
+        self.head_dim, self.scale, self.softcap, self.dropout = sizes.head_dim, scale, softcap, dropout
         self.q = nn.Linear(sizes.d_model, num_heads * sizes.head_dim, bias=qkv_bias)
         self.k = nn.Linear(sizes.d_model, num_kv_heads * sizes.head_dim, bias=qkv_bias)
         self.v = nn.Linear(sizes.d_model, num_kv_heads * sizes.head_dim, bias=qkv_bias)
@@ -319,7 +339,7 @@ class MultiHeadAttention(nn.Module):
                 cache.append(k, v)
                 k, v = cache.contents
         dropout = self.dropout if self.training else 0.0
-        heads = attend(q, k, v, visibility, bias, scale=self.scale, dropout=dropout)
+        heads = attend(q, k, v, visibility, bias, scale=self.scale, softcap=self.softcap, dropout=dropout)
         y: Tensor = self.o(heads.transpose(1, 2).flatten(2))
         return y.view(batch, queries, -1)
 

@@ -274,6 +274,8 @@ def unknown_parts(network: Network) -> list[str]:
     attentions = [part for part in network.modules() if isinstance(part, MultiHeadAttention)]
     if any(not isinstance(attention.q_norm, nn.Identity) for attention in attentions):
         unknown.add("qk_norm")
+    if any(part.softcap is not None for part in (*attentions, network.head)):
+        unknown.add("softcap")
     return sorted(unknown - {type(network).__qualname__})
 
 
