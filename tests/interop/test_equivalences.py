@@ -22,7 +22,7 @@ ANY = {
     "block/norm": st.sampled_from(["layer", "rms"]),
     "block/residual": st.sampled_from(["pre", "post"]),
     "block.embed_norm": st.booleans(),
-    "block.feed_forward.activation": st.sampled_from(["relu", "gelu", "silu"]),
+    "block.feed_forward.activation": st.sampled_from(["relu", "gelu", "silu", "relu_squared"]),
     "block/feed_forward": st.sampled_from(["plain", "gated"]),
     "shape.head_dim": st.sampled_from([None, 4]),
     "block.attention.windows": st.sampled_from([None, [2], [None, 3]]),

@@ -13,6 +13,7 @@ from torch.nn.functional import cross_entropy
 from torch.testing import assert_close
 
 from parts import POSITIONS, QK_NORMS
+from triptych.nn.feed_forward import ACTIVATIONS
 
 VOCAB = 11
 TOLERANCE = {"atol": 1e-5, "rtol": 1e-5}
@@ -23,7 +24,7 @@ blocks = st.fixed_dictionaries(
     {
         "norm": st.sampled_from(["layer", "rms"]),
         "residual": st.sampled_from(["pre", "post"]),
-        "activation": st.sampled_from(["relu", "gelu", "gelu_tanh", "silu"]),
+        "activation": st.sampled_from([*ACTIVATIONS]),
         "gated": st.booleans(),
         "bias": st.booleans(),
         "num_kv_heads": st.sampled_from([None, 2, 1]),

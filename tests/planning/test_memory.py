@@ -20,6 +20,7 @@ from triptych.config import build as build_node
 from triptych.models import DecoderOnly, EncoderOnly
 from triptych.models.flops import count_parameters, parameters_by_part
 from triptych.nn import Embedding, Head, PatchEmbedding, Targets
+from triptych.nn.feed_forward import ACTIVATIONS
 from triptych.nn.kernels import cross_entropy as loss
 from triptych.planning.activations import Activations, BatchBytes, unknown_parts
 from triptych.planning.memory import Footprint, Memory, gradient_bytes, optimizer_bytes, smallest, stored_bytes
@@ -123,7 +124,7 @@ class TestActivations:
             norm=draw("layer", "rms"),
             residual=draw("pre", "post"),
             embed_norm=draw(False, True),
-            activation=draw("relu", "gelu", "gelu_tanh", "silu"),
+            activation=draw(*ACTIVATIONS),
             gated=draw(False, True),
             windows=draw(None, [8, None], [8]),
             dropout=draw(0.0, 0.1),

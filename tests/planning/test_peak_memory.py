@@ -12,6 +12,7 @@ from formula_on_cpu import OnCpu
 from parts import POSITIONS, QK_NORMS, make_stack
 from triptych.models import DecoderOnly, EncoderOnly
 from triptych.nn import Head, LayerNorm, PatchEmbedding
+from triptych.nn.feed_forward import ACTIVATIONS
 from triptych.planning.memory import gradient_bytes
 from triptych.planning.peak_memory import LivingBytes, is_masked, measure_peak, training_loss
 from triptych.tasks.precision import PRECISIONS
@@ -49,7 +50,7 @@ def some_options(draw: Callable[..., Any]) -> dict[str, Any]:
         "norm": draw("layer", "rms"),
         "residual": draw("pre", "post"),
         "embed_norm": draw(False, True),
-        "activation": draw("relu", "gelu", "gelu_tanh", "silu"),
+        "activation": draw(*ACTIVATIONS),
         "gated": draw(False, True),
         "windows": draw(None, [8, None], [8]),
         "dropout": draw(0.0, 0.1),

@@ -127,6 +127,7 @@ THEIR_CHOICES = {
     "sinusoidal": "sin sine fixed",
     "learned": "absolute learnt",
     "silu": "swish swiglu",
+    "relu_squared": "relu2 squared_relu relu_2 sqrelu",
     "tensorboard": "tb",
     "translation": "mt nmt translate",
     "unigram": "sentencepiece spm",
