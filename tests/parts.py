@@ -21,7 +21,14 @@ from triptych.nn import (
     Stack,
 )
 
-POSITIONS = {"none": Position, "learned": Learned, "sinusoidal": Sinusoidal, "rotary": Rotary, "relative": Relative}
+POSITIONS: dict[str, Callable[..., Position]] = {
+    "none": Position,
+    "learned": Learned,
+    "sinusoidal": Sinusoidal,
+    "rotary": Rotary,
+    "partial rotary": partial(Rotary, share=0.5),
+    "relative": Relative,
+}
 NORMS = {"layer": LayerNorm, "rms": RMSNorm}
 RESIDUALS = {"pre": PreNorm, "post": PostNorm}
 QK_NORMS = [None, "head", "all"]
@@ -49,7 +56,7 @@ def choose_parts(
     """The arguments of a stack that are parts; what is not named here is an option of the attention.
 
     Args:
-        position: none, learned, sinusoidal, rotary, relative, or a part.
+        position: a name of ``POSITIONS``, or a part.
         first: row of the first token, where the scheme has a table.
         norm: layer or rms.
         norm_eps: its eps.

@@ -37,7 +37,7 @@ blocks = st.fixed_dictionaries(
         "residual": st.sampled_from(["pre", "post"]),
         "bias": st.booleans(),
         "num_kv_heads": st.sampled_from([None, 2, 1]),
-        "head_dim": st.sampled_from([None, 6]),
+        "head_dim": st.sampled_from([None, 8]),
         "scale": st.sampled_from([None, 1.0]),
         "qk_norm": st.sampled_from(QK_NORMS),
         "softcap": st.sampled_from([None, 2.0]),

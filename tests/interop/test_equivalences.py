@@ -141,6 +141,7 @@ BASE = {"block.feed_forward.activation": "relu", "block/position": "learned"}
         ({"shape.d_ff": 9}, ["d_ff"]),
         ({"shape.num_layers": 1}, ["num_layers", "attention.windows"]),
         ({"block/position": "rotary", "block.position.theta": 9.0}, ["position"]),
+        ({"block/position": "rotary", "block.position.share": 0.5}, ["position"]),
         (
             {"head@heads.tokens": "bert", "heads.tokens.transform": "relu", "heads.tokens.bias": "none"},
             ["transform", "norm"],
@@ -168,6 +169,13 @@ def test_frequencies_that_differ_stand_in_the_way() -> None:
     assert absorb(state, my_settings, network("decoder_only", scaled(2.0, low_rotations=1.0))[1]) == []
     for other in (scaled(3.0), scaled(2.0, original_length=5), {"block/position": "rotary"}):
         assert absorb(state, my_settings, network("decoder_only", other)[1]) == ["decoder.position.scaling"]
+
+
+def test_another_share_stands_in_the_way() -> None:
+    mine, my_settings = network("decoder_only", {"block/position": "rotary", "shape.d_model": 16})
+    other = {"block/position": "rotary", "shape.d_model": 16, "block.position.share": 0.5}
+    _, their_settings = network("decoder_only", other)
+    assert absorb(dict(mine.state_dict()), my_settings, their_settings) == ["decoder.position.share"]
 
 
 def test_what_only_training_looks_at_is_no_setting_of_a_network() -> None:

@@ -28,7 +28,7 @@ blocks = st.fixed_dictionaries(
         "gated": st.booleans(),
         "bias": st.booleans(),
         "num_kv_heads": st.sampled_from([None, 2, 1]),
-        "head_dim": st.sampled_from([None, 6]),
+        "head_dim": st.sampled_from([None, 8]),
         "qk_norm": st.sampled_from(QK_NORMS),
         "softcap": st.sampled_from([None, 2.0]),
         "tie_output": st.booleans(),

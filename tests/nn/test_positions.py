@@ -9,6 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
+from transformers import GPTNeoXConfig
+from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXRotaryEmbedding, apply_rotary_pos_emb
 
 from parts import make_sizes
 from triptych.nn import Relative, RopeScaling, Rotary, sinusoids
@@ -80,6 +82,23 @@ class TestRotary:
     def test_an_odd_width_raises(self) -> None:
         with pytest.raises(ValueError, match="head_dim=5"):
             Rotary(make_sizes(head_dim=5))
+        with pytest.raises(ValueError, match=r"head_dim=6, of which block\.position\.share=0\.5 are 3"):
+            Rotary(make_sizes(head_dim=6), share=0.5)
+
+    @pytest.mark.parametrize("share", [0.0, -0.5, 1.1])
+    def test_a_share_is_of_the_whole(self, share: float) -> None:
+        with pytest.raises(ValueError, match=r"block\.position\.share="):
+            Rotary(make_sizes(head_dim=8), share=share)
+
+    @pytest.mark.parametrize("share", [0.25, 0.5, 1.0])
+    def test_a_share_is_rotated_as_in_gpt_neox(self, share: float) -> None:
+        config = GPTNeoXConfig(hidden_size=32, num_attention_heads=2, rope_parameters={
+            "rope_type": "default", "rope_theta": 50.0, "partial_rotary_factor": share})  # fmt: skip
+        q, k = torch.randn(2, 1, 2, 9, 16)
+        cos, sin = GPTNeoXRotaryEmbedding(config)(q, torch.arange(9)[None])
+        expected = apply_rotary_pos_emb(q, k, cos, sin)
+        angles = Rotary(make_sizes(head_dim=16), theta=50.0, share=share).angles(torch.arange(9))
+        assert_close((rotate(q, angles), rotate(k, angles)), expected, atol=1e-6, rtol=1e-6)
 
 
 def t5_bucket(relative: int, *, causal: bool, num_buckets: int, max_distance: int) -> int:

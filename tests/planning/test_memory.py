@@ -115,7 +115,7 @@ class TestActivations:
             d_model=draw(32, 64),
             num_layers=draw(1, 3),
             max_length=150,
-            position=draw("none", "learned", "sinusoidal", "rotary", "relative"),
+            position=draw("none", "learned", "sinusoidal", "rotary", "partial rotary", "relative"),
             pool=draw("none", "mean", "last"),
             num_outputs=draw(VOCAB, 200),
             num_kv_heads=draw(None, 1, 2),

@@ -189,31 +189,38 @@ class RopeScaling:
 
 
 class Rotary(Position):
-    """Rotates the pairs (i, i + D/2) of queries and keys by the angle p theta^(-2i / D).
+    """Rotates the pairs (i, i + D/2) of queries and keys by the angle p theta^(-2i / D), i < D/2.
 
     Scores then depend on the distance of two positions alone. Su et al. 2021, section 3.4; the pairing is LLaMA's.
 
     Args:
-        sizes: of the stack; D is head_dim, even.
+        sizes: of the stack; D is the share of head_dim, even.
         theta: base of the frequencies.
+        share: of each head that is rotated; the rest knows no positions (GPT-NeoX: 0.25, Black et al. 2022, section 2).
         scaling: of the frequencies; None: as they are.
 
     Raises:
-        ValueError: an odd width, or a base that is not positive.
+        ValueError: an odd width, a base that is not positive, or a share that is none.
     """
 
-    def __init__(self, sizes: Sizes, *, theta: float = 10000.0, scaling: RopeScaling | None = None) -> None:
+    def __init__(
+        self, sizes: Sizes, *, theta: float = 10000.0, share: float = 1.0, scaling: RopeScaling | None = None
+    ) -> None:
         super().__init__(sizes)
-        if sizes.head_dim % 2:
-            raise ValueError(f"head_dim={sizes.head_dim}: rotary positions need an even width of each head")
+        if not 0 < share <= 1:
+            raise ValueError(f"block.position.share={share}: expected more than 0 and at most 1")
+        width = int(share * sizes.head_dim)
+        if width % 2 or not width:
+            part = "" if share == 1 else f", of which block.position.share={share} are {width}"
+            raise ValueError(f"head_dim={sizes.head_dim}{part}: rotary positions need an even width of each head")
         if theta <= 0:
             raise ValueError(f"block.position.theta={theta}: expected more than 0")
-        self.head_dim, self.theta, self.scaling = sizes.head_dim, theta, scaling
+        self.width, self.theta, self.scaling = width, theta, scaling
 
     def angles(self, places: Int[Tensor, " length"]) -> Angles:
         """See ``Position``; in float32 whatever the network's type, computed once for all layers."""
         # In bf16-true Lightning makes bf16 the default type, which a quotient of integers would have.
-        exponents = -torch.arange(0, self.head_dim, 2, dtype=torch.float32, device=places.device) / self.head_dim
+        exponents = -torch.arange(0, self.width, 2, dtype=torch.float32, device=places.device) / self.width
         frequencies = self.theta**exponents
         if self.scaling is not None:
             frequencies = self.scaling(frequencies)
@@ -224,10 +231,12 @@ class Rotary(Position):
 def rotate(
     x: Float[Tensor, "batch heads length head_dim"], angles: Angles
 ) -> Float[Tensor, "batch heads length head_dim"]:
-    """(a, b) -> (a cos - b sin, b cos + a sin) for the two halves a, b of each head."""
+    """(a, b, c) -> (a cos - b sin, b cos + a sin, c) of each head; a and b are as wide as the angles, c is the rest."""
     cos, sin = angles
-    a, b = x.chunk(2, dim=-1)
-    return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1).type_as(x)
+    width = 2 * cos.shape[-1]
+    a, b = x[..., :width].chunk(2, dim=-1)
+    turned = torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1).type_as(x)
+    return turned if width == x.shape[-1] else torch.cat((turned, x[..., width:]), dim=-1)
 
 
 class Relative(Position):
