@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 from triptych.nn import (
+    Alibi,
     FeedForward,
     GatedFeedForward,
     LayerNorm,
@@ -28,6 +29,7 @@ POSITIONS: dict[str, Callable[..., Position]] = {
     "rotary": Rotary,
     "partial rotary": partial(Rotary, share=0.5),
     "relative": Relative,
+    "alibi": Alibi,
 }
 NORMS = {"layer": LayerNorm, "rms": RMSNorm}
 RESIDUALS = {"pre": PreNorm, "post": PostNorm}

@@ -137,6 +137,7 @@ BASE = {"block.feed_forward.activation": "relu", "block/position": "learned"}
         ({"heads.tokens.softcap": 2.0}, ["softcap"]),
         ({"block/position": "sinusoidal"}, ["position"]),
         ({"block/position": "rotary"}, ["position"]),
+        ({"block/position": "alibi"}, ["position"]),
         ({"shape.max_length": 9}, ["max_length"]),
         ({"shape.d_ff": 9}, ["d_ff"]),
         ({"shape.num_layers": 1}, ["num_layers", "attention.windows"]),

@@ -153,6 +153,7 @@ class TestOperations:
             {"position": "relative", "windows": [3]},
             {"position": "rotary", "qk_norm": "head", "num_kv_heads": 1},
             {"position": "none", "windows": [3], "softcap": 2.0},
+            {"position": "alibi", "windows": [3]},
         ],
         ids=str,
     )

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 from transformers import GPTNeoXConfig
+from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXRotaryEmbedding, apply_rotary_pos_emb
 
 from parts import make_sizes
-from triptych.nn import Relative, RopeScaling, Rotary, sinusoids
+from triptych.nn import Alibi, Relative, RopeScaling, Rotary, sinusoids
 from triptych.nn.positions import rotate
 
 
@@ -163,3 +164,28 @@ class TestRelative:
             for i in range(4):
                 for j in range(6):
                     assert found[0, head, i, j] == bias.table.weight[buckets[i, j], head]
+
+
+class TestAlibi:
+    @pytest.mark.parametrize("num_heads", [1, 2, 4, 5, 8, 12, 16])
+    def test_slopes_are_a_geometric_sequence(self, num_heads: int) -> None:
+        """Section 3 of the paper: 8 heads have 1/2, 1/4, ..., 1/256, and 16 heads the roots between them."""
+        slopes = Alibi(make_sizes(num_heads=num_heads, head_dim=4)).slopes.tolist()
+        published = {8: [2.0**-h for h in range(1, 9)], 16: [2.0 ** (-h / 2) for h in range(1, 17)]}
+        assert slopes == pytest.approx(published.get(num_heads, slopes))
+        assert len(set(slopes)) == num_heads
+
+    @pytest.mark.parametrize("num_heads", [4, 6, 12])
+    @pytest.mark.parametrize("queries", [7, 2])
+    def test_weights_are_those_of_bloom(self, num_heads: int, queries: int) -> None:
+        """Whose bias grows with the place of the key, which is the same in a softmax over what is before the query."""
+        theirs = build_alibi_tensor(torch.ones(1, 7), num_heads, torch.float32).view(1, num_heads, 1, 7)
+        future = torch.full((7, 7), float("-inf")).triu(1)[-queries:]
+        expected = (theirs + future).softmax(-1)
+        found = (Alibi(make_sizes(num_heads=num_heads, head_dim=4)).bias(queries, 7) + future).softmax(-1)
+        assert_close(found, expected, atol=1e-6, rtol=1e-5)
+
+    def test_is_the_same_in_both_directions(self) -> None:
+        bias = Alibi(make_sizes()).bias(6, 6)
+        assert torch.equal(bias, bias.mT)
+        assert bias[0, 0, 0].tolist() == [-0.25 * distance for distance in range(6)]

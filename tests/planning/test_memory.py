@@ -271,6 +271,7 @@ class TestActivations:
         ({"norm": "rms", "gated": True, "num_kv_heads": 2, "windows": [8, None]}, []),
         ({"qk_norm": "head"}, ["qk_norm"]),
         ({"softcap": 2.0}, ["softcap"]),
+        ({"position": "alibi"}, ["Alibi"]),
         ({"head_options": {"softcap": 2.0}}, ["softcap"]),
     ],
     ids=str,

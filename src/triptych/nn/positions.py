@@ -291,3 +291,36 @@ class Relative(Position):
         """See ``Position``."""
         bias: Tensor = self.table(self.buckets(num_queries, num_keys))
         return bias.permute(2, 0, 1)[None]
+
+
+class Alibi(Position):
+    """Scores fall with the distance: -m_h |i - j| is added to those of head h, in both directions alike.
+
+    Press et al. 2022, section 3. No parameters; it goes on to lengths that training had not.
+
+    Args:
+        sizes: of the stack.
+    """
+
+    slopes: Tensor
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__(sizes)
+        self.register_buffer("slopes", torch.tensor(alibi_slopes(sizes.num_heads)), persistent=False)
+
+    def bias(self, num_queries: int, num_keys: int) -> Float[Tensor, "1 heads queries keys"]:
+        """See ``Position``."""
+        keys = torch.arange(num_keys, device=self.slopes.device)
+        distance = (keys[num_keys - num_queries :, None] - keys).abs()
+        return -self.slopes.float()[None, :, None, None] * distance
+
+
+def alibi_slopes(num_heads: int) -> list[float]:
+    """m_h = 2^(-8 h / n) for h = 1, ..., n, if n is a power of two.
+
+    Else n is the largest power of two that is less than the number of heads, and the other heads have every second slope
+    of 2 n heads, 2^(-4 (2 h - 1) / n), as in the authors' code.
+    """
+    n = 1 << (num_heads.bit_length() - 1)
+    slopes = [2.0 ** (-8 * h / n) for h in range(1, n + 1)]
+    return slopes + [2.0 ** (-4 * (2 * h - 1) / n) for h in range(1, num_heads - n + 1)]
