@@ -11,6 +11,7 @@ from triptych.nn import (
     LayerNorm,
     Learned,
     MultiHeadAttention,
+    Parallel,
     Position,
     PostNorm,
     PreNorm,
@@ -32,7 +33,7 @@ POSITIONS: dict[str, Callable[..., Position]] = {
     "alibi": Alibi,
 }
 NORMS = {"layer": LayerNorm, "rms": RMSNorm}
-RESIDUALS = {"pre": PreNorm, "post": PostNorm}
+RESIDUALS = {"pre": PreNorm, "post": PostNorm, "parallel": Parallel}
 QK_NORMS = [None, "head", "all"]
 
 
@@ -62,7 +63,7 @@ def choose_parts(
         first: row of the first token, where the scheme has a table.
         norm: layer or rms.
         norm_eps: its eps.
-        residual: pre or post.
+        residual: a name of ``RESIDUALS``.
         gated: whether the feed-forward sub-layers are.
         activation: theirs.
         feed_forward_dropout: theirs.

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 import tiny
-from parts import POSITIONS, QK_NORMS, make_sizes
+from parts import POSITIONS, QK_NORMS, RESIDUALS, make_sizes
 from triptych.assembly.datasets import train_tokenizer
 from triptych.assembly.network import complete, make_task
 from triptych.attention import attention_maps, recorded, rollout
@@ -34,7 +34,7 @@ VOCAB = 11
 blocks = st.fixed_dictionaries(
     {
         "norm": st.sampled_from(["layer", "rms"]),
-        "residual": st.sampled_from(["pre", "post"]),
+        "residual": st.sampled_from([*RESIDUALS]),
         "bias": st.booleans(),
         "num_kv_heads": st.sampled_from([None, 2, 1]),
         "head_dim": st.sampled_from([None, 8]),

@@ -154,6 +154,7 @@ class TestOperations:
             {"position": "rotary", "qk_norm": "head", "num_kv_heads": 1},
             {"position": "none", "windows": [3], "softcap": 2.0},
             {"position": "alibi", "windows": [3]},
+            {"position": "none", "residual": "parallel", "num_kv_heads": 1},
         ],
         ids=str,
     )

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.testing import assert_close
 
-from parts import POSITIONS, QK_NORMS
+from parts import POSITIONS, QK_NORMS, RESIDUALS
 from triptych.nn.feed_forward import ACTIVATIONS
 
 VOCAB = 11
@@ -23,7 +23,7 @@ few_examples = settings(max_examples=5)  # for each kind of position
 blocks = st.fixed_dictionaries(
     {
         "norm": st.sampled_from(["layer", "rms"]),
-        "residual": st.sampled_from(["pre", "post"]),
+        "residual": st.sampled_from([*RESIDUALS]),
         "activation": st.sampled_from([*ACTIVATIONS]),
         "gated": st.booleans(),
         "bias": st.booleans(),

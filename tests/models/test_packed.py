@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.testing import assert_close
 
-from parts import POSITIONS, QK_NORMS
+from parts import POSITIONS, QK_NORMS, RESIDUALS
 
 VOCAB = 11
 ARCHITECTURES = ["encoder_only", "decoder_only", "full"]
@@ -24,7 +24,7 @@ options = st.fixed_dictionaries(
     {
         "pool": st.sampled_from(["none", "first", "mean", "last"]),
         "norm": st.sampled_from(["layer", "rms"]),
-        "residual": st.sampled_from(["pre", "post"]),
+        "residual": st.sampled_from([*RESIDUALS]),
         "num_kv_heads": st.sampled_from([None, 2, 1]),
         "windows": st.sampled_from([None, [2, None]]),
         "qk_norm": st.sampled_from(QK_NORMS),

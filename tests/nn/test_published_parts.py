@@ -7,15 +7,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
-from transformers import Gemma2Config, Olmo2Config, Qwen3Config
+from transformers import CohereConfig, Gemma2Config, Olmo2Config, Qwen3Config
+from transformers.models.cohere.modeling_cohere import CohereDecoderLayer
 from transformers.models.gemma2.modeling_gemma2 import Gemma2Attention
 from transformers.models.olmo2.modeling_olmo2 import Olmo2Attention
 from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention
 
 import oracle  # noqa: F401 - no progress bars
-from parts import make_sizes
+from parts import choose_parts, make_sizes
 from triptych.attention import recorded
-from triptych.nn import MultiHeadAttention, RMSNorm, Rotary, Visibility
+from triptych.nn import Block, MultiHeadAttention, RMSNorm, Rotary, Visibility
 
 SIZES: dict[str, Any] = {"d_model": 24, "num_heads": 4, "bias": False}
 LENGTH = 7
@@ -38,8 +39,26 @@ def copy(ours: MultiHeadAttention, theirs: nn.Module) -> None:
             getattr(theirs, name).load_state_dict(getattr(ours, name).state_dict())
 
 
+def copy_feed_forward(ours: nn.Module, theirs: nn.Module) -> None:
+    """Gives the projections of our gated feed-forward sub-layer to theirs."""
+    for name in ("gate", "up", "down"):
+        getattr(theirs, f"{name}_proj").load_state_dict(getattr(ours, name).state_dict())
+
+
+def block_of(**options: Any) -> Block:
+    parts = choose_parts(gated=True, num_kv_heads=2, norm_eps=0.1, **options)
+    del parts["position"]
+    return Block(make_sizes(**SIZES, d_ff=40), 0, cross_attention=False, **parts)
+
+
 def their_config(kind: type, **options: Any) -> Any:
-    sizes = {"hidden_size": 24, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6}
+    sizes = {
+        "hidden_size": 24,
+        "intermediate_size": 40,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 6,
+    }
     return kind(**sizes, rms_norm_eps=0.1, num_hidden_layers=1, attn_implementation="eager", **options)
 
 
@@ -77,3 +96,17 @@ def test_capped_scores(causal: bool, randomize: Callable[..., Any]) -> None:
         found = ours(x, visibility=Visibility(causal=causal), angles=rotary.angles(torch.arange(LENGTH)))
     assert_close(found, expected, atol=1e-5, rtol=1e-5)
     assert_close(found_weights[ours], weights, atol=1e-5, rtol=1e-5)
+
+
+def test_a_parallel_block(randomize: Callable[..., Any]) -> None:
+    """Cohere's, whose norms have no bias; rotations by 0 change nothing."""
+    theirs = CohereDecoderLayer(their_config(CohereConfig, layer_norm_eps=0.1), layer_idx=0).eval()
+    ours = randomize(block_of(residual="parallel", activation="silu"))
+    with torch.no_grad():
+        ours.self_residual.norm.bias.zero_()
+    copy(ours.self_attention, theirs.self_attn)
+    copy_feed_forward(ours.feed_forward, theirs.mlp)
+    theirs.input_layernorm.load_state_dict({"weight": ours.self_residual.norm.weight})
+    x, still = torch.randn(2, LENGTH, 24), (torch.ones(1, LENGTH, 6), torch.zeros(1, LENGTH, 6))
+    expected = theirs(x, position_embeddings=still, attention_mask=FUTURE)
+    assert_close(ours(x, visibility=Visibility(causal=True)), expected, atol=1e-5, rtol=1e-5)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from parts import make_stack
-from triptych.nn import Documents, KeyValueCache, Stack, sinusoids
+from triptych.nn import Documents, KeyValueCache, Stack, Visibility, sinusoids
 
 D_MODEL, NUM_HEADS, D_FF, NUM_LAYERS = 16, 4, 24, 3
 
@@ -249,3 +249,18 @@ def test_activation_checkpointing_changes_memory_alone(documents: tuple[int, ...
     for one, other in zip(*gradients, strict=True):
         assert_close(one, other, rtol=0, atol=0)
     assert kept[1] < kept[0] / 2
+
+
+def test_all_sub_layers_of_a_parallel_block_read_the_same(randomize: Callable[..., Any]) -> None:
+    """Cross-attention, too: x + a(norm(x)) + c(norm(x)) + f(norm(x))."""
+    sizes = {"d_model": 16, "num_heads": 4, "d_ff": 24}
+    stack = randomize(
+        make_stack(num_layers=1, causal=True, cross_attention=True, residual="parallel", position="none", **sizes)
+    ).double()
+    (block,), x, memory = stack.layers, torch.randn(2, 5, 16).double(), torch.randn(2, 3, 16).double()
+    y = block.self_residual.norm(x)
+    attended = block.self_attention(y, visibility=Visibility(causal=True))
+    looked = block.cross_attention(y, memory, visibility=Visibility())
+    expected = stack.final_norm(x + attended + looked + block.feed_forward(y))
+    assert_close(stack(x, memory=memory), expected)
+    assert sum("norm" in name for name, _ in block.named_parameters()) == 2  # the weight and the bias of one

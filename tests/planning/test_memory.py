@@ -272,6 +272,7 @@ class TestActivations:
         ({"qk_norm": "head"}, ["qk_norm"]),
         ({"softcap": 2.0}, ["softcap"]),
         ({"position": "alibi"}, ["Alibi"]),
+        ({"residual": "parallel"}, ["Parallel"]),
         ({"head_options": {"softcap": 2.0}}, ["softcap"]),
     ],
     ids=str,

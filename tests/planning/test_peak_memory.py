@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from formula_on_cpu import OnCpu
-from parts import POSITIONS, QK_NORMS, make_stack
+from parts import POSITIONS, QK_NORMS, RESIDUALS, make_stack
 from triptych.models import DecoderOnly, EncoderOnly
 from triptych.nn import Head, LayerNorm, PatchEmbedding
 from triptych.nn.feed_forward import ACTIVATIONS
@@ -87,6 +87,7 @@ class TestRealSteps:
             "position": draw(*POSITIONS),
             "qk_norm": draw(*QK_NORMS),
             "softcap": draw(None, 2.0),
+            "residual": draw(*RESIDUALS),
         }
         shape = (draw(1, 3), draw(32, 50, 150), draw(32, 64) if architecture == "full" else 0)
         documents = draw(None, ([50, 20, 31], [9, 30, 32] if shape[2] else []))

@@ -318,8 +318,8 @@ class Alibi(Position):
 def alibi_slopes(num_heads: int) -> list[float]:
     """m_h = 2^(-8 h / n) for h = 1, ..., n, if n is a power of two.
 
-    Else n is the largest power of two that is less than the number of heads, and the other heads have every second slope
-    of 2 n heads, 2^(-4 (2 h - 1) / n), as in the authors' code.
+    Else n is the largest power of two that is less than the number of heads, and the other heads have every second
+    slope of 2 n heads, 2^(-4 (2 h - 1) / n), as in the authors' code.
     """
     n = 1 << (num_heads.bit_length() - 1)
     slopes = [2.0 ** (-8 * h / n) for h in range(1, n + 1)]

@@ -112,7 +112,7 @@ class Stack(nn.Module):
         self.position = position(sizes)
         self.embed_norm = norm(d_model) if embed_norm else nn.Identity()
         self.dropout = nn.Dropout(dropout)
-        self.final_norm = norm(d_model) if blocks[-1].feed_forward_residual.needs_final_norm else nn.Identity()
+        self.final_norm = norm(d_model) if blocks[-1].self_residual.needs_final_norm else nn.Identity()
         initialize_stack(self)
 
     @property
