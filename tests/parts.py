@@ -18,6 +18,7 @@ from triptych.nn import (
     Relative,
     RMSNorm,
     Rotary,
+    Sandwich,
     Sinusoidal,
     Sizes,
     Stack,
@@ -33,7 +34,7 @@ POSITIONS: dict[str, Callable[..., Position]] = {
     "alibi": Alibi,
 }
 NORMS = {"layer": LayerNorm, "rms": RMSNorm}
-RESIDUALS = {"pre": PreNorm, "post": PostNorm, "parallel": Parallel}
+RESIDUALS = {"pre": PreNorm, "post": PostNorm, "parallel": Parallel, "sandwich": Sandwich}
 QK_NORMS = [None, "head", "all"]
 
 

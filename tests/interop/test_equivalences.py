@@ -126,6 +126,7 @@ BASE = {"block.feed_forward.activation": "relu", "block/position": "learned"}
         ({"block.norm.eps": 1e-3}, ["norm.eps"]),
         ({"block/residual": "post"}, ["residual"]),
         ({"block/residual": "parallel"}, ["residual"]),
+        ({"block/residual": "sandwich"}, ["residual"]),
         ({"block.embed_norm": True}, ["embed_norm"]),
         ({"block.feed_forward.activation": "gelu"}, ["feed_forward.activation"]),
         ({"block/feed_forward": "gated"}, ["feed_forward"]),

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 from transformers import CohereConfig, Gemma2Config, Olmo2Config, Qwen3Config
 from transformers.models.cohere.modeling_cohere import CohereDecoderLayer
-from transformers.models.gemma2.modeling_gemma2 import Gemma2Attention
+from transformers.models.gemma2.modeling_gemma2 import Gemma2Attention, Gemma2DecoderLayer
 from transformers.models.olmo2.modeling_olmo2 import Olmo2Attention
 from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention
 
@@ -110,3 +110,27 @@ def test_a_parallel_block(randomize: Callable[..., Any]) -> None:
     x, still = torch.randn(2, LENGTH, 24), (torch.ones(1, LENGTH, 6), torch.zeros(1, LENGTH, 6))
     expected = theirs(x, position_embeddings=still, attention_mask=FUTURE)
     assert_close(ours(x, visibility=Visibility(causal=True)), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_a_sandwich(randomize: Callable[..., Any]) -> None:
+    """Gemma 2's layer, whose norms multiply by 1 + w."""
+    config = their_config(
+        Gemma2Config, attn_logit_softcapping=0.7, query_pre_attn_scalar=9, layer_types=["full_attention"]
+    )
+    theirs = Gemma2DecoderLayer(config, layer_idx=0).eval()
+    options = {"norm": "rms", "activation": "gelu_tanh", "scale": 9**-0.5, "softcap": 0.7}
+    ours, rotary = randomize(block_of(residual="sandwich", **options)), Rotary(make_sizes(**SIZES))
+    copy(ours.self_attention, theirs.self_attn)
+    copy_feed_forward(ours.feed_forward, theirs.mlp)
+    norms = {
+        "input_layernorm": ours.self_residual.norm,
+        "post_attention_layernorm": ours.self_residual.output_norm,
+        "pre_feedforward_layernorm": ours.feed_forward_residual.norm,
+        "post_feedforward_layernorm": ours.feed_forward_residual.output_norm,
+    }
+    for name, norm in norms.items():
+        getattr(theirs, name).load_state_dict({"weight": norm.weight - 1})
+    x = torch.randn(2, LENGTH, 24)
+    expected = theirs(x, position_embeddings=rope(rotary), attention_mask=FUTURE)
+    found = ours(x, visibility=Visibility(causal=True), angles=rotary.angles(torch.arange(LENGTH)))
+    assert_close(found, expected, atol=1e-5, rtol=1e-5)

@@ -273,6 +273,7 @@ class TestActivations:
         ({"softcap": 2.0}, ["softcap"]),
         ({"position": "alibi"}, ["Alibi"]),
         ({"residual": "parallel"}, ["Parallel"]),
+        ({"residual": "sandwich"}, ["Sandwich"]),
         ({"head_options": {"softcap": 2.0}}, ["softcap"]),
     ],
     ids=str,

@@ -19,7 +19,8 @@ THEIR_KEYS = {
     "block/norm": "norm normalization norm_type rms rms_norm rmsnorm layer_norm layernorm",
     "block/position": "position pos_encoding positional_encoding position_embedding_type pos_emb rope_theta "
     "rope_scaling first_position relative_buckets relative_max_distance num_buckets max_distance theta",
-    "block/residual": "norm_position norm_first pre_norm prenorm post_norm parallel_attn use_parallel_residual",
+    "block/residual": "norm_position norm_first pre_norm prenorm post_norm parallel_attn use_parallel_residual "
+    "sandwich_norm",
     "block.attention.dropout": "attention_dropout attn_dropout attn_pdrop attention_probs_dropout_prob",
     "block.attention.num_kv_heads": "num_kv_heads num_key_value_heads n_kv_heads",
     "block.attention.qkv_bias": "qkv_bias attention_bias",

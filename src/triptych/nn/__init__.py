@@ -12,7 +12,7 @@ from triptych.nn.network import Network
 from triptych.nn.norm import LayerNorm, RMSNorm
 from triptych.nn.packing import Documents
 from triptych.nn.positions import Alibi, Learned, Position, Relative, RopeScaling, Rotary, Sinusoidal, sinusoids
-from triptych.nn.residual import Parallel, PostNorm, PreNorm, Residual
+from triptych.nn.residual import Parallel, PostNorm, PreNorm, Residual, Sandwich
 from triptych.nn.sizes import Sizes
 from triptych.nn.stack import Stack
 
@@ -39,6 +39,7 @@ __all__ = [
     "Residual",
     "RopeScaling",
     "Rotary",
+    "Sandwich",
     "Sinusoidal",
     "Sizes",
     "Stack",
