@@ -130,7 +130,7 @@ class TestRecorded:
         assert_close(weights[attention], expected)
 
     @pytest.mark.parametrize("architecture", ["decoder_only", "full"])
-    @pytest.mark.parametrize("position", ["rotary", "relative"])
+    @pytest.mark.parametrize("position", ["rotary", "partial rotary", "relative", "alibi"])
     def test_a_cache_changes_nothing(self, random_model: Callable[..., Any], architecture: str, position: str) -> None:
         network = random_model(architecture, position=position, num_kv_heads=2, windows=[None, 3])
         tokens, source = torch.randint(VOCAB, (1, 6)), torch.randint(VOCAB, (1, 4))

@@ -174,11 +174,12 @@ def test_frequencies_that_differ_stand_in_the_way() -> None:
         assert absorb(state, my_settings, network("decoder_only", other)[1]) == ["decoder.position.scaling"]
 
 
-def test_another_share_stands_in_the_way() -> None:
+@pytest.mark.parametrize("option", ["share", "local_theta"])
+def test_other_options_of_rotary_positions_stand_in_the_way(option: str) -> None:
     mine, my_settings = network("decoder_only", {"block/position": "rotary", "shape.d_model": 16})
-    other = {"block/position": "rotary", "shape.d_model": 16, "block.position.share": 0.5}
+    other = {"block/position": "rotary", "shape.d_model": 16, f"block.position.{option}": 0.5}
     _, their_settings = network("decoder_only", other)
-    assert absorb(dict(mine.state_dict()), my_settings, their_settings) == ["decoder.position.share"]
+    assert absorb(dict(mine.state_dict()), my_settings, their_settings) == [f"decoder.position.{option}"]
 
 
 def test_what_only_training_looks_at_is_no_setting_of_a_network() -> None:

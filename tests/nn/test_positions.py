@@ -9,9 +9,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
-from transformers import GPTNeoXConfig
+from transformers import GPTNeoXConfig, ModernBertConfig
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXRotaryEmbedding, apply_rotary_pos_emb
+from transformers.models.modernbert.modeling_modernbert import ModernBertRotaryEmbedding
 
 from parts import make_sizes
 from triptych.nn import Alibi, Relative, RopeScaling, Rotary, sinusoids
@@ -100,6 +101,37 @@ class TestRotary:
         expected = apply_rotary_pos_emb(q, k, cos, sin)
         angles = Rotary(make_sizes(head_dim=16), theta=50.0, share=share).angles(torch.arange(9))
         assert_close((rotate(q, angles), rotate(k, angles)), expected, atol=1e-6, rtol=1e-6)
+
+    @pytest.mark.parametrize(("window", "kind"), [(None, "full_attention"), (4, "sliding_attention")])
+    def test_layers_with_a_window_have_a_theta_of_their_own(self, window: int | None, kind: str) -> None:
+        """As in ModernBERT."""
+        thetas = {"full_attention": 500.0, "sliding_attention": 20.0}
+        parameters = {name: {"rope_type": "default", "rope_theta": theta} for name, theta in thetas.items()}
+        config = ModernBertConfig(
+            hidden_size=32,
+            num_attention_heads=2,
+            num_hidden_layers=2,
+            layer_types=[*thetas],
+            rope_parameters=parameters,
+        )
+        expected = ModernBertRotaryEmbedding(config)(torch.zeros(1), torch.arange(9)[None], kind)
+        angles = Rotary(make_sizes(head_dim=16), theta=500.0, local_theta=20.0).angles(torch.arange(9), window)
+        for found, theirs in zip(angles, expected, strict=True):
+            assert_close(torch.cat((found, found), -1)[None], theirs)
+
+    def test_the_theta_of_windows_is_not_scaled(self) -> None:
+        """As in Gemma 3: what is slower is for far positions."""
+        sizes, places, scaling = make_sizes(head_dim=8), torch.arange(9), RopeScaling(factor=4.0)
+        rotary = Rotary(sizes, theta=50.0, local_theta=20.0, scaling=scaling)
+        assert_close(rotary.angles(places, 3), Rotary(sizes, theta=20.0).angles(places))
+        assert_close(rotary.angles(places), Rotary(sizes, theta=50.0, scaling=scaling).angles(places))
+        of_one = Rotary(sizes, theta=50.0, scaling=scaling)
+        assert_close(of_one.angles(places, 3), of_one.angles(places))
+
+    def test_a_theta_is_positive(self) -> None:
+        for option in ("theta", "local_theta"):
+            with pytest.raises(ValueError, match=rf"block\.position\.{option}=-1\.0: expected more than 0"):
+                Rotary(make_sizes(), **{option: -1.0})
 
 
 def t5_bucket(relative: int, *, causal: bool, num_buckets: int, max_distance: int) -> int:

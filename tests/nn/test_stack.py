@@ -1,6 +1,7 @@
 """A stack against torch.nn.TransformerEncoder and torch.nn.TransformerDecoder with the same weights."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import pytest
@@ -8,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from parts import make_stack
-from triptych.nn import Documents, KeyValueCache, Stack, Visibility, sinusoids
+from parts import make_sizes, make_stack
+from triptych.nn import Documents, KeyValueCache, Rotary, Stack, Visibility, sinusoids
 
 D_MODEL, NUM_HEADS, D_FF, NUM_LAYERS = 16, 4, 24, 3
 
@@ -264,3 +265,17 @@ def test_all_sub_layers_of_a_parallel_block_read_the_same(randomize: Callable[..
     expected = stack.final_norm(x + attended + looked + block.feed_forward(y))
     assert_close(stack(x, memory=memory), expected)
     assert sum("norm" in name for name, _ in block.named_parameters()) == 2  # the weight and the bias of one
+
+
+def test_each_layer_turns_by_the_theta_of_its_window() -> None:
+    rotary = partial(Rotary, theta=500.0, local_theta=20.0)
+    stack = make_stack(num_layers=3, d_model=16, num_heads=4, d_ff=24, causal=True, windows=[2, None], position=rotary)
+    angles: list[Tensor] = []
+    for layer in stack.layers:
+        layer.register_forward_pre_hook(
+            lambda _, inputs, options: angles.append(options["angles"][0]), with_kwargs=True
+        )
+    stack(torch.randn(1, 5, 16))
+    local, everywhere = (Rotary(make_sizes(), theta=theta).angles(torch.arange(5))[0] for theta in (20.0, 500.0))
+    for found, expected in zip(angles, (local, everywhere, local), strict=True):
+        assert torch.equal(found, expected)

@@ -14,6 +14,7 @@ THEIR_KEYS = {
     "block.position.num_buckets": "relative_buckets relative_attention_num_buckets num_buckets",
     "block.position.scaling": "rope_scaling",
     "block.position.share": "rotary_pct partial_rotary_factor rope_pct rotary_percent",
+    "block.position.local_theta": "local_rope_theta rope_local_base_freq rope_local_theta",
     "block.position.theta": "rope_theta theta rotary_emb_base",
     "block/feed_forward": "feed_forward ffn gated swiglu glu",
     "block/norm": "norm normalization norm_type rms rms_norm rmsnorm layer_norm layernorm",

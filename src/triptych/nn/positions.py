@@ -52,8 +52,12 @@ class Position(nn.Module):
         """
         return x
 
-    def angles(self, places: Int[Tensor, " length"]) -> Angles | None:
-        """How far the queries and keys of these places are rotated; None: they are not."""
+    def angles(self, places: Int[Tensor, " length"], window: int | None = None) -> Angles | None:
+        """How far the queries and keys of these places are rotated; None: they are not.
+
+        Args:
+            window: of the layer; None: it sees all.
+        """
         return None
 
     def bias(self, num_queries: int, num_keys: int) -> Float[Tensor, "1 heads queries keys"] | None:
@@ -196,6 +200,8 @@ class Rotary(Position):
     Args:
         sizes: of the stack; D is the share of head_dim, even.
         theta: base of the frequencies.
+        local_theta: the same in layers that have a window, which far positions do not concern, and without ``scaling``
+            (Gemma 3, Kamath et al. 2025, section 2; ModernBERT, Warner et al. 2024); None: all layers are alike.
         share: of each head that is rotated; the rest knows no positions (GPT-NeoX: 0.25, Black et al. 2022, section 2).
         scaling: of the frequencies; None: as they are.
 
@@ -204,7 +210,13 @@ class Rotary(Position):
     """
 
     def __init__(
-        self, sizes: Sizes, *, theta: float = 10000.0, share: float = 1.0, scaling: RopeScaling | None = None
+        self,
+        sizes: Sizes,
+        *,
+        theta: float = 10000.0,
+        local_theta: float | None = None,
+        share: float = 1.0,
+        scaling: RopeScaling | None = None,
     ) -> None:
         super().__init__(sizes)
         if not 0 < share <= 1:
@@ -213,17 +225,20 @@ class Rotary(Position):
         if width % 2 or not width:
             part = "" if share == 1 else f", of which block.position.share={share} are {width}"
             raise ValueError(f"head_dim={sizes.head_dim}{part}: rotary positions need an even width of each head")
-        if theta <= 0:
-            raise ValueError(f"block.position.theta={theta}: expected more than 0")
-        self.width, self.theta, self.scaling = width, theta, scaling
+        for name, value in (("theta", theta), ("local_theta", local_theta)):
+            if value is not None and value <= 0:
+                raise ValueError(f"block.position.{name}={value}: expected more than 0")
+        self.width, self.theta, self.local_theta, self.scaling = width, theta, local_theta, scaling
 
-    def angles(self, places: Int[Tensor, " length"]) -> Angles:
+    def angles(self, places: Int[Tensor, " length"], window: int | None = None) -> Angles:
         """See ``Position``; in float32 whatever the network's type, computed once for all layers."""
         # In bf16-true Lightning makes bf16 the default type, which a quotient of integers would have.
         exponents = -torch.arange(0, self.width, 2, dtype=torch.float32, device=places.device) / self.width
-        frequencies = self.theta**exponents
-        if self.scaling is not None:
-            frequencies = self.scaling(frequencies)
+        if window is not None and self.local_theta is not None:
+            frequencies = self.local_theta**exponents
+        else:
+            frequencies = self.theta**exponents
+            frequencies = frequencies if self.scaling is None else self.scaling(frequencies)
         angles = places[:, None].float() * frequencies
         return angles.cos(), angles.sin()
 

@@ -195,7 +195,7 @@ class Stack(nn.Module):
             memory_visibility = Visibility.across(documents, memory_documents)
         bias = self.position.bias(length, past + length)
         places = torch.arange(past, past + length, device=x.device) if documents is None else documents.positions
-        angles = self.position.angles(places)
+        angles = {window: self.position.angles(places, window) for window in set(self.windows)}
         return self._run(x, visibility, bias, angles, memory, memory_visibility, cache)
 
     def step(
@@ -228,7 +228,7 @@ class Stack(nn.Module):
             self.dropout(self.embed_norm(self.position.add(x, 0, positions))),
             visibility,
             None if bias is None else bias.index_select(2, place),
-            self.position.angles(place),
+            {window: self.position.angles(place, window) for window in set(self.windows)},
             memory,
             Visibility(mask=None if memory_mask is None else memory_mask[:, None, None, :]),
             cache,
@@ -239,12 +239,12 @@ class Stack(nn.Module):
         x: Float[Tensor, "batch length d_model"],
         visibility: Mapping[int | None, Visibility],
         bias: Float[Tensor, "1 heads _queries _keys"] | None,
-        angles: Angles | None,
+        angles: Mapping[int | None, Angles | None],
         memory: Float[Tensor, "memories source d_model"] | None,
         memory_visibility: Visibility,
         cache: KeyValueCache | None,
     ) -> Float[Tensor, "batch length d_model"]:
-        """The blocks, one after the other; ``visibility`` by their windows."""
+        """The blocks, one after the other; ``visibility`` and ``angles`` by their windows."""
         trains = torch.is_grad_enabled()
         blocks: Sequence[Callable[..., Tensor]] = self._compiled if self._compiled and trains else [*self.layers]
         if self.activation_checkpointing and trains:
@@ -254,7 +254,7 @@ class Stack(nn.Module):
                 x,
                 visibility=visibility[self.windows[i]],
                 bias=bias,
-                angles=angles,
+                angles=angles[self.windows[i]],
                 memory=memory,
                 memory_visibility=memory_visibility,
                 cache=None if cache is None else cache.self_attention[i],
