@@ -29,7 +29,7 @@ POSITIONS: dict[str, Callable[..., Position]] = {
     "learned": Learned,
     "sinusoidal": Sinusoidal,
     "rotary": Rotary,
-    "partial rotary": partial(Rotary, share=0.5, local_theta=100.0),
+    "partial rotary": partial(Rotary, share=0.5, local_theta=100.0, cross=True),
     "relative": Relative,
     "alibi": Alibi,
 }

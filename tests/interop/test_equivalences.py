@@ -174,10 +174,10 @@ def test_frequencies_that_differ_stand_in_the_way() -> None:
         assert absorb(state, my_settings, network("decoder_only", other)[1]) == ["decoder.position.scaling"]
 
 
-@pytest.mark.parametrize("option", ["share", "local_theta"])
-def test_other_options_of_rotary_positions_stand_in_the_way(option: str) -> None:
+@pytest.mark.parametrize(("option", "value"), [("share", 0.5), ("local_theta", 0.5), ("cross", True)])
+def test_other_options_of_rotary_positions_stand_in_the_way(option: str, value: Any) -> None:
     mine, my_settings = network("decoder_only", {"block/position": "rotary", "shape.d_model": 16})
-    other = {"block/position": "rotary", "shape.d_model": 16, f"block.position.{option}": 0.5}
+    other = {"block/position": "rotary", "shape.d_model": 16, f"block.position.{option}": value}
     _, their_settings = network("decoder_only", other)
     assert absorb(dict(mine.state_dict()), my_settings, their_settings) == [f"decoder.position.{option}"]
 

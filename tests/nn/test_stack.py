@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from parts import make_sizes, make_stack
+from triptych.attention import recorded
 from triptych.nn import Documents, KeyValueCache, Rotary, Stack, Visibility, sinusoids
 
 D_MODEL, NUM_HEADS, D_FF, NUM_LAYERS = 16, 4, 24, 3
@@ -279,3 +280,20 @@ def test_each_layer_turns_by_the_theta_of_its_window() -> None:
     local, everywhere = (Rotary(make_sizes(), theta=theta).angles(torch.arange(5))[0] for theta in (20.0, 500.0))
     for found, expected in zip(angles, (local, everywhere, local), strict=True):
         assert torch.equal(found, expected)
+
+
+def test_cross_attention_turns_queries_and_keys_by_their_places(randomize: Callable[..., Any]) -> None:
+    """Scores by complex numbers: query i and key j turn against each other by (i - j) theta^(-2 f / head_dim)."""
+    rotary = partial(Rotary, theta=50.0, cross=True)
+    options = {"d_model": 8, "num_heads": 1, "d_ff": 12, "causal": True, "cross_attention": True}
+    stack = randomize(make_stack(num_layers=1, position=rotary, **options)).double()
+    x, memory, read = torch.randn(1, 5, 8).double(), torch.randn(1, 3, 8).double(), list[Tensor]()
+    cross = stack.layers[0].cross_attention
+    cross.q.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0]))
+    with recorded(stack) as weights:
+        stack(x, memory=memory)
+    q, k = (torch.complex(*y.chunk(2, -1)) for y in (cross.q(read[0])[0], cross.k(memory)[0]))
+    frequencies = 50.0 ** (-torch.arange(0, 8, 2, dtype=torch.float64) / 8)
+    turn = torch.exp(1j * (torch.arange(5)[:, None] - torch.arange(3))[..., None] * frequencies)
+    scores = (q[:, None] * k.conj() * turn).real.sum(-1) / 8**0.5
+    assert_close(weights[cross][0, 0], scores.softmax(-1), atol=1e-6, rtol=1e-5)

@@ -14,7 +14,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 from triptych.nn.kv_cache import LayerCache
 from triptych.nn.masks import Local, Packing, Visibility, causal_mask
-from triptych.nn.positions import Angles, rotate
+from triptych.nn.positions import Angles, MemoryAngles, rotate
 from triptych.nn.sizes import Sizes
 
 TELLS_GROUPS = "enable_gqa" in inspect.signature(varlen_attn).parameters
@@ -309,6 +309,7 @@ class MultiHeadAttention(nn.Module):
         visibility: Visibility,
         bias: Float[Tensor, "1 heads _queries _keys"] | None = None,
         angles: Angles | None = None,
+        memory_angles: MemoryAngles | None = None,
         cache: LayerCache | None = None,
     ) -> Float[Tensor, "batch queries d_model"]:
         """Self-attention, or cross-attention when there is a memory.
@@ -319,7 +320,8 @@ class MultiHeadAttention(nn.Module):
                 many one after the other (beams of one text).
             visibility: who may attend to whom.
             bias: see ``attend``.
-            angles: of rotary positions, for queries and keys.
+            angles: of rotary positions, for queries, and for keys if there is no memory.
+            memory_angles: the same, for the keys of a memory.
             cache: keys and values of earlier positions; the new ones are added (a memory's are added once).
         """
         batch, queries, _ = x.shape
@@ -327,14 +329,15 @@ class MultiHeadAttention(nn.Module):
             x = x.reshape(len(memory), -1, x.shape[-1])
         q = self._normed(self.q(x), self.q_norm)
         if angles is not None:
-            q = rotate(q, angles)
+            sharers = q.shape[2] // queries
+            q = rotate(q, angles if sharers == 1 else (angles[0].repeat(sharers, 1), angles[1].repeat(sharers, 1)))
         if memory is not None and cache is not None and cache.length:
             k, v = cache.contents
         else:
             source = x if memory is None else memory
             k, v = self._normed(self.k(source), self.k_norm), self._split(self.v(source))
-            if angles is not None:
-                k = rotate(k, angles)
+            if (key_angles := angles if memory is None else memory_angles) is not None:
+                k = rotate(k, key_angles)
             if cache is not None:
                 cache.append(k, v)
                 k, v = cache.contents

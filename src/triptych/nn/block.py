@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from triptych.nn.attention import MultiHeadAttention
 from triptych.nn.kv_cache import LayerCache
 from triptych.nn.masks import Visibility
-from triptych.nn.positions import Angles
+from triptych.nn.positions import Angles, MemoryAngles
 from triptych.nn.residual import Residual
 from triptych.nn.sizes import Sizes
 
@@ -57,6 +57,7 @@ class Block(nn.Module):
         angles: Angles | None = None,
         memory: Float[Tensor, "memories source d_model"] | None = None,
         memory_visibility: Visibility | None = None,
+        cross_angles: tuple[Angles, MemoryAngles] | None = None,
         cache: LayerCache | None = None,
         memory_cache: LayerCache | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
@@ -69,6 +70,7 @@ class Block(nn.Module):
             angles: of rotary positions in self-attention.
             memory: what cross-attention looks at.
             memory_visibility: of cross-attention.
+            cross_angles: of rotary positions in cross-attention: of this stack, and of the memory.
             cache: earlier keys and values of self-attention.
             memory_cache: keys and values of the memory.
         """
@@ -79,7 +81,15 @@ class Block(nn.Module):
 
         def look(x: Tensor) -> Tensor:
             assert self.cross_attention is not None
-            y: Tensor = self.cross_attention(x, memory, visibility=memory_visibility, cache=memory_cache)
+            own, of_memory = cross_angles or (None, None)
+            y: Tensor = self.cross_attention(
+                x,
+                memory,
+                visibility=memory_visibility,
+                angles=own,
+                memory_angles=of_memory,
+                cache=memory_cache,
+            )
             return y
 
         def all_at_once(x: Tensor) -> Tensor:

@@ -12,6 +12,8 @@ from triptych.nn.sizes import Sizes
 
 Angles = tuple[Float[Tensor, "length half"], Float[Tensor, "length half"]]
 """cos and sin of the rotation of every position and frequency."""
+MemoryAngles = tuple[Float[Tensor, "source half"], Float[Tensor, "source half"]]
+"""The same of every position of a memory."""
 
 
 class Position(nn.Module):
@@ -58,6 +60,10 @@ class Position(nn.Module):
         Args:
             window: of the layer; None: it sees all.
         """
+        return None
+
+    def cross_angles(self, places: Int[Tensor, " length"]) -> Angles | None:
+        """The same of cross-attention: of queries at these places, or of keys at these places of the memory."""
         return None
 
     def bias(self, num_queries: int, num_keys: int) -> Float[Tensor, "1 heads queries keys"] | None:
@@ -204,6 +210,8 @@ class Rotary(Position):
             (Gemma 3, Kamath et al. 2025, section 2; ModernBERT, Warner et al. 2024); None: all layers are alike.
         share: of each head that is rotated; the rest knows no positions (GPT-NeoX: 0.25, Black et al. 2022, section 2).
         scaling: of the frequencies; None: as they are.
+        cross: whether cross-attention rotates too: queries by their places, keys by theirs in the memory. (Scores then
+            depend on how much further along one text is than the other.)
 
     Raises:
         ValueError: an odd width, a base that is not positive, or a share that is none.
@@ -217,6 +225,7 @@ class Rotary(Position):
         local_theta: float | None = None,
         share: float = 1.0,
         scaling: RopeScaling | None = None,
+        cross: bool = False,
     ) -> None:
         super().__init__(sizes)
         if not 0 < share <= 1:
@@ -228,7 +237,11 @@ class Rotary(Position):
         for name, value in (("theta", theta), ("local_theta", local_theta)):
             if value is not None and value <= 0:
                 raise ValueError(f"block.position.{name}={value}: expected more than 0")
-        self.width, self.theta, self.local_theta, self.scaling = width, theta, local_theta, scaling
+        self.width, self.theta, self.local_theta, self.scaling, self.cross = width, theta, local_theta, scaling, cross
+
+    def cross_angles(self, places: Int[Tensor, " length"]) -> Angles | None:
+        """See ``Position``."""
+        return self.angles(places) if self.cross else None
 
     def angles(self, places: Int[Tensor, " length"], window: int | None = None) -> Angles:
         """See ``Position``; in float32 whatever the network's type, computed once for all layers."""

@@ -16,7 +16,7 @@ from triptych.nn.kv_cache import KeyValueCache
 from triptych.nn.masks import Local, Visibility
 from triptych.nn.norm import LayerNorm
 from triptych.nn.packing import Documents
-from triptych.nn.positions import Angles, Position, Sinusoidal
+from triptych.nn.positions import Angles, MemoryAngles, Position, Sinusoidal
 from triptych.nn.residual import PreNorm, Residual
 from triptych.nn.sizes import Sizes
 
@@ -196,7 +196,8 @@ class Stack(nn.Module):
         bias = self.position.bias(length, past + length)
         places = torch.arange(past, past + length, device=x.device) if documents is None else documents.positions
         angles = {window: self.position.angles(places, window) for window in set(self.windows)}
-        return self._run(x, visibility, bias, angles, memory, memory_visibility, cache)
+        cross_angles = self._cross_angles(places, memory, memory_documents)
+        return self._run(x, visibility, bias, angles, memory, memory_visibility, cross_angles, cache)
 
     def step(
         self,
@@ -231,8 +232,25 @@ class Stack(nn.Module):
             {window: self.position.angles(place, window) for window in set(self.windows)},
             memory,
             Visibility(mask=None if memory_mask is None else memory_mask[:, None, None, :]),
+            self._cross_angles(place, memory, None),
             cache,
         )
+
+    def _cross_angles(
+        self,
+        places: Int[Tensor, " length"],
+        memory: Float[Tensor, "memories source d_model"] | None,
+        memory_documents: Documents | None,
+    ) -> tuple[Angles, MemoryAngles] | None:
+        """Of rotary positions in cross-attention: at these places, and at those of the memory; None: there are none."""
+        if memory is None or (own := self.position.cross_angles(places)) is None:
+            return None
+        of_memory = torch.arange(memory.shape[1], device=places.device)
+        if memory_documents is not None:
+            of_memory = memory_documents.positions
+        angles = self.position.cross_angles(of_memory)
+        assert angles is not None
+        return own, angles
 
     def _run(
         self,
@@ -242,6 +260,7 @@ class Stack(nn.Module):
         angles: Mapping[int | None, Angles | None],
         memory: Float[Tensor, "memories source d_model"] | None,
         memory_visibility: Visibility,
+        cross_angles: tuple[Angles, MemoryAngles] | None,
         cache: KeyValueCache | None,
     ) -> Float[Tensor, "batch length d_model"]:
         """The blocks, one after the other; ``visibility`` and ``angles`` by their windows."""
@@ -257,6 +276,7 @@ class Stack(nn.Module):
                 angles=angles[self.windows[i]],
                 memory=memory,
                 memory_visibility=memory_visibility,
+                cross_angles=cross_angles,
                 cache=None if cache is None else cache.self_attention[i],
                 memory_cache=None if cache is None else cache.cross_attention[i],
             )
