@@ -3,6 +3,7 @@
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from parts import make_stack
 from triptych.config import build as build_node
 from triptych.models import DecoderOnly, EncoderOnly
 from triptych.models.flops import count_parameters, parameters_by_part
-from triptych.nn import Embedding, Head, PatchEmbedding, Targets
+from triptych.nn import Embedding, Head, PatchEmbedding, Rotary, Targets
 from triptych.nn.feed_forward import ACTIVATIONS
 from triptych.nn.kernels import cross_entropy as loss
 from triptych.planning.activations import Activations, BatchBytes, unknown_parts
@@ -115,7 +116,7 @@ class TestActivations:
             d_model=draw(32, 64),
             num_layers=draw(1, 3),
             max_length=150,
-            position=draw("none", "learned", "sinusoidal", "rotary", "partial rotary", "relative"),
+            position=draw("none", "learned", "sinusoidal", "rotary", partial(Rotary, share=0.5), "relative"),
             pool=draw("none", "mean", "last"),
             num_outputs=draw(VOCAB, 200),
             num_kv_heads=draw(None, 1, 2),
@@ -271,6 +272,8 @@ class TestActivations:
         ({"norm": "rms", "gated": True, "num_kv_heads": 2, "windows": [8, None]}, []),
         ({"qk_norm": "head"}, ["qk_norm"]),
         ({"softcap": 2.0}, ["softcap"]),
+        ({"position": partial(Rotary, share=0.5, local_theta=9.0)}, []),
+        ({"position": partial(Rotary, cross=True)}, ["cross"]),
         ({"position": "alibi"}, ["Alibi"]),
         ({"residual": "parallel"}, ["Parallel"]),
         ({"residual": "sandwich"}, ["Sandwich"]),

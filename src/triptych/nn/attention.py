@@ -212,8 +212,9 @@ def attend_explicitly(
         dropout: probability of dropping an attention weight.
     """
     if has_torch_function((q, k, v)):  # somebody looks on, as at torch's kernel
-        options = {"scale": scale, "softcap": softcap, "dropout": dropout}
-        y: Tensor = handle_torch_function(attend_explicitly, (q, k, v), q, k, v, mask, bias, **options)
+        y: Tensor = handle_torch_function(
+            attend_explicitly, (q, k, v), q, k, v, mask, bias, scale=scale, softcap=softcap, dropout=dropout
+        )
         return y
     if q.shape[1] != k.shape[1]:
         k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
