@@ -5,25 +5,37 @@ from functools import partial
 from typing import Any
 
 from triptych.nn import (
+    Alibi,
     FeedForward,
     GatedFeedForward,
     LayerNorm,
     Learned,
     MultiHeadAttention,
+    Parallel,
     Position,
     PostNorm,
     PreNorm,
     Relative,
     RMSNorm,
     Rotary,
+    Sandwich,
     Sinusoidal,
     Sizes,
     Stack,
 )
 
-POSITIONS = {"none": Position, "learned": Learned, "sinusoidal": Sinusoidal, "rotary": Rotary, "relative": Relative}
+POSITIONS: dict[str, Callable[..., Position]] = {
+    "none": Position,
+    "learned": Learned,
+    "sinusoidal": Sinusoidal,
+    "rotary": Rotary,
+    "partial rotary": partial(Rotary, share=0.5, local_theta=100.0, cross=True),
+    "relative": Relative,
+    "alibi": Alibi,
+}
 NORMS = {"layer": LayerNorm, "rms": RMSNorm}
-RESIDUALS = {"pre": PreNorm, "post": PostNorm}
+RESIDUALS = {"pre": PreNorm, "post": PostNorm, "parallel": Parallel, "sandwich": Sandwich}
+QK_NORMS = [None, "head", "all"]
 
 
 def make_sizes(*, d_model: int = 16, num_heads: int = 4, head_dim: int | None = None, **options: Any) -> Sizes:
@@ -42,22 +54,26 @@ def choose_parts(
     gated: bool = False,
     activation: str = "relu",
     feed_forward_dropout: float = 0.0,
+    qk_norm: str | None = None,
     **attention: Any,
 ) -> dict[str, Any]:
     """The arguments of a stack that are parts; what is not named here is an option of the attention.
 
     Args:
-        position: none, learned, sinusoidal, rotary, relative, or a part.
+        position: a name of ``POSITIONS``, or a part.
         first: row of the first token, where the scheme has a table.
         norm: layer or rms.
         norm_eps: its eps.
-        residual: pre or post.
+        residual: a name of ``RESIDUALS``.
         gated: whether the feed-forward sub-layers are.
         activation: theirs.
         feed_forward_dropout: theirs.
+        qk_norm: head or all, what such a norm has of queries and keys at a time; None: there is none.
         attention: options of ``MultiHeadAttention``; its dropout is ``attention_dropout``.
     """
     options = {name.removeprefix("attention_"): value for name, value in attention.items()}
+    if qk_norm is not None:
+        options |= {"qk_norm": partial(NORMS[norm], eps=norm_eps), "qk_norm_over": qk_norm}
     scheme = POSITIONS[position] if isinstance(position, str) else position
     return {
         "position": partial(scheme, first=first) if scheme in (Learned, Sinusoidal) else scheme,

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 import tiny
-from parts import make_sizes
+from parts import POSITIONS, QK_NORMS, RESIDUALS, make_sizes
 from triptych.assembly.datasets import train_tokenizer
 from triptych.assembly.network import complete, make_task
 from triptych.attention import attention_maps, recorded, rollout
@@ -34,11 +34,13 @@ VOCAB = 11
 blocks = st.fixed_dictionaries(
     {
         "norm": st.sampled_from(["layer", "rms"]),
-        "residual": st.sampled_from(["pre", "post"]),
+        "residual": st.sampled_from([*RESIDUALS]),
         "bias": st.booleans(),
         "num_kv_heads": st.sampled_from([None, 2, 1]),
-        "head_dim": st.sampled_from([None, 6]),
+        "head_dim": st.sampled_from([None, 8]),
         "scale": st.sampled_from([None, 1.0]),
+        "qk_norm": st.sampled_from(QK_NORMS),
+        "softcap": st.sampled_from([None, 2.0]),
         "windows": st.sampled_from([None, [3], [None, 2]]),
     }
 )
@@ -73,7 +75,7 @@ def visible(network: Any, name: str, mask: Tensor, source_mask: Tensor | None) -
 
 class TestRecorded:
     @pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only", "full"])
-    @pytest.mark.parametrize("position", ["none", "learned", "sinusoidal", "rotary", "relative"])
+    @pytest.mark.parametrize("position", POSITIONS)
     @settings(max_examples=5)
     @given(block=blocks, least_block=st.sampled_from([1, masks.LEAST_BLOCK]))
     def test_weights_times_values_is_what_the_attention_gave(
@@ -128,7 +130,7 @@ class TestRecorded:
         assert_close(weights[attention], expected)
 
     @pytest.mark.parametrize("architecture", ["decoder_only", "full"])
-    @pytest.mark.parametrize("position", ["rotary", "relative"])
+    @pytest.mark.parametrize("position", ["rotary", "partial rotary", "relative", "alibi"])
     def test_a_cache_changes_nothing(self, random_model: Callable[..., Any], architecture: str, position: str) -> None:
         network = random_model(architecture, position=position, num_kv_heads=2, windows=[None, 3])
         tokens, source = torch.randint(VOCAB, (1, 6)), torch.randint(VOCAB, (1, 4))

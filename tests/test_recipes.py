@@ -154,19 +154,19 @@ def test_a_plot_that_is_not_allowed(path: str, words: str, outside: Path) -> Non
 
 @pytest.mark.parametrize("one", [[], ["model.decoder.num_layers=2", "batch.packed=true"]], ids=["plain", "packed"])
 def test_a_position(outside: Path, one: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = ["task=translation", *DATES, "model=full", "block/position=alibi", "block.position.steepest=4", *one]
+    chosen = ["task=translation", *DATES, "model=full", "block/position=logarithmic", "block.position.steepest=4", *one]
     go_through(outside, chosen, "5.3.1998\n", monkeypatch)
     finished = run(
         "export", "runs/one", "--output", "theirs", cwd=outside, variables={"PYTHONPATH": str(outside), **ALLOWED}
     )
-    assert "model.encoder.position=Alibi (there Sinusoidal)" in finished.stderr
+    assert "model.encoder.position=Logarithmic (there Sinusoidal)" in finished.stderr
     finished = run(
         "train", "--config-dir=conf", *chosen, "block.position.steepness=4", *TRAINING, "run_dir=run",
         cwd=outside, variables={"PYTHONPATH": str(outside), **ALLOWED},
     )  # fmt: skip
     assert "did you mean block.position.steepest?" in finished.stderr
     helped = run("train", "--config-dir=conf", "--help", cwd=outside).stdout
-    assert "alibi (steepest)" in helped
+    assert "logarithmic (steepest)" in helped
 
 
 @pytest.mark.parametrize("command", ["train", "doctor"])
@@ -180,10 +180,10 @@ def test_a_position(outside: Path, one: list[str], monkeypatch: pytest.MonkeyPat
 )
 def test_a_position_that_cannot_be_counted(line: str, instead: str, command: str, outside: Path) -> None:
     """Operations are counted on tensors without values: a part that needs them is refused before it is trained."""
-    module = outside / "mine" / "alibi.py"
+    module = outside / "mine" / "logarithmic.py"
     module.write_text(module.read_text("utf-8").replace(line, instead), "utf-8")
     finished = run(
-        command, "--config-dir=conf", "task=translation", *DATES, "model=full", "block/position=alibi", *TRAINING,
+        command, "--config-dir=conf", "task=translation", *DATES, "model=full", "block/position=logarithmic", *TRAINING,
         "run_dir=run", cwd=outside, variables={"PYTHONPATH": str(outside), **ALLOWED},
     )  # fmt: skip
     assert finished.returncode == 1
@@ -198,8 +198,8 @@ def test_a_position_is_cached_packed_and_windowed(
 ) -> None:
     """With a cache, in a packed row, and with a window that hides nothing, the logits are those of the plain way."""
     monkeypatch.syspath_prepend(str(outside))
-    alibi = importlib.import_module("mine.alibi").Alibi
-    model = random_model(architecture, position=alibi)
+    logarithmic = importlib.import_module("mine.logarithmic").Logarithmic
+    model = random_model(architecture, position=logarithmic)
     tokens, source = torch.randint(11, (1, 7)), torch.randint(11, (1, 5))
     given = (source, tokens) if architecture == "full" else (tokens,)
     expected = model(*given)
@@ -209,7 +209,7 @@ def test_a_position_is_cached_packed_and_windowed(
     cached = [step(tokens[:, i : i + 1]).flatten() for i in range(7)]
     assert_close(torch.stack(cached), expected[0])
 
-    windowed = random_model(architecture, position=alibi, windows=[7])
+    windowed = random_model(architecture, position=logarithmic, windows=[7])
     windowed.load_state_dict(model.state_dict())
     assert_close(windowed(*given), expected)
 

@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from triptych.models.generation import BeamSearch, Sampling
 from triptych.nn import MultiHeadAttention, PatchEmbedding
+from triptych.nn.attention import attend_explicitly
 from triptych.tasks import GenerativeTask, Prediction, Task
 
 
@@ -145,7 +146,7 @@ def recorded(network: nn.Module) -> Iterator[dict[nn.Module, Tensor]]:
     meanwhile, for the matrix has them all: what the network says may differ by rounding.
 
     The rows of later calls follow those of earlier ones (decoding with a cache). Of a packed row, each document is a
-    row of the batch. Not seen are kernels of other names: of packed rows on GPUs, of training in bfloat16 on CPUs.
+    row of the batch. Not seen is the kernel of packed rows on GPUs.
 
     Args:
         network: of any of the architectures, a stack, a block, or an attention by itself.
@@ -159,8 +160,12 @@ def recorded(network: nn.Module) -> Iterator[dict[nn.Module, Tensor]]:
         yield recorder.weights
 
 
+KERNELS: dict[Any, str] = {F.scaled_dot_product_attention: "dropout_p", attend_explicitly: "dropout"}
+"""What attends, and what each calls its dropout."""
+
+
 class _Recorder(TorchFunctionMode):
-    """Sees every call of torch's attention kernel, and whose it is."""
+    """Sees every call of a kernel of attention, and whose it is."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -176,10 +181,10 @@ class _Recorder(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if function is F.scaled_dot_product_attention and self._module is not None:
-            q, k, v = args
+        if function in KERNELS and self._module is not None:
+            q, k, v, *masks = args
             identity = torch.eye(k.shape[2], dtype=v.dtype, device=v.device).expand(*v.shape[:2], -1, -1)
-            weights = function(q, k, identity, **{**kwargs, "dropout_p": 0.0}).detach()
+            weights = function(q, k, identity, *masks, **{**kwargs, KERNELS[function]: 0.0}).detach()
             weights = weights.to(torch.promote_types(weights.dtype, torch.float32))
             before = self.weights.get(self._module)
             if before is not None:

@@ -176,7 +176,7 @@ def test_a_pretrained_tokenizer_needs_a_folder_with_one(tmp_path: Path) -> None:
         build(composed("tokenizer=pretrained"), "tokenizer")
 
 
-@pytest.mark.parametrize("position", ["none", "learned", "sinusoidal", "rotary", "relative"])
+@pytest.mark.parametrize("position", ["none", "learned", "sinusoidal", "rotary", "relative", "alibi"])
 @pytest.mark.parametrize("model", ["full", "encoder_only", "decoder_only"])
 def test_block_options_reach_every_stack(model: str, position: str) -> None:
     config = composed(

@@ -54,7 +54,7 @@ def test_the_last_word_has_the_command_line_then_the_experiment_then_the_family(
 
 def test_no_option_of_a_family_outlives_its_part() -> None:
     config = composed("model=bart/style", "block/position=rotary")
-    assert set(config.block.position) == {"_target_", "_partial_", "theta", "scaling"}
+    assert set(config.block.position) == {"_target_", "_partial_", "theta", "local_theta", "share", "scaling", "cross"}
     assert composed("model=bart/style").block.position.first == 2
 
 
@@ -97,7 +97,7 @@ def test_a_stack_takes_parts_from_python_too() -> None:
 def test_help_lists_parts_and_options(tmp_path: Path) -> None:
     lines = run("train", "--help", cwd=tmp_path).stdout.splitlines()
     (line,) = [line for line in lines if line.split()[:1] == ["block/position"]]
-    assert "rotary (theta, scaling)" in line
+    assert "rotary (theta, local_theta, share, scaling, cross)" in line
     assert "none," in line
     assert "bart" not in line
 

@@ -59,7 +59,7 @@ LANGUAGE_MODELS = [
     gpt2(hf.GPT2LMHeadModel, n_layer=3, n_inner=None, n_embd=48, n_head=2, activation_function="relu"),
     gpt2(hf.GPT2LMHeadModel, tie_word_embeddings=False, activation_function="gelu"),
     gpt_neo(hf.GPTNeoForCausalLM, ["global", "local", "local"]),
-    gpt_neo(hf.GPTNeoForCausalLM, ["local", "global"], window_size=1, activation_function="silu"),
+    gpt_neo(hf.GPTNeoForCausalLM, ["local", "global"], window_size=1, activation_function="relu2"),
     llama(hf.LlamaForCausalLM),
     llama(hf.LlamaForCausalLM, rope_parameters=LINEAR, num_key_value_heads=1, head_dim=None),
     llama(hf.LlamaForCausalLM, rope_parameters=LLAMA3, tie_word_embeddings=True, num_hidden_layers=3),

@@ -22,7 +22,7 @@ ANY = {
     "block/norm": st.sampled_from(["layer", "rms"]),
     "block/residual": st.sampled_from(["pre", "post"]),
     "block.embed_norm": st.booleans(),
-    "block.feed_forward.activation": st.sampled_from(["relu", "gelu", "silu"]),
+    "block.feed_forward.activation": st.sampled_from(["relu", "gelu", "silu", "relu_squared"]),
     "block/feed_forward": st.sampled_from(["plain", "gated"]),
     "shape.head_dim": st.sampled_from([None, 4]),
     "block.attention.windows": st.sampled_from([None, [2], [None, 3]]),
@@ -125,6 +125,8 @@ BASE = {"block.feed_forward.activation": "relu", "block/position": "learned"}
         ({"block/norm": "rms"}, ["norm"]),
         ({"block.norm.eps": 1e-3}, ["norm.eps"]),
         ({"block/residual": "post"}, ["residual"]),
+        ({"block/residual": "parallel"}, ["residual"]),
+        ({"block/residual": "sandwich"}, ["residual"]),
         ({"block.embed_norm": True}, ["embed_norm"]),
         ({"block.feed_forward.activation": "gelu"}, ["feed_forward.activation"]),
         ({"block/feed_forward": "gated"}, ["feed_forward"]),
@@ -132,12 +134,17 @@ BASE = {"block.feed_forward.activation": "relu", "block/position": "learned"}
         ({"block.attention.num_kv_heads": 2}, ["attention.num_kv_heads"]),
         ({"shape.head_dim": 4}, ["head_dim", "attention.scale"]),
         ({"block.attention.windows": [3]}, ["attention.windows"]),
+        ({"block/attention": "qk_norm"}, ["attention.qk_norm"]),
+        ({"block.attention.softcap": 2.0}, ["attention.softcap"]),
+        ({"heads.tokens.softcap": 2.0}, ["softcap"]),
         ({"block/position": "sinusoidal"}, ["position"]),
         ({"block/position": "rotary"}, ["position"]),
+        ({"block/position": "alibi"}, ["position"]),
         ({"shape.max_length": 9}, ["max_length"]),
         ({"shape.d_ff": 9}, ["d_ff"]),
         ({"shape.num_layers": 1}, ["num_layers", "attention.windows"]),
         ({"block/position": "rotary", "block.position.theta": 9.0}, ["position"]),
+        ({"block/position": "rotary", "block.position.share": 0.5}, ["position"]),
         (
             {"head@heads.tokens": "bert", "heads.tokens.transform": "relu", "heads.tokens.bias": "none"},
             ["transform", "norm"],
@@ -165,6 +172,14 @@ def test_frequencies_that_differ_stand_in_the_way() -> None:
     assert absorb(state, my_settings, network("decoder_only", scaled(2.0, low_rotations=1.0))[1]) == []
     for other in (scaled(3.0), scaled(2.0, original_length=5), {"block/position": "rotary"}):
         assert absorb(state, my_settings, network("decoder_only", other)[1]) == ["decoder.position.scaling"]
+
+
+@pytest.mark.parametrize(("option", "value"), [("share", 0.5), ("local_theta", 0.5), ("cross", True)])
+def test_other_options_of_rotary_positions_stand_in_the_way(option: str, value: Any) -> None:
+    mine, my_settings = network("decoder_only", {"block/position": "rotary", "shape.d_model": 16})
+    other = {"block/position": "rotary", "shape.d_model": 16, f"block.position.{option}": value}
+    _, their_settings = network("decoder_only", other)
+    assert absorb(dict(mine.state_dict()), my_settings, their_settings) == [f"decoder.position.{option}"]
 
 
 def test_what_only_training_looks_at_is_no_setting_of_a_network() -> None:

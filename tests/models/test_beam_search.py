@@ -18,6 +18,7 @@ from transformers import (
     LogitsProcessorList,
 )
 
+from parts import POSITIONS
 from triptych.models.generation import BeamSearch, Hypothesis, Sampling, beam_search, generate
 
 EarlyStopping = bool | Literal["never"]
@@ -249,7 +250,6 @@ def alone(
 
 
 VOCAB = 11
-POSITIONS = ["none", "learned", "sinusoidal", "rotary", "relative"]
 sentences = st.lists(st.tuples(st.integers(1, 5), st.integers(1, 6)), min_size=2, max_size=5)
 ends = st.integers(0, VOCAB - 1)
 

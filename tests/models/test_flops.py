@@ -151,6 +151,10 @@ class TestOperations:
             {"position": "sinusoidal", "pool": "last", "head_options": {"transform": "tanh"}},
             {"position": "none", "windows": [3, None, 40], "num_layers": 4, "num_kv_heads": 2},
             {"position": "relative", "windows": [3]},
+            {"position": "rotary", "qk_norm": "head", "num_kv_heads": 1},
+            {"position": "none", "windows": [3], "softcap": 2.0},
+            {"position": "alibi", "windows": [3]},
+            {"position": "none", "residual": "parallel", "num_kv_heads": 1},
         ],
         ids=str,
     )

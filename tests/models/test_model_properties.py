@@ -12,20 +12,25 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.testing import assert_close
 
+from parts import POSITIONS, QK_NORMS, RESIDUALS
+from triptych.nn.feed_forward import ACTIVATIONS
+
 VOCAB = 11
 TOLERANCE = {"atol": 1e-5, "rtol": 1e-5}
 
-every_position = pytest.mark.parametrize("position", ["none", "learned", "sinusoidal", "rotary", "relative"])
+every_position = pytest.mark.parametrize("position", POSITIONS)
 few_examples = settings(max_examples=5)  # for each kind of position
 blocks = st.fixed_dictionaries(
     {
         "norm": st.sampled_from(["layer", "rms"]),
-        "residual": st.sampled_from(["pre", "post"]),
-        "activation": st.sampled_from(["relu", "gelu", "gelu_tanh", "silu"]),
+        "residual": st.sampled_from([*RESIDUALS]),
+        "activation": st.sampled_from([*ACTIVATIONS]),
         "gated": st.booleans(),
         "bias": st.booleans(),
         "num_kv_heads": st.sampled_from([None, 2, 1]),
-        "head_dim": st.sampled_from([None, 6]),
+        "head_dim": st.sampled_from([None, 8]),
+        "qk_norm": st.sampled_from(QK_NORMS),
+        "softcap": st.sampled_from([None, 2.0]),
         "tie_output": st.booleans(),
     }
 )

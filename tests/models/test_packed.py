@@ -11,20 +11,24 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.testing import assert_close
 
+from parts import POSITIONS, QK_NORMS, RESIDUALS
+
 VOCAB = 11
 ARCHITECTURES = ["encoder_only", "decoder_only", "full"]
 
 every_model = pytest.mark.parametrize("architecture", ARCHITECTURES)
-every_position = pytest.mark.parametrize("position", ["none", "learned", "sinusoidal", "rotary", "relative"])
+every_position = pytest.mark.parametrize("position", POSITIONS)
 lengths = st.lists(st.tuples(st.integers(1, 7), st.integers(1, 7)), min_size=1, max_size=5)
 """Of the documents, and of their sources."""
 options = st.fixed_dictionaries(
     {
         "pool": st.sampled_from(["none", "first", "mean", "last"]),
         "norm": st.sampled_from(["layer", "rms"]),
-        "residual": st.sampled_from(["pre", "post"]),
+        "residual": st.sampled_from([*RESIDUALS]),
         "num_kv_heads": st.sampled_from([None, 2, 1]),
         "windows": st.sampled_from([None, [2, None]]),
+        "qk_norm": st.sampled_from(QK_NORMS),
+        "softcap": st.sampled_from([None, 2.0]),
         "first": st.sampled_from([0, 2]),
     }
 )

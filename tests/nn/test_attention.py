@@ -81,7 +81,7 @@ def test_attend_is_the_formula(
     expected = formula(q, k, v, visible_pairs(key_mask, batch, queries, keys, causal=causal), bias)
     assert_close(attend(q, k, v, visibility, bias).double(), expected, atol=1e-5, rtol=1e-5)
     mask = causal_mask(queries, keys, q.device) if visibility.causal else visibility.mask
-    explicit = attend_explicitly(q, k, v, mask, bias, scale=None, dropout=0.0)
+    explicit = attend_explicitly(q, k, v, mask, bias, scale=None, softcap=None, dropout=0.0)
     assert_close(explicit.double(), expected, atol=1e-5, rtol=1e-5)
     in_bf16 = attend(q.bfloat16().requires_grad_(), k.bfloat16(), v.bfloat16(), visibility, bias)
     assert_close(in_bf16.double(), expected, atol=0.04, rtol=0.04)
@@ -211,6 +211,15 @@ class TestMultiHeadAttention:
     def test_key_heads_must_divide_the_heads(self) -> None:
         with pytest.raises(ValueError, match=r"block\.attention\.num_kv_heads=3 does not divide shape\.num_heads=4"):
             MultiHeadAttention(make_sizes(d_model=16, num_heads=4), num_kv_heads=3)
+
+    def test_a_width_of_norms_that_are_not_there_is_refused(self) -> None:
+        with pytest.raises(ValueError, match=r"block\.attention\.qk_norm_over=all: there is no norm"):
+            MultiHeadAttention(make_sizes(), qk_norm_over="all")
+
+    @pytest.mark.parametrize("option", ["scale", "softcap"])
+    def test_a_cap_and_a_scale_are_positive(self, option: str) -> None:
+        with pytest.raises(ValueError, match=rf"block\.attention\.{option}=0\.0: expected more than 0"):
+            MultiHeadAttention(make_sizes(), **{option: 0.0})
 
     def test_rotary_positions_turn_queries_and_keys_alike(self, randomize: Callable[..., Any]) -> None:
         sizes = make_sizes(d_model=12, num_heads=3)

@@ -17,6 +17,7 @@ ACTIVATIONS: dict[str, Callable[[float], float]] = {
     "gelu": lambda x: x * (1 + math.erf(x / math.sqrt(2))) / 2,
     "gelu_tanh": lambda x: x / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
     "silu": lambda x: x / (1 + math.exp(-x)),
+    "relu_squared": lambda x: max(x, 0.0) ** 2,
 }
 
 
@@ -72,11 +73,11 @@ class TestResidual:
     @pytest.mark.parametrize("norm", ["layer", "rms"])
     def test_pre_and_post(self, randomize: Callable[..., Any], norm: str) -> None:
         x = torch.randn(2, 3, 8)
-        pre, post = (randomize(part(make_sizes(d_model=8), NORMS[norm])) for part in RESIDUALS.values())
+        pre, post = (randomize(RESIDUALS[name](make_sizes(d_model=8), NORMS[norm])) for name in ("pre", "post"))
         assert_close(pre(x, torch.sin), x + torch.sin(pre.norm(x)))
         assert_close(post(x, torch.sin), post.norm(x + torch.sin(x)))
 
-    @pytest.mark.parametrize("name", ["pre", "post"])
+    @pytest.mark.parametrize("name", RESIDUALS)
     def test_dropout_acts_on_the_branch_in_training_only(self, name: str) -> None:
         residual = RESIDUALS[name](make_sizes(d_model=8, dropout=0.5), nn.Identity)
         x = torch.randn(2, 3, 8)

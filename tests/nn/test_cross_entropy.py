@@ -21,6 +21,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "tied": {"tie_output": True},
     "transform": {"head_options": {"transform": "gelu", "norm": LayerNorm, "bias": "trained", "scale_states": True}},
     "fixed bias": {"head_options": {"bias": "fixed"}},
+    "softcap": {"head_options": {"bias": "trained", "softcap": 1.5}},
 }
 
 
@@ -38,6 +39,7 @@ class TestTargets:
         rows=st.integers(1, 20),
         share=st.sampled_from([0.0, 0.3, 1.0]),
         label_smoothing=st.sampled_from([0.0, 0.1]),
+        z_loss=st.sampled_from([0.0, 0.2]),
         seed=st.integers(0, 99),
     )
     def test_are_the_cross_entropy_of_these_places(
@@ -48,6 +50,7 @@ class TestTargets:
         rows: int,
         share: float,
         label_smoothing: float,
+        z_loss: float,
         seed: int,
     ) -> None:
         """In chunks of any size, with the same gradients."""
@@ -58,11 +61,12 @@ class TestTargets:
         places = (torch.rand(18, generator=random) < share).nonzero()[:, 0]
         logits = model(*inputs).flatten(0, -2)[places]
         expected = cross_entropy(logits, labels[places], reduction="sum", label_smoothing=label_smoothing)
+        expected = expected + z_loss * logits.logsumexp(-1).square().sum()
         gradients = gradients_of(model, expected)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(loss, "FEWEST_ROWS", rows)
             patch.setattr(loss, "CHUNK_BYTES", 0)
-            found = model(*inputs, targets=Targets(places, labels[places], label_smoothing))
+            found = model(*inputs, targets=Targets(places, labels[places], label_smoothing, z_loss=z_loss))
             others = gradients_of(model, found)
             losses, likeliest = model(*inputs, targets=Targets(places, labels[places], 0.0, each=True))
         assert_close(losses, cross_entropy(logits, labels[places], reduction="none"), rtol=1e-12, atol=1e-12)

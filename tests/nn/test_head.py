@@ -89,3 +89,15 @@ def test_a_fixed_bias_is_added_and_not_trained() -> None:
 def test_a_norm_without_a_layer_to_follow_is_refused() -> None:
     with pytest.raises(ValueError, match="norm follows the transform"):
         Head(d_model=8, num_outputs=3, norm=LayerNorm)
+
+
+@pytest.mark.parametrize("softcap", [0.0, -1.0])
+def test_a_cap_is_positive(softcap: float) -> None:
+    with pytest.raises(ValueError, match=r"heads\.\*\.softcap=.*expected more than 0"):
+        Head(d_model=8, num_outputs=3, softcap=softcap)
+
+
+def test_capped_logits_are_the_formula(randomize: Callable[..., Any]) -> None:
+    head, states = randomize(Head(d_model=8, num_outputs=3, softcap=0.7)).double(), 5 * torch.randn(2, 4, 8).double()
+    assert_close(head(states), 0.7 * torch.tanh(states @ head.output.weight.T / 0.7))
+    assert float(head(states).detach().abs().max()) > 0.69

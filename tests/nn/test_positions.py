@@ -9,9 +9,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
+from transformers import GPTNeoXConfig, ModernBertConfig
+from transformers.models.bloom.modeling_bloom import build_alibi_tensor
+from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXRotaryEmbedding, apply_rotary_pos_emb
+from transformers.models.modernbert.modeling_modernbert import ModernBertRotaryEmbedding
 
 from parts import make_sizes
-from triptych.nn import Relative, RopeScaling, Rotary, sinusoids
+from triptych.nn import Alibi, Relative, RopeScaling, Rotary, sinusoids
 from triptych.nn.positions import rotate
 
 
@@ -80,6 +84,54 @@ class TestRotary:
     def test_an_odd_width_raises(self) -> None:
         with pytest.raises(ValueError, match="head_dim=5"):
             Rotary(make_sizes(head_dim=5))
+        with pytest.raises(ValueError, match=r"head_dim=6, of which block\.position\.share=0\.5 are 3"):
+            Rotary(make_sizes(head_dim=6), share=0.5)
+
+    @pytest.mark.parametrize("share", [0.0, -0.5, 1.1])
+    def test_a_share_is_of_the_whole(self, share: float) -> None:
+        with pytest.raises(ValueError, match=r"block\.position\.share="):
+            Rotary(make_sizes(head_dim=8), share=share)
+
+    @pytest.mark.parametrize("share", [0.25, 0.5, 1.0])
+    def test_a_share_is_rotated_as_in_gpt_neox(self, share: float) -> None:
+        config = GPTNeoXConfig(hidden_size=32, num_attention_heads=2, rope_parameters={
+            "rope_type": "default", "rope_theta": 50.0, "partial_rotary_factor": share})  # fmt: skip
+        q, k = torch.randn(2, 1, 2, 9, 16)
+        cos, sin = GPTNeoXRotaryEmbedding(config)(q, torch.arange(9)[None])
+        expected = apply_rotary_pos_emb(q, k, cos, sin)
+        angles = Rotary(make_sizes(head_dim=16), theta=50.0, share=share).angles(torch.arange(9))
+        assert_close((rotate(q, angles), rotate(k, angles)), expected, atol=1e-6, rtol=1e-6)
+
+    @pytest.mark.parametrize(("window", "kind"), [(None, "full_attention"), (4, "sliding_attention")])
+    def test_layers_with_a_window_have_a_theta_of_their_own(self, window: int | None, kind: str) -> None:
+        """As in ModernBERT."""
+        thetas = {"full_attention": 500.0, "sliding_attention": 20.0}
+        parameters = {name: {"rope_type": "default", "rope_theta": theta} for name, theta in thetas.items()}
+        config = ModernBertConfig(
+            hidden_size=32,
+            num_attention_heads=2,
+            num_hidden_layers=2,
+            layer_types=[*thetas],
+            rope_parameters=parameters,
+        )
+        expected = ModernBertRotaryEmbedding(config)(torch.zeros(1), torch.arange(9)[None], kind)
+        angles = Rotary(make_sizes(head_dim=16), theta=500.0, local_theta=20.0).angles(torch.arange(9), window)
+        for found, theirs in zip(angles, expected, strict=True):
+            assert_close(torch.cat((found, found), -1)[None], theirs)
+
+    def test_the_theta_of_windows_is_not_scaled(self) -> None:
+        """As in Gemma 3: what is slower is for far positions."""
+        sizes, places, scaling = make_sizes(head_dim=8), torch.arange(9), RopeScaling(factor=4.0)
+        rotary = Rotary(sizes, theta=50.0, local_theta=20.0, scaling=scaling)
+        assert_close(rotary.angles(places, 3), Rotary(sizes, theta=20.0).angles(places))
+        assert_close(rotary.angles(places), Rotary(sizes, theta=50.0, scaling=scaling).angles(places))
+        of_one = Rotary(sizes, theta=50.0, scaling=scaling)
+        assert_close(of_one.angles(places, 3), of_one.angles(places))
+
+    def test_a_theta_is_positive(self) -> None:
+        for option in ("theta", "local_theta"):
+            with pytest.raises(ValueError, match=rf"block\.position\.{option}=-1\.0: expected more than 0"):
+                Rotary(make_sizes(), **{option: -1.0})
 
 
 def t5_bucket(relative: int, *, causal: bool, num_buckets: int, max_distance: int) -> int:
@@ -144,3 +196,28 @@ class TestRelative:
             for i in range(4):
                 for j in range(6):
                     assert found[0, head, i, j] == bias.table.weight[buckets[i, j], head]
+
+
+class TestAlibi:
+    @pytest.mark.parametrize("num_heads", [1, 2, 4, 5, 8, 12, 16])
+    def test_slopes_are_a_geometric_sequence(self, num_heads: int) -> None:
+        """Section 3 of the paper: 8 heads have 1/2, 1/4, ..., 1/256, and 16 heads the roots between them."""
+        slopes = Alibi(make_sizes(num_heads=num_heads, head_dim=4)).slopes.tolist()
+        published = {8: [2.0**-h for h in range(1, 9)], 16: [2.0 ** (-h / 2) for h in range(1, 17)]}
+        assert slopes == pytest.approx(published.get(num_heads, slopes))
+        assert len(set(slopes)) == num_heads
+
+    @pytest.mark.parametrize("num_heads", [4, 6, 12])
+    @pytest.mark.parametrize("queries", [7, 2])
+    def test_weights_are_those_of_bloom(self, num_heads: int, queries: int) -> None:
+        """Whose bias grows with the place of the key, which is the same in a softmax over what is before the query."""
+        theirs = build_alibi_tensor(torch.ones(1, 7), num_heads, torch.float32).view(1, num_heads, 1, 7)
+        future = torch.full((7, 7), float("-inf")).triu(1)[-queries:]
+        expected = (theirs + future).softmax(-1)
+        found = (Alibi(make_sizes(num_heads=num_heads, head_dim=4)).bias(queries, 7) + future).softmax(-1)
+        assert_close(found, expected, atol=1e-6, rtol=1e-5)
+
+    def test_is_the_same_in_both_directions(self) -> None:
+        bias = Alibi(make_sizes()).bias(6, 6)
+        assert torch.equal(bias, bias.mT)
+        assert bias[0, 0, 0].tolist() == [-0.25 * distance for distance in range(6)]

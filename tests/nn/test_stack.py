@@ -1,6 +1,7 @@
 """A stack against torch.nn.TransformerEncoder and torch.nn.TransformerDecoder with the same weights."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import pytest
@@ -8,8 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from parts import make_stack
-from triptych.nn import Documents, KeyValueCache, Stack, sinusoids
+from parts import make_sizes, make_stack
+from triptych.attention import recorded
+from triptych.nn import Documents, KeyValueCache, Rotary, Stack, Visibility, sinusoids
 
 D_MODEL, NUM_HEADS, D_FF, NUM_LAYERS = 16, 4, 24, 3
 
@@ -249,3 +251,49 @@ def test_activation_checkpointing_changes_memory_alone(documents: tuple[int, ...
     for one, other in zip(*gradients, strict=True):
         assert_close(one, other, rtol=0, atol=0)
     assert kept[1] < kept[0] / 2
+
+
+def test_all_sub_layers_of_a_parallel_block_read_the_same(randomize: Callable[..., Any]) -> None:
+    """Cross-attention, too: x + a(norm(x)) + c(norm(x)) + f(norm(x))."""
+    sizes = {"d_model": 16, "num_heads": 4, "d_ff": 24}
+    stack = randomize(
+        make_stack(num_layers=1, causal=True, cross_attention=True, residual="parallel", position="none", **sizes)
+    ).double()
+    (block,), x, memory = stack.layers, torch.randn(2, 5, 16).double(), torch.randn(2, 3, 16).double()
+    y = block.self_residual.norm(x)
+    attended = block.self_attention(y, visibility=Visibility(causal=True))
+    looked = block.cross_attention(y, memory, visibility=Visibility())
+    expected = stack.final_norm(x + attended + looked + block.feed_forward(y))
+    assert_close(stack(x, memory=memory), expected)
+    assert sum("norm" in name for name, _ in block.named_parameters()) == 2  # the weight and the bias of one
+
+
+def test_each_layer_turns_by_the_theta_of_its_window() -> None:
+    rotary = partial(Rotary, theta=500.0, local_theta=20.0)
+    stack = make_stack(num_layers=3, d_model=16, num_heads=4, d_ff=24, causal=True, windows=[2, None], position=rotary)
+    angles: list[Tensor] = []
+    for layer in stack.layers:
+        layer.register_forward_pre_hook(
+            lambda _, inputs, options: angles.append(options["angles"][0]), with_kwargs=True
+        )
+    stack(torch.randn(1, 5, 16))
+    local, everywhere = (Rotary(make_sizes(), theta=theta).angles(torch.arange(5))[0] for theta in (20.0, 500.0))
+    for found, expected in zip(angles, (local, everywhere, local), strict=True):
+        assert torch.equal(found, expected)
+
+
+def test_cross_attention_turns_queries_and_keys_by_their_places(randomize: Callable[..., Any]) -> None:
+    """Scores by complex numbers: query i and key j turn against each other by (i - j) theta^(-2 f / head_dim)."""
+    rotary = partial(Rotary, theta=50.0, cross=True)
+    options = {"d_model": 8, "num_heads": 1, "d_ff": 12, "causal": True, "cross_attention": True}
+    stack = randomize(make_stack(num_layers=1, position=rotary, **options)).double()
+    x, memory, read = torch.randn(1, 5, 8).double(), torch.randn(1, 3, 8).double(), list[Tensor]()
+    cross = stack.layers[0].cross_attention
+    cross.q.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0]))
+    with recorded(stack) as weights:
+        stack(x, memory=memory)
+    q, k = (torch.complex(*y.chunk(2, -1)) for y in (cross.q(read[0])[0], cross.k(memory)[0]))
+    frequencies = 50.0 ** (-torch.arange(0, 8, 2, dtype=torch.float64) / 8)
+    turn = torch.exp(1j * (torch.arange(5)[:, None] - torch.arange(3))[..., None] * frequencies)
+    scores = (q[:, None] * k.conj() * turn).real.sum(-1) / 8**0.5
+    assert_close(weights[cross][0, 0], scores.softmax(-1), atol=1e-6, rtol=1e-5)

@@ -30,13 +30,15 @@ def pairs(length: int, window: int, key_mask: Tensor | None, *, causal: bool) ->
     return seen[None] if key_mask is None else seen & key_mask[:, None, :]
 
 
-def formula(q: Tensor, k: Tensor, v: Tensor, seen: Tensor, scale: float | None) -> Tensor:
-    """sum over the visible j of exp(scale q_i k_j) v_j / sum over the visible j of exp(scale q_i k_j), or 0."""
+def formula(q: Tensor, k: Tensor, v: Tensor, seen: Tensor, scale: float | None, softcap: float | None = None) -> Tensor:
+    """sum over the visible j of exp(s_ij) v_j / sum over the visible j of exp(s_ij), or 0; s_ij = scale q_i k_j, or
+    with a cap c tanh(scale q_i k_j / c)."""
     group = q.shape[1] // k.shape[1]
     heads = []
     for h in range(q.shape[1]):
         scores = torch.einsum("bie,bje->bij", q[:, h], k[:, h // group])
-        weights = (scores * (1 / math.sqrt(q.shape[3]) if scale is None else scale)).exp() * seen
+        scores = scores * (1 / math.sqrt(q.shape[3]) if scale is None else scale)
+        weights = (scores if softcap is None else softcap * torch.tanh(scores / softcap)).exp() * seen
         heads.append(weights @ v[:, h // group] / weights.sum(-1, keepdim=True).clamp_min(1e-300))
     return torch.stack(heads, dim=1)
 
@@ -69,9 +71,10 @@ class TestAttendLocally:
         padding=st.none() | st.integers(0, 100),
         heads=st.sampled_from([(1, 1), (4, 4), (4, 2), (4, 1)]),
         scale=st.sampled_from([None, 0.3]),
+        softcap=st.sampled_from([None, 0.5]),
     )
     @example(
-        batch=2, length=30, window=5, least=4, causal=False, padding=None, heads=(2, 1), scale=None
+        batch=2, length=30, window=5, least=4, causal=False, padding=None, heads=(2, 1), scale=None, softcap=None
     )  # whole blocks
     def test_is_the_formula(
         self,
@@ -83,6 +86,7 @@ class TestAttendLocally:
         padding: int | None,
         heads: tuple[int, int],
         scale: float | None,
+        softcap: float | None,
     ) -> None:
         """Results and gradients; where a query sees nothing, zeros."""
         key_mask = None
@@ -92,10 +96,11 @@ class TestAttendLocally:
             torch.randn(batch, n, length, 6, dtype=torch.float64, requires_grad=True)
             for n in (heads[0], *heads[1:] * 2)
         )
-        expected = formula(q, k, v, pairs(length, window, key_mask, causal=causal), scale)
+        expected = formula(q, k, v, pairs(length, window, key_mask, causal=causal), scale, softcap)
         direction = torch.randn_like(expected)
         with blocks_of_at_least(least):
-            found = attend(q, k, v, Visibility(local=Local(window, causal, length, key_mask)), scale=scale)
+            visibility = Visibility(local=Local(window, causal, length, key_mask))
+            found = attend(q, k, v, visibility, scale=scale, softcap=softcap)
         assert_close(found, expected, rtol=1e-12, atol=1e-12)
         gradients = [torch.autograd.grad(y, (q, k, v), direction) for y in (found, expected)]
         for gradient, other in zip(*gradients, strict=True):

@@ -2,6 +2,8 @@
 
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,10 @@ from parts import make_stack
 from triptych.config import build as build_node
 from triptych.models import DecoderOnly, EncoderOnly
 from triptych.models.flops import count_parameters, parameters_by_part
-from triptych.nn import Embedding, Head, PatchEmbedding, Targets
+from triptych.nn import Embedding, Head, PatchEmbedding, Rotary, Targets
+from triptych.nn.feed_forward import ACTIVATIONS
 from triptych.nn.kernels import cross_entropy as loss
-from triptych.planning.activations import Activations, BatchBytes
+from triptych.planning.activations import Activations, BatchBytes, unknown_parts
 from triptych.planning.memory import Footprint, Memory, gradient_bytes, optimizer_bytes, smallest, stored_bytes
 from triptych.planning.peak_memory import LivingBytes
 from triptych.tasks.precision import PRECISIONS
@@ -112,7 +115,7 @@ class TestActivations:
             d_model=draw(32, 64),
             num_layers=draw(1, 3),
             max_length=150,
-            position=draw("none", "learned", "sinusoidal", "rotary", "relative"),
+            position=draw("none", "learned", "sinusoidal", "rotary", partial(Rotary, share=0.5), "relative"),
             pool=draw("none", "mean", "last"),
             num_outputs=draw(VOCAB, 200),
             num_kv_heads=draw(None, 1, 2),
@@ -121,7 +124,7 @@ class TestActivations:
             norm=draw("layer", "rms"),
             residual=draw("pre", "post"),
             embed_norm=draw(False, True),
-            activation=draw("relu", "gelu", "gelu_tanh", "silu"),
+            activation=draw(*ACTIVATIONS),
             gated=draw(False, True),
             windows=draw(None, [8, None], [8]),
             dropout=draw(0.0, 0.1),
@@ -260,6 +263,28 @@ class TestActivations:
         assert smallest(memory.ddp, 8, eighty) is None  # four times the weights are 108 GB
         assert memory.fsdp(2, 8).total > 0.9 * eighty >= memory.fsdp(4, 8).total
         assert smallest(memory.fsdp, 8, eighty) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ({"norm": "rms", "gated": True, "num_kv_heads": 2, "windows": [8, None]}, []),
+        ({"qk_norm": "head"}, ["qk_norm"]),
+        ({"softcap": 2.0}, ["softcap"]),
+        ({"position": partial(Rotary, share=0.5, local_theta=9.0)}, []),
+        ({"position": partial(Rotary, cross=True)}, ["cross"]),
+        ({"position": "alibi"}, ["Alibi"]),
+        ({"residual": "parallel"}, ["Parallel"]),
+        ({"residual": "sandwich"}, ["Sandwich"]),
+        ({"head_options": {"softcap": 2.0}}, ["softcap"]),
+    ],
+    ids=str,
+)
+def test_what_the_formula_does_not_know_is_named(
+    build: Callable[..., Any], options: dict[str, Any], names: list[str]
+) -> None:
+    """It is measured instead."""
+    assert unknown_parts(build("decoder_only", **options)) == names
 
 
 class TestState:

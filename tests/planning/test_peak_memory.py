@@ -9,15 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from formula_on_cpu import OnCpu
-from parts import make_stack
+from parts import POSITIONS, QK_NORMS, RESIDUALS, make_stack
 from triptych.models import DecoderOnly, EncoderOnly
 from triptych.nn import Head, LayerNorm, PatchEmbedding
+from triptych.nn.feed_forward import ACTIVATIONS
 from triptych.planning.memory import gradient_bytes
 from triptych.planning.peak_memory import LivingBytes, is_masked, measure_peak, training_loss
 from triptych.tasks.precision import PRECISIONS
 
 ARCHITECTURES = ["encoder_only", "decoder_only", "full"]
-POSITIONS = ["none", "learned", "sinusoidal", "rotary", "relative"]
+FORMULA_POSITIONS = ["none", "learned", "sinusoidal", "rotary", "relative"]
 
 
 def real_peak(model: Any, precision: str, shape: tuple[int, ...], documents: Any = None) -> int:
@@ -39,7 +40,7 @@ def some_options(draw: Callable[..., Any]) -> dict[str, Any]:
     return {
         "d_model": draw(32, 64),
         "max_length": 150,
-        "position": draw(*POSITIONS),
+        "position": draw(*FORMULA_POSITIONS),
         "pool": draw("none", "mean", "last"),
         "num_outputs": draw(11, 200),
         "head_options": draw({}, {"transform": "tanh"}, {"transform": "gelu", "norm": LayerNorm, "bias": "fixed"}),
@@ -49,7 +50,7 @@ def some_options(draw: Callable[..., Any]) -> dict[str, Any]:
         "norm": draw("layer", "rms"),
         "residual": draw("pre", "post"),
         "embed_norm": draw(False, True),
-        "activation": draw("relu", "gelu", "gelu_tanh", "silu"),
+        "activation": draw(*ACTIVATIONS),
         "gated": draw(False, True),
         "windows": draw(None, [8, None], [8]),
         "dropout": draw(0.0, 0.1),
@@ -80,7 +81,14 @@ class TestRealSteps:
             return data.draw(st.sampled_from(values))
 
         architecture, precision = draw(*ARCHITECTURES), draw(*PRECISIONS)
-        options = some_options(draw) | {"num_layers": draw(1, 2), "activation_checkpointing": draw(False, True)}
+        options = some_options(draw) | {
+            "num_layers": draw(1, 2),
+            "activation_checkpointing": draw(False, True),
+            "position": draw(*POSITIONS),
+            "qk_norm": draw(*QK_NORMS),
+            "softcap": draw(None, 2.0),
+            "residual": draw(*RESIDUALS),
+        }
         shape = (draw(1, 3), draw(32, 50, 150), draw(32, 64) if architecture == "full" else 0)
         documents = draw(None, ([50, 20, 31], [9, 30, 32] if shape[2] else []))
         model = build(architecture, **options).to(PRECISIONS[precision].dtype)

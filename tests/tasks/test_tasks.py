@@ -157,6 +157,7 @@ def make_task(
     bleu_tokenizer: str = "13a",
     max_length: int = 40,
     truncates: bool = False,
+    z_loss: float = 0.0,
     **model: Any,
 ) -> Task:
     cls: Any = TASKS[name]
@@ -169,7 +170,9 @@ def make_task(
         max_length=max_length,
         **({"d_model": 32, "num_layers": 1, "d_ff": 64} | model),
     )
-    options: dict[str, Any] = {} if name in ("classification", "tagging") else {"max_new_tokens": max_new_tokens}
+    options: dict[str, Any] = {}
+    if name not in ("classification", "tagging"):
+        options = {"max_new_tokens": max_new_tokens, "z_loss": z_loss}
     if name == "denoising":
         options |= {"objective": None, "whole_words": False, "mask_share": 0.4, "mean_span_length": 3}
     if name == "translation":
@@ -550,6 +553,30 @@ class TestLoss:
         batches = [[unscored, unscored], [unscored, *some]]
         mixed, plain = (validate(task, loader(*map(collate, items)))["val/loss"] for items in (batches, [some]))
         assert mixed == pytest.approx(plain, rel=1e-6)
+
+    @pytest.mark.parametrize(
+        ("name", "architecture"),
+        [("translation", "full"), ("language_modeling", "decoder_only"), ("denoising", "encoder_only")],
+    )
+    def test_z_loss_is_added_in_training_alone(self, build: Build, name: str, architecture: str) -> None:
+        """0.3 times the mean of (log sum of exp(logit))^2 over the scored labels."""
+        task = make_task(build, name, architecture, z_loss=0.3).double()
+        items = task.encode(EXAMPLES[:4])
+        places = [torch.from_numpy(item.labels) != IGNORE for item in items]
+        logits = [logits_of(task, item)[place] for item, place in zip(items, places, strict=True)]
+        penalty = torch.cat(logits).logsumexp(-1).square().mean().item()
+        plain = fit(make_task(build, name, architecture).double(), loader(collate(items))).loss
+        assert fit(task, loader(collate(items))).loss == pytest.approx(plain + 0.3 * penalty, rel=1e-6)
+        losses = [
+            validate(make_task(build, name, architecture, z_loss=z_loss), loader(collate(items)))["val/loss"]
+            for z_loss in (0.0, 0.3)
+        ]
+        assert losses[0] == losses[1]
+
+    @pytest.mark.parametrize("z_loss", [-0.1, math.inf, math.nan])
+    def test_refuses_a_z_loss_that_is_no_weight(self, build: Build, z_loss: float) -> None:
+        with pytest.raises(ValueError, match=rf"task\.z_loss={z_loss}: expected at least 0"):
+            make_task(build, "translation", "full", z_loss=z_loss)
 
     @pytest.mark.parametrize("label_smoothing", [-0.1, 1.0, math.nan])
     def test_refuses_a_smoothing_that_is_no_share(self, build: Build, label_smoothing: float) -> None:

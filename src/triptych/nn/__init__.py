@@ -11,12 +11,13 @@ from triptych.nn.masks import Visibility
 from triptych.nn.network import Network
 from triptych.nn.norm import LayerNorm, RMSNorm
 from triptych.nn.packing import Documents
-from triptych.nn.positions import Learned, Position, Relative, RopeScaling, Rotary, Sinusoidal, sinusoids
-from triptych.nn.residual import PostNorm, PreNorm, Residual
+from triptych.nn.positions import Alibi, Learned, Position, Relative, RopeScaling, Rotary, Sinusoidal, sinusoids
+from triptych.nn.residual import Parallel, PostNorm, PreNorm, Residual, Sandwich
 from triptych.nn.sizes import Sizes
 from triptych.nn.stack import Stack
 
 __all__ = [
+    "Alibi",
     "Block",
     "Documents",
     "Embedding",
@@ -28,6 +29,7 @@ __all__ = [
     "Learned",
     "MultiHeadAttention",
     "Network",
+    "Parallel",
     "PatchEmbedding",
     "Position",
     "PostNorm",
@@ -37,6 +39,7 @@ __all__ = [
     "Residual",
     "RopeScaling",
     "Rotary",
+    "Sandwich",
     "Sinusoidal",
     "Sizes",
     "Stack",

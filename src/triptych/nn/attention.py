@@ -1,19 +1,20 @@
 """Scaled dot-product and multi-head attention."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.attention.varlen import varlen_attn
+from torch.overrides import handle_torch_function, has_torch_function
 
 from triptych.nn.kv_cache import LayerCache
 from triptych.nn.masks import Local, Packing, Visibility, causal_mask
-from triptych.nn.positions import Angles, rotate
+from triptych.nn.positions import Angles, MemoryAngles, rotate
 from triptych.nn.sizes import Sizes
 
 TELLS_GROUPS = "enable_gqa" in inspect.signature(varlen_attn).parameters
@@ -22,6 +23,8 @@ that of 2.11 takes them as they are."""
 
 LONGEST_EXPLICIT = 2048
 """Keys up to which the matrix of scores may stand in memory."""
+
+NormWidthName = Literal["head", "all"]
 
 
 def attend(
@@ -32,12 +35,14 @@ def attend(
     bias: Float[Tensor, "1 heads _queries _keys"] | None = None,
     *,
     scale: float | None = None,
+    softcap: float | None = None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "batch heads queries head_dim"]:
-    """softmax(scale q k^T + bias + mask) v; the one place that chooses a kernel.
+    """softmax(cap(scale q k^T) + bias + mask) v; the one place that chooses a kernel.
 
     Of a packed row, each document by itself: a kernel that reads packed rows, or else a padded row for each document.
-    Of a window, block by block, but with a bias by a mask of all pairs.
+    Of a window, block by block, but with a bias by a mask of all pairs. With a cap, whose scores no kernel of torch
+    has, step by step, with a matrix of all scores.
 
     A query that sees nothing gets zeros. With fewer key heads than query heads, query head i reads key head
     floor(i kv_heads / heads) (grouped-query attention, Ainslie et al. 2023). Vaswani et al. 2017, section 3.2.1.
@@ -50,10 +55,12 @@ def attend(
         bias: added to the scaled scores, for instance a relative position bias; of a packed row, "queries" and "keys"
             are those of the longest document.
         scale: of the scores; None: 1 / sqrt(head_dim).
+        softcap: c in cap(s) = c tanh(s / c), beyond which no score goes; None: cap(s) = s.
         dropout: probability of dropping an attention weight; 0 outside of training.
     """
     if (packing := visibility.packing) is not None:
-        if bias is None and not dropout and not packing.has_prefix and reads_packed_rows(q):
+        is_plain = bias is None and softcap is None and not dropout
+        if is_plain and not packing.has_prefix and reads_packed_rows(q):
             return attend_packed(q, k, v, packing, scale)
         rows = attend(
             packing.queries.padded(q.transpose(1, 2)).transpose(1, 2),
@@ -62,19 +69,20 @@ def attend(
             replace(visibility, packing=None),
             bias,
             scale=scale,
+            softcap=softcap,
             dropout=dropout,
         )
         return packing.queries.packed(rows.transpose(1, 2)).transpose(1, 2)
     if visibility.local is not None:
         if bias is None:
-            return attend_locally(q, k, v, visibility.local, scale=scale, dropout=dropout)
+            return attend_locally(q, k, v, visibility.local, scale=scale, softcap=softcap, dropout=dropout)
         visibility = visibility.dense(q.device)
     mask, causal = visibility.mask, visibility.causal
     is_slow = q.dtype == torch.bfloat16 and q.device.type == "cpu" and q.requires_grad
-    if is_slow and k.shape[2] <= LONGEST_EXPLICIT:
+    if softcap is not None or (is_slow and k.shape[2] <= LONGEST_EXPLICIT):
         if causal:
             mask = causal_mask(q.shape[2], k.shape[2], q.device)
-        return attend_explicitly(q, k, v, mask, bias, scale=scale, dropout=dropout)
+        return attend_explicitly(q, k, v, mask, bias, scale=scale, softcap=softcap, dropout=dropout)
     blind = None
     if mask is not None and not visibility.sees and q.device.type != "cpu":
         # Kernels of GPUs were reported to give NaN gradients for rows that see nothing: such a row sees all, and its
@@ -99,6 +107,7 @@ def attend_locally(
     local: Local,
     *,
     scale: float | None,
+    softcap: float | None,
     dropout: float,
 ) -> Float[Tensor, "batch heads length head_dim"]:
     """``attend`` within a window: the queries and the keys of a block are a row of one call.
@@ -109,6 +118,7 @@ def attend_locally(
         v: values.
         local: the blocks.
         scale: of the scores; None: 1 / sqrt(head_dim).
+        softcap: see ``attend``.
         dropout: probability of dropping an attention weight.
     """
     behind = local.blocks * local.queries - local.length  # the last block may be longer than what is left
@@ -118,7 +128,7 @@ def attend_locally(
     # batch heads blocks head_dim places -> batch*blocks heads places head_dim; each has its keys to itself
     q, k, v = (x.permute(0, 2, 1, 4, 3).flatten(0, 1) for x in (q, k, v))
     mask = local.mask(q.device).expand(len(q) // local.blocks, -1, -1, -1).flatten(0, 1)[:, None]
-    y = attend(q, k.contiguous(), v.contiguous(), Visibility(mask=mask), scale=scale, dropout=dropout)
+    y = attend(q, k.contiguous(), v.contiguous(), Visibility(mask=mask), scale=scale, softcap=softcap, dropout=dropout)
     y = y.reshape(-1, local.blocks, *y.shape[1:])
     return y.transpose(1, 2).flatten(2, 3)[:, :, : local.length]
 
@@ -180,15 +190,16 @@ def attend_packed(
 def attend_explicitly(
     q: Float[Tensor, "batch heads queries head_dim"],
     k: Float[Tensor, "batch kv_heads keys head_dim"],
-    v: Float[Tensor, "batch kv_heads keys head_dim"],
+    v: Float[Tensor, "batch kv_heads keys width"],
     mask: Bool[Tensor, "*rows #queries keys"] | None,
     bias: Float[Tensor, "1 heads queries keys"] | None,
     *,
     scale: float | None,
+    softcap: float | None,
     dropout: float,
-) -> Float[Tensor, "batch heads queries head_dim"]:
-    """The same, step by step, for training in bfloat16 on CPUs: forward and backward, torch's kernel takes 2 to 8 times
-    as long there.
+) -> Float[Tensor, "batch heads queries width"]:
+    """The same, step by step: with a cap, and for training in bfloat16 on CPUs, where torch's kernel takes 2 to 8 times
+    as long forward and backward.
 
     Args:
         q: queries.
@@ -197,11 +208,19 @@ def attend_explicitly(
         mask: True where a query may attend to a key; None: everywhere.
         bias: added to the scaled scores.
         scale: of the scores; None: 1 / sqrt(head_dim).
+        softcap: see ``attend``.
         dropout: probability of dropping an attention weight.
     """
+    if has_torch_function((q, k, v)):  # somebody looks on, as at torch's kernel
+        y: Tensor = handle_torch_function(
+            attend_explicitly, (q, k, v), q, k, v, mask, bias, scale=scale, softcap=softcap, dropout=dropout
+        )
+        return y
     if q.shape[1] != k.shape[1]:
         k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
     scores = (q * (q.shape[-1] ** -0.5 if scale is None else scale)) @ k.mT
+    if softcap is not None:
+        scores = softcap * (scores / softcap).tanh()
     if bias is not None:
         scores = scores + bias.to(scores.dtype)
     if mask is not None:
@@ -220,7 +239,12 @@ class MultiHeadAttention(nn.Module):
         layer: the number of the block, from 0.
         num_kv_heads: key and value heads; None: as many as query heads.
         scale: of the scores; None: 1 / sqrt(head_dim).
+        softcap: c: scores become c tanh(score / c), so none goes beyond c (Gemma 2, Riviere et al. 2024, section 2);
+            attention then takes memory for all pairs. None: they stay as they are.
         qkv_bias: whether the projections to queries, keys and values have a bias; None: as all.
+        qk_norm: makes a norm of the queries and one of the keys, x W_q and m W_k, before positions turn them, so that
+            scores stay bounded (Dehghani et al. 2023, section 2); None: there are none.
+        qk_norm_over: what is normalised at a time: each head (Qwen 3), or all heads of a layer together (OLMo 2).
         windows: how far a position sees, itself included, in self-attention of the first, second, ... block, and so on
             in turns; None: without limit.
         dropout: probability of dropping an attention weight.
@@ -229,8 +253,8 @@ class MultiHeadAttention(nn.Module):
         window: of this block.
 
     Raises:
-        ValueError: key heads that do not divide the query heads, a scale that is not positive, or windows of less than
-            one position.
+        ValueError: key heads that do not divide the query heads, a scale or a cap that is not positive, windows of less
+            than one position, or a width of a norm that is not there.
     """
 
     def __init__(
@@ -240,7 +264,10 @@ class MultiHeadAttention(nn.Module):
         *,
         num_kv_heads: int | None = None,
         scale: float | None = None,
+        softcap: float | None = None,
         qkv_bias: bool | None = None,
+        qk_norm: Callable[[int], nn.Module] | None = None,
+        qk_norm_over: NormWidthName = "head",
         windows: Sequence[int | None] | None = None,
         dropout: float = 0.0,
     ) -> None:
@@ -253,17 +280,27 @@ class MultiHeadAttention(nn.Module):
                 f"block.attention.num_kv_heads={num_kv_heads} does not divide shape.num_heads={num_heads}; "
                 f"nearest that does: {nearest}"
             )
-        if scale is not None and scale <= 0:
-            raise ValueError(f"block.attention.scale={scale}: expected more than 0, or null")
+        for name, value in (("scale", scale), ("softcap", softcap)):
+            if value is not None and value <= 0:
+                raise ValueError(f"block.attention.{name}={value}: expected more than 0, or null")
         windows = (None,) if windows is None else windows
         if not windows or any(window is not None and window < 1 for window in windows):
             raise ValueError(f"block.attention.windows={list(windows)}: expected numbers of at least 1, or null")
+        if qk_norm is None and qk_norm_over != "head":
+            raise ValueError(
+                f"block.attention.qk_norm_over={qk_norm_over}: there is no norm; expected block/attention=qk_norm"
+            )
         self.window = windows[layer % len(windows)]
-        self.head_dim, self.scale, self.dropout = sizes.head_dim, scale, dropout
+        self.head_dim, self.scale, self.softcap, self.dropout = sizes.head_dim, scale, softcap, dropout
         self.q = nn.Linear(sizes.d_model, num_heads * sizes.head_dim, bias=qkv_bias)
         self.k = nn.Linear(sizes.d_model, num_kv_heads * sizes.head_dim, bias=qkv_bias)
         self.v = nn.Linear(sizes.d_model, num_kv_heads * sizes.head_dim, bias=qkv_bias)
         self.o = nn.Linear(num_heads * sizes.head_dim, sizes.d_model, bias=sizes.bias)
+        self.normalises_heads = qk_norm_over == "head"
+        self.q_norm, self.k_norm = (
+            nn.Identity() if qk_norm is None else qk_norm((1 if self.normalises_heads else heads) * sizes.head_dim)
+            for heads in (num_heads, num_kv_heads)
+        )
 
     def forward(
         self,
@@ -273,6 +310,7 @@ class MultiHeadAttention(nn.Module):
         visibility: Visibility,
         bias: Float[Tensor, "1 heads _queries _keys"] | None = None,
         angles: Angles | None = None,
+        memory_angles: MemoryAngles | None = None,
         cache: LayerCache | None = None,
     ) -> Float[Tensor, "batch queries d_model"]:
         """Self-attention, or cross-attention when there is a memory.
@@ -283,29 +321,37 @@ class MultiHeadAttention(nn.Module):
                 many one after the other (beams of one text).
             visibility: who may attend to whom.
             bias: see ``attend``.
-            angles: of rotary positions, for queries and keys.
+            angles: of rotary positions, for queries, and for keys if there is no memory.
+            memory_angles: the same, for the keys of a memory.
             cache: keys and values of earlier positions; the new ones are added (a memory's are added once).
         """
         batch, queries, _ = x.shape
         if memory is not None:  # those that share a row of it are as many queries
             x = x.reshape(len(memory), -1, x.shape[-1])
-        q = self._split(self.q(x))
+        q = self._normed(self.q(x), self.q_norm)
         if angles is not None:
-            q = rotate(q, angles)
+            sharers = q.shape[2] // queries
+            q = rotate(q, angles if sharers == 1 else (angles[0].repeat(sharers, 1), angles[1].repeat(sharers, 1)))
         if memory is not None and cache is not None and cache.length:
             k, v = cache.contents
         else:
             source = x if memory is None else memory
-            k, v = self._split(self.k(source)), self._split(self.v(source))
-            if angles is not None:
-                k = rotate(k, angles)
+            k, v = self._normed(self.k(source), self.k_norm), self._split(self.v(source))
+            if (key_angles := angles if memory is None else memory_angles) is not None:
+                k = rotate(k, key_angles)
             if cache is not None:
                 cache.append(k, v)
                 k, v = cache.contents
         dropout = self.dropout if self.training else 0.0
-        heads = attend(q, k, v, visibility, bias, scale=self.scale, dropout=dropout)
+        heads = attend(q, k, v, visibility, bias, scale=self.scale, softcap=self.softcap, dropout=dropout)
         y: Tensor = self.o(heads.transpose(1, 2).flatten(2))
         return y.view(batch, queries, -1)
+
+    def _normed(
+        self, x: Float[Tensor, "batch length width"], norm: nn.Module
+    ) -> Float[Tensor, "batch heads length head_dim"]:
+        y: Tensor = norm(self._split(x)) if self.normalises_heads else self._split(norm(x))
+        return y.type_as(x)  # a norm under autocast may be in float32
 
     def _split(self, x: Float[Tensor, "batch length width"]) -> Float[Tensor, "batch heads length head_dim"]:
         return x.view(*x.shape[:2], -1, self.head_dim).transpose(1, 2)

@@ -8,13 +8,14 @@ from torch import Tensor, nn
 from triptych.nn.attention import MultiHeadAttention
 from triptych.nn.kv_cache import LayerCache
 from triptych.nn.masks import Visibility
-from triptych.nn.positions import Angles
+from triptych.nn.positions import Angles, MemoryAngles
 from triptych.nn.residual import Residual
 from triptych.nn.sizes import Sizes
 
 
 class Block(nn.Module):
-    """Self-attention, then cross-attention if there is a memory to look at, then feed-forward; each a residual.
+    """Self-attention, then cross-attention if there is a memory to look at, then feed-forward; each a residual. Or one
+    residual around the sum of them, where residuals are parallel.
 
     Vaswani et al. 2017, section 3.1. Encoder and decoder layers differ by visibility and cross-attention alone.
 
@@ -43,9 +44,9 @@ class Block(nn.Module):
         self.self_attention = attention(sizes, layer)
         self.self_residual = residual(sizes, norm)
         self.cross_attention = attention(sizes, layer) if cross_attention else None
-        self.cross_residual = residual(sizes, norm) if cross_attention else None
+        self.cross_residual = residual(sizes, norm) if cross_attention and not self.self_residual.is_parallel else None
         self.feed_forward = feed_forward(sizes)
-        self.feed_forward_residual = residual(sizes, norm)
+        self.feed_forward_residual = None if self.self_residual.is_parallel else residual(sizes, norm)
 
     def forward(
         self,
@@ -56,6 +57,7 @@ class Block(nn.Module):
         angles: Angles | None = None,
         memory: Float[Tensor, "memories source d_model"] | None = None,
         memory_visibility: Visibility | None = None,
+        cross_angles: tuple[Angles, MemoryAngles] | None = None,
         cache: LayerCache | None = None,
         memory_cache: LayerCache | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
@@ -68,14 +70,38 @@ class Block(nn.Module):
             angles: of rotary positions in self-attention.
             memory: what cross-attention looks at.
             memory_visibility: of cross-attention.
+            cross_angles: of rotary positions in cross-attention: of this stack, and of the memory.
             cache: earlier keys and values of self-attention.
             memory_cache: keys and values of the memory.
         """
-        x = self.self_residual(
-            x, lambda x: self.self_attention(x, visibility=visibility, bias=bias, angles=angles, cache=cache)
-        )
-        if self.cross_attention is not None and self.cross_residual is not None:
-            cross = self.cross_attention
-            x = self.cross_residual(x, lambda x: cross(x, memory, visibility=memory_visibility, cache=memory_cache))
-        y: Tensor = self.feed_forward_residual(x, self.feed_forward)
+
+        def attend(x: Tensor) -> Tensor:
+            y: Tensor = self.self_attention(x, visibility=visibility, bias=bias, angles=angles, cache=cache)
+            return y
+
+        def look(x: Tensor) -> Tensor:
+            assert self.cross_attention is not None
+            own, of_memory = cross_angles or (None, None)
+            y: Tensor = self.cross_attention(
+                x,
+                memory,
+                visibility=memory_visibility,
+                angles=own,
+                memory_angles=of_memory,
+                cache=memory_cache,
+            )
+            return y
+
+        def all_at_once(x: Tensor) -> Tensor:
+            y: Tensor = attend(x) + self.feed_forward(x)
+            return y if self.cross_attention is None else y + look(x)
+
+        y: Tensor
+        if self.feed_forward_residual is None:
+            y = self.self_residual(x, all_at_once)
+            return y
+        x = self.self_residual(x, attend)
+        if self.cross_residual is not None:
+            x = self.cross_residual(x, look)
+        y = self.feed_forward_residual(x, self.feed_forward)
         return y

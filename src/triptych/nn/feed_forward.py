@@ -10,13 +10,21 @@ from torch import Tensor, nn
 
 from triptych.nn.sizes import Sizes
 
-ActivationName = Literal["relu", "gelu", "gelu_tanh", "silu"]
+ActivationName = Literal["relu", "gelu", "gelu_tanh", "silu", "relu_squared"]
+
+
+def relu_squared(x: Tensor) -> Tensor:
+    """max(x, 0)^2. So et al. 2021 (Primer), section 4."""
+    y = F.relu(x)
+    return y * y  # autocast would have a power in float32
+
 
 ACTIVATIONS: dict[ActivationName, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
     "gelu_tanh": partial(F.gelu, approximate="tanh"),
     "silu": F.silu,
+    "relu_squared": relu_squared,
 }
 
 
@@ -25,7 +33,7 @@ class FeedForward(nn.Module):
 
     Args:
         sizes: of the stack.
-        activation: act: relu, gelu (exact), gelu_tanh or silu.
+        activation: act: relu, gelu (exact), gelu_tanh, silu or relu_squared.
         dropout: probability of dropping a hidden unit.
     """
 
@@ -47,7 +55,7 @@ class GatedFeedForward(nn.Module):
 
     Args:
         sizes: of the stack.
-        activation: act: relu, gelu (exact), gelu_tanh or silu.
+        activation: act: relu, gelu (exact), gelu_tanh, silu or relu_squared.
         dropout: probability of dropping a hidden unit.
     """
 

@@ -18,7 +18,7 @@ HeadBiasName = Literal["none", "trained", "fixed"]
 
 
 class Head(nn.Module):
-    """dropout(scale transform(pool(states))) W + b, where transform(x) = norm(act(x W_t + b_t)), or x itself.
+    """cap(dropout(scale transform(pool(states))) W + b), where transform(x) = norm(act(x W_t + b_t)), or x itself.
 
     Args:
         d_model: width of the states.
@@ -30,7 +30,12 @@ class Head(nn.Module):
         norm: makes the norm of that layer, from its width; None: there is none.
         scale_states: scale = 1 / sqrt(d_model) if true, else 1 (Raffel et al. 2020, with a tied W).
         bias: none, trained, or fixed (a b that training leaves alone).
+        softcap: c in cap(z) = c tanh(z / c), beyond which no logit goes (Gemma 2, Riviere et al. 2024, section 2);
+            None: cap(z) = z.
         dropout: probability of dropping a unit of what W is applied to.
+
+    Raises:
+        ValueError: a norm that has nothing to follow, or a cap that is not positive.
     """
 
     def __init__(
@@ -43,12 +48,15 @@ class Head(nn.Module):
         norm: Callable[[int], nn.Module] | None = None,
         scale_states: bool = False,
         bias: HeadBiasName = "none",
+        softcap: float | None = None,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
         if norm is not None and transform == "none":
             raise ValueError("heads.*.norm: the norm follows the transform, and there is none; expected transform=...")
-        self.pool = pool
+        if softcap is not None and softcap <= 0:
+            raise ValueError(f"heads.*.softcap={softcap}: expected more than 0, or null")
+        self.pool, self.softcap = pool, softcap
         self.dense = None if transform == "none" else nn.Linear(d_model, d_model)
         self.activation = None if transform == "none" else torch.tanh if transform == "tanh" else ACTIVATIONS[transform]
         self.norm = nn.Identity() if norm is None else norm(d_model)
@@ -87,11 +95,12 @@ class Head(nn.Module):
         states = states.flatten(0, 1).index_select(0, targets.places)
         if targets.each:
             return scores(self._logits, self.output.out_features, states, targets)
-        return linear_cross_entropy(self._transformed(states), self.output.weight, self.output.bias, targets)
+        weight, bias = self.output.weight, self.output.bias
+        return linear_cross_entropy(self._transformed(states), weight, bias, targets, self.softcap)
 
     def _logits(self, x: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows outputs"]:
         logits: Tensor = self.output(self._transformed(x))
-        return logits
+        return logits if self.softcap is None else self.softcap * (logits / self.softcap).tanh()
 
     def _transformed(self, x: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows d_model"]:
         """What the last linear map reads."""

@@ -12,6 +12,8 @@ from triptych.nn.sizes import Sizes
 
 Angles = tuple[Float[Tensor, "length half"], Float[Tensor, "length half"]]
 """cos and sin of the rotation of every position and frequency."""
+MemoryAngles = tuple[Float[Tensor, "source half"], Float[Tensor, "source half"]]
+"""The same of every position of a memory."""
 
 
 class Position(nn.Module):
@@ -52,8 +54,16 @@ class Position(nn.Module):
         """
         return x
 
-    def angles(self, places: Int[Tensor, " length"]) -> Angles | None:
-        """How far the queries and keys of these places are rotated; None: they are not."""
+    def angles(self, places: Int[Tensor, " length"], window: int | None = None) -> Angles | None:
+        """How far the queries and keys of these places are rotated; None: they are not.
+
+        Args:
+            window: of the layer; None: it sees all.
+        """
+        return None
+
+    def cross_angles(self, places: Int[Tensor, " length"]) -> Angles | None:
+        """The same of cross-attention: of queries at these places, or of keys at these places of the memory."""
         return None
 
     def bias(self, num_queries: int, num_keys: int) -> Float[Tensor, "1 heads queries keys"] | None:
@@ -189,34 +199,59 @@ class RopeScaling:
 
 
 class Rotary(Position):
-    """Rotates the pairs (i, i + D/2) of queries and keys by the angle p theta^(-2i / D).
+    """Rotates the pairs (i, i + D/2) of queries and keys by the angle p theta^(-2i / D), i < D/2.
 
     Scores then depend on the distance of two positions alone. Su et al. 2021, section 3.4; the pairing is LLaMA's.
 
     Args:
-        sizes: of the stack; D is head_dim, even.
+        sizes: of the stack; D is the share of head_dim, even.
         theta: base of the frequencies.
+        local_theta: the same in layers that have a window, which far positions do not concern, and without ``scaling``
+            (Gemma 3, Kamath et al. 2025, section 2; ModernBERT, Warner et al. 2024); None: all layers are alike.
+        share: of each head that is rotated; the rest knows no positions (GPT-NeoX: 0.25, Black et al. 2022, section 2).
         scaling: of the frequencies; None: as they are.
+        cross: whether cross-attention rotates too: queries by their places, keys by theirs in the memory. (Scores then
+            depend on how much further along one text is than the other.)
 
     Raises:
-        ValueError: an odd width, or a base that is not positive.
+        ValueError: an odd width, a base that is not positive, or a share that is none.
     """
 
-    def __init__(self, sizes: Sizes, *, theta: float = 10000.0, scaling: RopeScaling | None = None) -> None:
+    def __init__(
+        self,
+        sizes: Sizes,
+        *,
+        theta: float = 10000.0,
+        local_theta: float | None = None,
+        share: float = 1.0,
+        scaling: RopeScaling | None = None,
+        cross: bool = False,
+    ) -> None:
         super().__init__(sizes)
-        if sizes.head_dim % 2:
-            raise ValueError(f"head_dim={sizes.head_dim}: rotary positions need an even width of each head")
-        if theta <= 0:
-            raise ValueError(f"block.position.theta={theta}: expected more than 0")
-        self.head_dim, self.theta, self.scaling = sizes.head_dim, theta, scaling
+        if not 0 < share <= 1:
+            raise ValueError(f"block.position.share={share}: expected more than 0 and at most 1")
+        width = int(share * sizes.head_dim)
+        if width % 2 or not width:
+            part = "" if share == 1 else f", of which block.position.share={share} are {width}"
+            raise ValueError(f"head_dim={sizes.head_dim}{part}: rotary positions need an even width of each head")
+        for name, value in (("theta", theta), ("local_theta", local_theta)):
+            if value is not None and value <= 0:
+                raise ValueError(f"block.position.{name}={value}: expected more than 0")
+        self.width, self.theta, self.local_theta, self.scaling, self.cross = width, theta, local_theta, scaling, cross
 
-    def angles(self, places: Int[Tensor, " length"]) -> Angles:
+    def cross_angles(self, places: Int[Tensor, " length"]) -> Angles | None:
+        """See ``Position``."""
+        return self.angles(places) if self.cross else None
+
+    def angles(self, places: Int[Tensor, " length"], window: int | None = None) -> Angles:
         """See ``Position``; in float32 whatever the network's type, computed once for all layers."""
         # In bf16-true Lightning makes bf16 the default type, which a quotient of integers would have.
-        exponents = -torch.arange(0, self.head_dim, 2, dtype=torch.float32, device=places.device) / self.head_dim
-        frequencies = self.theta**exponents
-        if self.scaling is not None:
-            frequencies = self.scaling(frequencies)
+        exponents = -torch.arange(0, self.width, 2, dtype=torch.float32, device=places.device) / self.width
+        if window is not None and self.local_theta is not None:
+            frequencies = self.local_theta**exponents
+        else:
+            frequencies = self.theta**exponents
+            frequencies = frequencies if self.scaling is None else self.scaling(frequencies)
         angles = places[:, None].float() * frequencies
         return angles.cos(), angles.sin()
 
@@ -224,10 +259,12 @@ class Rotary(Position):
 def rotate(
     x: Float[Tensor, "batch heads length head_dim"], angles: Angles
 ) -> Float[Tensor, "batch heads length head_dim"]:
-    """(a, b) -> (a cos - b sin, b cos + a sin) for the two halves a, b of each head."""
+    """(a, b, c) -> (a cos - b sin, b cos + a sin, c) of each head; a and b are as wide as the angles, c is the rest."""
     cos, sin = angles
-    a, b = x.chunk(2, dim=-1)
-    return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1).type_as(x)
+    width = 2 * cos.shape[-1]
+    a, b = x[..., :width].chunk(2, dim=-1)
+    turned = torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1).type_as(x)
+    return turned if width == x.shape[-1] else torch.cat((turned, x[..., width:]), dim=-1)
 
 
 class Relative(Position):
@@ -282,3 +319,36 @@ class Relative(Position):
         """See ``Position``."""
         bias: Tensor = self.table(self.buckets(num_queries, num_keys))
         return bias.permute(2, 0, 1)[None]
+
+
+class Alibi(Position):
+    """Scores fall with the distance: -m_h |i - j| is added to those of head h, in both directions alike.
+
+    Press et al. 2022, section 3. No parameters; it goes on to lengths that training had not.
+
+    Args:
+        sizes: of the stack.
+    """
+
+    slopes: Tensor
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__(sizes)
+        self.register_buffer("slopes", torch.tensor(alibi_slopes(sizes.num_heads)), persistent=False)
+
+    def bias(self, num_queries: int, num_keys: int) -> Float[Tensor, "1 heads queries keys"]:
+        """See ``Position``."""
+        keys = torch.arange(num_keys, device=self.slopes.device)
+        distance = (keys[num_keys - num_queries :, None] - keys).abs()
+        return -self.slopes.float()[None, :, None, None] * distance
+
+
+def alibi_slopes(num_heads: int) -> list[float]:
+    """m_h = 2^(-8 h / n) for h = 1, ..., n, if n is a power of two.
+
+    Else n is the largest power of two that is less than the number of heads, and the other heads have every second
+    slope of 2 n heads, 2^(-4 (2 h - 1) / n), as in the authors' code.
+    """
+    n = 1 << (num_heads.bit_length() - 1)
+    slopes = [2.0 ** (-8 * h / n) for h in range(1, n + 1)]
+    return slopes + [2.0 ** (-4 * (2 * h - 1) / n) for h in range(1, num_heads - n + 1)]

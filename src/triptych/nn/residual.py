@@ -19,9 +19,11 @@ class Residual(nn.Module, ABC):
 
     Attributes:
         needs_final_norm: whether the last block's states are not normalised yet.
+        is_parallel: whether a block has one of it, around the sum of its sub-layers, instead of one around each.
     """
 
     needs_final_norm: ClassVar[bool]
+    is_parallel: ClassVar[bool] = False
 
     def __init__(self, sizes: Sizes, norm: Callable[[int], nn.Module]) -> None:
         super().__init__()
@@ -45,6 +47,37 @@ class PreNorm(Residual):
         """See ``Residual``."""
         y: Tensor = x + self.dropout(sublayer(self.norm(x)))
         return y
+
+
+class Sandwich(PreNorm):
+    """x + dropout(norm_2(f(norm(x)))): what is added is normalised, too. Ding et al. 2021 (CogView), section 2.3; as in
+    Gemma 2.
+
+    Args:
+        sizes: of the stack.
+        norm: makes both norms, from their width.
+    """
+
+    def __init__(self, sizes: Sizes, norm: Callable[[int], nn.Module]) -> None:
+        super().__init__(sizes, norm)
+        self.output_norm = norm(sizes.d_model)
+
+    def forward(
+        self, x: Float[Tensor, "batch length d_model"], sublayer: Callable[[Tensor], Tensor]
+    ) -> Float[Tensor, "batch length d_model"]:
+        """See ``Residual``."""
+        y: Tensor = x + self.dropout(self.output_norm(sublayer(self.norm(x))))
+        return y
+
+
+class Parallel(PreNorm):
+    """x + dropout(f_1(norm(x)) + f_2(norm(x)) + ...), the f_i being all sub-layers of a block.
+
+    None waits for another, and there is one norm. Wang and Komatsuzaki 2021 (GPT-J); Chowdhery et al. 2022 (PaLM),
+    section 2.
+    """
+
+    is_parallel = True
 
 
 class PostNorm(Residual):

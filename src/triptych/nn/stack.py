@@ -16,7 +16,7 @@ from triptych.nn.kv_cache import KeyValueCache
 from triptych.nn.masks import Local, Visibility
 from triptych.nn.norm import LayerNorm
 from triptych.nn.packing import Documents
-from triptych.nn.positions import Angles, Position, Sinusoidal
+from triptych.nn.positions import Angles, MemoryAngles, Position, Sinusoidal
 from triptych.nn.residual import PreNorm, Residual
 from triptych.nn.sizes import Sizes
 
@@ -112,7 +112,7 @@ class Stack(nn.Module):
         self.position = position(sizes)
         self.embed_norm = norm(d_model) if embed_norm else nn.Identity()
         self.dropout = nn.Dropout(dropout)
-        self.final_norm = norm(d_model) if blocks[-1].feed_forward_residual.needs_final_norm else nn.Identity()
+        self.final_norm = norm(d_model) if blocks[-1].self_residual.needs_final_norm else nn.Identity()
         initialize_stack(self)
 
     @property
@@ -195,8 +195,9 @@ class Stack(nn.Module):
             memory_visibility = Visibility.across(documents, memory_documents)
         bias = self.position.bias(length, past + length)
         places = torch.arange(past, past + length, device=x.device) if documents is None else documents.positions
-        angles = self.position.angles(places)
-        return self._run(x, visibility, bias, angles, memory, memory_visibility, cache)
+        angles = {window: self.position.angles(places, window) for window in set(self.windows)}
+        cross_angles = self._cross_angles(places, memory, memory_documents)
+        return self._run(x, visibility, bias, angles, memory, memory_visibility, cross_angles, cache)
 
     def step(
         self,
@@ -228,23 +229,41 @@ class Stack(nn.Module):
             self.dropout(self.embed_norm(self.position.add(x, 0, positions))),
             visibility,
             None if bias is None else bias.index_select(2, place),
-            self.position.angles(place),
+            {window: self.position.angles(place, window) for window in set(self.windows)},
             memory,
             Visibility(mask=None if memory_mask is None else memory_mask[:, None, None, :]),
+            self._cross_angles(place, memory, None),
             cache,
         )
+
+    def _cross_angles(
+        self,
+        places: Int[Tensor, " length"],
+        memory: Float[Tensor, "memories source d_model"] | None,
+        memory_documents: Documents | None,
+    ) -> tuple[Angles, MemoryAngles] | None:
+        """Of rotary positions in cross-attention: at these places, and at those of the memory; None: there are none."""
+        if memory is None or (own := self.position.cross_angles(places)) is None:
+            return None
+        of_memory = torch.arange(memory.shape[1], device=places.device)
+        if memory_documents is not None:
+            of_memory = memory_documents.positions
+        angles = self.position.cross_angles(of_memory)
+        assert angles is not None
+        return own, angles
 
     def _run(
         self,
         x: Float[Tensor, "batch length d_model"],
         visibility: Mapping[int | None, Visibility],
         bias: Float[Tensor, "1 heads _queries _keys"] | None,
-        angles: Angles | None,
+        angles: Mapping[int | None, Angles | None],
         memory: Float[Tensor, "memories source d_model"] | None,
         memory_visibility: Visibility,
+        cross_angles: tuple[Angles, MemoryAngles] | None,
         cache: KeyValueCache | None,
     ) -> Float[Tensor, "batch length d_model"]:
-        """The blocks, one after the other; ``visibility`` by their windows."""
+        """The blocks, one after the other; ``visibility`` and ``angles`` by their windows."""
         trains = torch.is_grad_enabled()
         blocks: Sequence[Callable[..., Tensor]] = self._compiled if self._compiled and trains else [*self.layers]
         if self.activation_checkpointing and trains:
@@ -254,9 +273,10 @@ class Stack(nn.Module):
                 x,
                 visibility=visibility[self.windows[i]],
                 bias=bias,
-                angles=angles,
+                angles=angles[self.windows[i]],
                 memory=memory,
                 memory_visibility=memory_visibility,
+                cross_angles=cross_angles,
                 cache=None if cache is None else cache.self_attention[i],
                 memory_cache=None if cache is None else cache.cross_attention[i],
             )

@@ -265,15 +265,20 @@ class Activations:
 
 
 def unknown_parts(network: Network) -> list[str]:
-    """The names of the classes in a network that the formula does not know.
+    """The names of the classes in a network that the formula does not know, and of the options.
 
     Args:
         network: on any device.
     """
-    return sorted(
-        {type(part).__qualname__ for part in network.modules() if type(part) not in KNOWN}
-        - {type(network).__qualname__}
-    )
+    unknown = {type(part).__qualname__ for part in network.modules() if type(part) not in KNOWN}
+    attentions = [part for part in network.modules() if isinstance(part, MultiHeadAttention)]
+    if any(not isinstance(attention.q_norm, nn.Identity) for attention in attentions):
+        unknown.add("qk_norm")
+    if any(part.softcap is not None for part in (*attentions, network.head)):
+        unknown.add("softcap")
+    if any(isinstance(stack.position, Rotary) and stack.position.cross for stack in network.stacks):
+        unknown.add("cross")
+    return sorted(unknown - {type(network).__qualname__})
 
 
 def extent(length: int, local: Local | None) -> tuple[int, int, int]:

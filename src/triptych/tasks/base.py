@@ -154,6 +154,9 @@ class Task(L.LightningModule):
     scores_in_windows: bool = False
     """Whether a text that is too long may be evaluated in windows, each token once, instead of being truncated."""
 
+    z_loss: float = 0.0
+    """Weight of (log Z)^2 in the loss of a training whose outputs are the vocabulary; see ``Targets``."""
+
     answers_a_part: ClassVar[bool] = False
     """Whether the beginning of a text that is too long may be answered in its place."""
 
@@ -409,7 +412,8 @@ class Task(L.LightningModule):
         np.random.seed(seed)
         total: Tensor
         if self.predicts_tokens:  # of a vocabulary of outputs, those that are not scored would cost much
-            total = self(batch, Targets(batch.scored, batch.labels.flatten()[batch.scored], self.label_smoothing))
+            labels = batch.labels.flatten()[batch.scored]
+            total = self(batch, Targets(batch.scored, labels, self.label_smoothing, z_loss=self.z_loss))
         else:
             total = self.summed_loss(self(batch), batch, self.label_smoothing)
         accumulate = self.trainer.accumulate_grad_batches

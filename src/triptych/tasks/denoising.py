@@ -74,6 +74,8 @@ class Denoising(GenerativeTask):
         whole_words: whether masked_lm chooses words, not tokens: all tokens of a word or none.
         mask_share: share of the tokens that is hidden (Devlin et al. and Raffel et al.: 0.15; Lewis et al.: 0.3).
         mean_span_length: mean number of tokens of a span.
+        constraints: what a text may be; None: anything.
+        z_loss: see ``GenerativeTask``.
 
     Raises:
         ValueError: an objective that the architecture or the tokenizer cannot serve, or a number that cannot be.
@@ -99,8 +101,15 @@ class Denoising(GenerativeTask):
         mask_share: float,
         mean_span_length: float,
         constraints: Constraints | None = None,
+        z_loss: float = 0.0,
     ) -> None:
-        super().__init__(setup, label_smoothing=label_smoothing, max_new_tokens=max_new_tokens, constraints=constraints)
+        super().__init__(
+            setup,
+            label_smoothing=label_smoothing,
+            max_new_tokens=max_new_tokens,
+            constraints=constraints,
+            z_loss=z_loss,
+        )
         self.objective = objective_for(self.architecture, objective)
         if not 0 < mask_share < 1:
             raise ValueError(f"task.mask_share={mask_share}: expected more than 0 and less than 1")

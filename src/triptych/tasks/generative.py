@@ -30,21 +30,34 @@ class GenerativeTask(Task):
         label_smoothing: share of each label that is spread over the vocabulary.
         max_new_tokens: the most tokens that are decoded.
         constraints: what a text may be; None: anything.
+        z_loss: weight of (log Z)^2 in the loss of a training, Z being the sum of the exp(logit) of a position
+            (Chowdhery et al. 2022, section 5: 1e-4); an evaluation is without.
+
+    Raises:
+        ValueError: a number that cannot be.
     """
 
     writes_text = True
 
     def __init__(
-        self, setup: Setup, *, label_smoothing: float, max_new_tokens: int, constraints: Constraints | None = None
+        self,
+        setup: Setup,
+        *,
+        label_smoothing: float,
+        max_new_tokens: int,
+        constraints: Constraints | None = None,
+        z_loss: float = 0.0,
     ) -> None:
         super().__init__(setup, label_smoothing=label_smoothing)
+        if not 0 <= z_loss < float("inf"):
+            raise ValueError(f"task.z_loss={z_loss}: expected at least 0")
         if max_new_tokens < 1:
             raise ValueError(f"task.max_new_tokens={max_new_tokens}: expected at least 1")
         if constraints is not None and constraints.largest >= self.tokenizer.vocab_size:
             raise ValueError(
                 f"task.constraints: token {constraints.largest}, but the vocabulary has {self.tokenizer.vocab_size}"
             )
-        self.max_new_tokens, self.constraints = max_new_tokens, constraints
+        self.z_loss, self.max_new_tokens, self.constraints = z_loss, max_new_tokens, constraints
         self.sampling, self.search, self.ranks = Sampling(), BeamSearch(), False
         self._generator: torch.Generator | None = None
 

@@ -41,6 +41,7 @@ class Translation(GenerativeTask):
         bleu_tokenizer: sacrebleu's tokenizer for BLEU: 13a for natural text, none for text that is already tokenised,
             and sacrebleu's others.
         constraints: what a text may be; None: anything.
+        z_loss: see ``GenerativeTask``.
     """
 
     name = "translation"
@@ -64,11 +65,18 @@ class Translation(GenerativeTask):
         early_stopping: bool | Literal["never"],
         bleu_tokenizer: str,
         constraints: Constraints | None = None,
+        z_loss: float = 0.0,
     ) -> None:
         if bleu_tokenizer not in BLEU.TOKENIZERS:
             raise ValueError(f"task.bleu_tokenizer={bleu_tokenizer}: expected one of {', '.join(BLEU.TOKENIZERS)}")
         self._scores: dict[str, CorpusMetric] = {"bleu": BLEU(tokenize=bleu_tokenizer), "chrf": CHRF(), "ter": TER()}
-        super().__init__(setup, label_smoothing=label_smoothing, max_new_tokens=max_new_tokens, constraints=constraints)
+        super().__init__(
+            setup,
+            label_smoothing=label_smoothing,
+            max_new_tokens=max_new_tokens,
+            constraints=constraints,
+            z_loss=z_loss,
+        )
         self.search = BeamSearch(num_beams, length_penalty, early_stopping)
 
     @classmethod

@@ -22,6 +22,7 @@ ACTIVATIONS = {
     "gelu_python": "gelu",
     "silu": "silu",
     "swish": "silu",
+    "relu2": "relu_squared",
 }
 """Hugging Face's names of activations, and ours."""
 
@@ -31,7 +32,7 @@ TOKEN_TASKS = ("language_modeling", "translation", "denoising")
 CLASSIFYING = ("classification", "tagging")
 """The tasks whose classes the configuration names."""
 
-THEIR_ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_tanh": "gelu_new", "silu": "silu"}
+THEIR_ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_tanh": "gelu_new", "silu": "silu", "relu_squared": "relu2"}
 
 
 def their_activation(model: Settings, stack: str) -> str:

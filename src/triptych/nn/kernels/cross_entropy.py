@@ -23,12 +23,15 @@ class Targets(NamedTuple):
         label_smoothing: share of each label that is spread over all outputs (Szegedy et al. 2016).
         each: whether the loss of each target is wanted and its likeliest output, for an evaluation; else the sum of
             the losses.
+        z_loss: weight of (log Z)^2 in that sum, where Z is the sum of the exp(logit): it keeps logits from drifting
+            (Chowdhery et al. 2022, section 5).
     """
 
     places: Int[Tensor, " targets"]
     labels: Int[Tensor, " targets"]
     label_smoothing: float
     each: bool = False
+    z_loss: float = 0.0
 
 
 def rows_at_once(num_outputs: int, *, on_gpu: bool) -> int:
@@ -41,8 +44,9 @@ def linear_cross_entropy(
     weight: Float[Tensor, "outputs d_model"],
     bias: Float[Tensor, " outputs"] | None,
     targets: Targets,
+    softcap: float | None = None,
 ) -> Float[Tensor, ""]:
-    """sum_i -sum_k q_ik log softmax(W x_i + b)_k, where q_i is the label, smoothed.
+    """sum_i -sum_k q_ik log softmax(cap(W x_i + b))_k + z_loss (log Z_i)^2, where q_i is the label, smoothed.
 
     Its gradients are computed along with it, chunk by chunk, so the logits are never there together, and nothing is
     computed twice; there is one backward pass, and no second derivative.
@@ -53,14 +57,17 @@ def linear_cross_entropy(
         weight: W.
         bias: b.
         targets: with a label for each.
+        softcap: c in cap(z) = c tanh(z / c); None: cap(z) = z.
 
     Raises:
         ValueError: not as many labels as states.
     """
-    labels, label_smoothing = targets.labels, targets.label_smoothing
+    labels = targets.labels
     if len(labels) != len(states):
         raise ValueError(f"{len(labels)} labels for {len(states)} states: expected one for each")
-    loss: Tensor = _LinearCrossEntropy.apply(states, weight, bias, labels, label_smoothing)  # type: ignore[no-untyped-call]
+    loss: Tensor = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
+        states, weight, bias, labels, targets.label_smoothing, targets.z_loss, softcap
+    )
     return loss
 
 
@@ -83,12 +90,38 @@ def scores(
     return torch.cat(found, dim=1)
 
 
+def log_softmax(
+    logits: Float[Tensor, "rows outputs"], softcap: float | None, dtype: torch.dtype
+) -> tuple[Float[Tensor, "rows outputs"], Float[Tensor, "rows 1"], Float[Tensor, "rows outputs"] | None]:
+    """log softmax(cap(z)), log Z, and cap'(z); None: it is 1.
+
+    Args:
+        logits: z.
+        softcap: see ``linear_cross_entropy``.
+        dtype: of the results.
+    """
+    slope = None
+    if softcap is not None:
+        bounded = (logits.to(dtype) / softcap).tanh()
+        logits, slope = softcap * bounded, 1 - bounded.square()
+    log_p = logits.log_softmax(-1, dtype=dtype)
+    return log_p, logits[:, :1] - log_p[:, :1], slope
+
+
 class _LinearCrossEntropy(torch.autograd.Function):
-    """See ``linear_cross_entropy``. The gradient of the logits is softmax(W x_i + b) - q_i."""
+    """See ``linear_cross_entropy``. The gradient of the logits z is (p (1 + 2 z_loss log Z) - q_i) cap'(z), where p is
+    softmax(cap(z)), and cap'(z) is 1 - tanh(z / c)^2, or 1."""
 
     @staticmethod
     def forward(
-        ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, label_smoothing: float
+        ctx: Any,
+        states: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        labels: Tensor,
+        label_smoothing: float,
+        z_loss: float,
+        softcap: float | None,
     ) -> Tensor:
         device = states.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
@@ -103,12 +136,19 @@ class _LinearCrossEntropy(torch.autograd.Function):
         rows = rows_at_once(len(weight), on_gpu=device != "cpu")
         for part in (slice(start, start + rows) for start in range(0, len(states), rows)):
             x, label = states[part].to(dtype), labels[part, None]
-            log_p = F.linear(x, w, b).log_softmax(-1, dtype=single)
+            log_p, log_z, slope = log_softmax(F.linear(x, w, b), softcap, single)
             total -= (1 - label_smoothing) * log_p.gather(1, label).sum()
             if label_smoothing:
                 total -= spread * log_p.sum()
-            of_logits = log_p.exp_().sub_(spread) if label_smoothing else log_p.exp_()
+            of_logits = log_p.exp_()
+            if z_loss:
+                total += z_loss * log_z.square().sum()
+                of_logits *= 1 + 2 * z_loss * log_z
+            if label_smoothing:
+                of_logits -= spread
             of_logits.scatter_(1, label, of_logits.gather(1, label) - (1 - label_smoothing))
+            if slope is not None:
+                of_logits *= slope
             if of_bias is not None:
                 of_bias += of_logits.sum(0)
             of_logits = of_logits.to(dtype)
@@ -118,7 +158,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 of_weight.addmm_(of_logits.T, x)
             elif of_weight is not None:
                 of_weight += of_logits.T @ x
-            del log_p, of_logits  # before the next ones
+            del log_p, slope, of_logits  # before the next ones
         of_weights = (None if gradient is None else gradient.to(weight.dtype) for gradient in (of_weight, of_bias))
         ctx.save_for_backward(of_states, *of_weights)
         return total
@@ -130,4 +170,4 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 "create_graph=True: the loss of targets has no second derivative; that of logits has one"
             )
         gradients = (None if gradient is None else gradient.mul_(of_total[0]) for gradient in ctx.saved_tensors)
-        return *gradients, None, None
+        return *gradients, None, None, None, None
