@@ -114,7 +114,8 @@ def describe(file: Path, group: str, inherited: dict[str, dict[str, str]]) -> st
         return f"```yaml\n{body.strip()}\n```\n"
     node = yaml.compose(text)
     top = {key.value: value for key, value in node.value} if node else {}
-    parents = [v.value for v in top["defaults"].value if v.value != "_self_"] if "defaults" in top else []
+    entries = top["defaults"].value if "defaults" in top else []
+    parents = [v.value for v in entries if isinstance(v, yaml.ScalarNode) and v.value != "_self_"]
     known = {key: says for parent in parents for key, says in inherited.get(parent, {}).items()}
     package = PLACES.get(group, group.split("/")[0] if "@package" in header else group.replace("/", "."))
     rows = list(rows_of(node, text.splitlines(), package + ".", known)) if node else []

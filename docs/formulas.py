@@ -2,8 +2,8 @@
 stands in no docstring any more."""
 
 FORMULAS = {
-    "softmax(scale q k^T + bias + mask) v": (
-        r"\operatorname{softmax}\left(\mathrm{scale}\; q k^\top + \mathrm{bias} + \mathrm{mask}\right) v"
+    "softmax(cap(scale q k^T) + bias + mask) v": (
+        r"\operatorname{softmax}\left(\operatorname{cap}(\mathrm{scale}\; q k^\top) + \mathrm{bias} + \mathrm{mask}\right) v"
     ),
     "1 / sqrt(head_dim)": r"1 / \sqrt{d_\mathrm{head}}",
     "floor(i kv_heads / heads)": r"\lfloor i \; n_\mathrm{kv} / n_\mathrm{heads} \rfloor",
@@ -89,7 +89,9 @@ FORMULAS = {
     "M[i, j] = |p - j| < window and (not causal or j <= p)": (
         r"M_{ij} = |p - j| < \mathrm{window} \wedge (\neg\,\mathrm{causal} \vee j \le p)"
     ),
-    "sum_i -sum_k q_ik log softmax(W x_i + b)_k": (r"\sum_i -\sum_k q_{ik} \log \operatorname{softmax}(W x_i + b)_k"),
+    "sum_i -sum_k q_ik log softmax(cap(W x_i + b))_k + z_loss (log Z_i)^2": (
+        r"\sum_i -\sum_k q_{ik} \log \operatorname{softmax}(\operatorname{cap}(W x_i + b))_k + z\, (\log Z_i)^2"
+    ),
     "-log softmax(head(state))_label": (
         r"-\log \operatorname{softmax}(\operatorname{head}(\mathrm{state}))_\mathrm{label}"
     ),
