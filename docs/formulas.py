@@ -3,7 +3,8 @@ stands in no docstring any more."""
 
 FORMULAS = {
     "softmax(cap(scale q k^T) + bias + mask) v": (
-        r"\operatorname{softmax}\left(\operatorname{cap}(\mathrm{scale}\; q k^\top) + \mathrm{bias} + \mathrm{mask}\right) v"
+        r"\operatorname{softmax}\left(\operatorname{cap}(\mathrm{scale}\; q k^\top)"
+        r" + \mathrm{bias} + \mathrm{mask}\right) v"
     ),
     "1 / sqrt(head_dim)": r"1 / \sqrt{d_\mathrm{head}}",
     "floor(i kv_heads / heads)": r"\lfloor i \; n_\mathrm{kv} / n_\mathrm{heads} \rfloor",
