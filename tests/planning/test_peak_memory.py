@@ -94,9 +94,11 @@ class TestRealSteps:
         model = build(architecture, **options).to(PRECISIONS[precision].dtype)
         expected = real_peak(model, precision, shape, documents)
         network = on_meta(lambda: build(architecture, **options), precision)
-        statistics = (
-            2 * 2 * sum(shape) * shape[0] if precision == "bf16-mixed" and "norm" in options["head_options"] else 0
-        )
+        attentions = options["num_layers"] * (3 if architecture == "full" else 1)
+        rows = {None: 0, "head": attentions * 2 * 4, "all": attentions * 2}[options["qk_norm"]]  # of queries and keys
+        sublayers = options["num_layers"] * (5 if architecture == "full" else 2)
+        rows += sublayers * (options["residual"] == "sandwich") + ("norm" in options["head_options"])
+        statistics = 2 * 2 * sum(shape[1:]) * shape[0] * rows if precision == "bf16-mixed" else 0
         measured = measure_peak(network, PRECISIONS[precision], shape, documents)
         assert measured == pytest.approx(expected, abs=statistics, rel=0)
         assert all(parameter.device.type == "meta" and parameter.grad is None for parameter in network.parameters())
