@@ -15,7 +15,7 @@ from triptych.assembly.compatibility import has_one_shape
 from triptych.assembly.datasets import check_shares, make_data_module
 from triptych.assembly.init_from import Pretrained
 from triptych.assembly.network import check_network, make_task
-from triptych.config import build, counted, refusing
+from triptych.config import build, counted, precision_of, refusing
 from triptych.data import DataModule
 from triptych.launch.processes import Place
 from triptych.models.flops import count_parameters
@@ -75,6 +75,8 @@ def build_run(plan: Plan, place: Place) -> Run:
     config = plan.config
     with refusing():
         task = make_task(config, plan.data.tokenizer, plan.data.facts)
+        if precision_of(config) == "64-true":
+            task.double()  # before Lightning does, which loads a checkpoint first, and so would round it to float32
         task.compiles, task.has_one_shape = config.compile, has_one_shape(task, plan.data.splits.train)
         if plan.earlier is not None:
             plan.earlier.check_network(task)
