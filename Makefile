@@ -20,7 +20,7 @@ export PYTHONDONTWRITEBYTECODE = # tests start hundreds of processes, which need
 
 install: .venv/installed
 
-demo: .venv/installed
+demo: .venv/base
 	.venv/bin/triptych study demo
 
 quick: .venv/installed
@@ -64,8 +64,14 @@ check: .venv/installed
 	.venv/bin/lint-imports
 	.venv/bin/shellcheck --exclude=SC1091 .ci/run slurm/*.sbatch # SC1091: .venv is not followed
 
-.venv/installed: pyproject.toml constraints.txt
+.venv/base: pyproject.toml constraints.txt
+	@echo "installing into .venv what Triptych needs, once: some hundred megabytes, a minute with a fast network"
 	$(PYTHON) -m venv .venv
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	touch $@
+
+.venv/installed: .venv/base
+	@echo "installing what its tests need"
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,bench]'
 	touch $@
 
