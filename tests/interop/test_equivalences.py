@@ -144,7 +144,6 @@ BASE = {"block.feed_forward.activation": "relu", "block/position": "learned"}
         ({"shape.d_ff": 9}, ["d_ff"]),
         ({"shape.num_layers": 1}, ["num_layers", "attention.windows"]),
         ({"block/position": "rotary", "block.position.theta": 9.0}, ["position"]),
-        ({"block/position": "rotary", "block.position.share": 0.5}, ["position"]),
         (
             {"head@heads.tokens": "bert", "heads.tokens.transform": "relu", "heads.tokens.bias": "none"},
             ["transform", "norm"],
@@ -160,6 +159,14 @@ def test_names_what_they_cannot(other: dict[str, Any], obstacles: list[str]) -> 
     named = {key.partition(".")[2] for key in absorb(dict(mine.state_dict()), my_settings, their_settings)}
     assert named <= set(obstacles)
     assert obstacles[0] in named
+
+
+def test_a_share_of_each_head_stands_in_the_way() -> None:
+    rotary = BASE | {"shape.num_heads": 2, "block/position": "rotary"}
+    mine, my_settings = network("decoder_only", rotary)
+    _, their_settings = network("decoder_only", rotary | {"block.position.share": 0.5})
+    named = {key.partition(".")[2] for key in absorb(dict(mine.state_dict()), my_settings, their_settings)}
+    assert named == {"position"}
 
 
 def test_frequencies_that_differ_stand_in_the_way() -> None:
