@@ -166,7 +166,7 @@ def test_a_share_of_each_head_stands_in_the_way() -> None:
     mine, my_settings = network("decoder_only", rotary)
     _, their_settings = network("decoder_only", rotary | {"block.position.share": 0.5})
     named = {key.partition(".")[2] for key in absorb(dict(mine.state_dict()), my_settings, their_settings)}
-    assert named == {"position"}
+    assert named == {"position.share"}
 
 
 def test_frequencies_that_differ_stand_in_the_way() -> None:
