@@ -4,17 +4,25 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from statistics import fmean, stdev
+from statistics import fmean
 
 import numpy as np
 
 from triptych.config import ConfigError, amount, suggestion
-from triptych.report.page.charts import Figure, draw_difficulty, draw_results, draw_validation
+from triptych.report.page.charts import CLOCKS, Figure, draw_difficulty, draw_results, draw_validation
 from triptych.report.page.examples import most_in_training
 from triptych.report.read_records import Run
 from triptych.report.statistics.bootstrap import terms_of
-from triptych.report.statistics.reach import cost_to_reach, validation_key
-from triptych.report.statistics.significance import CONFIDENCE, POWER, Welch, adjust_by_holm, seeds_to_decide
+from triptych.report.statistics.metrics import validation_key
+from triptych.report.statistics.reach import cost_to_reach
+from triptych.report.statistics.significance import (
+    CONFIDENCE,
+    POWER,
+    Welch,
+    adjust_by_holm,
+    pool_deviations,
+    seeds_to_decide,
+)
 from triptych.report.statistics.verdicts import Group, group_runs
 from triptych.report.wording import COSTS
 from triptych.studies.study import Claim, Study
@@ -168,7 +176,7 @@ def _values(claim: Claim, group: Group, runs: Sequence[Run]) -> list[_Value]:
 
 def _best(group: Group, runs: Sequence[Run]) -> Run:
     def quality(run: Run) -> float:
-        value = run.metrics.get(validation_key(group, run), math.nan)
+        value = run.metrics.get(validation_key(group.metric, run), math.nan)
         return -math.inf if math.isnan(value) else value if group.metric.higher_is_better else -value
 
     return max(runs, key=quality)
@@ -195,7 +203,7 @@ def _cost(claim: Claim, group: Group, run: Run, target: float) -> _Value:
     spent = {"updates": run.updates, "train_flops": run.train_flops, "time_s": run.wall_time_s}[claim.cost]
     try:
         found = cost_to_reach(group, run, target, claim.cost)
-        validations = len(run.curves[validation_key(group, run)].steps)
+        validations = len(run.curves[validation_key(group.metric, run)].steps)
     except KeyError as error:
         raise ConfigError(f"{run.directory}/metrics.csv has no {error}, which a claim needs") from None
     return _Value(spent if found is None else found, found is not None, spent / validations)
@@ -215,7 +223,7 @@ def _judge(study: Study, one: _Measured, p: float) -> Finding:
     outcome = UNDECIDED if not (is_sure and is_known) else AS_PREDICTED if is_so else OPPOSITE
     command = ""
     if outcome == UNDECIDED and is_known:
-        deviation = math.sqrt(fmean(stdev(found) ** 2 for found in one.numbers.values()))
+        deviation = pool_deviations(*one.numbers.values())
         seeds = seeds_to_decide(distance, deviation, (1 - CONFIDENCE) / len(study.claims), power)
         tried = min(map(len, one.values.values()))
         command = f"triptych study {study.place} 'seed=range(1,{max(seeds, tried + 1) + 1})'" if seeds else ""
@@ -243,8 +251,7 @@ def _difference(one: _Measured) -> str:
 
 def _draw(claim: Claim, group: Group) -> Figure:
     if claim.until is not None and (figures := draw_validation(group)):
-        clock = {"updates": "updates", "train_flops": "operations", "time_s": "time"}[claim.cost]
-        return figures.get(clock, next(iter(figures.values())))
+        return figures.get(CLOCKS[claim.cost][0], next(iter(figures.values())))
     if claim.beyond is not None and (figures := draw_difficulty(group)):
         return figures.get(claim.beyond, next(iter(figures.values())))
     return draw_results(group)

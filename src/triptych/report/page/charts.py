@@ -33,7 +33,7 @@ Switch = dict[str, Figure]
 Plot = Callable[[Group], Switch]
 """Draws the runs of one task; nothing where they lack what it shows."""
 
-_CLOCKS = {
+CLOCKS = {
     "updates": ("updates", "updates"),
     "tokens": ("tokens", "tokens"),
     "train_flops": ("operations", "operations"),
@@ -359,8 +359,8 @@ PLOTS: tuple[Plot, ...] = (draw_loss, draw_validation, draw_costs, draw_difficul
 
 
 def _draw_by_clock(group: Group, title: str, found: Sequence[tuple[Run, str]], scale: float, axis: Figure) -> Switch:
-    clocks = [clock for clock in _CLOCKS if found and all(clock == "updates" or clock in r.curves for r, _ in found)]
-    return {_CLOCKS[clock][0]: _draw_curves(group, title, found, scale, axis, clock) for clock in clocks}
+    clocks = [clock for clock in CLOCKS if found and all(clock == "updates" or clock in r.curves for r, _ in found)]
+    return {CLOCKS[clock][0]: _draw_curves(group, title, found, scale, axis, clock) for clock in clocks}
 
 
 def _draw_curves(
@@ -370,7 +370,7 @@ def _draw_curves(
     seeds: dict[str, list[tuple[Run, str]]] = {}
     contenders = {run.directory: contender for contender in group.contenders for run in contender.runs}
     dashes = _choose_dashes(group)
-    axis_title = _CLOCKS[clock][1]
+    axis_title = CLOCKS[clock][1]
     for run, key in found:
         steps, values = _thin(_against(run, key, clock))
         kind, name = run.architecture, contenders[run.directory].name

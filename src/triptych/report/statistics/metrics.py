@@ -11,6 +11,11 @@ def metric_key(score: Score, run: Run) -> str:
     return next((own.key for own in run.task_facts.scores if own.name == score.name), score.key)
 
 
+def validation_key(score: Score, run: Run) -> str:
+    """The key that holds the same on the validation set, in metrics and curves."""
+    return metric_key(score, run).replace("test/", "val/", 1)
+
+
 def primary_metric(runs: Sequence[Run]) -> Score:
     """Choose the score that all runs of one task are compared by: the first that all of them have.
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from triptych.report.read_records import Run
-from triptych.report.statistics.metrics import metric_key
+from triptych.report.statistics.metrics import validation_key
 from triptych.report.statistics.verdicts import Group
 from triptych.report.wording import COSTS
 
@@ -24,11 +24,6 @@ class Reach:
     costs: Mapping[str, Mapping[str, float]]
 
 
-def validation_key(group: Group, run: Run) -> str:
-    """Where a run has the metric of its group on the validation set."""
-    return metric_key(group.metric, run).replace("test/", "val/", 1)
-
-
 def cost_to_reach(group: Group, run: Run, target: float, clock: str) -> float | None:
     """What a run had spent at the first validation that was as good as the target.
 
@@ -41,7 +36,7 @@ def cost_to_reach(group: Group, run: Run, target: float, clock: str) -> float | 
     Raises:
         KeyError: the run has no such curve.
     """
-    curve = run.curves[validation_key(group, run)]
+    curve = run.curves[validation_key(group.metric, run)]
     sign = 1 if group.metric.higher_is_better else -1
     reached = (step for step, value in zip(curve.steps, curve.values, strict=True) if sign * (value - target) >= 0)
     step = next(reached, None)
@@ -57,7 +52,7 @@ def reach(group: Group) -> Reach | None:
     Args:
         group: of several configurations.
     """
-    keys = [(run, validation_key(group, run)) for run in group.runs]
+    keys = [(run, validation_key(group.metric, run)) for run in group.runs]
     if not all(key in run.curves and {"train_flops", "time_s"} <= {*run.curves} for run, key in keys):
         return None
     finite = [[value for value in run.curves[key].values if math.isfinite(value)] for run, key in keys]

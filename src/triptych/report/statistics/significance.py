@@ -74,6 +74,11 @@ def adjust_by_holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
+def pool_deviations(first: Sequence[float], second: Sequence[float]) -> float:
+    """The standard deviation over seeds, by the mean of both variances."""
+    return math.sqrt((variance(first) + variance(second)) / 2)
+
+
 def seeds_to_decide(
     distance: float, deviation: float, alpha: float = 1 - CONFIDENCE, power: float = POWER
 ) -> int | None:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from statistics import fmean, variance
+from statistics import fmean
 from typing import Any
 
 from triptych.config import counted
 from triptych.report.read_records import ARCHITECTURES, PrunedRun, Run
-from triptych.report.statistics.metrics import metric_key, primary_metric
-from triptych.report.statistics.significance import Welch, seeds_to_decide
+from triptych.report.statistics.metrics import metric_key, primary_metric, validation_key
+from triptych.report.statistics.significance import Welch, pool_deviations, seeds_to_decide
 from triptych.tasks.scores import Score
 
 TOLERANCE = 0.02
@@ -94,7 +94,7 @@ class Group:
 
     def best(self, contenders: Sequence[Contender]) -> Contender:
         """The one that is best on the validation set, by the metric, or by the loss where it was not validated."""
-        key = metric_key(self.metric, contenders[0].runs[0]).replace("test/", "val/", 1)
+        key = validation_key(self.metric, contenders[0].runs[0])
         higher = self.metric.higher_is_better
         if not all(key in run.metrics for contender in contenders for run in contender.runs):
             key, higher = "val/loss", False
@@ -202,7 +202,7 @@ def _decide(group: Group, chosen: Sequence[Contender]) -> tuple[str, ...]:
     tried, seeds = min(map(len, values)), 3
     if tried > 1:
         first, second = sorted(values, key=fmean, reverse=group.metric.higher_is_better)[:2]
-        deviation = math.sqrt((variance(first) + variance(second)) / 2)
+        deviation = pool_deviations(first, second)
         needed = seeds_to_decide(abs(fmean(first) - fmean(second)), deviation)
         if needed is None or deviation == 0:
             return ()
