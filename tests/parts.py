@@ -55,6 +55,7 @@ def choose_parts(
     activation: str = "relu",
     feed_forward_dropout: float = 0.0,
     qk_norm: str | None = None,
+    attends: Callable[..., MultiHeadAttention] = MultiHeadAttention,
     **attention: Any,
 ) -> dict[str, Any]:
     """The arguments of a stack that are parts; what is not named here is an option of the attention.
@@ -69,7 +70,8 @@ def choose_parts(
         activation: theirs.
         feed_forward_dropout: theirs.
         qk_norm: head or all, what such a norm has of queries and keys at a time; None: there is none.
-        attention: options of ``MultiHeadAttention``; its dropout is ``attention_dropout``.
+        attends: the class of the attention.
+        attention: options of it; its dropout is ``attention_dropout``.
     """
     options = {name.removeprefix("attention_"): value for name, value in attention.items()}
     if qk_norm is not None:
@@ -82,7 +84,7 @@ def choose_parts(
         "feed_forward": partial(
             GatedFeedForward if gated else FeedForward, activation=activation, dropout=feed_forward_dropout
         ),
-        "attention": partial(MultiHeadAttention, **options),
+        "attention": partial(attends, **options),
     }
 
 

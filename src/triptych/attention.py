@@ -14,6 +14,10 @@ from torch.overrides import TorchFunctionMode
 from triptych.models.generation import BeamSearch, Sampling
 from triptych.nn import MultiHeadAttention, PatchEmbedding
 from triptych.nn.attention import attend_explicitly
+from triptych.nn.linformer import attend_shortened
+from triptych.nn.longformer import attend_around_global_tokens
+from triptych.nn.performer import attend_by_features
+from triptych.nn.reformer import attend_in_buckets
 from triptych.tasks import GenerativeTask, Prediction, Task
 
 
@@ -160,8 +164,15 @@ def recorded(network: nn.Module) -> Iterator[dict[nn.Module, Tensor]]:
         yield recorder.weights
 
 
-KERNELS: dict[Any, str] = {F.scaled_dot_product_attention: "dropout_p", attend_explicitly: "dropout"}
-"""What attends, and what each calls its dropout."""
+KERNELS: dict[Any, dict[str, float]] = {
+    F.scaled_dot_product_attention: {"dropout_p": 0.0},
+    attend_explicitly: {"dropout": 0.0},
+    attend_shortened: {"dropout": 0.0},
+    attend_by_features: {},
+    attend_in_buckets: {},
+    attend_around_global_tokens: {"dropout": 0.0},
+}
+"""What attends, and how each is told not to drop weights. All of them are linear in the values."""
 
 
 class _Recorder(TorchFunctionMode):
@@ -183,8 +194,10 @@ class _Recorder(TorchFunctionMode):
         kwargs = kwargs or {}
         if function in KERNELS and self._module is not None:
             q, k, v, *masks = args
-            identity = torch.eye(k.shape[2], dtype=v.dtype, device=v.device).expand(*v.shape[:2], -1, -1)
-            weights = function(q, k, identity, *masks, **{**kwargs, KERNELS[function]: 0.0}).detach()
+            like = v[0] if isinstance(v, tuple) else v
+            identity = torch.eye(k.shape[2], dtype=like.dtype, device=k.device).expand(*like.shape[:2], -1, -1)
+            values = (identity, identity) if isinstance(v, tuple) else identity
+            weights = function(q, k, values, *masks, **{**kwargs, **KERNELS[function]}).detach()
             weights = weights.to(torch.promote_types(weights.dtype, torch.float32))
             before = self.weights.get(self._module)
             if before is not None:

@@ -35,7 +35,7 @@ from triptych.config import (
     suggestion,
 )
 from triptych.config.paths import check_writable, find_checkpoint
-from triptych.launch.environment import cpus, is_rank_0
+from triptych.launch.environment import cpus, is_rank_0, wait_briefly
 from triptych.launch.requeue import goes_back, job_of_slurm, requeue
 from triptych.launch.signals import Interruption, catch
 from triptych.planning.gpus import gpu_named
@@ -83,6 +83,7 @@ NEEDED = ("model", "task", "data", "tokenizer", "optimizer", "scheduler", "train
 
 def main() -> int:
     """Runs a sub-command and returns the exit status: 0, or 1 after a mistake of the user."""
+    wait_briefly()
     command, *rest = sys.argv[1:] or ["help"]
     functions: dict[str, Callable[[list[str]], object]] = {
         "compare": compare,

@@ -22,7 +22,7 @@ from triptych.models.flops import (
     inputs_of,
     training_flops,
 )
-from triptych.nn import Head, PatchEmbedding, Relative
+from triptych.nn import Head, Linformer, Longformer, PatchEmbedding, Performer, Reformer, Relative
 from triptych.training.callbacks.cost_log import shape_of
 
 D, FF, LAYERS, VOCAB, LENGTH = 16, 24, 2, 11, 24  # of the models that ``build`` builds
@@ -155,6 +155,9 @@ class TestOperations:
             {"position": "none", "windows": [3], "softcap": 2.0},
             {"position": "alibi", "windows": [3]},
             {"position": "none", "residual": "parallel", "num_kv_heads": 1},
+            {"position": "none", "attends": Performer, "num_features": 8},
+            {"position": "none", "attends": Reformer, "num_buckets": 4, "reach": 5},
+            {"position": "none", "attends": Longformer, "windows": [3, 9], "num_global": 4},
         ],
         ids=str,
     )
@@ -181,6 +184,11 @@ class TestOperations:
         forward = multiply_adds(architecture, length, 0, outputs=length) + 2 * (seen - length**2) * D
         model = on_meta(build, architecture, windows=[window, None], max_length=400)
         assert total(model, {(2, length, 0): 1}) == 3 * 2 * 2 * forward
+
+    def test_of_shortened_keys(self, build: Callable[..., Any]) -> None:
+        model = on_meta(build, "encoder_only", attends=Linformer, projected_length=4, max_length=200)
+        shape = (2, 130, 0)
+        assert TrainingCost(model).by_part({shape: 1}) == {p: 3 * n for p, n in forward_flops(model, shape).items()}
 
     @every_architecture
     def test_no_longer_text_is_counted_than_there_was(self, build: Callable[..., Any], architecture: str) -> None:

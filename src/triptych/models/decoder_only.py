@@ -38,6 +38,11 @@ class DecoderOnly(Writer):
             reason = "a decoder must not see the future" if self.is_causal else "a prefix is seen from both sides"
             other = "PrefixDecoder sees its prefix" if self.is_causal else "DecoderOnly is the causal one"
             raise ValueError(f"model.decoder.causal={str(decoder.causal).lower()}: {reason}; {other}")
+        if not (self.is_causal or decoder.has_all_pairs):
+            raise ValueError(
+                f"{type(decoder.layers[0].self_attention).__name__} takes no mask of pairs, so a prefix cannot be seen "
+                "from both sides; use model=decoder_only or full, or block/attention=multi_head or longformer"
+            )
         self.decoder, self.steps = decoder, Steps()
 
     def forward(
@@ -46,6 +51,7 @@ class DecoderOnly(Writer):
         mask: Bool[Tensor, "batch length"] | None = None,
         *,
         lengths: Sequence[int] | None = None,
+        leading: Int[Tensor, " rows"] | None = None,
         targets: Targets | None = None,
     ) -> Float[Tensor, "*rows_length_outputs"]:
         """Logits.
@@ -56,18 +62,27 @@ class DecoderOnly(Writer):
                 what follows it (a pooled head does need it, to find the last real token).
             lengths: of the documents that ``tokens`` is one packed row of, each read as if it stood alone; ``mask``
                 says nothing then. None: nothing is packed.
+            leading: see ``Stack.forward``.
             targets: what should be answered, for the sum of its losses in place of logits; None: logits.
         """
         documents = None if lengths is None else Documents(lengths, tokens.device)
         positions = None if mask is None else count_real(mask)
-        states = self.decoder(self.embedding(tokens), mask=mask, positions=positions, documents=documents)
+        x = self.embedding(tokens)
+        states = self.decoder(x, mask=mask, positions=positions, documents=documents, leading=leading)
         return self.answer(states, mask, documents, targets)
 
-    def continuation(self, mask: Bool[Tensor, "batch length"] | None, *, capacity: int) -> Continuation:
+    def continuation(
+        self,
+        mask: Bool[Tensor, "batch length"] | None,
+        *,
+        capacity: int,
+        leading: Int[Tensor, " batch"] | None = None,
+    ) -> Continuation:
         """Starts decoding: the result, called with the prompt and then with each new token, gives the next logits.
 
         Args:
             mask: True at the real tokens of the prompts, which are padded on the left; None: no padding.
             capacity: the most positions, prompt included.
+            leading: see ``Stack.forward``.
         """
-        return Continuation(self, capacity=capacity, mask=mask)
+        return Continuation(self, capacity=capacity, mask=mask, leading=leading)

@@ -50,6 +50,7 @@ class EncoderDecoder(Writer):
         *,
         source_lengths: Sequence[int] | None = None,
         lengths: Sequence[int] | None = None,
+        leading: Int[Tensor, " rows"] | None = None,
         targets: Targets | None = None,
     ) -> Float[Tensor, "*rows_length_outputs"]:
         """Logits of the decoder (teacher forcing: ``tokens`` are the target, shifted by one).
@@ -62,11 +63,12 @@ class EncoderDecoder(Writer):
             source_lengths: of the documents that ``source`` is one packed row of; masks say nothing then. None: nothing
                 is packed.
             lengths: the same of ``tokens``: document i looks at document i of the source.
+            leading: see ``Stack.forward``; of the source.
             targets: what should be answered, for the sum of its losses in place of logits; None: logits.
         """
         sources = None if source_lengths is None else Documents(source_lengths, source.device)
         documents = None if lengths is None else Documents(lengths, tokens.device)
-        memory = self.encode(source, source_mask, sources)
+        memory = self.encode(source, source_mask, sources, leading)
         states = self.decoder(
             self.embedding(tokens),
             mask=mask,
@@ -82,14 +84,16 @@ class EncoderDecoder(Writer):
         source: Int[Tensor, "batch source"],
         source_mask: Bool[Tensor, "batch source"] | None = None,
         documents: Documents | None = None,
+        leading: Int[Tensor, " rows"] | None = None,
     ) -> Float[Tensor, "batch source d_model"]:
         """The memory: the encoder's states of the source.
 
         Args:
             source_mask: True at real source tokens; None: all are real.
             documents: what ``source`` is one packed row of; None: nothing is packed.
+            leading: see ``Stack.forward``.
         """
-        memory: Tensor = self.encoder(self.embedding(source), mask=source_mask, documents=documents)
+        memory: Tensor = self.encoder(self.embedding(source), mask=source_mask, documents=documents, leading=leading)
         return memory
 
     def continuation(

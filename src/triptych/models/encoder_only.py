@@ -42,6 +42,7 @@ class EncoderOnly(Network):
         token_types: Int[Tensor, "batch length"] | None = None,
         positions: Int[Tensor, "#batch length"] | None = None,
         lengths: Sequence[int] | None = None,
+        leading: Int[Tensor, " rows"] | None = None,
         targets: Targets | None = None,
     ) -> Float[Tensor, "*rows_length_outputs"]:
         """Logits.
@@ -53,9 +54,10 @@ class EncoderOnly(Network):
             positions: the place of each token; None: in their order.
             lengths: of the documents that ``tokens`` is one packed row of, each read as if it stood alone; ``mask`` and
                 ``positions`` say nothing then. None: nothing is packed.
+            leading: see ``Stack.forward``.
             targets: what should be answered, for the sum of its losses in place of logits; None: logits.
         """
         x = self.embedding(tokens) if token_types is None else self.embedding(tokens, token_types)
         documents = None if lengths is None else Documents(lengths, tokens.device)
-        states = self.encoder(x, mask=mask, positions=positions, documents=documents)
+        states = self.encoder(x, mask=mask, positions=positions, documents=documents, leading=leading)
         return self.answer(states, mask, documents, targets)

@@ -2,7 +2,7 @@
 
 import traceback
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import product
 from math import comb, prod
 from pathlib import Path
@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from triptych.models.decoder_only import DecoderOnly
 from triptych.models.encoder_decoder import EncoderDecoder
 from triptych.models.prefix_decoder import PrefixDecoder
-from triptych.nn import Block, Network, PatchEmbedding, Stack
+from triptych.nn import Network, PatchEmbedding, Stack
 
 BatchShape = tuple[int, ...]
 """Rows, positions of ``tokens``, positions of ``source`` (0 without one); of images rows, channels, height, width."""
@@ -68,14 +68,15 @@ class TrainingCost:
     tables cost nothing), encoder, decoder, cross_attention and head.
 
     Padding is counted, and so are the pairs that a causal mask hides; of windows, those of the blocks in which a long
-    text is attended to (see ``triptych.nn.masks.Local``), and all of other texts. The backward pass, to inputs and to
+    text is attended to (see ``triptych.nn.masks.Local``), and all of other texts; of attention without all pairs, what
+    it does. The backward pass, to inputs and to
     weights, costs twice the forward pass; an image needs no gradient. torch's counter sees fused attention on the meta
     device only, and tells the parts of the forward pass apart, but not those of the backward pass.
 
     One row of a text costs c + (its tokens) a + (pairs of its tokens) b, a polynomial of degree 2 in the lengths. So a
     few counts of the shortest texts say what every batch costs, by Newton's forward differences, in whole numbers:
-    f(1 + x) = sum over i of (difference i of f at 1) (x choose i), and likewise in two lengths. What the windows of a
-    long text leave out is taken off.
+    f(1 + x) = sum over i of (difference i of f at 1) (x choose i), and likewise in two lengths. Self-attention that is
+    no such polynomial is counted by itself.
 
     Args:
         network: on the meta device.
@@ -87,6 +88,7 @@ class TrainingCost:
     def __init__(self, network: Network) -> None:
         self.network = network
         self._counts: dict[tuple[int, ...], Counter[str]] = {}  # of one row of each length
+        self._of_layers: dict[tuple[str, int | None, int], int] = {}
         self._of_batches: dict[BatchShape, int] = {}
         with torch.no_grad(), FlopCounterMode(display=False) as counter:
             network.head(torch.zeros(1, 1, network.embedding.d_model, device="meta"))
@@ -124,39 +126,66 @@ class TrainingCost:
         """Forward."""
         if len(lengths) == 3:  # of an image, of which there is one size
             return self._counted(lengths)
-        sides = [length - 1 for length in lengths if length]
+        sides = [length for length in lengths if length]
+        unread = lengths[len(sides) :]
         total: Counter[str] = Counter()
-        for orders in product(range(3), repeat=len(sides)):
-            times = prod(map(comb, sides, orders))
-            if sum(orders) > 2 or not times:
-                continue
-            for steps in product(*(range(order + 1) for order in orders)):
-                sign = (-1) ** (sum(orders) - sum(steps))
-                weight = sign * times * prod(map(comb, orders, steps))
-                place = (*(1 + step for step in steps), *lengths[len(sides) :])
-                for part, flops in self._counted(place).items():
-                    total[part] += weight * flops
-        total.subtract(self._outside_of_blocks(lengths))
+        for place, weight in differences(sides).items():
+            for part, flops in self._counted((*place, *unread)).items():
+                total[part] += weight * flops
+        total.update(self._beside_the_polynomial(lengths))
         return total
 
-    def _outside_of_blocks(self, lengths: tuple[int, ...]) -> Counter[str]:
-        """Of the pairs that windows leave out: two operations for each number of a query and a key, and of a value."""
+    def _beside_the_polynomial(self, lengths: tuple[int, ...]) -> Counter[str]:
+        """What self-attention in windows, and that without all pairs, costs more or less."""
         total: Counter[str] = Counter()
         if isinstance(self.network, PrefixDecoder):  # a prefix is seen by a mask of all pairs
             return total
         parts = [part for part in ("decoder", "encoder") if hasattr(self.network, part)]  # in the order of the lengths
         for part, length in zip(parts, lengths, strict=False):
             stack: Stack = getattr(self.network, part)
-            for block, window in zip(stack.layers, stack.windows, strict=True):
-                assert isinstance(block, Block)
-                if (local := stack.local(window, length)) is not None:
-                    total[part] += 4 * (length**2 - local.pairs) * block.self_attention.q.out_features
+            for layer, window in enumerate(stack.windows):
+                if window is None and stack.has_all_pairs:
+                    continue
+                total[part] += self._of_attention(part, layer, length)
+                for (place,), weight in differences([length]).items():
+                    total[part] -= weight * self._of_attention(part, layer, place)
         return total
+
+    def _of_attention(self, part: str, layer: int, length: int) -> int:
+        """Forward, of one text in a layer of which there may be others like it."""
+        stack: Stack = getattr(self.network, part)
+        window = stack.windows[layer]
+        if (part, window, length) not in self._of_layers:
+            x = torch.zeros(1, length, stack.d_model, device="meta")
+            visibility, bias = stack.visibility(length, x.device, window=window), stack.position.bias(length, length)
+            attention = stack.layers[layer].get_submodule("self_attention")
+            with torch.no_grad(), FlopCounterMode(display=False) as counter:
+                attention(x, visibility=visibility, bias=bias)
+            self._of_layers[part, window, length] = counter.get_total_flops()
+        return self._of_layers[part, window, length]
 
     def _counted(self, lengths: tuple[int, ...]) -> Counter[str]:
         if lengths not in self._counts:
             self._counts[lengths] = Counter(forward_flops(self.network, (1, *lengths)))
         return self._counts[lengths]
+
+
+def differences(lengths: Sequence[int]) -> Counter[tuple[int, ...]]:
+    """The weights by which the values of a polynomial of degree 2 at the shortest lengths give that at these.
+
+    Args:
+        lengths: one, or two; at least 1.
+    """
+    weights: Counter[tuple[int, ...]] = Counter()
+    sides = [length - 1 for length in lengths]
+    for orders in product(range(3), repeat=len(sides)):
+        times = prod(map(comb, sides, orders))
+        if sum(orders) > 2 or not times:
+            continue
+        for steps in product(*(range(order + 1) for order in orders)):
+            sign = (-1) ** (sum(orders) - sum(steps))
+            weights[tuple(1 + step for step in steps)] += sign * times * prod(map(comb, orders, steps))
+    return weights
 
 
 def training_flops(network: Network, shapes: Mapping[BatchShape, int], *, unanswered: int = 0) -> dict[str, int]:

@@ -22,13 +22,13 @@ class PrefixDecoder(DecoderOnly):
         tie_output: whether the head's matrix is the token table.
 
     Raises:
-        ValueError: a causal stack, or a tie of matrices of different shapes.
+        ValueError: a causal stack, attention that takes no masks, or a tie of matrices of different shapes.
     """
 
     architecture: ClassVar[str] = "prefix_decoder"
     is_causal: ClassVar[bool] = False
 
-    def forward(
+    def forward(  # type: ignore[override] # its attention has no global tokens
         self,
         tokens: Int[Tensor, "batch length"] | Float[Tensor, "batch channels height width"],
         mask: Bool[Tensor, "batch length"] | None = None,

@@ -7,11 +7,15 @@ from triptych.nn.feed_forward import FeedForward, GatedFeedForward
 from triptych.nn.head import Head
 from triptych.nn.kernels.cross_entropy import Targets
 from triptych.nn.kv_cache import KeyValueCache
+from triptych.nn.linformer import Linformer
+from triptych.nn.longformer import Longformer
 from triptych.nn.masks import Visibility
 from triptych.nn.network import Network
 from triptych.nn.norm import LayerNorm, RMSNorm
 from triptych.nn.packing import Documents
+from triptych.nn.performer import Performer
 from triptych.nn.positions import Alibi, Learned, Position, Relative, RopeScaling, Rotary, Sinusoidal, sinusoids
+from triptych.nn.reformer import Reformer
 from triptych.nn.residual import Parallel, PostNorm, PreNorm, Residual, Sandwich
 from triptych.nn.sizes import Sizes
 from triptych.nn.stack import Stack
@@ -27,14 +31,18 @@ __all__ = [
     "KeyValueCache",
     "LayerNorm",
     "Learned",
+    "Linformer",
+    "Longformer",
     "MultiHeadAttention",
     "Network",
     "Parallel",
     "PatchEmbedding",
+    "Performer",
     "Position",
     "PostNorm",
     "PreNorm",
     "RMSNorm",
+    "Reformer",
     "Relative",
     "Residual",
     "RopeScaling",

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -30,14 +30,14 @@ NormWidthName = Literal["head", "all"]
 def attend(
     q: Float[Tensor, "batch heads queries head_dim"],
     k: Float[Tensor, "batch kv_heads keys head_dim"],
-    v: Float[Tensor, "batch kv_heads keys head_dim"],
+    v: Float[Tensor, "batch kv_heads keys width"],
     visibility: Visibility,
     bias: Float[Tensor, "1 heads _queries _keys"] | None = None,
     *,
     scale: float | None = None,
     softcap: float | None = None,
     dropout: float = 0.0,
-) -> Float[Tensor, "batch heads queries head_dim"]:
+) -> Float[Tensor, "batch heads queries width"]:
     """softmax(cap(scale q k^T) + bias + mask) v; the one place that chooses a kernel.
 
     Of a packed row, each document by itself: a kernel that reads packed rows, or else a padded row for each document.
@@ -62,17 +62,10 @@ def attend(
         is_plain = bias is None and softcap is None and not dropout
         if is_plain and not packing.has_prefix and reads_packed_rows(q):
             return attend_packed(q, k, v, packing, scale)
-        rows = attend(
-            packing.queries.padded(q.transpose(1, 2)).transpose(1, 2),
-            packing.keys.padded(k.transpose(1, 2)).transpose(1, 2),
-            packing.keys.padded(v.transpose(1, 2)).transpose(1, 2),
-            replace(visibility, packing=None),
-            bias,
-            scale=scale,
-            softcap=softcap,
-            dropout=dropout,
-        )
-        return packing.queries.packed(rows.transpose(1, 2)).transpose(1, 2)
+        of_rows = replace(visibility, packing=None)
+        q, k, v = pad_documents(packing, q, k, v)
+        y = attend(q, k, v, of_rows, bias, scale=scale, softcap=softcap, dropout=dropout)
+        return pack_documents(packing, y)
     if visibility.local is not None:
         if bias is None:
             return attend_locally(q, k, v, visibility.local, scale=scale, softcap=softcap, dropout=dropout)
@@ -100,16 +93,39 @@ def attend(
     return y if blind is None else y.masked_fill(blind, 0.0)
 
 
+def pad_documents(
+    packing: Packing,
+    q: Float[Tensor, "1 heads queries width"],
+    k: Float[Tensor, "1 kv_heads keys width"],
+    v: Float[Tensor, "1 kv_heads keys head_dim"],
+) -> tuple[
+    Float[Tensor, "documents heads longest_queries width"],
+    Float[Tensor, "documents kv_heads longest_keys width"],
+    Float[Tensor, "documents kv_heads longest_keys head_dim"],
+]:
+    """A row for each document of a packed one."""
+    q = packing.queries.padded(q.transpose(1, 2)).transpose(1, 2)
+    k, v = (packing.keys.padded(x.transpose(1, 2)).transpose(1, 2) for x in (k, v))
+    return q, k, v
+
+
+def pack_documents(
+    packing: Packing, y: Float[Tensor, "documents heads longest_queries head_dim"]
+) -> Float[Tensor, "1 heads queries head_dim"]:
+    """What the queries of such rows have found, in one row again."""
+    return packing.queries.packed(y.transpose(1, 2)).transpose(1, 2)
+
+
 def attend_locally(
     q: Float[Tensor, "batch heads length head_dim"],
     k: Float[Tensor, "batch kv_heads length head_dim"],
-    v: Float[Tensor, "batch kv_heads length head_dim"],
+    v: Float[Tensor, "batch kv_heads length width"],
     local: Local,
     *,
     scale: float | None,
     softcap: float | None,
     dropout: float,
-) -> Float[Tensor, "batch heads length head_dim"]:
+) -> Float[Tensor, "batch heads length width"]:
     """``attend`` within a window: the queries and the keys of a block are a row of one call.
 
     Args:
@@ -121,16 +137,37 @@ def attend_locally(
         softcap: see ``attend``.
         dropout: probability of dropping an attention weight.
     """
-    behind = local.blocks * local.queries - local.length  # the last block may be longer than what is left
-    around = local.window, behind + (0 if local.causal else local.window)
-    q = F.pad(q, (0, 0, 0, behind)).unfold(2, local.queries, local.queries)
-    k, v = (F.pad(x, (0, 0, *around)).unfold(2, local.keys, local.queries) for x in (k, v))
-    # batch heads blocks head_dim places -> batch*blocks heads places head_dim; each has its keys to itself
-    q, k, v = (x.permute(0, 2, 1, 4, 3).flatten(0, 1) for x in (q, k, v))
-    mask = local.mask(q.device).expand(len(q) // local.blocks, -1, -1, -1).flatten(0, 1)[:, None]
+    q, k, v, mask = local.queries_of(q), local.keys_of(k), local.keys_of(v), local.mask(q.device)
+    return attend_blocks(q, k, v, mask, scale=scale, softcap=softcap, dropout=dropout)[:, :, : local.length]
+
+
+def attend_blocks(
+    q: Float[Tensor, "batch heads blocks queries head_dim"],
+    k: Float[Tensor, "batch kv_heads blocks keys head_dim"],
+    v: Float[Tensor, "batch kv_heads blocks keys width"],
+    mask: Bool[Tensor, "#batch blocks queries keys"],
+    *,
+    scale: float | None = None,
+    softcap: float | None = None,
+    dropout: float = 0.0,
+) -> Float[Tensor, "batch heads blocks*queries width"]:
+    """``attend`` where the queries of each block have keys to themselves; the blocks are one after the other then.
+
+    Args:
+        q: queries.
+        k: keys.
+        v: values.
+        mask: True where a query may attend to a key.
+        scale: of the scores; None: 1 / sqrt(head_dim).
+        softcap: see ``attend``.
+        dropout: probability of dropping an attention weight.
+    """
+    batch, blocks = q.shape[0], q.shape[2]
+    q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))
+    mask = mask.expand(batch, -1, -1, -1).flatten(0, 1)[:, None]
     y = attend(q, k.contiguous(), v.contiguous(), Visibility(mask=mask), scale=scale, softcap=softcap, dropout=dropout)
-    y = y.reshape(-1, local.blocks, *y.shape[1:])
-    return y.transpose(1, 2).flatten(2, 3)[:, :, : local.length]
+    y = y.reshape(-1, blocks, *y.shape[1:])
+    return y.transpose(1, 2).flatten(2, 3)
 
 
 def reads_packed_rows(q: Float[Tensor, "1 heads queries head_dim"]) -> bool:
@@ -237,6 +274,7 @@ class MultiHeadAttention(nn.Module):
     Args:
         sizes: of the stack.
         layer: the number of the block, from 0.
+        cross: whether it looks at a memory.
         num_kv_heads: key and value heads; None: as many as query heads.
         scale: of the scores; None: 1 / sqrt(head_dim).
         softcap: c: scores become c tanh(score / c), so none goes beyond c (Gemma 2, Riviere et al. 2024, section 2);
@@ -250,18 +288,24 @@ class MultiHeadAttention(nn.Module):
         dropout: probability of dropping an attention weight.
 
     Attributes:
-        window: of this block.
+        window: of this block; None: without limit.
+        room: the most positions of a text; None: there is no limit.
 
     Raises:
         ValueError: key heads that do not divide the query heads, a scale or a cap that is not positive, windows of less
             than one position, or a width of a norm that is not there.
     """
 
+    has_all_pairs: ClassVar[bool] = True
+    """Whether a text has a score for each pair of positions, which a mask or a bias may change."""
+    room: int | None = None
+
     def __init__(
         self,
         sizes: Sizes,
         layer: int = 0,
         *,
+        cross: bool = False,
         num_kv_heads: int | None = None,
         scale: float | None = None,
         softcap: float | None = None,
@@ -290,7 +334,7 @@ class MultiHeadAttention(nn.Module):
             raise ValueError(
                 f"block.attention.qk_norm_over={qk_norm_over}: there is no norm; expected block/attention=qk_norm"
             )
-        self.window = windows[layer % len(windows)]
+        self.window = None if cross else windows[layer % len(windows)]
         self.head_dim, self.scale, self.softcap, self.dropout = sizes.head_dim, scale, softcap, dropout
         self.q = nn.Linear(sizes.d_model, num_heads * sizes.head_dim, bias=qkv_bias)
         self.k = nn.Linear(sizes.d_model, num_kv_heads * sizes.head_dim, bias=qkv_bias)
@@ -335,17 +379,41 @@ class MultiHeadAttention(nn.Module):
         if memory is not None and cache is not None and cache.length:
             k, v = cache.contents
         else:
-            source = x if memory is None else memory
-            k, v = self._normed(self.k(source), self.k_norm), self._split(self.v(source))
-            if (key_angles := angles if memory is None else memory_angles) is not None:
-                k = rotate(k, key_angles)
+            source, key_angles = (x, angles) if memory is None else (memory, memory_angles)
+            k, v = self._keys(source, q, key_angles), self._split(self.v(source))
             if cache is not None:
                 cache.append(k, v)
                 k, v = cache.contents
-        dropout = self.dropout if self.training else 0.0
-        heads = attend(q, k, v, visibility, bias, scale=self.scale, softcap=self.softcap, dropout=dropout)
-        y: Tensor = self.o(heads.transpose(1, 2).flatten(2))
+        y: Tensor = self.o(self._attend(q, k, v, visibility, bias).transpose(1, 2).flatten(2))
         return y.view(batch, queries, -1)
+
+    def _keys(
+        self,
+        source: Float[Tensor, "batch keys d_model"],
+        q: Float[Tensor, "batch heads _queries head_dim"],
+        angles: MemoryAngles | None,
+    ) -> Float[Tensor, "batch kv_heads keys width"]:
+        """What is kept of the keys.
+
+        Args:
+            source: ``x``, or the memory.
+            q: the queries, rotated.
+            angles: of the keys.
+        """
+        k = self._normed(self.k(source), self.k_norm)
+        return k if angles is None else rotate(k, angles)
+
+    def _attend(
+        self,
+        q: Float[Tensor, "batch heads queries head_dim"],
+        k: Float[Tensor, "batch kv_heads keys width"],
+        v: Float[Tensor, "batch kv_heads keys head_dim"],
+        visibility: Visibility,
+        bias: Float[Tensor, "1 heads _queries _keys"] | None,
+    ) -> Float[Tensor, "batch heads queries head_dim"]:
+        """The heads, from queries, kept keys and values."""
+        dropout = self.dropout if self.training else 0.0
+        return attend(q, k, v, visibility, bias, scale=self.scale, softcap=self.softcap, dropout=dropout)
 
     def _normed(
         self, x: Float[Tensor, "batch length width"], norm: nn.Module

@@ -23,7 +23,7 @@ class Block(nn.Module):
         sizes: of the stack.
         layer: the number of this block, from 0.
         cross_attention: whether the layer looks at a memory.
-        attention: makes the attention sub-layers.
+        attention: makes the attention sub-layers, of sizes, number and ``cross``.
         feed_forward: makes the feed-forward sub-layer.
         residual: makes the way around each of them.
         norm: makes the norms.
@@ -35,7 +35,7 @@ class Block(nn.Module):
         layer: int,
         *,
         cross_attention: bool,
-        attention: Callable[[Sizes, int], MultiHeadAttention],
+        attention: Callable[..., MultiHeadAttention],
         feed_forward: Callable[[Sizes], nn.Module],
         residual: Callable[[Sizes, Callable[[int], nn.Module]], Residual],
         norm: Callable[[int], nn.Module],
@@ -43,7 +43,7 @@ class Block(nn.Module):
         super().__init__()
         self.self_attention = attention(sizes, layer)
         self.self_residual = residual(sizes, norm)
-        self.cross_attention = attention(sizes, layer) if cross_attention else None
+        self.cross_attention = attention(sizes, layer, cross=True) if cross_attention else None
         self.cross_residual = residual(sizes, norm) if cross_attention and not self.self_residual.is_parallel else None
         self.feed_forward = feed_forward(sizes)
         self.feed_forward_residual = None if self.self_residual.is_parallel else residual(sizes, norm)

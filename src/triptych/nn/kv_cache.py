@@ -18,7 +18,7 @@ class LayerCache:
         self._buffers: tuple[Tensor, Tensor] | None = None
 
     def append(
-        self, keys: Float[Tensor, "batch kv_heads new head_dim"], values: Float[Tensor, "batch kv_heads new head_dim"]
+        self, keys: Float[Tensor, "batch kv_heads new width"], values: Float[Tensor, "batch kv_heads new head_dim"]
     ) -> None:
         """Stores the keys and values of new positions behind those there.
 
@@ -29,8 +29,8 @@ class LayerCache:
         if end > self.capacity:
             raise ValueError(f"the cache holds {self.capacity} positions, {end} were asked for")
         if self._buffers is None:
-            shape = (*keys.shape[:2], self.capacity, keys.shape[3])
-            self._buffers = keys.new_empty(shape), values.new_empty(shape)
+            shape = (*keys.shape[:2], self.capacity)
+            self._buffers = keys.new_empty(*shape, keys.shape[3]), values.new_empty(*shape, values.shape[3])
         self._buffers[0][:, :, start:end] = keys
         self._buffers[1][:, :, start:end] = values
         self.length = end
@@ -38,7 +38,7 @@ class LayerCache:
     @property
     def contents(
         self,
-    ) -> tuple[Float[Tensor, "batch kv_heads length head_dim"], Float[Tensor, "batch kv_heads length head_dim"]]:
+    ) -> tuple[Float[Tensor, "batch kv_heads length width"], Float[Tensor, "batch kv_heads length head_dim"]]:
         """All keys and values stored so far."""
         assert self._buffers is not None
         return self._buffers[0][:, :, : self.length], self._buffers[1][:, :, : self.length]

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from triptych.nn.packing import Documents
@@ -68,9 +68,27 @@ class Local:
         real = self.key_mask
         if real is None:
             real = torch.ones(1, self.length, dtype=torch.bool, device=device)
-        after = self.blocks * self.queries - self.length + (0 if self.causal else self.window)
-        real = F.pad(real, (self.window, after)).unfold(1, self.keys, self.queries)
-        return real[:, :, None, :] & pairs
+        return self.keys_of(real[..., None])[..., 0][:, :, None, :] & pairs
+
+    def queries_of(self, x: Shaped[Tensor, "*rows length width"]) -> Shaped[Tensor, "*rows blocks queries width"]:
+        """The queries of each block; zeros stand behind the last ones."""
+        return F.pad(x, (0, 0, 0, self._behind)).unfold(-2, self.queries, self.queries).mT
+
+    def keys_of(
+        self, x: Shaped[Tensor, "*rows length width"], fill: int = 0
+    ) -> Shaped[Tensor, "*rows blocks keys width"]:
+        """The keys, or the values, of each block.
+
+        Args:
+            fill: what stands before the first and behind the last.
+        """
+        around = self.window, self._behind + (0 if self.causal else self.window)
+        return F.pad(x, (0, 0, *around), value=fill).unfold(-2, self.keys, self.queries).mT
+
+    @property
+    def _behind(self) -> int:
+        """Queries of the last block that are not there."""
+        return self.blocks * self.queries - self.length
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +121,9 @@ class Visibility:
             has a padded row for each document.
         local: a window over all of a text, in blocks; then ``mask`` and ``causal`` say nothing.
         sees: whether it is known that every query of ``mask`` sees a key.
+        key_mask: True at real keys, for attention that takes no mask of pairs: ``mask`` is None then, and of a packed
+            row it is that of the padded rows; None: all keys are real.
+        leading: how many of the first tokens of each text are global, for attention that has such; None: one.
     """
 
     mask: Bool[Tensor, "#batch 1 #queries keys"] | None = None
@@ -110,6 +131,8 @@ class Visibility:
     packing: Packing | None = None
     local: Local | None = None
     sees: bool = False
+    key_mask: Bool[Tensor, "batch keys"] | None = None
+    leading: Int[Tensor, " batch"] | None = None
 
     @classmethod
     def within(

@@ -13,7 +13,7 @@ from triptych.nn.block import Block
 from triptych.nn.feed_forward import FeedForward
 from triptych.nn.initialization import initialize_linear
 from triptych.nn.kv_cache import KeyValueCache
-from triptych.nn.masks import Local, Visibility
+from triptych.nn.masks import Local, Packing, Visibility
 from triptych.nn.norm import LayerNorm
 from triptych.nn.packing import Documents
 from triptych.nn.positions import Angles, MemoryAngles, Position, Sinusoidal
@@ -67,7 +67,7 @@ class Stack(nn.Module):
         bias: bool = True,
         dropout: float = 0.0,
         position: Callable[[Sizes], Position] = Sinusoidal,
-        attention: Callable[[Sizes, int], MultiHeadAttention] = MultiHeadAttention,
+        attention: Callable[..., MultiHeadAttention] = MultiHeadAttention,
         feed_forward: Callable[[Sizes], nn.Module] = FeedForward,
         residual: Callable[[Sizes, Callable[[int], nn.Module]], Residual] = PreNorm,
         norm: Callable[[int], nn.Module] = LayerNorm,
@@ -110,6 +110,12 @@ class Stack(nn.Module):
         self.windows = [block.self_attention.window for block in blocks]
         self.layers = nn.ModuleList(blocks)
         self.position = position(sizes)
+        self.has_all_pairs = self._attention.has_all_pairs
+        if self.position.has_bias and not self.has_all_pairs:
+            raise ValueError(
+                f"{type(self.position).__name__} adds to the score of each pair of positions, and "
+                f"{type(self._attention).__name__} has none; use block/position=rotary, learned or sinusoidal"
+            )
         self.embed_norm = norm(d_model) if embed_norm else nn.Identity()
         self.dropout = nn.Dropout(dropout)
         self.final_norm = norm(d_model) if blocks[-1].self_residual.needs_final_norm else nn.Identity()
@@ -118,7 +124,15 @@ class Stack(nn.Module):
     @property
     def room(self) -> int | None:
         """The positions that there is a vector for; None: no limit."""
-        return self.position.room
+        rooms = (self.position.room, self._attention.room)
+        return min((room for room in rooms if room is not None), default=None)
+
+    @property
+    def _attention(self) -> MultiHeadAttention:
+        """Of the first layer."""
+        attention = self.layers[0].self_attention
+        assert isinstance(attention, MultiHeadAttention)
+        return attention
 
     def local(self, window: int | None, length: int) -> Local | None:
         """The blocks in which a layer attends to a whole text; None: it looks at all pairs.
@@ -144,6 +158,7 @@ class Stack(nn.Module):
         documents: Documents | None = None,
         memory_documents: Documents | None = None,
         prefix: Int[Tensor, " rows"] | None = None,
+        leading: Int[Tensor, " rows"] | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
         """The states of the last layer.
 
@@ -160,6 +175,8 @@ class Stack(nn.Module):
             memory_documents: the same of ``memory``: document i of ``x`` looks at document i of it.
             prefix: of each text, the leading positions that all others see; those behind them see what precedes them.
                 None: see ``causal``.
+            leading: of each text, the leading positions that are global where the attention has such (``Longformer``):
+                a question, a text to translate. None: the first.
 
         Raises:
             ValueError: more positions than there is room for.
@@ -170,23 +187,23 @@ class Stack(nn.Module):
             positions = documents.positions[None]
         end = (past if positions is None else 0) + length
         if self.room is not None and end > self.room:
+            part = self.position if self.position.room == self.room else self._attention
             raise ValueError(
-                f"{end} positions, but shape.max_length={self.room} ({type(self.position).__name__}); raise "
+                f"{end} positions, but shape.max_length={self.room} ({type(part).__name__}); raise "
                 "shape.max_length or use block/position=rotary, which has no limit"
             )
         x = self.dropout(self.embed_norm(self.position.add(x, past, positions)))
         visibility = {
-            window: Visibility.of(
-                num_queries=length,
-                num_keys=past + length,
-                causal=self.causal,
-                key_mask=mask,
-                device=x.device,
+            window: self.visibility(
+                length,
+                x.device,
                 window=window,
+                past=past,
+                mask=mask,
+                documents=documents,
                 prefix=prefix,
+                leading=leading,
             )
-            if documents is None
-            else Visibility.within(documents, causal=self.causal, window=window, prefix=prefix)
             for window in set(self.windows)
         }
         if documents is None or memory_documents is None:
@@ -198,6 +215,44 @@ class Stack(nn.Module):
         angles = {window: self.position.angles(places, window) for window in set(self.windows)}
         cross_angles = self._cross_angles(places, memory, memory_documents)
         return self._run(x, visibility, bias, angles, memory, memory_visibility, cross_angles, cache)
+
+    def visibility(
+        self,
+        length: int,
+        device: torch.device,
+        *,
+        window: int | None = None,
+        past: int = 0,
+        mask: Bool[Tensor, "batch keys"] | None = None,
+        documents: Documents | None = None,
+        prefix: Int[Tensor, " rows"] | None = None,
+        leading: Int[Tensor, " rows"] | None = None,
+    ) -> Visibility:
+        """Of self-attention.
+
+        Args:
+            length: positions of ``x``, or of the longest of the documents.
+            device: of the masks.
+            window: of the layer; None: without limit.
+            past: positions whose keys are in a cache.
+            mask: see ``forward``, as the other arguments.
+        """
+        if not self.has_all_pairs:
+            packing = None if documents is None else Packing(documents, documents, self.causal)
+            if documents is not None:
+                mask = None if self.causal else documents.mask  # what stands behind a document is after all of it
+            return Visibility(causal=self.causal, key_mask=mask, packing=packing, leading=leading)
+        if documents is not None:
+            return Visibility.within(documents, causal=self.causal, window=window, prefix=prefix)
+        return Visibility.of(
+            num_queries=length,
+            num_keys=past + length,
+            causal=self.causal,
+            key_mask=mask,
+            device=device,
+            window=window,
+            prefix=prefix,
+        )
 
     def step(
         self,

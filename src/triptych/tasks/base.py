@@ -366,17 +366,22 @@ class Task(L.LightningModule):
         # triangle has a faster kernel.
         is_pooled = self.network.head.pool != "none"
         mask = batch.mask if is_pooled or self.architecture == "encoder_only" else None
+        lengths = {"lengths": batch.lengths, "leading": self.leading(batch)}
         if (token_types := self._token_types(batch)) is not None:
-            answered = self.network(batch.tokens, mask, token_types=token_types, lengths=batch.lengths, targets=targets)
+            answered = self.network(batch.tokens, mask, token_types=token_types, **lengths, targets=targets)
         elif self.architecture == "prefix_decoder":
             prefix = batch.prefix + 1  # the state of its last token is that of the first label behind it
             answered = self.network(batch.tokens, mask, prefix=prefix, lengths=batch.lengths, targets=targets)
         elif batch.source is None:
-            answered = self.network(batch.tokens, mask, lengths=batch.lengths, targets=targets)
+            answered = self.network(batch.tokens, mask, **lengths, targets=targets)
         else:
-            lengths = {"source_lengths": batch.source_lengths, "lengths": batch.lengths}
+            lengths |= {"source_lengths": batch.source_lengths}
             answered = self.network(batch.source, batch.tokens, batch.source_mask, mask, **lengths, targets=targets)
         return answered
+
+    def leading(self, batch: Batch) -> Int[Tensor, " rows"] | None:
+        """How many of the first tokens of each text are global, in attention that has such; None: one."""
+        return None
 
     @property
     def reads_token_types(self) -> bool:

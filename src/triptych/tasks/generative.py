@@ -14,6 +14,7 @@ from triptych.data import IGNORE, Batch, Encoded, Example, pad
 from triptych.models.generation import BeamSearch, Constraints, Sampling, beam_search, generate
 from triptych.models.generation.sampling import NextToken
 from triptych.nn import Targets
+from triptych.nn.transfer import upload
 from triptych.tasks.base import Candidate, Prediction, Setup, Task
 
 
@@ -174,6 +175,15 @@ class GenerativeTask(Task):
         """The text that the network's answer stands for."""
         return self.tokenizer.decode(ids)
 
+    def leading(self, batch: Batch) -> Int[Tensor, " rows"] | None:
+        """See ``Task``."""
+        return batch.prefix + 1 if self.has_global_prompt else None
+
+    @property
+    def has_global_prompt(self) -> bool:
+        """Whether all tokens that come before the written ones are global, in attention that has such."""
+        return False
+
     def _start(self, given: Sequence[Sequence[int]]) -> tuple[NextToken, Tensor, Tensor | None, list[int]]:
         """The network before its first new token, the prompts, where these have tokens (None: everywhere), and the most
         tokens that each may get."""
@@ -191,5 +201,6 @@ class GenerativeTask(Task):
             return network.continuation(source, source_mask, capacity=capacity), prompt, None, limits
         prompt, real = pad(given, left=True)
         mask = real.to(self.device)
-        next_token = network.continuation(None if real.all() else mask, capacity=capacity)
+        leading = upload(torch.tensor(lengths), self.device) if self.has_global_prompt else None
+        next_token = network.continuation(None if real.all() else mask, capacity=capacity, leading=leading)
         return next_token, prompt.to(self.device), mask, limits

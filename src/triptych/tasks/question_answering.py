@@ -107,6 +107,10 @@ class QuestionAnswering(Task):
         has_answer = item.labels[0] >= item.prefix and labels[1] < len(tokens) - len(self.tokenizer.special.end)
         return self._laid_out(tokens, prefix, labels if has_answer else np.zeros_like(labels), item.example)
 
+    def leading(self, batch: Batch) -> Int[Tensor, " rows"]:
+        """See ``Task``: the question."""
+        return batch.prefix
+
     def _is_text(self, batch: Batch) -> Bool[Tensor, "batch length"]:
         """Whether each position of each example is one of the text."""
         assert batch.mask is not None

@@ -86,6 +86,11 @@ class Translation(GenerativeTask):
         return [EXACT_MATCH, bleu] if EXACT_MATCH.key in optimum else [bleu]
 
     @property
+    def has_global_prompt(self) -> bool:
+        """See ``GenerativeTask``: source and separator, of a decoder by itself."""
+        return self.architecture == "decoder_only"
+
+    @property
     def signatures(self) -> dict[str, str]:
         """By metric: what sacrebleu says of how it is computed (Post 2018)."""
         for score in self._scores.values():

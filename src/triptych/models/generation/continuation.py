@@ -49,6 +49,7 @@ class Continuation:
         network: that writes.
         capacity: the most positions, prompt included.
         mask: True at the real tokens of the prompts (padded on the left); None: no padding.
+        leading: see ``Stack.forward``.
         memory: the encoder's states, for a decoder that looks at them.
         memory_mask: True at real positions of the memory; None: all are real.
     """
@@ -59,11 +60,12 @@ class Continuation:
         *,
         capacity: int,
         mask: Bool[Tensor, "batch length"] | None = None,
+        leading: Int[Tensor, " batch"] | None = None,
         memory: Float[Tensor, "batch source d_model"] | None = None,
         memory_mask: Bool[Tensor, "batch source"] | None = None,
     ) -> None:
         self._step: Step | None = None
-        self._network, self._memory, self._memory_mask = network, memory, memory_mask
+        self._network, self._memory, self._memory_mask, self._leading = network, memory, memory_mask, leading
         source = 0 if memory is None else memory.shape[1]
         self._cache = KeyValueCache(num_layers=len(network.decoder.layers), capacity=capacity, memory_length=source)
         # what follows the prompts is real
@@ -96,6 +98,7 @@ class Continuation:
             memory=self._memory,
             memory_mask=self._memory_mask,
             cache=self._cache,
+            leading=self._leading,
         )
         answer: Tensor = network.head(states[:, -1:])
         return answer[:, 0]
@@ -108,6 +111,7 @@ class Continuation:
         """
         memories, rows = self._select_memories(rows), upload(rows, self._network.head.output.weight.device)
         self._mask = None if self._mask is None else self._mask[rows]
+        self._leading = None if self._leading is None else self._leading[rows]
         if self._step is not None and self._step.size.holds(self._size(len(rows))):
             self._step.select(rows, memories, self._cache.length)
         else:

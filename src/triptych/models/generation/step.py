@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from triptych.nn import KeyValueCache
+from triptych.nn import KeyValueCache, Stack
 from triptych.nn.kv_cache import Slot
 
 
@@ -219,9 +219,11 @@ class Steps:
         return {**vars(self), "_idle": []}
 
     def serve(self, network: nn.Module) -> bool:
-        """Whether the network can be computed by steps: graphs call no hooks (FSDP is made of them)."""
+        """Whether the network can be computed by steps: graphs call no hooks (FSDP is made of them), and keys that are
+        there already must be masked."""
         return (
             self.can_capture
+            and all(stack.has_all_pairs for stack in network.modules() if isinstance(stack, Stack))
             and (not self.captures or all(parameter.is_cuda for parameter in network.parameters()))
             and not any(module._forward_hooks or module._forward_pre_hooks for module in network.modules())
         )

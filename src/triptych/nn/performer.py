@@ -1,0 +1,172 @@
+"""Performer: softmax as a product of positive random features, whose sums over a text cost what the text is long."""
+
+import math
+from contextlib import AbstractContextManager
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function
+
+from triptych.nn.attention import MultiHeadAttention, pack_documents, pad_documents
+from triptych.nn.masks import Visibility, causal_mask
+from triptych.nn.positions import MemoryAngles
+from triptych.nn.sizes import Sizes
+
+CHUNK = 128
+"""Positions of a causal text that are taken at a time."""
+
+
+class Performer(MultiHeadAttention):
+    """y_i = sum_j phi(q_i) phi(k_j) v_j / sum_j phi(q_i) phi(k_j), with phi(x)_r = exp(w_r x' - |x'|^2 / 2) and
+    x' = x / head_dim^(1/4): on average over Gaussian w, phi(q) phi(k) is exp(q k / sqrt(head_dim)), so y estimates
+    attention, at a cost of O(length m). FAVOR+, Choromanski et al. 2021, lemma 1.
+
+    The vectors w_r are drawn once, orthogonal to each other by as many as a head is wide (section 2.4), and all heads
+    of a layer share them. They are kept with the weights; nothing trains them. What a decoder keeps of a key are its
+    features. Cross-attention is that of ``MultiHeadAttention``.
+
+    Features are computed in float32 at least. Keys with |x'| above 13 or so have none that differ from 0 there.
+
+    Args:
+        sizes: of the stack.
+        layer: the number of the block, from 0.
+        cross: whether it looks at a memory.
+        num_features: m.
+        qkv_bias: whether the projections to queries, keys and values have a bias; None: as all.
+
+    Raises:
+        ValueError: less than one feature.
+    """
+
+    has_all_pairs: ClassVar[bool] = False
+    directions: Float[Tensor, "features head_dim"]
+
+    def __init__(
+        self,
+        sizes: Sizes,
+        layer: int = 0,
+        *,
+        cross: bool = False,
+        num_features: int = 128,
+        qkv_bias: bool | None = None,
+    ) -> None:
+        super().__init__(sizes, layer, cross=cross, qkv_bias=qkv_bias)
+        if num_features < 1:
+            raise ValueError(f"block.attention.num_features={num_features}: expected at least 1")
+        self.has_features = not cross
+        if self.has_features:
+            self.register_buffer("directions", draw_orthogonal(num_features, sizes.head_dim))
+
+    def _keys(
+        self,
+        source: Float[Tensor, "batch keys d_model"],
+        q: Float[Tensor, "batch heads _queries head_dim"],
+        angles: MemoryAngles | None,
+    ) -> Float[Tensor, "batch heads keys width"]:
+        k = super()._keys(source, q, angles)
+        return self._features(k).exp() if self.has_features else k
+
+    def _attend(
+        self,
+        q: Float[Tensor, "batch heads queries head_dim"],
+        k: Float[Tensor, "batch heads keys width"],
+        v: Float[Tensor, "batch heads keys head_dim"],
+        visibility: Visibility,
+        bias: Float[Tensor, "1 heads _queries _keys"] | None,
+    ) -> Float[Tensor, "batch heads queries head_dim"]:
+        if not self.has_features:
+            return super()._attend(q, k, v, visibility, bias)
+        q = self._features(q)
+        q = (q - q.amax(-1, keepdim=True).detach()).exp()  # what all features of a query share falls out
+        if (packing := visibility.packing) is not None:
+            q, k, v = pad_documents(packing, q, k, v)
+        y = attend_by_features(q, k, v, visibility.key_mask, causal=visibility.causal)
+        return y if packing is None else pack_documents(packing, y)
+
+    def _features(
+        self, x: Float[Tensor, "batch heads length head_dim"]
+    ) -> Float[Tensor, "batch heads length features"]:
+        """log phi."""
+        with without_autocast(x.device):
+            x = x.to(torch.promote_types(x.dtype, torch.float32)) * self.head_dim**-0.25
+            logs: Tensor = x @ self.directions.to(x.dtype).T - x.square().sum(-1, keepdim=True) / 2
+            return logs
+
+
+def attend_by_features(
+    q: Float[Tensor, "batch heads queries features"],
+    k: Float[Tensor, "batch heads keys features"],
+    v: Float[Tensor, "batch heads keys width"],
+    key_mask: Bool[Tensor, "batch keys"] | None,
+    *,
+    causal: bool,
+) -> Float[Tensor, "batch heads queries width"]:
+    """y_i = sum_j (q_i k_j) v_j / sum_j (q_i k_j).
+
+    Args:
+        q: features of the queries, the last ones of the keys' positions if there are fewer.
+        k: features of the keys.
+        v: values.
+        key_mask: True at real keys; None: all are real.
+        causal: whether the sums end at the query's own position.
+    """
+    if has_torch_function((q, k, v)):  # see ``attend_explicitly``
+        y: Tensor = handle_torch_function(attend_by_features, (q, k, v), q, k, v, key_mask, causal=causal)
+        return y
+    dtype = v.dtype
+    with without_autocast(q.device):
+        if key_mask is not None:
+            k = k.masked_fill(~key_mask[:, None, :, None], 0.0)
+        v = F.pad(v.to(k.dtype), (0, 1), value=1.0)  # the last column sums the weights
+        if not causal:
+            sums = q @ (k.mT @ v)
+        elif q.shape[2] < k.shape[2]:
+            sums = ((q @ k.mT) * causal_mask(q.shape[2], k.shape[2], q.device)) @ v
+        else:
+            sums = sum_causally(q, k, v)
+        return (sums[..., :-1] / sums[..., -1:].clamp(min=torch.finfo(sums.dtype).tiny)).to(dtype)
+
+
+def sum_causally(
+    q: Float[Tensor, "batch heads length features"],
+    k: Float[Tensor, "batch heads length features"],
+    v: Float[Tensor, "batch heads length width"],
+) -> Float[Tensor, "batch heads length width"]:
+    """y_i = sum over j <= i of (q_i k_j) v_j: of earlier chunks by the sum of all k_j v_j, of its own by pairs.
+
+    Args:
+        q: features of the queries.
+        k: features of the keys.
+        v: values.
+    """
+    length = q.shape[2]
+    chunk = min(CHUNK, length)
+    q, k, v = (F.pad(x, (0, 0, 0, -length % chunk)).unfold(2, chunk, chunk).mT for x in (q, k, v))
+    earlier = F.pad((k.mT @ v).cumsum(2)[:, :, :-1], (0, 0, 0, 0, 1, 0))
+    sums: Tensor = q @ earlier + (q @ k.mT).tril() @ v
+    return sums.flatten(2, 3)[:, :, :length]
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[None]:
+    """Products of float32 are in float32 meanwhile; autocast knows no meta device."""
+    kind = "cpu" if device.type == "meta" else device.type
+    without: AbstractContextManager[None] = torch.autocast(kind, enabled=False)
+    return without
+
+
+def draw_orthogonal(rows: int, width: int) -> Float[Tensor, "rows width"]:
+    """Gaussian vectors that are orthogonal to each other, by as many as they are wide: directions of a random rotation,
+    with the lengths of independent Gaussian vectors.
+
+    Args:
+        rows: how many.
+        width: of each.
+    """
+    rotations, r = torch.linalg.qr(torch.randn(math.ceil(rows / width), width, width))
+    rotations = rotations * r.diagonal(dim1=1, dim2=2).sign()[:, None]  # else not all rotations are as likely
+    lengths: Tensor = torch.randn(rows, width).norm(dim=1, keepdim=True)
+    directions: Tensor = rotations.flatten(0, 1)[:rows] * lengths
+    return directions

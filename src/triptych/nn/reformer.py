@@ -1,0 +1,183 @@
+"""Reformer: a token looks at those that were hashed into the same bucket."""
+
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function
+
+from triptych.nn.attention import MultiHeadAttention, pack_documents, pad_documents
+from triptych.nn.masks import Local, Visibility
+from triptych.nn.positions import MemoryAngles
+from triptych.nn.sizes import Sizes
+
+ITSELF = -1e5
+"""The score of a token with itself, which it looks at only where there is no other: it is always in its own bucket."""
+
+
+class Reformer(MultiHeadAttention):
+    """y_i = sum over j in P_i of softmax(q_i k_j) v_j with k_j = q_j / |q_j|, where P_i are tokens that a hash put into
+    the bucket of i in one of several rounds: the cost is O(length reach rounds). LSH attention, Kitaev et al. 2020,
+    section 2.
+
+    h(x) = argmax([x R, -x R]) of a random R (Andoni et al. 2015). As keys are queries of length 1 ("shared-QK"), both
+    are in the same bucket. A token is in P_i if it is in i's bucket in a round and among the nearest ``reach`` there,
+    by position, i included; to both sides, or in a decoder to the left. (The paper cuts the sorted tokens into chunks,
+    and looks at one chunk before. There, who is near depends on later tokens; here it does not, so a decoder sees no
+    future.) The matrices R are drawn once and kept with the weights; all heads of a layer share them. Cross-attention
+    is that of ``MultiHeadAttention``.
+
+    Args:
+        sizes: of the stack.
+        layer: the number of the block, from 0.
+        cross: whether it looks at a memory.
+        num_buckets: of a round; even.
+        num_rounds: of hashes.
+        reach: how many tokens of its bucket a token looks at to each side, itself included.
+        qkv_bias: whether the projections to queries and values have a bias; None: as all.
+
+    Raises:
+        ValueError: buckets of an odd number, or a number less than 1.
+    """
+
+    has_all_pairs: ClassVar[bool] = False
+    rotations: Float[Tensor, "rounds head_dim half"]
+
+    def __init__(
+        self,
+        sizes: Sizes,
+        layer: int = 0,
+        *,
+        cross: bool = False,
+        num_buckets: int = 16,
+        num_rounds: int = 4,
+        reach: int = 32,
+        qkv_bias: bool | None = None,
+    ) -> None:
+        super().__init__(sizes, layer, cross=cross, qkv_bias=qkv_bias)
+        for name, value in (("num_rounds", num_rounds), ("reach", reach)):
+            if value < 1:
+                raise ValueError(f"block.attention.{name}={value}: expected at least 1")
+        if num_buckets < 2 or num_buckets % 2:
+            nearest = max(2, num_buckets + 1)
+            raise ValueError(f"block.attention.num_buckets={num_buckets}: expected an even number; nearest: {nearest}")
+        self.reach, self.num_buckets, self.has_hashes = reach, num_buckets, not cross
+        if self.has_hashes:
+            del self.k
+            self.register_buffer("rotations", torch.randn(num_rounds, sizes.head_dim, num_buckets // 2))
+
+    def _keys(
+        self,
+        source: Float[Tensor, "batch keys d_model"],
+        q: Float[Tensor, "batch heads _queries head_dim"],
+        angles: MemoryAngles | None,
+    ) -> Float[Tensor, "batch heads keys head_dim"]:
+        return F.normalize(q, dim=-1) if self.has_hashes else super()._keys(source, q, angles)
+
+    def _attend(
+        self,
+        q: Float[Tensor, "batch heads queries head_dim"],
+        k: Float[Tensor, "batch heads keys head_dim"],
+        v: Float[Tensor, "batch heads keys head_dim"],
+        visibility: Visibility,
+        bias: Float[Tensor, "1 heads _queries _keys"] | None,
+    ) -> Float[Tensor, "batch heads queries head_dim"]:
+        if not self.has_hashes:
+            return super()._attend(q, k, v, visibility, bias)
+        if (packing := visibility.packing) is not None:
+            q, k, v = pad_documents(packing, q, k, v)
+        buckets = self._hash(k.detach(), visibility.key_mask)
+        y = attend_in_buckets(q, k, v, buckets, reach=self.reach, causal=visibility.causal)
+        return y if packing is None else pack_documents(packing, y)
+
+    def _hash(
+        self, x: Float[Tensor, "batch heads keys head_dim"], key_mask: Bool[Tensor, "batch keys"] | None
+    ) -> Int[Tensor, "rounds batch heads keys"]:
+        """The bucket of each key; padding has one of its own."""
+        turned = x @ self.rotations[:, None, None].to(x.dtype)
+        buckets = torch.cat((turned, -turned), -1).argmax(-1)
+        return buckets if key_mask is None else buckets.masked_fill(~key_mask[:, None], self.num_buckets)
+
+
+def attend_in_buckets(
+    q: Float[Tensor, "batch heads queries head_dim"],
+    k: Float[Tensor, "batch heads keys head_dim"],
+    v: Float[Tensor, "batch heads keys width"],
+    buckets: Int[Tensor, "rounds batch heads keys"],
+    *,
+    reach: int,
+    causal: bool,
+) -> Float[Tensor, "batch heads queries width"]:
+    """Sum over j in P_i of softmax(q_i k_j) v_j; see ``Reformer``.
+
+    Each round sorts the tokens by bucket, then by position; P_i is then a window. A pair that several rounds have
+    counts once: in each of n rounds with 1 / n of its weight (Kitaev et al. 2020, appendix A).
+
+    Args:
+        q: queries, the last ones of the keys' positions if there are fewer.
+        k: keys.
+        v: values.
+        buckets: of each key in each round.
+        reach: see ``Reformer``.
+        causal: whether a query sees only itself and earlier keys.
+    """
+    if has_torch_function((q, k, v)):  # see ``attend_explicitly``
+        y: Tensor = handle_torch_function(attend_in_buckets, (q, k, v), q, k, v, buckets, reach=reach, causal=causal)
+        return y
+    if q.shape[2] < k.shape[2]:
+        return attend_newest_in_buckets(q, k, v, buckets, reach=reach)
+    local = Local(reach, causal, k.shape[2])
+    order = buckets.argsort(dim=-1, stable=True)
+    places = torch.stack((buckets, order.argsort(dim=-1)), -1)  # bucket and rank of each token in each round
+    logs, results = [], []
+    for i, taken in enumerate(order):
+        q_of, k_of, v_of = (x.take_along_dim(taken[..., None], -2) for x in (q, k, v))
+        places_of = places.take_along_dim(taken[None, ..., None], -2)
+        bucket, rank = local.queries_of(places_of)[..., None].unbind(-2)
+        key_bucket, key_rank = local.keys_of(places_of, fill=-1)[..., None, :, :].unbind(-1)
+        meets = (bucket == key_bucket) & ((rank - key_rank).abs() < reach)
+        sees = meets[i] & (key_rank[i] <= rank[i]) if causal else meets[i]
+        scores = precise(local.queries_of(q_of) @ local.keys_of(k_of).mT)
+        scores = scores - meets.sum(0).clamp(min=1).to(scores.dtype).log()
+        scores = scores.masked_fill(rank[i] == key_rank[i], ITSELF).masked_fill(~sees, torch.finfo(scores.dtype).min)
+        result = scores.softmax(-1).type_as(v) @ local.keys_of(v_of)
+        back = places[i, ..., 1:]
+        log, result = (x.flatten(2, 3) for x in (scores.logsumexp(-1, keepdim=True), result))
+        logs.append(log.take_along_dim(back, -2))
+        results.append(result.take_along_dim(back, -2))
+    shares = torch.stack(logs).softmax(0).type_as(v)
+    return (shares * torch.stack(results)).sum(0)
+
+
+def attend_newest_in_buckets(
+    q: Float[Tensor, "batch heads queries head_dim"],
+    k: Float[Tensor, "batch heads keys head_dim"],
+    v: Float[Tensor, "batch heads keys width"],
+    buckets: Int[Tensor, "rounds batch heads keys"],
+    *,
+    reach: int,
+) -> Float[Tensor, "batch heads queries width"]:
+    """The same of the newest queries of a decoder, by a mask of their pairs.
+
+    Args:
+        q: the last queries.
+        k: keys.
+        v: values.
+        buckets: of each key in each round.
+        reach: see ``Reformer``.
+    """
+    queries, keys = q.shape[2], k.shape[2]
+    places = torch.arange(keys, device=q.device)
+    own = places[-queries:, None]
+    meets = (buckets[..., -queries:, None] == buckets[..., None, :]) & (places <= own)
+    later = meets.flip(-1).cumsum(-1).flip(-1)  # how many there are from each key on
+    sees = (meets & (later <= reach)).any(0)
+    scores = precise(q @ k.mT).masked_fill(places == own, ITSELF).masked_fill(~sees, float("-inf"))
+    return scores.softmax(-1).type_as(v) @ v
+
+
+def precise(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """In float32 at least."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
