@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 import yaml
 from hydra import compose, initialize_config_module
 from hydra.core.config_store import ConfigStore
+from omegaconf import DictConfig
 
 from clock import bound
 from triptych.browse.completion import SCRIPTS, complete
@@ -63,10 +65,20 @@ class TestList:
     @pytest.mark.parametrize("kind", KINDS)
     def test_everything_is_there_and_says_what_it_is(self, kind: str) -> None:
         rows = describe(kind, [])
-        assert [*rows] == choices_of(KINDS[kind], [])
+        assert sorted(rows) == choices_of(KINDS[kind], [])
         for name, cells in rows.items():
             wanted = [cell for cell, column in zip(cells, COLUMNS[kind], strict=True) if column != "answer"]
             assert all(wanted), name
+
+    def test_models_stand_by_family_with_their_architectures_and_sizes(self, chosen: Callable[..., DictConfig]) -> None:
+        rows = describe("models", [])
+        classes = {"full": "EncoderDecoder", "encoder_only": "EncoderOnly", "decoder_only": "DecoderOnly"}
+        for name in (name for name in rows if name.endswith("style")):
+            assert chosen(f"model={name}").model._target_ == f"triptych.models.{classes[rows[name][0]]}"
+        llamas = [name for name in rows if name.startswith("llama/")]
+        assert llamas[2:6] == ["llama/3.2-1b", "llama/7b", "llama/3.1-8b", "llama/13b"]
+        assert rows["llama/7b"][:2] == ("decoder_only", "6,738,415,616")
+        assert [*rows].index("llama/65b") == [*rows].index("llama/7b") + 4
 
     def test_a_word_leaves_out_the_others(self, answer: Any) -> None:
         status, said, _ = answer("list", "experiments", "SST2")
