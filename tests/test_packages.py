@@ -1,6 +1,8 @@
 """What is installed: every package, and all that it reads."""
 
+import importlib
 import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import hydra_plugins
 import tiny
 import triptych
 
@@ -38,6 +41,13 @@ def test_all_that_is_read_is_installed() -> None:
 def test_one_version() -> None:
     """Of the code and of what one cites."""
     assert re.search("^version: (.*)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)[1] == triptych.__version__
+
+
+def test_every_module_is_imported() -> None:
+    """With this Python and these libraries; a module that no test needs could be one that cannot be."""
+    for package in (triptych, hydra_plugins):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
 
 
 @pytest.mark.release
