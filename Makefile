@@ -5,6 +5,8 @@
 # make docs: the documentation as a site: outputs/site/index.html; a warning is an error
 # make faults: what a run must survive, a few times each; make faults FULL=1: as often as docs/faults.md says
 # make release: before a release, the blocks, models and tasks with what pip gives users today (downloads gigabytes)
+# make versions: a row of docs/versions.md, with the Python and torch of PYTHON=python3.13 TORCH=2.14.1 (may download
+#   gigabytes, and removes them again)
 # make families: docs/families.md, what the published families are measured to be
 # make bench: benchmarks/speed.md, how fast training and decoding are beside other libraries (on an idle machine)
 # make gpu: docs/gpu.md, what Triptych is on the GPU of this machine; make gpu PART=decoder: a part of it; make gpu
@@ -16,7 +18,7 @@ PYTHON ?= python3
 FAULTS = tests/faults/processes $(sort $(shell grep -rl mark.faults tests --include='test_*.py')) # the longest first
 export PYTHONDONTWRITEBYTECODE = # tests start hundreds of processes, which need not compile the same files each
 
-.PHONY: install demo quick test docs faults release families bench gpu wheels check clean
+.PHONY: install demo quick test docs faults release versions families bench gpu wheels check clean
 
 install: .venv/installed
 
@@ -44,6 +46,9 @@ release:
 	outputs/release/bin/python -m pip list | grep -E '^(torch|triton|lightning|hydra-core|transformers) '
 	outputs/release/bin/python -m pytest tests/nn tests/models tests/tasks tests/interop
 	outputs/release/bin/python -m pytest -m release tests/test_release.py tests/test_packages.py
+
+versions:
+	$(PYTHON) tests/versions_page.py $(TORCH)
 
 families: .venv/installed
 	.venv/bin/python tests/families_page.py docs/families.md

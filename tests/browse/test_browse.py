@@ -2,17 +2,22 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jsonschema
+import pexpect
 import pytest
 import yaml
 from hydra import compose, initialize_config_module
 from hydra.core.config_store import ConfigStore
+from omegaconf import DictConfig
 
+from clock import bound
 from triptych.browse.completion import SCRIPTS, complete
 from triptych.browse.listing import COLUMNS, KINDS, describe
 from triptych.browse.schema import make_schema
@@ -60,10 +65,20 @@ class TestList:
     @pytest.mark.parametrize("kind", KINDS)
     def test_everything_is_there_and_says_what_it_is(self, kind: str) -> None:
         rows = describe(kind, [])
-        assert [*rows] == choices_of(KINDS[kind], [])
+        assert sorted(rows) == choices_of(KINDS[kind], [])
         for name, cells in rows.items():
             wanted = [cell for cell, column in zip(cells, COLUMNS[kind], strict=True) if column != "answer"]
             assert all(wanted), name
+
+    def test_models_stand_by_family_with_their_architectures_and_sizes(self, chosen: Callable[..., DictConfig]) -> None:
+        rows = describe("models", [])
+        classes = {"full": "EncoderDecoder", "encoder_only": "EncoderOnly", "decoder_only": "DecoderOnly"}
+        for name in (name for name in rows if name.endswith("style")):
+            assert chosen(f"model={name}").model._target_ == f"triptych.models.{classes[rows[name][0]]}"
+        llamas = [name for name in rows if name.startswith("llama/")]
+        assert llamas[2:6] == ["llama/3.2-1b", "llama/7b", "llama/3.1-8b", "llama/13b"]
+        assert rows["llama/7b"][:2] == ("decoder_only", "6,738,415,616")
+        assert [*rows].index("llama/65b") == [*rows].index("llama/7b") + 4
 
     def test_a_word_leaves_out_the_others(self, answer: Any) -> None:
         status, said, _ = answer("list", "experiments", "SST2")
@@ -127,26 +142,51 @@ class TestCompletion:
             offered = complete(f"triptych train {key}", [])
             assert {f"{key}=", f"{key}."} & {*offered}, key
 
-    def test_bash(self, tmp_path: Path) -> None:
-        (tmp_path / "triptych").write_text(f'#!/bin/sh\nexec {sys.executable} -m triptych "$@"\n')
-        (tmp_path / "triptych").chmod(0o755)
+    @pytest.mark.parametrize("shell", SCRIPTS)
+    def test_the_tab_key(self, shell: str, tmp_path: Path) -> None:
+        """In the shell itself, at a terminal. What is typed behind the key shows whether a blank is before it."""
+        if not shutil.which(shell):
+            pytest.skip(f"{shell} is not installed")
+        command, said = tmp_path / "bin/triptych", tmp_path / "said"
+        command.parent.mkdir()
+        answer = f'[ "$1" = completion ] && exec {sys.executable} -m triptych "$@"'
+        command.write_text(f'#!/bin/sh\n{answer}\nIFS="|"; echo "$*" >> {said}\n')
+        command.chmod(0o755)
+        start, prompt, completion = STARTS[shell]
+        (tmp_path / completion).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / start).write_text(f"{prompt}\n")
+        with open(tmp_path / completion, "a") as file:
+            file.write(SCRIPTS[shell])
+        (tmp_path / "outputs").mkdir()
+        pressed = {
+            "triptych exp\tX": "export|X",
+            "cd . && A=1 triptych exp\tX": "export|X",
+            "triptych train experiment=sst2/t\tX": "train|experiment=sst2/tuning|X",
+            "triptych train batch.too\tX": "train|batch.too_long=X",
+            "triptych train model=full,dec\tX": "train|model=full,decoder_only|X",
+            "triptych compare outp\tX": "compare|outputs/X",
+            "triptych train run_dir=outp\tX": "train|run_dir=outputs/X",
+        }
+        variables = {"HOME": str(tmp_path), "TERM": "xterm", "PATH": f"{command.parent}:{os.environ['PATH']}"}
+        terminal = pexpect.spawn(shell, ["-i"], cwd=tmp_path, env={**os.environ, **variables}, timeout=bound(60))
+        terminal.expect("ready> ")
+        for keys in pressed:
+            terminal.send(f"{keys}\r")
+        terminal.send("exit\r")
+        terminal.expect(pexpect.EOF)
+        assert said.read_text().splitlines() == [*pressed.values()]
 
-        def press_tab(*words: str) -> list[str]:
-            line = " ".join(words).replace(" = ", "=").replace("= ", "=")
-            given = (
-                f"COMP_LINE={line!r} COMP_POINT={len(line)} COMP_CWORD={len(words) - 1} COMP_WORDS=({' '.join(words)})"
-            )
-            code = f'{SCRIPTS["bash"]}\n{given}; _triptych; printf "%s\\n" "${{COMPREPLY[@]}}"'
-            environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-            finished = subprocess.run(
-                ["bash", "-c", code], env=environment, capture_output=True, text=True, timeout=300
-            )
-            return finished.stdout.split()
 
-        assert press_tab("triptych", "exp") == ["export"]
-        # bash takes the = for a word of its own
-        assert press_tab("triptych", "train", "experiment", "=", "sst2/t") == ["sst2/tuning"]
-        assert press_tab("triptych", "train", "batch.too") == ["batch.too_long="]
+STARTS = {
+    "bash": (".bashrc", "PS1='ready> '", ".bashrc"),
+    "zsh": (".zshrc", "PS1='ready> '", ".zshrc"),
+    "fish": (
+        ".config/fish/config.fish",
+        "function fish_prompt; echo -n 'ready> '; end",
+        ".config/fish/completions/triptych.fish",
+    ),
+}
+"""What a shell reads at its start, a prompt to wait for, and the file that ``triptych completion --help`` names."""
 
 
 def test_skeletons_pass_as_they_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:

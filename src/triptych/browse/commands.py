@@ -69,7 +69,9 @@ def completion(arguments: list[str], commands: Sequence[str]) -> None:
     parser.add_argument("--answer", metavar="LINE", help="what the last word of a line may become, as the shells ask")
     parsed = parser.parse_args(arguments)
     if parsed.answer is not None:
-        return print(*complete(parsed.answer, commands), sep="\n")
+        for word in complete(parsed.answer, commands):
+            print(word)
+        return None
     if parsed.shell not in SCRIPTS:
         raise ConfigError(f"triptych completion {parsed.shell or ''}: expected one of {', '.join(SCRIPTS)}")
     return print(SCRIPTS[parsed.shell], end="")

@@ -32,15 +32,31 @@ complete -o default -F _triptych triptych
     "zsh": """\
 (( $+functions[compdef] )) || { autoload -Uz compinit && compinit }
 _triptych() {
-    local -a words_found
-    words_found=("${(@f)$(triptych completion --answer "${BUFFER[1,CURSOR]}" 2>/dev/null)}")
-    [[ -n "${words_found[1]}" ]] && compadd -Q -S '' -a words_found || _files
+    local -a found
+    found=("${(@f)$(triptych completion --answer "${(j: :)words[1,CURRENT-1]} $PREFIX" 2>/dev/null)}")
+    if [[ -n "${found[1]}" ]]; then
+        compadd -Q -S '' -- ${(M)found:#*[=.]} # to be gone on with: no blank behind it
+        compadd -Q -- ${found:#*[=.]}
+    else
+        compset -P '*=' # of run_dir=outputs the name of a file begins after the =
+        _files
+    fi
 }
 compdef _triptych triptych
 """,
     "fish": """\
-complete -c triptych -f -a '(triptych completion --answer (commandline --cut-at-cursor) 2>/dev/null)'
-complete -c triptych -n 'not string match -q "*=*" (commandline --current-token)' -F
+function __triptych_complete
+    set -l line (commandline --current-process --cut-at-cursor | string collect)
+    set -l found (triptych completion --answer "$line" 2>/dev/null)
+    if set -q found[1]
+        string join \\n -- $found
+    else # names of files; of run_dir=outputs they begin after the =
+        set -l word (commandline --current-token --cut-at-cursor)
+        set -l key (string match --regex '^.*=' -- "$word")
+        string join \\n -- "$key"(__fish_complete_path (string replace --regex '^.*=' '' -- "$word"))
+    end
+end
+complete --command triptych --no-files --arguments '(__triptych_complete)'
 """,
 }
 """What each shell reads at its start: it asks ``triptych completion --answer LINE``."""
@@ -57,7 +73,7 @@ def complete(line: str, commands: Sequence[str]) -> list[str]:
         line: as it is typed, up to the cursor.
         commands: of triptych.
     """
-    _, *words = line.split(" ")
+    _, *words = line.lstrip().split(" ")
     words = [word for word in words[:-1] if word] + words[-1:]
     if len(words) < 2:
         found: Sequence[str] = commands

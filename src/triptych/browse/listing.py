@@ -16,7 +16,7 @@ KINDS = {"experiments": "experiment", "studies": "study", "models": "model", "co
 COLUMNS = {
     "experiments": ("shows", "expected", "cost"),
     "studies": ("question", "answer", "cost"),
-    "models": ("what it is",),
+    "models": ("architecture", "parameters", "what it is"),
     "corpora": ("what it is",),
 }
 """After the name; of experiments and studies these are what the file calls so."""
@@ -65,17 +65,23 @@ def print_table(kind: str, rows: Mapping[str, Sequence[str]]) -> None:
         rows: the cells after the name, by name.
     """
     title = Text.assemble((kind, "bold"), f": {COMMANDS[kind]}")
-    table = Table(title=title, title_justify="left", title_style="", show_lines=len(COLUMNS[kind]) > 1)
+    table = Table(title=title, title_justify="left", title_style="", show_lines="cost" in COLUMNS[kind])
     table.add_column("name", no_wrap=True)
     for column in COLUMNS[kind]:
-        table.add_column(column, ratio=1 if column == "cost" else 2)
+        if column in ("architecture", "parameters"):
+            table.add_column(column, no_wrap=True, justify="right" if column == "parameters" else "left")
+        else:
+            table.add_column(column, ratio=1 if column == "cost" else 2)
+    family = None
     for name, cells in rows.items():
+        if family not in (None, family := name.rpartition("/")[0]):
+            table.add_section()
         table.add_row(Text(name), *map(Text, cells))
     Console().print(table)
 
 
 def describe(kind: str, arguments: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """The cells of each row, after its name.
+    """The cells of each row, after its name. Models stand by family, from the smallest to the largest.
 
     Args:
         kind: one of ``KINDS``.
@@ -91,7 +97,33 @@ def describe(kind: str, arguments: Sequence[str]) -> dict[str, tuple[str, ...]]:
     if kind == "studies":
         studies = {name: yaml.load(text, Loader=yaml.CSafeLoader) for name, text in texts.items()}
         return {name: tuple(str(study.get(field, "")) for field in COLUMNS[kind]) for name, study in studies.items()}
-    return {name: (" ".join(comment_of(text)),) for name, text in texts.items()}
+    said = {name: " ".join(comment_of(text)) for name, text in texts.items()}
+    if kind == "models":
+        counts = {name: re.search(r": ([\d,]+) parameters", text) for name, text in said.items()}
+        sizes = {name: int(count[1].replace(",", "")) if count else 0 for name, count in counts.items()}
+        return {
+            name: (
+                architecture_of(name, arguments),
+                f"{sizes[name]:,}" if sizes[name] else "any",
+                re.sub(r": [\d,]+ parameters", "", said[name]),
+            )
+            for name in sorted(said, key=lambda name: (name.rpartition("/")[0], sizes[name], name))
+        }
+    return {name: (text,) for name, text in said.items()}
+
+
+def architecture_of(model: str, arguments: Sequence[str]) -> str:
+    """The choice without a family that a model's file is made from; empty: it is made from none.
+
+    Args:
+        model: the choice.
+        arguments: of the command line.
+    """
+    if "/" not in model:
+        return model
+    content = yaml.load(find_choice("model", model, arguments).read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
+    names = [name for name in content.get("defaults", []) if isinstance(name, str) and name.startswith("/model/")]
+    return architecture_of(names[0].removeprefix("/model/").partition("@")[0], arguments) if names else ""
 
 
 def comment_of(text: str) -> list[str]:

@@ -1,0 +1,100 @@
+"""Installs Triptych with this Python and a torch, runs the tests that meet both, and writes a row of docs/versions.md.
+
+Run by `make versions`, by the Python that the row is about; it needs nothing but the standard library.
+"""
+
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import venv
+from datetime import date
+from pathlib import Path
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).parents[1]
+TESTS = {
+    "tests/nn tests/models tests/tasks": "the blocks, the networks and the tasks",
+    "tests/interop/test_decoder_families.py": "GPT-2, GPT-Neo and LLaMA against `transformers`",
+    "tests/faults/test_kill_faults.py::test_fault_1_killed_at_random_steps[translation_full]": "a training that is "
+    "killed twice, and ends with bitwise the weights of one that was left alone",
+    "tests/test_packages.py::test_every_module_is_imported": "each module of Triptych is imported",
+}
+"""What a row runs, and what that is."""
+COLUMNS = ("Python", "torch", "passed", "failed", "skipped", "Triptych", "on")
+ROW = re.compile(r"^\| (3\.\d+\.\d+) \| (\S+) \|.*\|$", re.MULTILINE)
+SAY = """\
+from importlib.metadata import version
+import torch
+print(version("triptych"), torch.__version__)
+"""
+
+
+def run_tests(torch: str, folder: Path) -> tuple[str, ...]:
+    """The cells of a row, of an environment of its own.
+
+    Args:
+        torch: its version; empty: the newest that pip finds.
+        folder: of the environment.
+
+    Raises:
+        CalledProcessError: what was asked for cannot be installed.
+    """
+    venv.create(folder, clear=True, with_pip=True)
+    python, constraints, report = folder / "bin/python", folder / "constraints.txt", folder / "report.xml"
+    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    constraints.write_text(re.sub("^torch==.*\n", "", pins, flags=re.MULTILINE), encoding="utf-8")
+    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--constraint", constraints]
+    subprocess.run([*pip, f"{ROOT}[dev]", f"torch=={torch}" if torch else "torch"], check=True)
+    said = subprocess.run([python, "-c", SAY], check=True, capture_output=True, text=True).stdout
+    triptych, installed = said.split()
+    tests = [word for words in TESTS for word in words.split()]
+    options = ["-m", "not release and not gpu", f"--junit-xml={report}"]
+    subprocess.run([python, "-m", "pytest", *options, *tests], cwd=ROOT, check=False)
+    (suite,) = ElementTree.parse(report).getroot()
+    tried, failures, errors, skipped = (int(suite.attrib[name]) for name in ("tests", "failures", "errors", "skipped"))
+    counts = (tried - failures - errors - skipped, failures + errors, skipped)
+    return platform.python_version(), installed, *map(str, counts), triptych, date.today().isoformat()
+
+
+def order(row: str) -> list[int]:
+    """By the numbers of Python and torch."""
+    found = ROW.match(row)
+    assert found is not None
+    return [int(number) for version in found.groups() for number in re.findall(r"\d+", version.partition("+")[0])]
+
+
+def write_page(page: Path, cells: tuple[str, ...]) -> None:
+    """Puts a row in the place of that of the same Python and torch, or among the others."""
+    rows = {
+        found.groups(): found[0] for found in ROW.finditer(page.read_text(encoding="utf-8") if page.exists() else "")
+    }
+    rows[cells[:2]] = f"| {' | '.join(cells)} |"
+    tests = "\n".join(f"- `{names}`: {what}" for names, what in TESTS.items())
+    page.write_text(TEMPLATE.format(tests=tests, rows="\n".join(sorted(rows.values(), key=order))), encoding="utf-8")
+
+
+TEMPLATE = f"""\
+# Python and torch
+
+The whole suite runs with Python 3.11 and the versions of `constraints.txt`. With others, what depends on them most was
+run: each row is an environment of its own, on Linux and without a GPU, whose other libraries have the versions of
+`constraints.txt`. `make versions PYTHON=python3.13 TORCH=2.14.1` runs a row anew and writes it; without `TORCH`, with
+the newest that pip finds.
+
+{{tests}}
+
+| {" | ".join(COLUMNS)} |
+|{"---|" * len(COLUMNS)}
+{{rows}}
+"""
+
+if __name__ == "__main__":
+    torch = sys.argv[1] if sys.argv[1:] else ""
+    environment = ROOT / "outputs" / f"python-{platform.python_version()}-torch-{torch or 'newest'}"
+    cells = run_tests(torch, environment)
+    write_page(ROOT / "docs" / "versions.md", cells)
+    print(*(f"{name} {cell}" for name, cell in zip(COLUMNS, cells, strict=True)), sep=", ")
+    shutil.rmtree(environment)  # gigabytes, where torch is one for GPUs
+    sys.exit(cells[COLUMNS.index("failed")] != "0")
