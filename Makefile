@@ -2,7 +2,7 @@
 # make demo: a study of the three architectures, 10 minutes of processor time: outputs/studies/demo/report.html
 # make quick: the tests that a change needs, within a minute; make quick SECONDS=200 on a busy machine
 # make test: the tests
-# make docs: the documentation as a site: outputs/site/index.html; a warning is an error
+# make docs: the documentation as a site: outputs/site/index.html; a warning is an error, and a browser tries it
 # make faults: what a run must survive, a few times each; make faults FULL=1: as often as docs/faults.md says
 # make release: before a release, the blocks, models and tasks with what pip gives users today (downloads gigabytes)
 # make versions: a row of docs/versions.md, with the Python and torch of PYTHON=python3.13 TORCH=2.14.1 (may download
@@ -35,6 +35,7 @@ test: .venv/installed
 
 docs: .venv/docs
 	.venv/bin/sphinx-build --quiet --fail-on-warning --conf-dir docs . outputs/site
+	.venv/bin/python -m pytest -n 0 -m site tests/test_site.py
 
 faults: .venv/installed
 	TRIPTYCH_FAULTS=$(if $(FULL),full) TRIPTYCH_FAULTS_TABLE=outputs/faults.md .venv/bin/python -m pytest -m faults $(FAULTS)

@@ -7,6 +7,7 @@ import os
 import select
 import shutil
 import subprocess
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,6 +15,8 @@ import pytest
 
 needs_browser = pytest.mark.skipif(shutil.which("chromium") is None, reason="needs a browser: no chromium on PATH")
 
+SCREENS = [(1280, "light"), (390, "dark")]
+"""On which a page is tried: a width, and the colours that its user prefers."""
 OPTIONS = """--headless=new --no-sandbox --disable-gpu --no-first-run --disable-background-networking --hide-scrollbars
 --disable-component-update --disable-sync --remote-debugging-pipe about:blank"""
 CUT = """
@@ -31,9 +34,43 @@ CUT = """
 }).map(element => element.textContent.trim().slice(0, 80))
 """
 """Texts that are cut, found in the page."""
+AXE = """
+axe.run(document, {resultTypes: ["violations"], preload: false}).then(({violations}) => violations
+  .filter(found => ["serious", "critical"].includes(found.impact))
+  .flatMap(({id, nodes}) => nodes.map(({target, failureSummary}) =>
+    [id, target.join(" "), ...failureSummary.split("\\n").slice(1).map(line => line.trim())].join(": "))))
+"""
+"""What axe-core finds, in the page."""
+CONTROLS = """
+document.body.tabIndex = -1;
+document.body.focus();
+document.body.removeAttribute("tabindex");
+controls = [...document.querySelectorAll("a[href], button, input, textarea, summary, [tabindex='0']")]
+  .filter(control => control.type !== "hidden" && control.checkVisibility({visibilityProperty: true}));
+controls.length
+"""
+"""What can be worked, in the order of the page, from whose beginning Tab goes on."""
+FOCUS = """
+(expected => {
+  const focused = document.activeElement, say = element => element && element !== document.body ?
+    `${element.localName} "${element.ariaLabel ?? element.textContent.trim().slice(0, 60)}"` : "nothing";
+  if (!expected && [document.body, controls[0]].includes(focused)) return [];  // it has left, or begins anew
+  if (focused !== expected) return [`${say(expected)}: the focus is on ${say(focused)}`];
+  const box = focused.getBoundingClientRect();
+  const isOnScreen = box.right > 0 && box.left < innerWidth && box.bottom > 0 && box.top < innerHeight;
+  const isMarked = getComputedStyle(focused).outlineStyle !== "none";
+  return isOnScreen && isMarked ? [] : [`${say(expected)}: its focus cannot be seen`];
+})(controls[INDEX])
+"""
+"""What is wrong with the focus, if it should be on that control; after the last one, on none."""
 PATIENCE = 60
 """Seconds, until what does not come is an error."""
-ENTER = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"}
+KEYS = {
+    "Enter": {"code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"},
+    "Tab": {"code": "Tab", "windowsVirtualKeyCode": 9},
+    " ": {"code": "Space", "windowsVirtualKeyCode": 32, "text": " "},
+    "ArrowDown": {"code": "ArrowDown", "windowsVirtualKeyCode": 40},
+}
 
 
 class Browser:
@@ -110,25 +147,28 @@ class Browser:
             if not address.startswith("data:"):  # is no network
                 self.received[address] = self.received.get(address, 0) + int(said["encodedDataLength"])
         elif event == "Runtime.exceptionThrown":
-            self.complaints.append(said["exceptionDetails"]["exception"].get("description", "an exception"))
+            self.complaints.append(said["exceptionDetails"].get("exception", {}).get("description", "an exception"))
         elif event == "Runtime.consoleAPICalled":
             self.complaints.append(str(said["args"]))
         elif event == "Log.entryAdded":
             self.complaints.append(said["entry"]["text"])
         return message
 
-    def open(self, address: str, *, width: int = 1280, height: int = 900) -> None:
+    def open(self, address: str, *, width: int = 1280, height: int = 900, scheme: str = "light") -> None:
         """Opens a page.
 
         Args:
             address: of it.
             width: of the screen, in CSS pixels; below 640 it is a phone's, with a finger in place of a mouse.
             height: of the screen.
+            scheme: of colours that the user prefers: ``light`` or ``dark``.
         """
         self._width, is_phone = width, width < 640
         self.call("Emulation.setTouchEmulationEnabled", enabled=is_phone)
         size = {"width": width, "height": height}
         self.call("Emulation.setDeviceMetricsOverride", **size, deviceScaleFactor=1, mobile=is_phone)
+        prefers = {"prefers-color-scheme": scheme, "prefers-reduced-motion": "reduce"}
+        self.call("Emulation.setEmulatedMedia", features=[{"name": name, "value": prefers[name]} for name in prefers])
         self.complaints, self.received = [], {}
         self._events.clear()
         self.call("Page.navigate", url=address)
@@ -160,11 +200,35 @@ class Browser:
         """Writes where the cursor is."""
         self.call("Input.insertText", text=text)
 
-    def press_enter(self, *, with_shift: bool = False) -> None:
-        """Presses the key."""
+    def press(self, key: str, *, with_shift: bool = False) -> None:
+        """Presses a key of ``KEYS``."""
         self._events.clear()
         for kind in ("keyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, modifiers=8 * with_shift, **ENTER)
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, modifiers=8 * with_shift, **KEYS[key])
+
+    def focus(self, selector: str) -> None:
+        """Puts the focus on the first element that fits, where ``tab_through`` has shown that Tab leads there."""
+        self.ask(f"document.querySelector({json.dumps(selector)}).focus()")
+
+    def barriers(self) -> list[str]:
+        """What keeps people from reading or working the page as it is: the rules of axe-core that it breaks seriously
+        or critically, each with the element and what is wrong with it."""
+        self.ask((files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8") + "; 0")
+        return [str(found) for found in self.ask(AXE)]
+
+    def tab_through(self) -> list[str]:
+        """Presses Tab from the beginning of the page to its end.
+
+        Returns:
+            which control was not reached in its turn, or did not show that it was; empty where all were and did.
+        """
+        found: list[str] = []
+        for index in range(self.ask(CONTROLS) + 1):
+            self.press("Tab")
+            found += self.ask(FOCUS.replace("INDEX", str(index)))
+            if "the focus is on" in "".join(found):  # nothing comes in its turn any more
+                break
+        return found
 
     def cut_texts(self) -> list[str]:
         """Texts of which a part is outside of what can be seen: beyond the screen, or beyond the drawing that they are

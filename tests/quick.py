@@ -22,7 +22,7 @@ import grimp
 ROOT = Path(__file__).parents[1]
 SECONDS = 50.0  # and ten to lint and to end
 FILES = 24  # to collect more takes the time in which they would run
-LONG = re.compile(r"^pytestmark = .*mark\.(faults|release)", re.MULTILINE)  # what make test does not run either
+LONG = re.compile(r"^pytestmark = .*mark\.(faults|release|site)", re.MULTILINE)  # what make test does not run either
 
 
 def find_changes(root: Path) -> set[Path]:

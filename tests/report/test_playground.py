@@ -20,7 +20,7 @@ import pytest
 
 import tiny
 import triptych
-from browser import Browser, needs_browser
+from browser import SCREENS, Browser, needs_browser
 from clock import bound
 from commands import run
 from triptych.models.generation import Sampling
@@ -230,10 +230,10 @@ def test_what_is_typed_is_answered_and_goes_along_to_another_task(server: Server
     browser.open(server.address, width=width)
     browser.click("textarea[name=text]")
     browser.type("lundi ")
-    browser.press_enter(with_shift=True)
+    browser.press("Enter", with_shift=True)
     browser.type("14 juillet")
     assert browser.ask("document.querySelectorAll('.prediction').length") == 0
-    browser.press_enter()
+    browser.press("Enter")
     browser.wait_until_loaded()
     text = "lundi \n14 juillet"
     assert browser.ask("document.querySelector('textarea').value") == text
@@ -251,6 +251,29 @@ def test_what_is_typed_is_answered_and_goes_along_to_another_task(server: Server
     browser.wait_until_loaded()
     assert sorted(browser.ask("document.querySelector('textarea').value")) == sorted(text + "!")
     assert browser.complaints == []
+
+
+@needs_browser
+@pytest.mark.parametrize(("width", "scheme"), SCREENS)
+@pytest.mark.parametrize("asked", [{"text": "5. März 1998"}, {"group": 1}], ids=["answered", "not_asked"])
+def test_nothing_keeps_anybody_from_using_it(
+    server: Server, browser: Browser, asked: dict[str, object], width: int, scheme: str
+) -> None:
+    browser.open(f"{server.address}/?{urlencode(asked)}", width=width, scheme=scheme)
+    assert browser.barriers() == []
+    assert browser.tab_through() == []
+
+
+@needs_browser
+def test_keys_choose_what_is_drawn_and_another_task(server: Server, browser: Browser) -> None:
+    browser.open(f"{server.address}/?{urlencode({'text': '5. März 1998'})}")
+    browser.focus(".answer .switch button:last-child")
+    browser.press(" ")
+    assert browser.ask("document.querySelector('.answer [aria-pressed=true]').textContent") == "cross heads"
+    browser.focus("nav.switch a:last-child")
+    browser.press("Enter")
+    browser.wait_until_loaded()
+    assert browser.ask("document.querySelector('[aria-current=page]').textContent") == "Language modelling · dates"
 
 
 @needs_browser

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from browser import Browser, needs_browser
+from browser import SCREENS, Browser, needs_browser
 from triptych.report.compare import compare, compare_runs
 from triptych.report.page.charts import draw_results
 from triptych.report.page.render import Panel
@@ -279,6 +279,35 @@ def test_the_page_fits_on_a_screen(which: str, width: int, browser: Browser, req
         assert browser.ask("document.documentElement.scrollWidth") == width
         assert browser.cut_texts() == []
     assert browser.complaints == []
+
+
+@needs_browser
+@pytest.mark.parametrize(("width", "scheme"), SCREENS)
+def test_nothing_keeps_anybody_from_reading_it(study_page: Path, browser: Browser, width: int, scheme: str) -> None:
+    """With what can be opened open, but for the numbers of the charts."""
+    browser.open(study_page.as_uri(), width=width, scheme=scheme)
+    browser.ask("document.querySelectorAll('details:not(.data)').forEach(details => { details.open = true; })")
+    assert browser.barriers() == []
+    assert browser.tab_through() == []
+    assert browser.ask("document.documentElement.scrollWidth") == width
+
+
+@needs_browser
+def test_keys_choose_a_figure_and_read_its_numbers(study_page: Path, browser: Browser) -> None:
+    browser.open(study_page.as_uri())
+    browser.focus(".charts .switch button:last-child")
+    browser.press(" ")
+    assert browser.ask("document.querySelector('.charts .xtitle').textContent") == "seconds of training"
+    browser.focus(".charts .legend button")
+    browser.press("Enter")
+    assert browser.ask("document.querySelector('.charts .legend button').ariaPressed") == "false"
+    browser.focus(".charts .data summary")
+    browser.press("Enter")
+    browser.ask("new Promise(done => setTimeout(done, 100))")
+    browser.press("Tab")
+    browser.press("ArrowDown")
+    browser.ask("new Promise(done => setTimeout(done, 300))")  # it scrolls smoothly
+    assert browser.ask("document.querySelector('.charts .data .scroll').scrollTop") > 0
 
 
 @needs_browser

@@ -96,9 +96,11 @@ for (const panel of panels) {
   panel.data.addEventListener("toggle", () => tabulate(panel));
 }
 
-// A table that is wider than its box says so, until its end is reached.
+// A table that is wider than its box says so, until its end is reached. The arrow keys scroll what has the focus.
 function markOverflow(box) {
   box.toggleAttribute("data-more", box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
+  if (box.scrollWidth > box.clientWidth || box.scrollHeight > box.clientHeight) box.tabIndex = 0;
+  else box.removeAttribute("tabindex");
 }
 const boxes = new ResizeObserver(entries => entries.forEach(entry => markOverflow(entry.target)));
 function watch(box) {
