@@ -10,6 +10,7 @@ from rich.text import Text
 
 from triptych.config import amount, duration
 from triptych.report.read_records import ARCHITECTURES, RunSet
+from triptych.report.statistics.caveats import find_caveats
 from triptych.report.statistics.verdicts import Difference, Group, Verdict
 from triptych.report.wording import field_name, setting
 
@@ -39,6 +40,8 @@ def print_tables(
         console.print(Text(verdict.text, style="bold"))
         if verdict.commands:
             console.print(Text("\n  ".join(["This would probably decide it:", *verdict.commands])), soft_wrap=True)
+        for caveat in find_caveats(group):
+            console.print(Text(caveat, style="yellow"))
         for difference in audit:
             console.print(Text(f"differs: {field_name(difference.field)}. {difference.text}", style="yellow"))
         console.print()

@@ -12,6 +12,7 @@ from triptych.report.page.charts import PLOTS, Figure, Plot, draw_results
 from triptych.report.page.document import render_template
 from triptych.report.page.examples import Example, choose_runs, find_telling_examples
 from triptych.report.read_records import ARCHITECTURES, Run, RunSet
+from triptych.report.statistics.caveats import find_caveats
 from triptych.report.statistics.reach import reach
 from triptych.report.statistics.standings import Duel, Standing
 from triptych.report.statistics.verdicts import Contender, Difference, Group, Verdict
@@ -131,8 +132,10 @@ def _describe_section(
         "verdict": verdict,
         "cards": [_describe_contender(group, contender) for contender in group.contenders],
         "results": {"": draw_results(group)},
+        "caveats": find_caveats(group),
         "is_beyond_optimum": _is_beyond_optimum(group),
         "standings": _tabulate_standings(group, standings),
+        "has_costs": reach(group) is not None,
         "duels": _tabulate_duels(group.metric, duels),
         "charts": [figures for plot in plots if (figures := plot(group))],
         "runs": _tabulate_runs(group),

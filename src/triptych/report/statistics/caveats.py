@@ -1,0 +1,70 @@
+"""What makes a comparison say less than it seems to: answers without learning, and learning that was not over."""
+
+import math
+from collections.abc import Sequence
+from statistics import fmean
+
+from triptych.report.read_records import Run
+from triptych.report.statistics.metrics import validation_key
+from triptych.report.statistics.verdicts import Contender, Group
+
+LATE = 0.1
+"""The share of what was gained in all, that is still much if it comes in the last quarter of the validations."""
+
+
+def find_caveats(group: Group) -> list[str]:
+    """A sentence for each, as a page shows it.
+
+    Args:
+        group: of one task.
+    """
+    late = [contender for contender in group.contenders if is_still_learning(group, contender.runs)]
+    return [*_without_learning(group), *([_unfinished(late)] if late else [])]
+
+
+def _without_learning(group: Group) -> list[str]:
+    """What is right if the answer is always the commonest class, of the test set that the runs share."""
+    matrices = [run.summary["confusion_matrix"] for run in group.runs if run.summary.get("confusion_matrix")]
+    if group.metric.name != "accuracy" or not matrices:
+        return []
+    sizes = [sum(row) for row in matrices[0]["counts"]]
+    if any([sum(row) for row in matrix["counts"]] != sizes for matrix in matrices):
+        return []
+    share, label = max(zip(sizes, matrices[0]["labels"], strict=True))
+    share /= sum(sizes)
+    below = [
+        contender.name
+        for contender in group.contenders
+        if (values := [x for run in contender.runs if math.isfinite(x := group.value(run))]) and fmean(values) <= share
+    ]
+    worse = f"; {', '.join(below)} {'is' if len(below) == 1 else 'are'} no better" if below else ""
+    return [f"Always answering “{label}” is right in {group.metric.show(share)}{worse}."]
+
+
+def is_still_learning(group: Group, runs: Sequence[Run]) -> bool:
+    """Whether ``LATE`` or more of what runs gained in validation, on average, came in the last quarter.
+
+    Args:
+        group: what the runs belong to.
+        runs: of one configuration.
+    """
+    shares = []
+    for run in runs:
+        key, best = validation_key(group.metric, run), max if group.metric.higher_is_better else min
+        if key not in run.curves:  # a metric of texts that only the test writes
+            key, best = "val/loss", min
+        values = [value for value in run.curves[key].values if math.isfinite(value)] if key in run.curves else []
+        if len(values) < 4:
+            return False
+        before, whole = best(values[: math.ceil(0.75 * len(values))]), best(values) - values[0]
+        shares.append((best(values) - before) / whole if whole else 0.0)
+    return fmean(shares) >= LATE
+
+
+def _unfinished(late: Sequence[Contender]) -> str:
+    names = [contender.name for contender in late]
+    which = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return (
+        f"At the end {which} {'was' if len(names) == 1 else 'were'} still learning: a tenth or more of what validation "
+        "gained came in its last quarter. More updates may change the order (trainer.max_steps)."
+    )
