@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,14 +17,34 @@ import torch
 from page import check_output
 from rich.progress import Progress
 
-from triptych.models import DecoderOnly
+from triptych.models import DecoderOnly, EncoderOnly
 from triptych.models.flops import TrainingCost, count_parameters
-from triptych.nn import Embedding, FeedForward, Head, MultiHeadAttention, Rotary, Stack, Targets
+from triptych.nn import (
+    Embedding,
+    FeedForward,
+    Head,
+    Linformer,
+    Longformer,
+    MultiHeadAttention,
+    Performer,
+    Reformer,
+    Rotary,
+    Stack,
+    Targets,
+)
 from triptych.storage.atomic import write_text
 from triptych.training.hardware import hardware, keep_freed_memory
 from triptych.training.optimizers import AdamW
 
 VOCAB, HEAD_DIM, WINDOW = 8192, 64, 256
+ATTENTION: dict[str, Callable[..., MultiHeadAttention]] = {
+    "softmax": MultiHeadAttention,
+    "longformer": Longformer,
+    "performer": partial(Performer, num_features=256),
+    "reformer": partial(Reformer, num_buckets=64, num_rounds=4, reach=32),
+    "linformer": partial(Linformer, projected_length=256),
+}
+"""Each looks at about 256 keys, or has 256 features."""
 MEMORY, SECONDS = 12.0, 60.0
 """GiB, and seconds of an update, beyond which a point is left out."""
 TOO_MUCH = 77
@@ -32,7 +53,7 @@ TOO_MUCH = 77
 
 @dataclass(frozen=True)
 class Work:
-    """An update of a decoder with rotary positions and d_ff = 4 d_model.
+    """An update of a decoder, or an encoder, with rotary positions and d_ff = 4 d_model.
 
     Attributes:
         d_model: its width.
@@ -40,6 +61,8 @@ class Work:
         batch: texts of an update.
         length: tokens of each.
         window: that each layer looks back; None: everything.
+        attention: a name of ``ATTENTION``.
+        causal: whether it is a decoder.
     """
 
     d_model: int = 256
@@ -47,24 +70,32 @@ class Work:
     batch: int = 8
     length: int = 256
     window: int | None = None
+    attention: str = "softmax"
+    causal: bool = True
 
-    def network(self) -> DecoderOnly:
+    def network(self) -> DecoderOnly | EncoderOnly:
         """A new one."""
         stack = Stack(
             num_layers=self.num_layers,
             d_model=self.d_model,
             num_heads=self.d_model // HEAD_DIM,
             d_ff=4 * self.d_model,
-            causal=True,
+            causal=self.causal,
+            max_length=self.length,
             position=Rotary,
-            attention=partial(MultiHeadAttention, windows=[self.window]),
+            attention=partial(ATTENTION[self.attention], windows=[self.window])
+            if self.window
+            else ATTENTION[self.attention],
             feed_forward=partial(FeedForward, activation="gelu"),
         )
         embedding = Embedding(vocab_size=VOCAB, d_model=self.d_model)
         head = Head(d_model=self.d_model, num_outputs=VOCAB)
-        return DecoderOnly(embedding=embedding, decoder=stack, head=head, tie_output=True)
+        if self.causal:
+            return DecoderOnly(embedding=embedding, decoder=stack, head=head, tie_output=True)
+        return EncoderOnly(embedding=embedding, encoder=stack, head=head, tie_output=True)
 
 
+LENGTHS = range(8, 16)
 STANDARD = Work()
 LONG = replace(STANDARD, batch=1)
 CURVES: dict[str, tuple[str, list[Work]]] = {
@@ -73,6 +104,11 @@ CURVES: dict[str, tuple[str, list[Work]]] = {
     "batch": ("batch", [replace(STANDARD, batch=2**n) for n in range(8)]),
     "length": ("length", [replace(LONG, length=2**n) for n in range(7, 16)]),
     "windows": ("length", [replace(LONG, length=2**n, window=WINDOW) for n in range(7, 16)]),
+    "longformer": ("length", [replace(LONG, length=2**n, window=WINDOW, attention="longformer") for n in LENGTHS]),
+    "performer": ("length", [replace(LONG, length=2**n, attention="performer") for n in LENGTHS]),
+    "reformer": ("length", [replace(LONG, length=2**n, attention="reformer") for n in LENGTHS]),
+    "encoder": ("length", [replace(LONG, length=2**n, causal=False) for n in LENGTHS]),
+    "linformer": ("length", [replace(LONG, length=2**n, attention="linformer", causal=False) for n in LENGTHS]),
 }
 TITLES = {
     "width": "Width: d_model, 8 texts of 256 tokens",
@@ -80,6 +116,11 @@ TITLES = {
     "batch": "Batch: texts of 256 tokens",
     "length": "Length: tokens of one text, full attention",
     "windows": f"Length: tokens of one text, a window of {WINDOW} in each layer",
+    "longformer": f"Length: tokens of one text, Longformer: a window of {WINDOW} and one global token",
+    "performer": "Length: tokens of one text, Performer: 256 features",
+    "reformer": "Length: tokens of one text, Reformer: 4 rounds of 64 buckets, 32 tokens back in each",
+    "encoder": "Length: tokens of one text, an encoder with full attention",
+    "linformer": "Length: tokens of one text, an encoder with Linformer: 256 keys",
 }
 
 
