@@ -37,10 +37,25 @@ def gpt_neo(head: type, layers: list[str], **options: Any) -> Case:
     return Case(f"{head.__name__} {layers} {options}", lambda: head(config), PADDING, generates=writes(head))
 
 
+LIKE_LLAMA_THERE = {
+    "vocab_size": 101, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 6,
+    "num_key_value_heads": 2, "intermediate_size": 72, "max_position_embeddings": 40, "rms_norm_eps": 1e-2,
+    "num_labels": 3, "pad_token_id": PAD,
+}  # fmt: skip
+
+
 def llama(head: type, **options: Any) -> Case:
-    small = {"vocab_size": 101, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 6}
-    more = {"num_key_value_heads": 2, "intermediate_size": 72, "max_position_embeddings": 40, "rms_norm_eps": 1e-2}
-    config = hf.LlamaConfig(**{**small, **more, "num_labels": 3, "pad_token_id": PAD, **options})
+    config = hf.LlamaConfig(**{**LIKE_LLAMA_THERE, **options})
+    return Case(f"{head.__name__} {options}", lambda: head(config), PADDING, generates=writes(head))
+
+
+def qwen3(head: type, **options: Any) -> Case:
+    config = hf.Qwen3Config(**{**LIKE_LLAMA_THERE, "num_hidden_layers": 3, **options})
+    return Case(f"{head.__name__} {options}", lambda: head(config), PADDING, generates=writes(head))
+
+
+def olmo2(head: type, **options: Any) -> Case:
+    config = hf.Olmo2Config(**{**LIKE_LLAMA_THERE, **options})
     return Case(f"{head.__name__} {options}", lambda: head(config), PADDING, generates=writes(head))
 
 
@@ -64,6 +79,12 @@ LANGUAGE_MODELS = [
     llama(hf.LlamaForCausalLM, rope_parameters=LINEAR, num_key_value_heads=1, head_dim=None),
     llama(hf.LlamaForCausalLM, rope_parameters=LLAMA3, tie_word_embeddings=True, num_hidden_layers=3),
     llama(hf.LlamaForCausalLM, attention_bias=True, mlp_bias=True, hidden_act="gelu_new", num_key_value_heads=4),
+    qwen3(hf.Qwen3ForCausalLM, tie_word_embeddings=True),
+    qwen3(
+        hf.Qwen3ForCausalLM, use_sliding_window=True, sliding_window=5, max_window_layers=1, rope_parameters=LINEAR
+    ),
+    olmo2(hf.Olmo2ForCausalLM, eos_token_id=None),
+    olmo2(hf.Olmo2ForCausalLM, eos_token_id=None, num_key_value_heads=4, head_dim=8, rope_parameters=LLAMA3),
 ]
 
 CASES = [
@@ -74,6 +95,14 @@ CASES = [
     gpt_neo(hf.GPTNeoForTokenClassification, ["global"]),
     llama(hf.LlamaForSequenceClassification, rope_parameters=LINEAR),
     llama(hf.LlamaForTokenClassification),
+    qwen3(
+        hf.Qwen3ForSequenceClassification,
+        layer_types=["full_attention", "sliding_attention", "full_attention"],
+        use_sliding_window=True,
+        sliding_window=3,
+    ),
+    qwen3(hf.Qwen3ForTokenClassification),
+    olmo2(hf.Olmo2ForSequenceClassification),
 ]
 
 
@@ -169,6 +198,11 @@ def test_reads_the_rotary_settings_of_old_files(scaling: dict[str, Any], key: st
             {"rope_parameters": None, "rope_scaling": {"type": "dynamic", "factor": 2.0}},
             "rope_scaling: type=dynamic",
         ),
+        (qwen3(hf.Qwen3ForCausalLM), {"attention_bias": True}, "attention_bias=True; expected False"),
+        (qwen3(hf.Qwen3ForCausalLM), {"layer_types": ["sparse"] * 3}, "expected full_attention or sliding_attention"),
+        (qwen3(hf.Qwen3ForCausalLM), {"layer_types": ["full_attention"]}, "for each of num_hidden_layers=3"),
+        (qwen3(hf.Qwen3ForCausalLM), {"layer_types": ["sliding_attention"] * 3}, "sliding_window=None"),
+        (olmo2(hf.Olmo2ForCausalLM), {"attention_bias": True}, "attention_bias=True; expected False"),
         (
             llama(hf.LlamaForCausalLM),
             {"rope_parameters": {"rope_type": "linear"}},
@@ -234,6 +268,13 @@ NO_BIAS = LIKE_LLAMA | {"block.bias": False}
             "classification",
             {**NO_BIAS, "block.attention.qkv_bias": True, "block.attention.scale": 1.0},
             "llama",
+        ),
+        ("language_modeling", {**NO_BIAS, "block/attention": "qk_norm", "block.attention.windows": [None, 4]}, "qwen3"),
+        ("tagging", {**NO_BIAS, "block/attention": "qk_norm", "shape.head_dim": 6, "block.tie_output": True}, "qwen3"),
+        (
+            "language_modeling",
+            {**NO_BIAS, "block/attention": "qk_norm", "block.attention.qk_norm_over": "all", "block/residual": "res_post"},
+            "olmo2",
         ),
         ("tagging", {**LIKE_LLAMA, "block.scale_embedding": False, "block.position.theta": 100.0}, "llama"),
     ],
