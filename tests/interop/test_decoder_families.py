@@ -59,6 +59,14 @@ def olmo2(head: type, **options: Any) -> Case:
     return Case(f"{head.__name__} {options}", lambda: head(config), PADDING, generates=writes(head))
 
 
+def gpt_neox(head: type, **options: Any) -> Case:
+    small = {"vocab_size": 101, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    more = {"intermediate_size": 72, "max_position_embeddings": 40, "layer_norm_eps": 1e-2, "eos_token_id": None}
+    rotations = {"rope_parameters": {"rope_type": "default", "rope_theta": 50.0, "partial_rotary_factor": 0.5}}
+    config = hf.GPTNeoXConfig(**{**small, **more, **rotations, "num_labels": 3, "pad_token_id": PAD, **options})
+    return Case(f"{head.__name__} {options}", lambda: head(config), PADDING, generates=writes(head))
+
+
 LINEAR = {"rope_type": "linear", "rope_theta": 100.0, "factor": 3.0}
 LLAMA3 = {
     "rope_type": "llama3",
@@ -84,6 +92,9 @@ LANGUAGE_MODELS = [
         hf.Qwen3ForCausalLM, use_sliding_window=True, sliding_window=5, max_window_layers=1, rope_parameters=LINEAR
     ),
     olmo2(hf.Olmo2ForCausalLM, eos_token_id=None),
+    gpt_neox(hf.GPTNeoXForCausalLM),
+    gpt_neox(hf.GPTNeoXForCausalLM, rope_parameters=LINEAR | {"partial_rotary_factor": 0.25}, hidden_act="gelu_new"),
+    gpt_neox(hf.GPTNeoXForCausalLM, use_parallel_residual=False, tie_word_embeddings=True),
     olmo2(hf.Olmo2ForCausalLM, eos_token_id=None, num_key_value_heads=4, head_dim=8, rope_parameters=LLAMA3),
 ]
 
@@ -103,6 +114,8 @@ CASES = [
     ),
     qwen3(hf.Qwen3ForTokenClassification),
     olmo2(hf.Olmo2ForSequenceClassification),
+    gpt_neox(hf.GPTNeoXForSequenceClassification),
+    gpt_neox(hf.GPTNeoXForTokenClassification),
 ]
 
 
@@ -176,6 +189,16 @@ def test_reads_the_rotary_settings_of_old_files(scaling: dict[str, Any], key: st
     assert new.block.position.scaling.factor == scaling["factor"]
 
 
+def test_reads_the_rotary_settings_of_old_gpt_neox(tmp_path: Path) -> None:
+    """Pythia's files have rotary_pct and rotary_emb_base."""
+    rotations = {"rope_type": "default", "rope_theta": 77.0, "partial_rotary_factor": 0.5}
+    gpt_neox(hf.GPTNeoXForCausalLM, rope_parameters=rotations).model().save_pretrained(tmp_path)
+    new = read_network(tmp_path).config
+    change(tmp_path, rope_parameters=None, rotary_pct=0.5, rotary_emb_base=77)
+    assert read_network(tmp_path).config.block.position == new.block.position
+    assert (new.block.position.theta, new.block.position.share) == (77.0, 0.5)
+
+
 @pytest.mark.parametrize(
     ("case", "changes", "words"),
     [
@@ -202,6 +225,8 @@ def test_reads_the_rotary_settings_of_old_files(scaling: dict[str, Any], key: st
         (qwen3(hf.Qwen3ForCausalLM), {"layer_types": ["sparse"] * 3}, "expected full_attention or sliding_attention"),
         (qwen3(hf.Qwen3ForCausalLM), {"layer_types": ["full_attention"]}, "for each of num_hidden_layers=3"),
         (qwen3(hf.Qwen3ForCausalLM), {"layer_types": ["sliding_attention"] * 3}, "sliding_window=None"),
+        (gpt_neox(hf.GPTNeoXForCausalLM), {"attention_bias": False}, "attention_bias=False; expected True"),
+        (gpt_neox(hf.GPTNeoXForCausalLM), {"hidden_act": "mish"}, "hidden_act=mish"),
         (olmo2(hf.Olmo2ForCausalLM), {"attention_bias": True}, "attention_bias=True; expected False"),
         (
             llama(hf.LlamaForCausalLM),
@@ -275,6 +300,12 @@ NO_BIAS = LIKE_LLAMA | {"block.bias": False}
             "language_modeling",
             {**NO_BIAS, "block/attention": "qk_norm", "block.attention.qk_norm_over": "all", "block/residual": "res_post"},
             "olmo2",
+        ),
+        ("language_modeling", {"block/residual": "parallel_norms", "block/position": "rotary"}, "gpt_neox"),
+        (
+            "tagging",
+            {"block/position": "rotary", "block.position.share": 0.5, "block.attention.num_kv_heads": 2},
+            "gpt_neox",
         ),
         ("tagging", {**LIKE_LLAMA, "block.scale_embedding": False, "block.position.theta": 100.0}, "llama"),
     ],

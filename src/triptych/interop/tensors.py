@@ -156,7 +156,7 @@ def to_ours(
         advice = "; a new head may take their place: --new-head" if set(missing) <= set(heads) else ""
         raise ConfigError(f"{config.place} needs tensors that are missing: {listed(missing)}{advice}")
     left_out = of_other_heads(family, config, tensors, used, originals)
-    state = dict(family.reordered(state, to_ours=True))
+    state = dict(family.reordered(state, config, to_ours=True))
     for name in [name for name in state if name.endswith(".position.table") and not ours[name].requires_grad]:
         if not torch.allclose(state[name], ours[name], atol=1e-2):  # another table differs by 1, a bfloat16 by 0.002
             found = used[family.their_name(name, task, config)[0]]
@@ -210,7 +210,7 @@ def to_theirs(
         is_tied: whether the output layer is the token table.
     """
     parts = dict[str, list[Tensor]]()
-    for name, tensor in family.reordered(state, to_ours=False).items():
+    for name, tensor in family.reordered(state, config, to_ours=False).items():
         if not (is_tied and name == "head.output.weight"):
             parts.setdefault(family.their_name(name, task, config)[0], []).append(tensor)  # q, k, v: in this order
     shapes = family.shapes(config)

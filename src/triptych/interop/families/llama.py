@@ -99,8 +99,15 @@ class Llama(Family):
         }
 
 
-def rope(config: TheirConfig) -> tuple[float, dict[str, Any] | None]:
+def rope(
+    config: TheirConfig, *, theta_key: str = "rope_theta", reads_share: bool = False
+) -> tuple[float, dict[str, Any] | None]:
     """The base of the frequencies, and their scaling: rope_parameters, or rope_theta and rope_scaling of old files.
+
+    Args:
+        config: theirs.
+        theta_key: of the base in old files.
+        reads_share: whether the family may rotate a share of each head; else partial_rotary_factor is refused.
 
     Raises:
         ConfigError: a scaling that we do not have.
@@ -112,9 +119,9 @@ def rope(config: TheirConfig) -> tuple[float, dict[str, Any] | None]:
     parameters = TheirConfig(values, f"{config.place}: {name}")
     key = "rope_type" if "rope_type" in values else "type"
     parameters.expect(key, "default", ["default", "linear", "llama3"])
-    for place in (config, parameters):
+    for place in () if reads_share else (config, parameters):
         place.expect("partial_rotary_factor", None, [None, 1.0])
-    theta = parameters.get("rope_theta", config.get("rope_theta", 10000.0))
+    theta = parameters.get("rope_theta", config.get(theta_key, 10000.0))
     kind = parameters.get(key, "default")
     if kind == "default":
         return theta, None
