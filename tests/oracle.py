@@ -156,7 +156,7 @@ def ours(network: nn.Module, given: dict[str, Tensor]) -> Tensor:
         return torch.as_tensor(network(given["images"]))
     if "source" in given:
         more = {"source": given["source"], "source_mask": given["source_mask"]}
-    elif network.architecture == "encoder_only" and network.encoder.position.first:
+    elif network.architecture == "encoder_only" and getattr(network.encoder.position, "first", 0):
         more = {"positions": positions(given["mask"])}  # RoBERTa counts real tokens alone
     logits: Tensor = network(tokens=given["tokens"], mask=given["mask"], **more)
     return logits

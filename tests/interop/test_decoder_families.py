@@ -67,6 +67,14 @@ def gpt_neox(head: type, **options: Any) -> Case:
     return Case(f"{head.__name__} {options}", lambda: head(config), PADDING, generates=writes(head))
 
 
+def modernbert_decoder(head: type, **options: Any) -> Case:
+    """Of four layers, two of which see 4 positions back, the own one included."""
+    small = {"vocab_size": 101, "hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "norm_eps": 1e-2}
+    more = {"intermediate_size": 72, "max_position_embeddings": 40, "local_attention": 8, "pad_token_id": PAD}
+    config = hf.ModernBertDecoderConfig(**{**small, **more, "eos_token_id": None, "num_labels": 3, **options})
+    return Case(f"{head.__name__} {options}", lambda: head(config), PADDING, generates=writes(head))
+
+
 LINEAR = {"rope_type": "linear", "rope_theta": 100.0, "factor": 3.0}
 LLAMA3 = {
     "rope_type": "llama3",
@@ -95,6 +103,8 @@ LANGUAGE_MODELS = [
     gpt_neox(hf.GPTNeoXForCausalLM),
     gpt_neox(hf.GPTNeoXForCausalLM, rope_parameters=LINEAR | {"partial_rotary_factor": 0.25}, hidden_act="gelu_new"),
     gpt_neox(hf.GPTNeoXForCausalLM, use_parallel_residual=False, tie_word_embeddings=True),
+    modernbert_decoder(hf.ModernBertDecoderForCausalLM),
+    modernbert_decoder(hf.ModernBertDecoderForCausalLM, norm_bias=True, decoder_bias=False, tie_word_embeddings=False),
     olmo2(hf.Olmo2ForCausalLM, eos_token_id=None, num_key_value_heads=4, head_dim=8, rope_parameters=LLAMA3),
 ]
 
@@ -116,6 +126,8 @@ CASES = [
     olmo2(hf.Olmo2ForSequenceClassification),
     gpt_neox(hf.GPTNeoXForSequenceClassification),
     gpt_neox(hf.GPTNeoXForTokenClassification),
+    modernbert_decoder(hf.ModernBertDecoderForSequenceClassification),
+    modernbert_decoder(hf.ModernBertDecoderForSequenceClassification, classifier_bias=True),
 ]
 
 

@@ -37,7 +37,39 @@ def roberta(head: type, **options: Any) -> Case:
     return Case(f"{head.__name__} {options}", lambda: head(config), ("none", "right", *left))
 
 
+def modernbert(head: type, **options: Any) -> Case:
+    """Of four layers, two of which see 2 positions to each side."""
+    sizes = {name: size for name, size in SMALL.items() if name != "layer_norm_eps"}
+    tokens = {"pad_token_id": 1, "eos_token_id": 2, "bos_token_id": 0, "cls_token_id": 0, "sep_token_id": 2}
+    config = hf.ModernBertConfig(
+        **{**sizes, **tokens, "num_hidden_layers": 4, "local_attention": 4, "norm_eps": 1e-2, **options}
+    )
+    left = () if head is hf.ModernBertForSequenceClassification else ("left",)
+    return Case(f"{head.__name__} {options}", lambda: head(config), ("none", "right", *left))
+
+
+ROTATIONS = {
+    "full_attention": {"rope_type": "linear", "rope_theta": 500.0, "factor": 3.0},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 20.0},
+}
+
 CASES = [
+    modernbert(hf.ModernBertForMaskedLM),
+    modernbert(
+        hf.ModernBertForMaskedLM,
+        norm_bias=True,
+        attention_bias=True,
+        mlp_bias=True,
+        classifier_bias=True,
+        decoder_bias=False,
+        tie_word_embeddings=False,
+        rope_parameters=ROTATIONS,
+        hidden_activation="gelu_new",
+    ),
+    modernbert(hf.ModernBertForSequenceClassification, classifier_pooling="mean"),
+    modernbert(hf.ModernBertForSequenceClassification, classifier_activation="silu", classifier_bias=True),
+    modernbert(hf.ModernBertForTokenClassification, layer_types=["full_attention"] * 4),
+    modernbert(hf.ModernBertForQuestionAnswering, num_labels=2),
     roberta(hf.RobertaForMaskedLM, type_vocab_size=1),
     roberta(hf.RobertaForSequenceClassification, max_position_embeddings=21),
     roberta(hf.RobertaForTokenClassification, num_attention_heads=2),

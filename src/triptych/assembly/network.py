@@ -35,10 +35,10 @@ def choose_parts(config: DictConfig) -> None:
         for part in PARTS:
             if stack[part] is None:
                 stack[part] = config.block[part]
+    pool = model.head.pool or OmegaConf.select(config, f"heads.{kind}.pool") or task.pools[architecture]
     with open_dict(config.heads):
         model.head = OmegaConf.merge(config.heads[kind], model.head)
-    if model.head.pool is None:
-        model.head.pool = task.pools[architecture]
+    model.head.pool = pool
     if model.tie_output is None:
         model.tie_output = task.predicts_tokens and config.block.tie_output
 

@@ -42,8 +42,15 @@ def canonical(model: Mapping[str, Any]) -> Settings:
         if f"{stack}.position.theta" in found:
             found[f"{stack}.position.scaling"] = rope_scaling(model, stack)
             found = {key: value for key, value in found.items() if f"{stack}.position.scaling." not in key}
+            theta, local_theta = (f"{stack}.position.{name}" for name in ("theta", "local_theta"))
+            if meant["attention.windows"] == [None] * found[f"{stack}.num_layers"]:
+                found[local_theta] = found[theta]
+            elif found[f"{stack}.position.scaling"] is None:
+                found[local_theta] = found[local_theta] or found[theta]
         if found[f"{stack}.position"] not in TABLES:
             del found[f"{stack}.max_length"]
+    if found.get("head.transform", "none") == "none":
+        found.pop("head.transform_bias", None)
     if found.get("head.transform", "none") == "none" or found.get("head.norm") is None:
         found = {key: value for key, value in found.items() if not key.startswith("head.norm")} | {"head.norm": None}
     return found

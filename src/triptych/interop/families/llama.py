@@ -136,9 +136,9 @@ def rope(
     return theta, scaling
 
 
-def their_rope(model: Settings) -> dict[str, Any]:
+def their_rope(model: Settings, stack: str = "decoder") -> dict[str, Any]:
     """Their rope_parameters."""
-    theta, scaling = model.get("decoder.position.theta", 10000.0), rope_scaling(model, "decoder")
+    theta, scaling = model.get(f"{stack}.position.theta", 10000.0), rope_scaling(model, stack)
     if scaling is None:
         return {"rope_type": "default", "rope_theta": theta}
     if scaling.original_length is None:
