@@ -48,12 +48,25 @@ def modernbert(head: type, **options: Any) -> Case:
     return Case(f"{head.__name__} {options}", lambda: head(config), ("none", "right", *left))
 
 
+def longformer(head: type, **options: Any) -> Case:
+    """Of two layers, that see 2 and 4 positions to each side; texts are no multiple of the windows."""
+    config = hf.LongformerConfig(
+        **{**SMALL, "num_hidden_layers": 2, "attention_window": [4, 8], "pad_token_id": 1, "type_vocab_size": 1, **options}
+    )
+    left = () if head is hf.LongformerForSequenceClassification else ("left",)
+    return Case(f"{head.__name__} {options}", lambda: head(config), ("none", "right", *left), length=18)
+
+
 ROTATIONS = {
     "full_attention": {"rope_type": "linear", "rope_theta": 500.0, "factor": 3.0},
     "sliding_attention": {"rope_type": "default", "rope_theta": 20.0},
 }
 
 CASES = [
+    longformer(hf.LongformerForMaskedLM),
+    longformer(hf.LongformerForMaskedLM, attention_window=6, hidden_act="gelu_new", type_vocab_size=2),
+    longformer(hf.LongformerForSequenceClassification),
+    longformer(hf.LongformerForTokenClassification, num_attention_heads=2),
     modernbert(hf.ModernBertForMaskedLM),
     modernbert(
         hf.ModernBertForMaskedLM,

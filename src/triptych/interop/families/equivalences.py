@@ -111,7 +111,8 @@ def absorb(state: State, mine: Settings, theirs: Settings) -> list[str]:
                 table = state[f"{stack}.position.table"][my:]
                 state[f"{stack}.position.table"] = torch.cat((table.new_zeros(their, table.shape[1]), table))
             case (("bias" | "attention.qkv_bias"), False, True):
-                endings = (".q", ".k", ".v") if name == "attention.qkv_bias" else (".o", ".up", ".gate", ".down")
+                qkv = (".q", ".k", ".v", ".global_q", ".global_k", ".global_v")
+                endings = qkv if name == "attention.qkv_bias" else (".o", ".up", ".gate", ".down")
                 for weight in [n for n in state if n.startswith(stack) and n.removesuffix(".weight").endswith(endings)]:
                     state[weight.replace(".weight", ".bias")] = torch.zeros(len(state[weight]))
             case "bias", "none", "trained" | "fixed":
