@@ -86,7 +86,8 @@ def check_network(config: DictConfig) -> Network:
     if trial.model.head.num_outputs is None:
         trial.model.head.num_outputs = trial.shape.vocab_size
     for key in (*(f"block.{part}" for part in PARTS), *(f"heads.{kind}" for kind in trial.heads)):
-        check(trial, key, ("d_model", "num_outputs", "pool"))  # before the copies in the stacks
+        given = [name for name in ("d_model", "num_outputs", "pool") if name not in OmegaConf.select(trial, key)]
+        check(trial, key, given)  # before the copies in the stacks
     choose_parts(trial)
     with torch.device("meta"):
         network: Network = build(trial, "model")
