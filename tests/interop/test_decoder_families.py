@@ -96,9 +96,7 @@ LANGUAGE_MODELS = [
     llama(hf.LlamaForCausalLM, rope_parameters=LLAMA3, tie_word_embeddings=True, num_hidden_layers=3),
     llama(hf.LlamaForCausalLM, attention_bias=True, mlp_bias=True, hidden_act="gelu_new", num_key_value_heads=4),
     qwen3(hf.Qwen3ForCausalLM, tie_word_embeddings=True),
-    qwen3(
-        hf.Qwen3ForCausalLM, use_sliding_window=True, sliding_window=5, max_window_layers=1, rope_parameters=LINEAR
-    ),
+    qwen3(hf.Qwen3ForCausalLM, use_sliding_window=True, sliding_window=5, max_window_layers=1, rope_parameters=LINEAR),
     olmo2(hf.Olmo2ForCausalLM, eos_token_id=None),
     gpt_neox(hf.GPTNeoXForCausalLM),
     gpt_neox(hf.GPTNeoXForCausalLM, rope_parameters=LINEAR | {"partial_rotary_factor": 0.25}, hidden_act="gelu_new"),
@@ -276,6 +274,11 @@ SMALL = {
 }
 OF_ATTENTION = {"block.attention.num_kv_heads": 2, "block.attention.qkv_bias": False}
 LIKE_LLAMA = {"block/norm": "rms", "block/position": "rotary", "block/feed_forward": "gated"}
+MODERN = {
+    "block/norm": "modernbert", "block/attention": "modernbert-decoder", "block/position": "modernbert",
+    "block/feed_forward": "gated", "block.bias": False, "block.embed_norm": True, "block.first_norm": False,
+    "head@heads.tokens": "modernbert", "head@heads.classes": "modernbert", "heads.classes.bias": "none",
+}  # fmt: skip
 NO_BIAS = LIKE_LLAMA | {"block.bias": False}
 
 
@@ -310,7 +313,12 @@ NO_BIAS = LIKE_LLAMA | {"block.bias": False}
         ("tagging", {**NO_BIAS, "block/attention": "qk_norm", "shape.head_dim": 6, "block.tie_output": True}, "qwen3"),
         (
             "language_modeling",
-            {**NO_BIAS, "block/attention": "qk_norm", "block.attention.qk_norm_over": "all", "block/residual": "res_post"},
+            {
+                **NO_BIAS,
+                "block/attention": "qk_norm",
+                "block.attention.qk_norm_over": "all",
+                "block/residual": "res_post",
+            },
             "olmo2",
         ),
         ("language_modeling", {"block/residual": "parallel_norms", "block/position": "rotary"}, "gpt_neox"),
@@ -319,6 +327,8 @@ NO_BIAS = LIKE_LLAMA | {"block.bias": False}
             {"block/position": "rotary", "block.position.share": 0.5, "block.attention.num_kv_heads": 2},
             "gpt_neox",
         ),
+        ("language_modeling", MODERN, "modernbert-decoder"),
+        ("classification", MODERN | {"block.attention.windows": None}, "modernbert-decoder"),
         ("tagging", {**LIKE_LLAMA, "block.scale_embedding": False, "block.position.theta": 100.0}, "llama"),
     ],
     ids=str,

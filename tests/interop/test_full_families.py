@@ -152,7 +152,9 @@ def test_sinusoids_in_their_order_are_their_table(table: type) -> None:
     mine, config = {"encoder.positions": sinusoids(rows, width)}, TheirConfig({}, "config.json")
     reordered = Marian().reordered(mine, config, to_ours=False)
     assert torch.equal(reordered["encoder.positions"], table(rows, width).create_weight())
-    assert torch.equal(Marian().reordered(reordered, config, to_ours=True)["encoder.positions"], mine["encoder.positions"])
+    assert torch.equal(
+        Marian().reordered(reordered, config, to_ours=True)["encoder.positions"], mine["encoder.positions"]
+    )
 
 
 POST_BART = {"block/residual": "post", "block.embed_norm": True}

@@ -15,8 +15,8 @@ from triptych.nn.sizes import Sizes
 
 class Block(nn.Module):
     """Self-attention, then cross-attention if there is a memory to look at, then feed-forward; each a residual. Or one
-    residual around the sum of them, where residuals are parallel (``Parallel``; with ``ParallelNorms`` each has its norm,
-    and all read what the block reads).
+    residual around the sum of them, where residuals are parallel (``Parallel``); with ``ParallelNorms`` each has a norm
+    of its own, and all read what the block reads.
 
     Vaswani et al. 2017, section 3.1. Encoder and decoder layers differ by visibility and cross-attention alone.
 

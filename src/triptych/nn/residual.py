@@ -87,8 +87,8 @@ class Parallel(PreNorm):
 
 
 class ParallelNorms(PreNorm):
-    """x + dropout(f_1(norm_1(x))) + dropout(f_2(norm_2(x))) + ...: as ``Parallel``, but each sub-layer has a norm of its
-    own. Black et al. 2022 (GPT-NeoX), section 2.
+    """x + dropout(f_1(norm_1(x))) + dropout(f_2(norm_2(x))) + ...: as ``Parallel``, but each sub-layer has its own
+    norm. Black et al. 2022 (GPT-NeoX), section 2.
     """
 
 
@@ -106,8 +106,8 @@ class PostNorm(Residual):
 
 
 class ResPost(Residual):
-    """x + dropout(norm(f(x))): the norm stands behind the sub-layer, and the way around it is free. Liu et al. 2022 (Swin
-    Transformer V2), section 3.2; as in OLMo 2.
+    """x + dropout(norm(f(x))): the norm stands behind the sub-layer, and the way around it is free. Liu et al. 2022
+    (Swin Transformer V2), section 3.2; as in OLMo 2.
     """
 
     needs_final_norm = True

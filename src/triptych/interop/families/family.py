@@ -101,9 +101,7 @@ class Family(ABC):
         """By their name, their shape, where it is not ours; -1 is what remains."""
         return {}
 
-    def reordered(
-        self, state: Mapping[str, Tensor], config: "TheirConfig", *, to_ours: bool
-    ) -> Mapping[str, Tensor]:
+    def reordered(self, state: Mapping[str, Tensor], config: "TheirConfig", *, to_ours: bool) -> Mapping[str, Tensor]:
         """The same function, with its channels in our order or in theirs.
 
         Args:

@@ -100,10 +100,11 @@ class GptNeoX(Family):
     def reordered(self, state: Mapping[str, Tensor], config: TheirConfig, *, to_ours: bool) -> Mapping[str, Tensor]:
         """See ``Family``: of each head, their rows are its queries, its keys and its values, one after the other."""
         num_heads = config.size("num_attention_heads")
-        parts = (num_heads, 3) if to_ours else (3, num_heads)
+        first, second = (num_heads, 3) if to_ours else (3, num_heads)
         moved = dict(state)
         for q in [name for name in state if ".self_attention.q." in name]:
             names = [q.replace(".q.", f".{kind}.") for kind in "qkv"]
-            rows = torch.cat([state[name] for name in names]).unflatten(0, (*parts, -1))
-            moved |= dict(zip(names, rows.transpose(0, 1).flatten(0, 2).chunk(3), strict=True))
+            rows = torch.cat([state[name] for name in names])
+            rows = rows.view(first, second, -1, *rows.shape[1:]).transpose(0, 1).reshape(rows.shape)
+            moved |= dict(zip(names, rows.chunk(3), strict=True))
         return moved

@@ -54,6 +54,4 @@ class Longformer(Roberta):
         num_layers, windows = model["encoder.num_layers"], model.get("encoder.attention.windows") or [None]
         widths = [max(2 * ((windows[i % len(windows)] or 0) - 1), 4) for i in range(num_layers)]
         largest = max(widths)
-        return super().config(model) | {
-            "attention_window": [largest if largest % width else width for width in widths]
-        }
+        return super().config(model) | {"attention_window": [largest if largest % width else width for width in widths]}

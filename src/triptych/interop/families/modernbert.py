@@ -122,7 +122,9 @@ def settings_of(config: TheirConfig, window: int) -> Settings:
         "block.norm.bias": config.get("norm_bias", False),
         "block.embed_norm": True,
         "block.first_norm": False,
-        "block.attention.windows": windows_of(config, [SLIDING if i % every else FULL for i in range(num_layers)], window),
+        "block.attention.windows": windows_of(
+            config, [SLIDING if i % every else FULL for i in range(num_layers)], window
+        ),
         "block/feed_forward": "gated",
         "block.feed_forward.activation": config.activation("hidden_activation", "gelu"),
         "block.bias": has_bias,
@@ -136,11 +138,7 @@ def settings_of(config: TheirConfig, window: int) -> Settings:
         "block.attention.dropout": config.get("attention_dropout", 0.0),
         "block.feed_forward.dropout": config.get("mlp_dropout", 0.0),
         **{f"head@heads.{kind}": "modernbert" for kind in ("tokens", "classes", "tags")},
-        **{
-            f"heads.{kind}.{key}": value
-            for kind in ("tokens", "classes", "tags")
-            for key, value in transform.items()
-        },
+        **{f"heads.{kind}.{key}": value for kind in ("tokens", "classes", "tags") for key, value in transform.items()},
         "heads.tokens.bias": "trained" if config.get("decoder_bias", True) else "none",
     }
 
