@@ -183,6 +183,7 @@ _FAMILIES = {
     "bert": _Family(_BERT, begin="cls_token", end="sep_token"),
     "roberta": _Family(_ROBERTA, begin="cls_token", end="sep_token", between=("sep_token",) * 2),
     "bart": _Family(_ROBERTA, begin="cls_token", end="sep_token", start="eos_token", between=("sep_token",) * 2),
+    "longformer": _Family(_ROBERTA, begin="cls_token", end="sep_token", between=("sep_token",) * 2),
     "gpt2": _Family(dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")),
     "t5": _Family(_T5, end="eos_token", start="pad_token"),
     "marian": _Family(_T5, end="eos_token", start="pad_token"),
