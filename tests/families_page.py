@@ -135,8 +135,8 @@ pass, in float64, ours against ours. Round trip: export, then import, bitwise.
 
 - BERT's next-sentence prediction: the layer of `BertForPreTraining` is left out, and named. No task here asks it, and
   RoBERTa (Liu et al. 2019, section 4.2) found that it does not help.
-- Heads for what is no task here (multiple choice, regression), and those for question answering of all but BERT and
-  RoBERTa: refused. `--task TASK --new-head` reads the body.
+- Heads for what is no task here (multiple choice, regression), and those for question answering of all but BERT,
+  RoBERTa and ModernBERT: refused. `--task TASK --new-head` reads the body.
 - LLaMA whose attention has biases and whose feed-forward layers have none, or the other way round (`attention_bias`,
   `mlp_bias`): refused. `block.bias` is both, and Meta's have neither.
 - LLaMA with rotary positions scaled as dynamic, yarn or longrope: refused. There the frequencies depend on the length
