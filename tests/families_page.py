@@ -21,8 +21,20 @@ FAMILIES = {
     "RoBERTa": ("Roberta", "roberta/style, /base, /large"),
     "ViT": ("ViT", "vit/style, /ti-16, /s-16, /b-16, /b-32, /l-16, /h-14"),
     "GPT-2": ("GPT2", "gpt2/style, /small, /medium, /large, /xl"),
-    "GPT-3 (as GPT-Neo)": ("GPTNeo", "gpt3/style, /125m, /350m, /760m, /1.3b, /2.7b, /6.7b, /13b, /175b"),
+    "GPT-3 (as GPT-Neo)": ("GPTNeoFor", "gpt3/style, /125m, /350m, /760m, /1.3b, /2.7b, /6.7b, /13b, /175b"),
     "LLaMA": ("Llama", "llama/style, /7b, /13b, /33b, /65b, /2-70b; llama/3.1-style, /3.1-8b, /3.1-70b, /3.2-1b"),
+    "Qwen 3": ("Qwen3", "qwen3/style, /0.6b, /1.7b, /4b, /8b"),
+    "OLMo 2": ("Olmo2", "olmo2/style, /1b, /7b, /13b"),
+    "GPT-NeoX (Pythia)": ("GPTNeoXFor", "pythia/style, /70m, /160m, /410m, /1b, /1.4b, /2.8b, /6.9b, /12b"),
+    "ModernBERT, Ettin's encoders": (
+        "ModernBertFor",
+        "modernbert/style, /base, /large; /ettin-17m, -32m, -68m, -150m, -400m, -1b",
+    ),
+    "its decoder, Ettin's decoders": (
+        "ModernBertDecoder",
+        "modernbert_decoder/style; /ettin-17m, -32m, -68m, -150m, -400m, -1b",
+    ),
+    "Longformer": ("Longformer", "longformer/style, /base, /large"),
     "T5": (
         "T5",
         "t5/style, /small, /base, /large, /3b, /11b; t5/v1_1-style, -small, -base, -large, -xl, -xxl",
@@ -123,12 +135,20 @@ pass, in float64, ours against ours. Round trip: export, then import, bitwise.
 
 - BERT's next-sentence prediction: the layer of `BertForPreTraining` is left out, and named. No task here asks it, and
   RoBERTa (Liu et al. 2019, section 4.2) found that it does not help.
-- Heads for what is no task here (multiple choice, regression), and those for question answering of all but BERT and
-  RoBERTa: refused. `--task TASK --new-head` reads the body.
+- Heads for what is no task here (multiple choice, regression), and those for question answering of all but BERT,
+  RoBERTa and ModernBERT: refused. `--task TASK --new-head` reads the body.
 - LLaMA whose attention has biases and whose feed-forward layers have none, or the other way round (`attention_bias`,
   `mlp_bias`): refused. `block.bias` is both, and Meta's have neither.
 - LLaMA with rotary positions scaled as dynamic, yarn or longrope: refused. There the frequencies depend on the length
   of the text, or the scale of the attention changes; linear and llama3 are read.
+- Qwen 3, OLMo 2 and GPT-NeoX with `attention_bias` other than in the published models (false, false, true): refused,
+  since it is of attention alone; ModernBERT as LLaMA.
+- ModernBERT whose layers with a window have scaled rotations, and Qwen 3's mixtures of experts (`qwen3_moe`): refused.
+- Longformer has the first token global in every task, as `block/attention=longformer` has it; in `transformers` that is
+  so by itself in classification alone, and `global_attention_mask` says it elsewhere. For question answering, where all
+  of the question is global, however long, it is not read. `transformers` runs only windows that divide the largest.
+- T5Gemma: not read. Its encoder and its decoder have a table of tokens each, and here both read one; its norms multiply
+  by 1 + w, which does not come back bit by bit.
 - MarianMT with two vocabularies (`share_encoder_decoder_embeddings=false`): refused. There is one table of tokens
   here.
 - ViT by the names that it has in the memory of `transformers` 5 (`vit.layers.N.attention.q_proj`): refused. Published

@@ -125,6 +125,12 @@ def positions(mask: Tensor) -> Tensor:
     return (mask.long().cumsum(1) - 1).clamp(min=0)
 
 
+def global_tokens(model: nn.Module, given: dict[str, Tensor]) -> dict[str, Tensor]:
+    """What Longformer has to be told: that the first token is global."""
+    first = given["mask"] & (given["mask"].cumsum(1) == 1) if "Longformer" in type(model).__name__ else None
+    return {} if first is None else {"global_attention_mask": first.long()}
+
+
 @torch.no_grad()
 def theirs(model: nn.Module, given: dict[str, Tensor]) -> Tensor:
     """Logits of a model of ``transformers``."""
@@ -140,8 +146,10 @@ def theirs(model: nn.Module, given: dict[str, Tensor]) -> Tensor:
             decoder_attention_mask=given["mask"].long(),
         )
         return torch.as_tensor(answer.logits)
-    places = {} if "Bert" in type(model).__name__ or "Roberta" in type(model).__name__ else positions(given["mask"])
+    counts = any(word in type(model).__name__ for word in ("Bert", "Roberta", "Longformer"))  # places by itself
+    places = {} if counts else positions(given["mask"])
     more = {"position_ids": places} if isinstance(places, Tensor) and not given["mask"][:, 0].all() else {}
+    more |= global_tokens(model, given)
     answer = model(input_ids=given["tokens"], attention_mask=given["mask"].long(), **more)
     if "start_logits" in answer:
         return torch.stack((answer.start_logits, answer.end_logits), dim=-1)
@@ -156,7 +164,7 @@ def ours(network: nn.Module, given: dict[str, Tensor]) -> Tensor:
         return torch.as_tensor(network(given["images"]))
     if "source" in given:
         more = {"source": given["source"], "source_mask": given["source_mask"]}
-    elif network.architecture == "encoder_only" and network.encoder.position.first:
+    elif network.architecture == "encoder_only" and getattr(network.encoder.position, "first", 0):
         more = {"positions": positions(given["mask"])}  # RoBERTa counts real tokens alone
     logits: Tensor = network(tokens=given["tokens"], mask=given["mask"], **more)
     return logits
@@ -225,6 +233,7 @@ def loss_distance(model: nn.Module, given: dict[str, Tensor], mine: Tensor) -> f
         arguments = {"pixel_values": given["images"], "labels": labels}
     else:
         arguments = {"input_ids": given["tokens"], "attention_mask": given["mask"].long(), "labels": labels}
+        arguments |= global_tokens(model, given)
     if "source" in given:
         arguments |= {"input_ids": given["source"], "attention_mask": given["source_mask"].long()}
         arguments |= {"decoder_input_ids": given["tokens"], "decoder_attention_mask": given["mask"].long()}

@@ -12,10 +12,12 @@ from triptych.nn import (
     Learned,
     MultiHeadAttention,
     Parallel,
+    ParallelNorms,
     Position,
     PostNorm,
     PreNorm,
     Relative,
+    ResPost,
     RMSNorm,
     Rotary,
     Sandwich,
@@ -34,7 +36,8 @@ POSITIONS: dict[str, Callable[..., Position]] = {
     "alibi": Alibi,
 }
 NORMS = {"layer": LayerNorm, "rms": RMSNorm}
-RESIDUALS = {"pre": PreNorm, "post": PostNorm, "parallel": Parallel, "sandwich": Sandwich}
+RESIDUALS = {"pre": PreNorm, "post": PostNorm, "parallel": Parallel, "sandwich": Sandwich,
+             "parallel_norms": ParallelNorms, "res_post": ResPost}  # fmt: skip
 QK_NORMS = [None, "head", "all"]
 
 
@@ -89,7 +92,7 @@ def choose_parts(
 
 
 OF_STACK = ("num_layers", "d_model", "num_heads", "d_ff", "causal", "cross_attention", "head_dim", "max_length", "bias",
-            "dropout", "embed_norm", "activation_checkpointing")  # fmt: skip
+            "dropout", "embed_norm", "first_norm", "activation_checkpointing")  # fmt: skip
 
 
 def make_stack(**options: Any) -> Stack:

@@ -42,8 +42,9 @@ def composed(*overrides: str) -> DictConfig:
 def network_of(model: str, vocab_size: int, *overrides: str) -> tuple[DictConfig, Network]:
     """With the task that the family is pre-trained on, unless another is given."""
     family = model.partition("/")[0]
-    task = {"bert": "denoising", "roberta": "denoising"}
-    task |= dict.fromkeys(("gpt2", "gpt3", "llama"), "language_modeling")
+    task = dict.fromkeys(("bert", "roberta", "modernbert", "longformer"), "denoising")
+    causal = ("gpt2", "gpt3", "llama", "qwen3", "olmo2", "pythia", "modernbert_decoder")
+    task |= dict.fromkeys(causal, "language_modeling")
     size = [f"shape.vocab_size={vocab_size}", f"task={task.get(family, 'translation')}"]
     if family == "vit":
         size = [f"model.head.num_outputs={vocab_size}", "task=classification", "data=digits"]
@@ -86,6 +87,52 @@ def llama(
         intermediate_size=d_ff, num_key_value_heads=kv, tie_word_embeddings=tied,
     )  # fmt: skip
     return hf.LlamaForCausalLM(config)
+
+
+def qwen3(width: int, layers: int, heads: int, d_ff: int, *, tied: bool = True) -> Any:
+    config = hf.Qwen3Config(
+        vocab_size=151936, hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads,
+        intermediate_size=d_ff, num_key_value_heads=8, head_dim=128, tie_word_embeddings=tied,
+    )  # fmt: skip
+    return hf.Qwen3ForCausalLM(config)
+
+
+def olmo2(width: int, layers: int, heads: int, d_ff: int) -> Any:
+    config = hf.Olmo2Config(
+        vocab_size=100352, hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads,
+        intermediate_size=d_ff,
+    )  # fmt: skip
+    return hf.Olmo2ForCausalLM(config)
+
+
+def pythia(width: int, layers: int, heads: int, vocab: int) -> Any:
+    config = hf.GPTNeoXConfig(
+        vocab_size=vocab, hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads,
+        intermediate_size=4 * width,
+    )  # fmt: skip
+    return hf.GPTNeoXForCausalLM(config)
+
+
+def modernbert(width: int, layers: int, heads: int, d_ff: int) -> Any:
+    config = hf.ModernBertConfig(
+        hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads, intermediate_size=d_ff
+    )
+    return hf.ModernBertForMaskedLM(config)
+
+
+def modernbert_decoder(width: int, layers: int, heads: int, d_ff: int) -> Any:
+    config = hf.ModernBertDecoderConfig(
+        hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads, intermediate_size=d_ff
+    )
+    return hf.ModernBertDecoderForCausalLM(config)
+
+
+def longformer(width: int, layers: int) -> Any:
+    config = hf.LongformerConfig(
+        vocab_size=50265, hidden_size=width, num_hidden_layers=layers, num_attention_heads=width // 64,
+        intermediate_size=4 * width, max_position_embeddings=4098, type_vocab_size=1,
+    )  # fmt: skip
+    return hf.LongformerForMaskedLM(config)
 
 
 def t5(width: int, layers: int, heads: int, d_ff: int, d_kv: int, *, gated: bool = False) -> Any:
@@ -155,6 +202,33 @@ PUBLISHED: dict[str, tuple[int, Any]] = {
     "llama/3.1-8b": (128256, (llama, 4096, 32, 32, 14336, {"kv": 8, "vocab": 128256})),
     "llama/3.1-70b": (128256, (llama, 8192, 80, 64, 28672, {"kv": 8, "vocab": 128256})),
     "llama/3.2-1b": (128256, (llama, 2048, 16, 32, 8192, {"kv": 8, "vocab": 128256, "tied": True})),
+    "qwen3/0.6b": (151936, (qwen3, 1024, 28, 16, 3072)),
+    "qwen3/1.7b": (151936, (qwen3, 2048, 28, 16, 6144)),
+    "qwen3/4b": (151936, (qwen3, 2560, 36, 32, 9728)),
+    "qwen3/8b": (151936, (qwen3, 4096, 36, 32, 12288, {"tied": False})),
+    "olmo2/1b": (100352, (olmo2, 2048, 16, 16, 8192)),
+    "olmo2/7b": (100352, (olmo2, 4096, 32, 32, 11008)),
+    "olmo2/13b": (100352, (olmo2, 5120, 40, 40, 13824)),
+    **{
+        f"pythia/{name}": (vocab, (pythia, *sizes, vocab))
+        for name, vocab, *sizes in (
+            ("70m", 50304, 512, 6, 8), ("160m", 50304, 768, 12, 12), ("410m", 50304, 1024, 24, 16),
+            ("1b", 50304, 2048, 16, 8), ("1.4b", 50304, 2048, 24, 16), ("2.8b", 50304, 2560, 32, 32),
+            ("6.9b", 50432, 4096, 32, 32), ("12b", 50688, 5120, 36, 40),
+        )
+    },
+    "modernbert/base": (50368, (modernbert, 768, 22, 12, 1152)),
+    "modernbert/large": (50368, (modernbert, 1024, 28, 16, 2624)),
+    **{
+        f"{family}/ettin-{name}": (50368, (make, *sizes))
+        for family, make in (("modernbert", modernbert), ("modernbert_decoder", modernbert_decoder))
+        for name, *sizes in (
+            ("17m", 256, 7, 4, 384), ("32m", 384, 10, 6, 576), ("68m", 512, 19, 8, 768), ("150m", 768, 22, 12, 1152),
+            ("400m", 1024, 28, 16, 2624), ("1b", 1792, 28, 28, 3840),
+        )
+    },
+    "longformer/base": (50265, (longformer, 768, 12)),
+    "longformer/large": (50265, (longformer, 1024, 24)),
     "t5/small": (32128, (t5, 512, 6, 8, 2048, 64)),
     "t5/base": (32128, (t5, 768, 12, 12, 3072, 64)),
     "t5/large": (32128, (t5, 1024, 24, 16, 4096, 64)),
@@ -191,6 +265,9 @@ EXACT = {
     "gpt3/125m": 125_226_240,
     "llama/7b": 6_738_415_616,
     "llama/3.1-8b": 8_030_261_248,
+    "qwen3/0.6b": 596_049_920,
+    "olmo2/1b": 1_484_916_736,
+    "pythia/160m": 162_322_944,
     "vit/b-16": 86_567_656,
 }
 """What others have counted."""
@@ -257,7 +334,8 @@ def test_vit_without_its_classes() -> None:
 
 @pytest.mark.parametrize("model", STYLES)
 def test_a_family_takes_any_shape(model: str) -> None:
-    config, network = network_of(model, 50, "shape=tiny", "block.attention.num_kv_heads=2")
+    heads = [] if model.startswith("longformer") else ["block.attention.num_kv_heads=2"]
+    config, network = network_of(model, 50, "shape=tiny", *heads)
     assert (config.shape.d_model, config.shape.num_layers) == (64, 2)
     assert all(len(stack.layers) == 2 for stack in network.stacks)
 

@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).parents[1]
 TESTS = {
     "tests/nn tests/models tests/tasks": "the blocks, the networks and the tasks",
-    "tests/interop/test_decoder_families.py": "GPT-2, GPT-Neo and LLaMA against `transformers`",
+    "tests/interop/test_decoder_families.py": "the causal families against `transformers`",
     "tests/faults/test_kill_faults.py::test_fault_1_killed_at_random_steps[translation_full]": "a training that is "
     "killed twice, and ends with bitwise the weights of one that was left alone",
     "tests/test_packages.py::test_every_module_is_imported": "each module of Triptych is imported",

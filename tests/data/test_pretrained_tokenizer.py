@@ -471,6 +471,12 @@ class TestRefused:
         with pytest.raises(ValueError, match=f"tokenizer.dir={tmp_path}: no tokenizer; looked for"):
             Pretrained(dir=str(tmp_path))
 
+    def test_byte_pairs_of_other_words(self, tmp_path: Path) -> None:
+        """Qwen's digits stand alone; without tokenizer.json nothing says so."""
+        for name, content in (("vocab.json", "{}"), ("merges.txt", ""), ("config.json", '{"model_type": "qwen3"}')):
+            (tmp_path / name).write_text(content)
+        assert refusal(tmp_path) == "/vocab.json: expected tokenizer.json, since this family splits texts unlike GPT-2"
+
     def test_no_folder(self, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=r"tokenizer\.dir=.*nowhere: no such folder"):
             Pretrained(dir=str(tmp_path / "nowhere"))

@@ -37,10 +37,41 @@ def gpt_neo(head: type, layers: list[str], **options: Any) -> Case:
     return Case(f"{head.__name__} {layers} {options}", lambda: head(config), PADDING, generates=writes(head))
 
 
+LIKE_LLAMA_THERE = {
+    "vocab_size": 101, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 6,
+    "num_key_value_heads": 2, "intermediate_size": 72, "max_position_embeddings": 40, "rms_norm_eps": 1e-2,
+    "num_labels": 3, "pad_token_id": PAD,
+}  # fmt: skip
+
+
 def llama(head: type, **options: Any) -> Case:
-    small = {"vocab_size": 101, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 6}
-    more = {"num_key_value_heads": 2, "intermediate_size": 72, "max_position_embeddings": 40, "rms_norm_eps": 1e-2}
-    config = hf.LlamaConfig(**{**small, **more, "num_labels": 3, "pad_token_id": PAD, **options})
+    config = hf.LlamaConfig(**{**LIKE_LLAMA_THERE, **options})
+    return Case(f"{head.__name__} {options}", lambda: head(config), PADDING, generates=writes(head))
+
+
+def qwen3(head: type, **options: Any) -> Case:
+    config = hf.Qwen3Config(**{**LIKE_LLAMA_THERE, "num_hidden_layers": 3, **options})
+    return Case(f"{head.__name__} {options}", lambda: head(config), PADDING, generates=writes(head))
+
+
+def olmo2(head: type, **options: Any) -> Case:
+    config = hf.Olmo2Config(**{**LIKE_LLAMA_THERE, **options})
+    return Case(f"{head.__name__} {options}", lambda: head(config), PADDING, generates=writes(head))
+
+
+def gpt_neox(head: type, **options: Any) -> Case:
+    small = {"vocab_size": 101, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    more = {"intermediate_size": 72, "max_position_embeddings": 40, "layer_norm_eps": 1e-2, "eos_token_id": None}
+    rotations = {"rope_parameters": {"rope_type": "default", "rope_theta": 50.0, "partial_rotary_factor": 0.5}}
+    config = hf.GPTNeoXConfig(**{**small, **more, **rotations, "num_labels": 3, "pad_token_id": PAD, **options})
+    return Case(f"{head.__name__} {options}", lambda: head(config), PADDING, generates=writes(head))
+
+
+def modernbert_decoder(head: type, **options: Any) -> Case:
+    """Of four layers, two of which see 4 positions back, the own one included."""
+    small = {"vocab_size": 101, "hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "norm_eps": 1e-2}
+    more = {"intermediate_size": 72, "max_position_embeddings": 40, "local_attention": 8, "pad_token_id": PAD}
+    config = hf.ModernBertDecoderConfig(**{**small, **more, "eos_token_id": None, "num_labels": 3, **options})
     return Case(f"{head.__name__} {options}", lambda: head(config), PADDING, generates=writes(head))
 
 
@@ -64,6 +95,15 @@ LANGUAGE_MODELS = [
     llama(hf.LlamaForCausalLM, rope_parameters=LINEAR, num_key_value_heads=1, head_dim=None),
     llama(hf.LlamaForCausalLM, rope_parameters=LLAMA3, tie_word_embeddings=True, num_hidden_layers=3),
     llama(hf.LlamaForCausalLM, attention_bias=True, mlp_bias=True, hidden_act="gelu_new", num_key_value_heads=4),
+    qwen3(hf.Qwen3ForCausalLM, tie_word_embeddings=True),
+    qwen3(hf.Qwen3ForCausalLM, use_sliding_window=True, sliding_window=5, max_window_layers=1, rope_parameters=LINEAR),
+    olmo2(hf.Olmo2ForCausalLM, eos_token_id=None),
+    gpt_neox(hf.GPTNeoXForCausalLM),
+    gpt_neox(hf.GPTNeoXForCausalLM, rope_parameters=LINEAR | {"partial_rotary_factor": 0.25}, hidden_act="gelu_new"),
+    gpt_neox(hf.GPTNeoXForCausalLM, use_parallel_residual=False, tie_word_embeddings=True),
+    modernbert_decoder(hf.ModernBertDecoderForCausalLM),
+    modernbert_decoder(hf.ModernBertDecoderForCausalLM, norm_bias=True, decoder_bias=False, tie_word_embeddings=False),
+    olmo2(hf.Olmo2ForCausalLM, eos_token_id=None, num_key_value_heads=4, head_dim=8, rope_parameters=LLAMA3),
 ]
 
 CASES = [
@@ -74,6 +114,18 @@ CASES = [
     gpt_neo(hf.GPTNeoForTokenClassification, ["global"]),
     llama(hf.LlamaForSequenceClassification, rope_parameters=LINEAR),
     llama(hf.LlamaForTokenClassification),
+    qwen3(
+        hf.Qwen3ForSequenceClassification,
+        layer_types=["full_attention", "sliding_attention", "full_attention"],
+        use_sliding_window=True,
+        sliding_window=3,
+    ),
+    qwen3(hf.Qwen3ForTokenClassification),
+    olmo2(hf.Olmo2ForSequenceClassification),
+    gpt_neox(hf.GPTNeoXForSequenceClassification),
+    gpt_neox(hf.GPTNeoXForTokenClassification),
+    modernbert_decoder(hf.ModernBertDecoderForSequenceClassification),
+    modernbert_decoder(hf.ModernBertDecoderForSequenceClassification, classifier_bias=True),
 ]
 
 
@@ -147,6 +199,16 @@ def test_reads_the_rotary_settings_of_old_files(scaling: dict[str, Any], key: st
     assert new.block.position.scaling.factor == scaling["factor"]
 
 
+def test_reads_the_rotary_settings_of_old_gpt_neox(tmp_path: Path) -> None:
+    """Pythia's files have rotary_pct and rotary_emb_base."""
+    rotations = {"rope_type": "default", "rope_theta": 77.0, "partial_rotary_factor": 0.5}
+    gpt_neox(hf.GPTNeoXForCausalLM, rope_parameters=rotations).model().save_pretrained(tmp_path)
+    new = read_network(tmp_path).config
+    change(tmp_path, rope_parameters=None, rotary_pct=0.5, rotary_emb_base=77)
+    assert read_network(tmp_path).config.block.position == new.block.position
+    assert (new.block.position.theta, new.block.position.share) == (77.0, 0.5)
+
+
 @pytest.mark.parametrize(
     ("case", "changes", "words"),
     [
@@ -169,6 +231,13 @@ def test_reads_the_rotary_settings_of_old_files(scaling: dict[str, Any], key: st
             {"rope_parameters": None, "rope_scaling": {"type": "dynamic", "factor": 2.0}},
             "rope_scaling: type=dynamic",
         ),
+        (qwen3(hf.Qwen3ForCausalLM), {"attention_bias": True}, "attention_bias=True; expected False"),
+        (qwen3(hf.Qwen3ForCausalLM), {"layer_types": ["sparse"] * 3}, "expected full_attention or sliding_attention"),
+        (qwen3(hf.Qwen3ForCausalLM), {"layer_types": ["full_attention"]}, "for each of num_hidden_layers=3"),
+        (qwen3(hf.Qwen3ForCausalLM), {"layer_types": ["sliding_attention"] * 3}, "sliding_window=None"),
+        (gpt_neox(hf.GPTNeoXForCausalLM), {"attention_bias": False}, "attention_bias=False; expected True"),
+        (gpt_neox(hf.GPTNeoXForCausalLM), {"hidden_act": "mish"}, "hidden_act=mish"),
+        (olmo2(hf.Olmo2ForCausalLM), {"attention_bias": True}, "attention_bias=True; expected False"),
         (
             llama(hf.LlamaForCausalLM),
             {"rope_parameters": {"rope_type": "linear"}},
@@ -205,6 +274,11 @@ SMALL = {
 }
 OF_ATTENTION = {"block.attention.num_kv_heads": 2, "block.attention.qkv_bias": False}
 LIKE_LLAMA = {"block/norm": "rms", "block/position": "rotary", "block/feed_forward": "gated"}
+MODERN = {
+    "block/norm": "modernbert", "block/attention": "modernbert-decoder", "block/position": "modernbert",
+    "block/feed_forward": "gated", "block.bias": False, "block.embed_norm": True, "block.first_norm": False,
+    "head@heads.tokens": "modernbert", "head@heads.classes": "modernbert", "heads.classes.bias": "none",
+}  # fmt: skip
 NO_BIAS = LIKE_LLAMA | {"block.bias": False}
 
 
@@ -235,6 +309,26 @@ NO_BIAS = LIKE_LLAMA | {"block.bias": False}
             {**NO_BIAS, "block.attention.qkv_bias": True, "block.attention.scale": 1.0},
             "llama",
         ),
+        ("language_modeling", {**NO_BIAS, "block/attention": "qk_norm", "block.attention.windows": [None, 4]}, "qwen3"),
+        ("tagging", {**NO_BIAS, "block/attention": "qk_norm", "shape.head_dim": 6, "block.tie_output": True}, "qwen3"),
+        (
+            "language_modeling",
+            {
+                **NO_BIAS,
+                "block/attention": "qk_norm",
+                "block.attention.qk_norm_over": "all",
+                "block/residual": "res_post",
+            },
+            "olmo2",
+        ),
+        ("language_modeling", {"block/residual": "parallel_norms", "block/position": "rotary"}, "gpt_neox"),
+        (
+            "tagging",
+            {"block/position": "rotary", "block.position.share": 0.5, "block.attention.num_kv_heads": 2},
+            "gpt_neox",
+        ),
+        ("language_modeling", MODERN, "modernbert-decoder"),
+        ("classification", MODERN | {"block.attention.windows": None}, "modernbert-decoder"),
         ("tagging", {**LIKE_LLAMA, "block.scale_embedding": False, "block.position.theta": 100.0}, "llama"),
     ],
     ids=str,

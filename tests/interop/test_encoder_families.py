@@ -1,5 +1,6 @@
 """BERT's and RoBERTa's like, against ``transformers``."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +8,8 @@ import pytest
 import transformers as hf
 
 from oracle import Case, check, distance, inputs, ours, randomized, theirs
-from triptych.config import build
-from triptych.interop import write_network
+from triptych.config import ConfigError, build
+from triptych.interop import read_network, write_network
 from triptych.interop.families.bert import Bert
 from triptych.interop.families.family import TheirConfig
 from triptych.interop.families.roberta import Roberta
@@ -37,7 +38,59 @@ def roberta(head: type, **options: Any) -> Case:
     return Case(f"{head.__name__} {options}", lambda: head(config), ("none", "right", *left))
 
 
+def modernbert(head: type, **options: Any) -> Case:
+    """Of four layers, two of which see 2 positions to each side."""
+    sizes = {name: size for name, size in SMALL.items() if name != "layer_norm_eps"}
+    tokens = {"pad_token_id": 1, "eos_token_id": 2, "bos_token_id": 0, "cls_token_id": 0, "sep_token_id": 2}
+    config = hf.ModernBertConfig(
+        **{**sizes, **tokens, "num_hidden_layers": 4, "local_attention": 4, "norm_eps": 1e-2, **options}
+    )
+    left = () if head is hf.ModernBertForSequenceClassification else ("left",)
+    return Case(f"{head.__name__} {options}", lambda: head(config), ("none", "right", *left))
+
+
+def longformer(head: type, **options: Any) -> Case:
+    """Of two layers, that see 2 and 4 positions to each side; texts are no multiple of the windows."""
+    config = hf.LongformerConfig(
+        **{
+            **SMALL,
+            "num_hidden_layers": 2,
+            "attention_window": [4, 8],
+            "pad_token_id": 1,
+            "type_vocab_size": 1,
+            **options,
+        }
+    )
+    left = () if head is hf.LongformerForSequenceClassification else ("left",)
+    return Case(f"{head.__name__} {options}", lambda: head(config), ("none", "right", *left), length=18)
+
+
+ROTATIONS = {
+    "full_attention": {"rope_type": "linear", "rope_theta": 500.0, "factor": 3.0},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 20.0},
+}
+
 CASES = [
+    longformer(hf.LongformerForMaskedLM),
+    longformer(hf.LongformerForMaskedLM, attention_window=6, hidden_act="gelu_new", type_vocab_size=2),
+    longformer(hf.LongformerForSequenceClassification),
+    longformer(hf.LongformerForTokenClassification, num_attention_heads=2),
+    modernbert(hf.ModernBertForMaskedLM),
+    modernbert(
+        hf.ModernBertForMaskedLM,
+        norm_bias=True,
+        attention_bias=True,
+        mlp_bias=True,
+        classifier_bias=True,
+        decoder_bias=False,
+        tie_word_embeddings=False,
+        rope_parameters=ROTATIONS,
+        hidden_activation="gelu_new",
+    ),
+    modernbert(hf.ModernBertForSequenceClassification, classifier_pooling="mean"),
+    modernbert(hf.ModernBertForSequenceClassification, classifier_activation="silu", classifier_bias=True),
+    modernbert(hf.ModernBertForTokenClassification, layer_types=["full_attention"] * 4),
+    modernbert(hf.ModernBertForQuestionAnswering, num_labels=2),
     roberta(hf.RobertaForMaskedLM, type_vocab_size=1),
     roberta(hf.RobertaForSequenceClassification, max_position_embeddings=21),
     roberta(hf.RobertaForTokenClassification, num_attention_heads=2),
@@ -50,9 +103,104 @@ CASES = [
 ]
 
 
+MODERN = {
+    "block/norm": "modernbert", "block/attention": "modernbert", "block/position": "modernbert",
+    "block/feed_forward": "gated", "block.bias": False, "block.embed_norm": True, "block.first_norm": False,
+    "block.scale_embedding": False, "head@heads.tokens": "modernbert", "head@heads.classes": "modernbert",
+    "head@heads.tags": "modernbert",
+}  # fmt: skip
+LONG = {
+    "block/residual": "post", "block/attention": "longformer", "block.attention.windows": [3], "block.embed_norm": True,
+    "block.scale_embedding": False, "head@heads.tokens": "bert", "head@heads.classes": "pooler",
+    "heads.tags.bias": "trained",
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_equals_theirs(case: Case, tmp_path: Path) -> None:
     check(case, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("task", "settings", "family"),
+    [
+        ("denoising", MODERN, "modernbert"),
+        ("classification", MODERN | {"block.position.local_theta": None, "block.attention.windows": [4]}, "modernbert"),
+        (
+            "tagging",
+            MODERN | {"block.norm.bias": True, "block.bias": True, "block.scale_embedding": True},
+            "modernbert",
+        ),
+        ("denoising", LONG, "longformer"),
+        ("tagging", LONG | {"block.attention.windows": [5, 3], "block.attention.qkv_bias": False}, "longformer"),
+    ],
+    ids=str,
+)
+def test_exports_networks_of_ours(task: str, settings: dict[str, Any], family: str, tmp_path: Path) -> None:
+    sizes = {"d_model": 32, "num_layers": 3, "num_heads": 4, "d_ff": 72, "vocab_size": 101, "max_length": 24}
+    labels = ["a", "b", "c"] if task != "denoising" else []
+    shape = {f"shape.{key}": value for key, value in sizes.items()}
+    config = configuration("encoder_only", task, shape | settings, len(labels) or 101)
+    network = randomized(build(config, "model"))
+    special = {"pad_token_id": 1}
+    assert write_network(tmp_path, network, config, task, labels=labels, special=special).model_type == family
+    auto = {"classification": hf.AutoModelForSequenceClassification, "tagging": hf.AutoModelForTokenClassification}
+    model, info = auto.get(task, hf.AutoModelForMaskedLM).from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(info.values())
+    for padding in ("none", "right"):
+        given = inputs(padding, is_full=False, length=16)
+        assert distance(ours(network, given), theirs(model.eval(), given), given["mask"]) < 1e-5
+
+
+def change(folder: Path, **values: Any) -> None:
+    """Changes config.json; None takes a key out."""
+    file = folder / "config.json"
+    content = {**json.loads(file.read_text()), **values}
+    file.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
+
+
+def test_reads_the_settings_of_old_modernberts(tmp_path: Path) -> None:
+    rotations = {
+        "full_attention": {"rope_type": "default", "rope_theta": 500.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 20.0},
+    }
+    types = ["full_attention", "sliding_attention"] * 2
+    modernbert(hf.ModernBertForMaskedLM, rope_parameters=rotations, layer_types=types).model().save_pretrained(tmp_path)
+    new = read_network(tmp_path).config
+    old = {"global_rope_theta": 500.0, "local_rope_theta": 20.0, "global_attn_every_n_layers": 2}
+    change(tmp_path, rope_parameters=None, layer_types=None, **old)
+    assert read_network(tmp_path).config == new
+    assert new.block.attention.windows == [None, 3, None, 3]
+
+
+@pytest.mark.parametrize(
+    ("case", "changes", "words"),
+    [
+        (modernbert(hf.ModernBertForMaskedLM), {"mlp_bias": True}, "mlp_bias=True; expected False"),
+        (
+            modernbert(hf.ModernBertForMaskedLM),
+            {"classifier_pooling": "max"},
+            "classifier_pooling=max; expected cls or",
+        ),
+        (
+            modernbert(hf.ModernBertForMaskedLM),
+            {"rope_parameters": {"sliding_attention": ROTATIONS["full_attention"]}},
+            "rope_parameters of sliding_attention are scaled",
+        ),
+        (modernbert(hf.ModernBertForMaskedLM), {"rope_scaling": {"factor": 2.0}}, "rope_scaling"),
+        (longformer(hf.LongformerForMaskedLM), {"attention_window": [4]}, "for each of num_hidden_layers=2"),
+        (longformer(hf.LongformerForMaskedLM), {"attention_window": 5}, "attention_window=[5, 5]; expected an even"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_refuses_what_would_change_the_function(
+    case: Case, changes: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    case.model().save_pretrained(tmp_path)
+    change(tmp_path, **changes)
+    with pytest.raises(ConfigError, match=r"config\.json") as caught:
+        read_network(tmp_path)
+    assert words in str(caught.value)
 
 
 @pytest.mark.parametrize("family", [Bert(), Roberta()], ids=["bert", "roberta"])

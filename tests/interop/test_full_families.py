@@ -28,6 +28,7 @@ from oracle import (
 )
 from triptych.config import ConfigError, build
 from triptych.interop import read_network, write_network
+from triptych.interop.families.family import TheirConfig
 from triptych.interop.families.marian import Marian
 from triptych.interop.networks import configuration
 from triptych.nn import sinusoids
@@ -148,10 +149,12 @@ def test_decodes_in_chunks_as_at_once(case: Case, tmp_path: Path) -> None:
 @pytest.mark.parametrize("table", [MarianSinusoidalPositionalEmbedding, PegasusSinusoidalPositionalEmbedding])
 def test_sinusoids_in_their_order_are_their_table(table: type) -> None:
     rows, width = 512, 64
-    mine = {"encoder.positions": sinusoids(rows, width)}
-    reordered = Marian().reordered(mine, to_ours=False)
+    mine, config = {"encoder.positions": sinusoids(rows, width)}, TheirConfig({}, "config.json")
+    reordered = Marian().reordered(mine, config, to_ours=False)
     assert torch.equal(reordered["encoder.positions"], table(rows, width).create_weight())
-    assert torch.equal(Marian().reordered(reordered, to_ours=True)["encoder.positions"], mine["encoder.positions"])
+    assert torch.equal(
+        Marian().reordered(reordered, config, to_ours=True)["encoder.positions"], mine["encoder.positions"]
+    )
 
 
 POST_BART = {"block/residual": "post", "block.embed_norm": True}

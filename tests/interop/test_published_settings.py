@@ -35,6 +35,20 @@ BART_BASE = {
     "encoder_attention_heads": 12, "decoder_attention_heads": 12,
 }  # fmt: skip
 
+QWEN3_8B = {
+    "hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 36, "num_key_value_heads": 8,
+    "max_position_embeddings": 40960, "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+}  # fmt: skip
+OLMO2_7B = {
+    "vocab_size": 100352, "max_position_embeddings": 4096, "rms_norm_eps": 1e-6,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 5e5},
+}  # fmt: skip
+PYTHIA_160M = {
+    "vocab_size": 50304, "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+}  # fmt: skip
+LONGFORMER = ROBERTA | {"max_position_embeddings": 4098, "attention_window": 512}
+
 PUBLISHED = [
     ("bert/base", "denoising", hf.BertConfig()),
     ("bert/base", "classification", hf.BertConfig()),
@@ -45,6 +59,16 @@ PUBLISHED = [
     ("gpt2/small", "classification", hf.GPT2Config()),
     ("llama/7b", "language_modeling", hf.LlamaConfig()),
     ("llama/3.1-8b", "language_modeling", hf.LlamaConfig(**LLAMA_3_1)),
+    ("qwen3/8b", "language_modeling", hf.Qwen3Config(**QWEN3_8B)),
+    ("olmo2/7b", "language_modeling", hf.Olmo2Config(**OLMO2_7B)),
+    ("pythia/160m", "tagging", hf.GPTNeoXConfig(**PYTHIA_160M)),
+    ("modernbert/base", "denoising", hf.ModernBertConfig()),
+    ("modernbert/base", "classification", hf.ModernBertConfig()),
+    ("modernbert/base", "tagging", hf.ModernBertConfig()),
+    ("modernbert_decoder/ettin-150m", "language_modeling", hf.ModernBertDecoderConfig(max_position_embeddings=7999)),
+    ("modernbert_decoder/ettin-150m", "classification", hf.ModernBertDecoderConfig(max_position_embeddings=7999)),
+    ("longformer/base", "denoising", hf.LongformerConfig(**LONGFORMER)),
+    ("longformer/base", "classification", hf.LongformerConfig(**LONGFORMER)),
     ("t5/base", "denoising", hf.T5Config(**T5_BASE)),
     ("t5/base", "classification", hf.T5Config(**T5_BASE)),
     ("t5/v1_1-base", "translation", hf.T5Config(**T5_1_1)),

@@ -244,8 +244,8 @@ def own(settings: dict[str, Any], architecture: str = "decoder_only", task: str 
         ),
         (
             {"block/position": "rotary", "block/feed_forward": "gated", "block.attention.num_kv_heads": 1},
-            "llama",
-            ["model.decoder.norm=LayerNorm (there RMSNorm)"],
+            "gpt_neox",
+            ["model.decoder.feed_forward=GatedFeedForward (there FeedForward)"],
         ),
         (
             {"block/norm": "rms", "block/position": "relative"},

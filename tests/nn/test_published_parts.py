@@ -14,7 +14,7 @@ from transformers.models.olmo2.modeling_olmo2 import Olmo2Attention
 from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention
 
 import oracle  # noqa: F401 - no progress bars
-from parts import choose_parts, make_sizes
+from parts import choose_parts, make_sizes, make_stack
 from triptych.attention import recorded
 from triptych.nn import Block, MultiHeadAttention, RMSNorm, Rotary, Visibility
 
@@ -110,6 +110,45 @@ def test_a_parallel_block(randomize: Callable[..., Any]) -> None:
     x, still = torch.randn(2, LENGTH, 24), (torch.ones(1, LENGTH, 6), torch.zeros(1, LENGTH, 6))
     expected = theirs(x, position_embeddings=still, attention_mask=FUTURE)
     assert_close(ours(x, visibility=Visibility(causal=True)), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("cross", [False, True])
+@pytest.mark.parametrize("residual", ["parallel_norms", "res_post"])
+def test_residuals_are_their_formulas(residual: str, cross: bool, randomize: Callable[..., Any]) -> None:
+    """GPT-NeoX's and OLMo 2's, in float64."""
+    parts = choose_parts(residual=residual, norm="rms", norm_eps=0.1)
+    del parts["position"]
+    block = randomize(Block(make_sizes(**SIZES), 0, cross_attention=cross, **parts)).double()
+    x, memory, all_of = torch.randn(2, 5, 24).double(), torch.randn(2, 4, 24).double(), Visibility()
+
+    def normed(x: Tensor, norm: nn.Module) -> Tensor:
+        return norm.weight * x / (x.square().mean(-1, keepdim=True) + 0.1).sqrt()
+
+    sublayers = [
+        (block.self_residual, lambda x: block.self_attention(x, visibility=all_of)),
+        (block.cross_residual, lambda x: block.cross_attention(x, memory, visibility=all_of)),
+        (block.feed_forward_residual, block.feed_forward),
+    ]
+    expected = x
+    for way, f in sublayers if cross else sublayers[::2]:
+        parallel = residual == "parallel_norms"
+        expected = expected + (f(normed(x, way.norm)) if parallel else normed(f(expected), way.norm))
+    found = block(x, visibility=all_of, memory=memory if cross else None, memory_visibility=all_of)
+    assert_close(found, expected, atol=1e-12, rtol=1e-12)
+
+
+def test_the_first_norm_can_be_left_out(randomize: Callable[..., Any]) -> None:
+    """The first block then reads x itself; the others, and its feed-forward layer, do not."""
+    options = {"num_layers": 2, "causal": False, "d_model": 24, "num_heads": 4, "d_ff": 40, "position": "none"}
+    stack = randomize(make_stack(first_norm=False, **options)).double()
+    x, all_of = torch.randn(2, 5, 24).double(), Visibility()
+    first, second = stack.layers
+    expected = x + first.self_attention(x, visibility=all_of)
+    expected = expected + first.feed_forward(first.feed_forward_residual.norm(expected))
+    expected = stack.final_norm(second(expected, visibility=all_of))
+    assert_close(stack(x), expected, atol=1e-12, rtol=1e-12)
+    with pytest.raises(ValueError, match=r"block\.first_norm=false with PostNorm: expected block/residual=pre"):
+        make_stack(first_norm=False, residual="post", **options)
 
 
 def test_a_sandwich(randomize: Callable[..., Any]) -> None:

@@ -97,8 +97,9 @@ class TestRealSteps:
         attentions = options["num_layers"] * (3 if architecture == "full" else 1)
         rows = {None: 0, "head": attentions * 2 * 4, "all": attentions * 2}[options["qk_norm"]]  # of queries and keys
         sublayers = options["num_layers"] * (5 if architecture == "full" else 2)
-        rows += sublayers * (options["residual"] == "sandwich") + ("norm" in options["head_options"])
-        statistics = 2 * 2 * sum(shape[1:]) * shape[0] * rows if precision == "bf16-mixed" else 0
+        rows += sublayers * (options["residual"] in ("sandwich", "res_post")) + ("norm" in options["head_options"])
+        tokens = sum(shape[1:]) * shape[0] if documents is None else sum(map(sum, documents))
+        statistics = 2 * 2 * tokens * rows if precision == "bf16-mixed" else 0
         measured = measure_peak(network, PRECISIONS[precision], shape, documents)
         assert measured == pytest.approx(expected, abs=statistics, rel=0)
         assert all(parameter.device.type == "meta" and parameter.grad is None for parameter in network.parameters())

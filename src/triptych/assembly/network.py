@@ -35,10 +35,10 @@ def choose_parts(config: DictConfig) -> None:
         for part in PARTS:
             if stack[part] is None:
                 stack[part] = config.block[part]
+    pool = model.head.pool or OmegaConf.select(config, f"heads.{kind}.pool") or task.pools[architecture]
     with open_dict(config.heads):
         model.head = OmegaConf.merge(config.heads[kind], model.head)
-    if model.head.pool is None:
-        model.head.pool = task.pools[architecture]
+    model.head.pool = pool
     if model.tie_output is None:
         model.tie_output = task.predicts_tokens and config.block.tie_output
 
@@ -86,7 +86,8 @@ def check_network(config: DictConfig) -> Network:
     if trial.model.head.num_outputs is None:
         trial.model.head.num_outputs = trial.shape.vocab_size
     for key in (*(f"block.{part}" for part in PARTS), *(f"heads.{kind}" for kind in trial.heads)):
-        check(trial, key, ("d_model", "num_outputs", "pool"))  # before the copies in the stacks
+        given = [name for name in ("d_model", "num_outputs", "pool") if name not in OmegaConf.select(trial, key)]
+        check(trial, key, given)  # before the copies in the stacks
     choose_parts(trial)
     with torch.device("meta"):
         network: Network = build(trial, "model")

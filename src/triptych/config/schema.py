@@ -43,6 +43,7 @@ class Block:
         residual: the way around both.
         norm: of each of these, and of the last states.
         embed_norm: whether embedded tokens are normalised before the first block.
+        first_norm: whether the first block normalises what its attention reads, which after embed_norm it need not.
         bias: whether the projections have a bias.
         scale_embedding: whether tokens' vectors are multiplied by sqrt(d_model).
         num_token_types: types of tokens that have a vector each, such as the two texts of a pair.
@@ -58,6 +59,7 @@ class Block:
     residual: dict[str, Any] = MISSING
     norm: dict[str, Any] = MISSING
     embed_norm: bool = False
+    first_norm: bool = True
     bias: bool = True
     scale_embedding: bool = True
     num_token_types: int = 0

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,8 +131,10 @@ def to_ours(
     """
     state, new, missing, used = dict[str, Tensor](), list[str](), list[str](), dict[str, str]()
     shapes, originals = family.shapes(config), {**family.copies, **(family.tied_copies if is_tied else {})}
+    names = {name: family.their_name(name, task, config) for name in ours}
+    num_parts = Counter(theirs for theirs, _ in names.values())
     for name, mine in ours.items():
-        theirs, part = family.their_name(name, task, config)
+        theirs, part = names[name]
         copies = [copy for copy, original in originals.items() if original == theirs]
         found = next((candidate for candidate in (theirs, *copies) if candidate in tensors), None)
         if found is None:
@@ -143,7 +146,7 @@ def to_ours(
         if family.is_transposed(theirs) and tensor.ndim == 2:
             tensor = tensor.T
         if part is not None and tensor.ndim:
-            tensor = tensor.tensor_split(3)[part]
+            tensor = tensor.tensor_split(num_parts[theirs])[part]
         shape = shapes.get(theirs, ())
         is_theirs = len(shape) == tensor.ndim and all(n in (-1, m) for n, m in zip(shape, tensor.shape, strict=True))
         is_reshaped = theirs in shapes and is_theirs and tensor.numel() == mine.numel()
@@ -156,7 +159,7 @@ def to_ours(
         advice = "; a new head may take their place: --new-head" if set(missing) <= set(heads) else ""
         raise ConfigError(f"{config.place} needs tensors that are missing: {listed(missing)}{advice}")
     left_out = of_other_heads(family, config, tensors, used, originals)
-    state = dict(family.reordered(state, to_ours=True))
+    state = dict(family.reordered(state, config, to_ours=True))
     for name in [name for name in state if name.endswith(".position.table") and not ours[name].requires_grad]:
         if not torch.allclose(state[name], ours[name], atol=1e-2):  # another table differs by 1, a bfloat16 by 0.002
             found = used[family.their_name(name, task, config)[0]]
@@ -209,14 +212,15 @@ def to_theirs(
         state: by our names.
         is_tied: whether the output layer is the token table.
     """
-    parts = dict[str, list[Tensor]]()
-    for name, tensor in family.reordered(state, to_ours=False).items():
+    parts = dict[str, dict[int, Tensor]]()
+    for name, tensor in family.reordered(state, config, to_ours=False).items():
         if not (is_tied and name == "head.output.weight"):
-            parts.setdefault(family.their_name(name, task, config)[0], []).append(tensor)  # q, k, v: in this order
+            theirs, part = family.their_name(name, task, config)
+            parts.setdefault(theirs, {})[part or 0] = tensor
     shapes = family.shapes(config)
     tensors = dict[str, Tensor]()
     for theirs, pieces in parts.items():
-        tensor = torch.cat(pieces) if len(pieces) > 1 else pieces[0]
+        tensor = torch.cat([pieces[part] for part in sorted(pieces)]) if len(pieces) > 1 else pieces[0]
         if theirs in shapes:
             tensor = tensor.reshape(shapes[theirs])
         tensors[theirs] = (

@@ -16,7 +16,7 @@ from triptych.nn.packing import Documents
 from triptych.nn.performer import Performer
 from triptych.nn.positions import Alibi, Learned, Position, Relative, RopeScaling, Rotary, Sinusoidal, sinusoids
 from triptych.nn.reformer import Reformer
-from triptych.nn.residual import Parallel, PostNorm, PreNorm, Residual, Sandwich
+from triptych.nn.residual import Parallel, ParallelNorms, PostNorm, PreNorm, Residual, ResPost, Sandwich
 from triptych.nn.sizes import Sizes
 from triptych.nn.stack import Stack
 
@@ -36,6 +36,7 @@ __all__ = [
     "MultiHeadAttention",
     "Network",
     "Parallel",
+    "ParallelNorms",
     "PatchEmbedding",
     "Performer",
     "Position",
@@ -44,6 +45,7 @@ __all__ = [
     "RMSNorm",
     "Reformer",
     "Relative",
+    "ResPost",
     "Residual",
     "RopeScaling",
     "Rotary",

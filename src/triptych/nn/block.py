@@ -9,13 +9,14 @@ from triptych.nn.attention import MultiHeadAttention
 from triptych.nn.kv_cache import LayerCache
 from triptych.nn.masks import Visibility
 from triptych.nn.positions import Angles, MemoryAngles
-from triptych.nn.residual import Residual
+from triptych.nn.residual import ParallelNorms, PreNorm, Residual
 from triptych.nn.sizes import Sizes
 
 
 class Block(nn.Module):
     """Self-attention, then cross-attention if there is a memory to look at, then feed-forward; each a residual. Or one
-    residual around the sum of them, where residuals are parallel.
+    residual around the sum of them, where residuals are parallel (``Parallel``); with ``ParallelNorms`` each has a norm
+    of its own, and all read what the block reads.
 
     Vaswani et al. 2017, section 3.1. Encoder and decoder layers differ by visibility and cross-attention alone.
 
@@ -27,6 +28,10 @@ class Block(nn.Module):
         feed_forward: makes the feed-forward sub-layer.
         residual: makes the way around each of them.
         norm: makes the norms.
+        first_norm: whether there is one before self-attention.
+
+    Raises:
+        ValueError: no norm there, with residuals that are not ``PreNorm``.
     """
 
     def __init__(
@@ -39,10 +44,16 @@ class Block(nn.Module):
         feed_forward: Callable[[Sizes], nn.Module],
         residual: Callable[[Sizes, Callable[[int], nn.Module]], Residual],
         norm: Callable[[int], nn.Module],
+        first_norm: bool = True,
     ) -> None:
         super().__init__()
         self.self_attention = attention(sizes, layer)
         self.self_residual = residual(sizes, norm)
+        if not first_norm:
+            if type(self.self_residual) is not PreNorm:
+                name = type(self.self_residual).__name__
+                raise ValueError(f"block.first_norm=false with {name}: expected block/residual=pre")
+            self.self_residual.norm = nn.Identity()
         self.cross_attention = attention(sizes, layer, cross=True) if cross_attention else None
         self.cross_residual = residual(sizes, norm) if cross_attention and not self.self_residual.is_parallel else None
         self.feed_forward = feed_forward(sizes)
@@ -100,8 +111,11 @@ class Block(nn.Module):
         if self.feed_forward_residual is None:
             y = self.self_residual(x, all_at_once)
             return y
-        x = self.self_residual(x, attend)
+        ways: list[tuple[Residual, Callable[[Tensor], Tensor]]] = [(self.self_residual, attend)]
         if self.cross_residual is not None:
-            x = self.cross_residual(x, look)
-        y = self.feed_forward_residual(x, self.feed_forward)
+            ways.append((self.cross_residual, look))
+        ways.append((self.feed_forward_residual, self.feed_forward))
+        y = x
+        for residual, sublayer in ways:
+            y = y + residual.added(x, sublayer) if isinstance(residual, ParallelNorms) else residual(y, sublayer)
         return y

@@ -27,6 +27,7 @@ class Head(nn.Module):
             positions).
         transform: none, or the act of a dense layer before the output (Devlin et al. 2019: gelu for masked tokens, tanh
             for classes).
+        transform_bias: whether b_t is there.
         norm: makes the norm of that layer, from its width; None: there is none.
         scale_states: scale = 1 / sqrt(d_model) if true, else 1 (Raffel et al. 2020, with a tied W).
         bias: none, trained, or fixed (a b that training leaves alone).
@@ -45,6 +46,7 @@ class Head(nn.Module):
         num_outputs: int,
         pool: PoolName = "none",
         transform: TransformName = "none",
+        transform_bias: bool = True,
         norm: Callable[[int], nn.Module] | None = None,
         scale_states: bool = False,
         bias: HeadBiasName = "none",
@@ -57,7 +59,7 @@ class Head(nn.Module):
         if softcap is not None and softcap <= 0:
             raise ValueError(f"heads.*.softcap={softcap}: expected more than 0, or null")
         self.pool, self.softcap = pool, softcap
-        self.dense = None if transform == "none" else nn.Linear(d_model, d_model)
+        self.dense = None if transform == "none" else nn.Linear(d_model, d_model, bias=transform_bias)
         self.activation = None if transform == "none" else torch.tanh if transform == "tanh" else ACTIVATIONS[transform]
         self.norm = nn.Identity() if norm is None else norm(d_model)
         self.scale = d_model**-0.5 if scale_states else 1.0

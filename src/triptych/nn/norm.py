@@ -17,12 +17,17 @@ def check_eps(eps: float) -> float:
 class LayerNorm(nn.LayerNorm):
     """w (x - mean(x)) / sqrt(var(x) + eps) + b. Ba et al. 2016.
 
+    Args:
+        width: of x.
+        eps: added to the variance.
+        bias: whether there is a b.
+
     Raises:
         ValueError: a negative eps.
     """
 
-    def __init__(self, width: int, *, eps: float = 1e-5) -> None:
-        super().__init__(width, eps=check_eps(eps))
+    def __init__(self, width: int, *, eps: float = 1e-5, bias: bool = True) -> None:
+        super().__init__(width, eps=check_eps(eps), bias=bias)
 
 
 class RMSNorm(nn.RMSNorm):

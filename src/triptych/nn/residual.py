@@ -45,7 +45,13 @@ class PreNorm(Residual):
         self, x: Float[Tensor, "batch length d_model"], sublayer: Callable[[Tensor], Tensor]
     ) -> Float[Tensor, "batch length d_model"]:
         """See ``Residual``."""
-        y: Tensor = x + self.dropout(sublayer(self.norm(x)))
+        return x + self.added(x, sublayer)
+
+    def added(
+        self, x: Float[Tensor, "batch length d_model"], sublayer: Callable[[Tensor], Tensor]
+    ) -> Float[Tensor, "batch length d_model"]:
+        """dropout(f(norm(x)))."""
+        y: Tensor = self.dropout(sublayer(self.norm(x)))
         return y
 
 
@@ -62,11 +68,11 @@ class Sandwich(PreNorm):
         super().__init__(sizes, norm)
         self.output_norm = norm(sizes.d_model)
 
-    def forward(
+    def added(
         self, x: Float[Tensor, "batch length d_model"], sublayer: Callable[[Tensor], Tensor]
     ) -> Float[Tensor, "batch length d_model"]:
-        """See ``Residual``."""
-        y: Tensor = x + self.dropout(self.output_norm(sublayer(self.norm(x))))
+        """dropout(norm_2(f(norm(x))))."""
+        y: Tensor = self.dropout(self.output_norm(sublayer(self.norm(x))))
         return y
 
 
@@ -80,6 +86,12 @@ class Parallel(PreNorm):
     is_parallel = True
 
 
+class ParallelNorms(PreNorm):
+    """x + dropout(f_1(norm_1(x))) + dropout(f_2(norm_2(x))) + ...: as ``Parallel``, but each sub-layer has its own
+    norm. Black et al. 2022 (GPT-NeoX), section 2.
+    """
+
+
 class PostNorm(Residual):
     """norm(x + dropout(f(x))). Vaswani et al. 2017, section 3.1."""
 
@@ -90,4 +102,19 @@ class PostNorm(Residual):
     ) -> Float[Tensor, "batch length d_model"]:
         """See ``Residual``."""
         y: Tensor = self.norm(x + self.dropout(sublayer(x)))
+        return y
+
+
+class ResPost(Residual):
+    """x + dropout(norm(f(x))): the norm stands behind the sub-layer, and the way around it is free. Liu et al. 2022
+    (Swin Transformer V2), section 3.2; as in OLMo 2.
+    """
+
+    needs_final_norm = True
+
+    def forward(
+        self, x: Float[Tensor, "batch length d_model"], sublayer: Callable[[Tensor], Tensor]
+    ) -> Float[Tensor, "batch length d_model"]:
+        """See ``Residual``."""
+        y: Tensor = x + self.dropout(self.norm(sublayer(x)))
         return y

@@ -46,6 +46,8 @@ class Stack(nn.Module):
         residual: the part that is the way around both.
         norm: the part that normalises; it takes the width alone.
         embed_norm: whether there is a norm_0.
+        first_norm: whether the first block normalises what its self-attention reads, which after norm_0 it need not
+            (ModernBERT, Warner et al. 2024).
         activation_checkpointing: whether training keeps only what goes into each block, and computes the block anew in
             the backward pass, to the same numbers (Chen et al. 2016, section 4.1).
 
@@ -72,6 +74,7 @@ class Stack(nn.Module):
         residual: Callable[[Sizes, Callable[[int], nn.Module]], Residual] = PreNorm,
         norm: Callable[[int], nn.Module] = LayerNorm,
         embed_norm: bool = False,
+        first_norm: bool = True,
         activation_checkpointing: bool = False,
     ) -> None:
         super().__init__()
@@ -101,6 +104,7 @@ class Stack(nn.Module):
                 feed_forward=feed_forward,
                 residual=residual,
                 norm=norm,
+                first_norm=first_norm or layer > 0,
             )
             for layer in range(num_layers)
         ]

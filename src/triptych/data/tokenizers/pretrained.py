@@ -183,12 +183,15 @@ _FAMILIES = {
     "bert": _Family(_BERT, begin="cls_token", end="sep_token"),
     "roberta": _Family(_ROBERTA, begin="cls_token", end="sep_token", between=("sep_token",) * 2),
     "bart": _Family(_ROBERTA, begin="cls_token", end="sep_token", start="eos_token", between=("sep_token",) * 2),
+    "longformer": _Family(_ROBERTA, begin="cls_token", end="sep_token", between=("sep_token",) * 2),
     "gpt2": _Family(dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")),
     "t5": _Family(_T5, end="eos_token", start="pad_token"),
     "marian": _Family(_T5, end="eos_token", start="pad_token"),
     "pegasus": _Family({**_T5, "mask_token": "<mask_2>"}, end="eos_token", start="pad_token"),
     "llama": _Family({"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}, begin="bos_token"),
 }
+_SPLIT_OTHERWISE = ("qwen3", "olmo2")
+"""Families whose words are not GPT-2's, which files of byte pairs alone do not say."""
 _BY_FILE = {
     "vocab.txt": "bert",
     "vocab.json": "gpt2",
@@ -294,6 +297,8 @@ def _word_pieces(settings: _Settings) -> tokenizers.Tokenizer:
 
 def _byte_pairs(settings: _Settings) -> tokenizers.Tokenizer:
     """As GPT-2 reads: Radford et al. 2019, section 2.2."""
+    if settings.model.get("model_type") in _SPLIT_OTHERWISE:
+        raise ValueError(f"{settings.path}: expected tokenizer.json, since this family splits texts unlike GPT-2")
     vocabulary, path = _read_object(settings.path), settings.path.with_name("merges.txt")
     merges = []
     for number, line in enumerate(read_lines(path), 1):

@@ -42,8 +42,15 @@ def canonical(model: Mapping[str, Any]) -> Settings:
         if f"{stack}.position.theta" in found:
             found[f"{stack}.position.scaling"] = rope_scaling(model, stack)
             found = {key: value for key, value in found.items() if f"{stack}.position.scaling." not in key}
+            theta, local_theta = (f"{stack}.position.{name}" for name in ("theta", "local_theta"))
+            if meant["attention.windows"] == [None] * found[f"{stack}.num_layers"]:
+                found[local_theta] = found[theta]
+            elif found[f"{stack}.position.scaling"] is None:
+                found[local_theta] = found[local_theta] or found[theta]
         if found[f"{stack}.position"] not in TABLES:
             del found[f"{stack}.max_length"]
+    if found.get("head.transform", "none") == "none":
+        found.pop("head.transform_bias", None)
     if found.get("head.transform", "none") == "none" or found.get("head.norm") is None:
         found = {key: value for key, value in found.items() if not key.startswith("head.norm")} | {"head.norm": None}
     return found
@@ -104,7 +111,8 @@ def absorb(state: State, mine: Settings, theirs: Settings) -> list[str]:
                 table = state[f"{stack}.position.table"][my:]
                 state[f"{stack}.position.table"] = torch.cat((table.new_zeros(their, table.shape[1]), table))
             case (("bias" | "attention.qkv_bias"), False, True):
-                endings = (".q", ".k", ".v") if name == "attention.qkv_bias" else (".o", ".up", ".gate", ".down")
+                qkv = (".q", ".k", ".v", ".global_q", ".global_k", ".global_v")
+                endings = qkv if name == "attention.qkv_bias" else (".o", ".up", ".gate", ".down")
                 for weight in [n for n in state if n.startswith(stack) and n.removesuffix(".weight").endswith(endings)]:
                     state[weight.replace(".weight", ".bias")] = torch.zeros(len(state[weight]))
             case "bias", "none", "trained" | "fixed":

@@ -101,11 +101,12 @@ class Family(ABC):
         """By their name, their shape, where it is not ours; -1 is what remains."""
         return {}
 
-    def reordered(self, state: Mapping[str, Tensor], *, to_ours: bool) -> Mapping[str, Tensor]:
+    def reordered(self, state: Mapping[str, Tensor], config: "TheirConfig", *, to_ours: bool) -> Mapping[str, Tensor]:
         """The same function, with its channels in our order or in theirs.
 
         Args:
             state: by our names.
+            config: theirs.
             to_ours: which way.
         """
         return state

@@ -99,8 +99,15 @@ class Llama(Family):
         }
 
 
-def rope(config: TheirConfig) -> tuple[float, dict[str, Any] | None]:
+def rope(
+    config: TheirConfig, *, theta_key: str = "rope_theta", reads_share: bool = False
+) -> tuple[float, dict[str, Any] | None]:
     """The base of the frequencies, and their scaling: rope_parameters, or rope_theta and rope_scaling of old files.
+
+    Args:
+        config: theirs.
+        theta_key: of the base in old files.
+        reads_share: whether the family may rotate a share of each head; else partial_rotary_factor is refused.
 
     Raises:
         ConfigError: a scaling that we do not have.
@@ -112,9 +119,9 @@ def rope(config: TheirConfig) -> tuple[float, dict[str, Any] | None]:
     parameters = TheirConfig(values, f"{config.place}: {name}")
     key = "rope_type" if "rope_type" in values else "type"
     parameters.expect(key, "default", ["default", "linear", "llama3"])
-    for place in (config, parameters):
+    for place in () if reads_share else (config, parameters):
         place.expect("partial_rotary_factor", None, [None, 1.0])
-    theta = parameters.get("rope_theta", config.get("rope_theta", 10000.0))
+    theta = parameters.get("rope_theta", config.get(theta_key, 10000.0))
     kind = parameters.get(key, "default")
     if kind == "default":
         return theta, None
@@ -129,9 +136,9 @@ def rope(config: TheirConfig) -> tuple[float, dict[str, Any] | None]:
     return theta, scaling
 
 
-def their_rope(model: Settings) -> dict[str, Any]:
+def their_rope(model: Settings, stack: str = "decoder") -> dict[str, Any]:
     """Their rope_parameters."""
-    theta, scaling = model.get("decoder.position.theta", 10000.0), rope_scaling(model, "decoder")
+    theta, scaling = model.get(f"{stack}.position.theta", 10000.0), rope_scaling(model, stack)
     if scaling is None:
         return {"rope_type": "default", "rope_theta": theta}
     if scaling.original_length is None:

@@ -29,7 +29,7 @@ class Marian(Bart):
             "block.position.first": 0,
         }
 
-    def reordered(self, state: Mapping[str, Tensor], *, to_ours: bool) -> Mapping[str, Tensor]:
+    def reordered(self, state: Mapping[str, Tensor], config: TheirConfig, *, to_ours: bool) -> Mapping[str, Tensor]:
         """See ``Family``: ours[2i] = theirs[i], ours[2i + 1] = theirs[d_model / 2 + i]."""
 
         def moved(name: str, tensor: Tensor) -> Tensor:

@@ -1,0 +1,110 @@
+"""GPT-NeoX (Black et al. 2022), and Pythia (Biderman et al. 2023)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from triptych.interop.families.family import TOKEN_TASKS, Family, Settings, TheirConfig, their_activation
+from triptych.interop.families.llama import rope, their_rope
+
+LAYER = "gpt_neox.layers.{}."
+QKV = LAYER + "attention.query_key_value"
+
+
+class GptNeoX(Family):
+    """Attention and feed-forward at once, each behind a norm of its own; rotary positions of a share of each head.
+
+    Queries, keys and values are one matrix, head by head.
+    """
+
+    model_type = "gpt_neox"
+    architecture = "decoder_only"
+    prefix = "gpt_neox."
+    classes = {
+        **dict.fromkeys(TOKEN_TASKS, "GPTNeoXForCausalLM"),
+        "classification": "GPTNeoXForSequenceClassification",
+        "tagging": "GPTNeoXForTokenClassification",
+    }
+    names = {
+        "embedding.tokens": "gpt_neox.embed_in",
+        "decoder.layers.{}.self_attention.q": QKV + "[0]",
+        "decoder.layers.{}.self_attention.k": QKV + "[1]",
+        "decoder.layers.{}.self_attention.v": QKV + "[2]",
+        "decoder.layers.{}.self_attention.o": LAYER + "attention.dense",
+        "decoder.layers.{}.self_residual.norm": LAYER + "input_layernorm",
+        "decoder.layers.{}.feed_forward.up": LAYER + "mlp.dense_h_to_4h",
+        "decoder.layers.{}.feed_forward.down": LAYER + "mlp.dense_4h_to_h",
+        "decoder.layers.{}.feed_forward_residual.norm": LAYER + "post_attention_layernorm",
+        "decoder.final_norm": "gpt_neox.final_layer_norm",
+    }
+    heads = {
+        **{task: {"head.output": "embed_out"} for task in TOKEN_TASKS},
+        "classification": {"head.output": "score"},
+        "tagging": {"head.output": "classifier"},
+    }
+    tied_copies = {"embed_out.weight": "gpt_neox.embed_in.weight"}
+    buffers = (
+        r"gpt_neox\.layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)",
+        r"gpt_neox\.rotary_emb\.inv_freq",
+    )
+    other_heads = (r"embed_out\..*", r"score\..*", r"classifier\..*", r"qa_outputs\..*")
+
+    def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
+        """See ``Family``."""
+        config.expect("attention_bias", True, [True])  # of the output too, but no other layer: ours has all or none
+        theta, scaling = rope(config, theta_key="rotary_emb_base", reads_share=True)
+        share = (config.get("rope_parameters", None) or {}).get("partial_rotary_factor", config.get("rotary_pct", 0.25))
+        is_parallel = config.get("use_parallel_residual", True)
+        return {
+            "shape.d_model": config.size("hidden_size"),
+            "shape.num_layers": config.size("num_hidden_layers"),
+            "shape.num_heads": config.size("num_attention_heads"),
+            "shape.d_ff": config.size("intermediate_size"),
+            "shape.vocab_size": config.size("vocab_size"),
+            "shape.max_length": config.size("max_position_embeddings"),
+            "block.norm.eps": config.get("layer_norm_eps", 1e-5),
+            "block/residual": "parallel_norms" if is_parallel else "pre",
+            "block.feed_forward.activation": config.activation("hidden_act", "gelu"),
+            "block/position": "rotary",
+            "block.position.theta": theta,
+            "block.position.share": share,
+            "block.position.scaling": scaling,
+            "block.scale_embedding": False,
+            "block.tie_output": config.get("tie_word_embeddings", False),
+            "block.dropout": config.get("hidden_dropout", 0.0),
+            "block.attention.dropout": config.get("attention_dropout", 0.0),
+            "heads.tags.bias": "trained",
+        }
+
+    def config(self, model: Settings) -> dict[str, Any]:
+        """See ``Family``."""
+        return {
+            "hidden_size": model["decoder.d_model"],
+            "num_hidden_layers": model["decoder.num_layers"],
+            "num_attention_heads": model["decoder.num_heads"],
+            "intermediate_size": model["decoder.d_ff"],
+            "vocab_size": model["embedding.vocab_size"],
+            "max_position_embeddings": model["decoder.max_length"],
+            "layer_norm_eps": model.get("decoder.norm.eps", 1e-5),
+            "use_parallel_residual": str(model["decoder.residual._target_"]).endswith(".ParallelNorms"),
+            "hidden_act": their_activation(model, "decoder"),
+            "rope_parameters": {**their_rope(model), "partial_rotary_factor": model.get("decoder.position.share", 1.0)},
+            # a table that is scaled on the way in alone becomes two tables
+            "tie_word_embeddings": model["tie_output"] and not model["embedding.scale_embedding"],
+            "hidden_dropout": model["decoder.dropout"],
+            "attention_dropout": model.get("decoder.attention.dropout", 0.0),
+        }
+
+    def reordered(self, state: Mapping[str, Tensor], config: TheirConfig, *, to_ours: bool) -> Mapping[str, Tensor]:
+        """See ``Family``: of each head, their rows are its queries, its keys and its values, one after the other."""
+        num_heads = config.size("num_attention_heads")
+        first, second = (num_heads, 3) if to_ours else (3, num_heads)
+        moved = dict(state)
+        for q in [name for name in state if ".self_attention.q." in name]:
+            names = [q.replace(".q.", f".{kind}.") for kind in "qkv"]
+            rows = torch.cat([state[name] for name in names])
+            rows = rows.view(first, second, -1, *rows.shape[1:]).transpose(0, 1).reshape(rows.shape)
+            moved |= dict(zip(names, rows.chunk(3), strict=True))
+        return moved

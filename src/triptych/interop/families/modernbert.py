@@ -1,0 +1,174 @@
+"""ModernBERT (Warner et al. 2024), and the encoders of Ettin (Weller et al. 2025)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from triptych.config import ConfigError
+from triptych.interop.families.family import THEIR_ACTIVATIONS, Family, Settings, TheirConfig, their_activation
+from triptych.interop.families.layer_types import FULL, SLIDING, their_layer_types, windows_of
+from triptych.interop.families.llama import rope, their_rope
+
+LAYER = "model.layers.{}."
+SUBLAYERS = {
+    "self_attention.o": "attn.Wo",
+    "self_residual.norm": "attn_norm",
+    "feed_forward.gate": "mlp.Wi[0]",
+    "feed_forward.up": "mlp.Wi[1]",
+    "feed_forward.down": "mlp.Wo",
+    "feed_forward_residual.norm": "mlp_norm",
+}
+HEAD = {"head.dense": "head.dense", "head.norm": "head.norm"}
+
+
+def names_of(stack: str, attention: Mapping[str, str]) -> dict[str, str]:
+    """The names of the body.
+
+    Args:
+        stack: encoder or decoder.
+        attention: their names of the projections to queries, keys and values, by ours.
+    """
+    return {
+        "embedding.tokens": "model.embeddings.tok_embeddings",
+        f"{stack}.embed_norm": "model.embeddings.norm",
+        f"{stack}.final_norm": "model.final_norm",
+        **{f"{stack}.layers.{{}}.{ours}": LAYER + theirs for ours, theirs in {**attention, **SUBLAYERS}.items()},
+    }
+
+
+class ModernBert(Family):
+    """Pre-norm, but that the first block reads embeddings that are normalised already; gated feed-forward; two of three
+    layers have a window, and another base of the rotations; norms and most layers without a bias.
+
+    What is predicted is read from act(x W) that is normalised.
+    """
+
+    model_type = "modernbert"
+    architecture = "encoder_only"
+    prefix = "model."
+    classes = {
+        "denoising": "ModernBertForMaskedLM",
+        "classification": "ModernBertForSequenceClassification",
+        "tagging": "ModernBertForTokenClassification",
+        "question_answering": "ModernBertForQuestionAnswering",
+    }
+    names = names_of("encoder", {f"self_attention.{kind}": f"attn.Wqkv[{i}]" for i, kind in enumerate("qkv")})
+    heads = {
+        "denoising": {**HEAD, "head.output": "decoder"},
+        "classification": {**HEAD, "head.output": "classifier"},
+        "tagging": {**HEAD, "head.output": "classifier"},
+        "question_answering": {**HEAD, "head.output": "classifier"},
+    }
+    tied_copies = {"decoder.weight": "model.embeddings.tok_embeddings.weight"}
+    other_heads = (r"(lm_)?head\..*", r"decoder\..*", r"classifier\..*")
+
+    def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
+        """See ``Family``."""
+        heads = {"cls": "modernbert", "mean": "modernbert-mean"}
+        config.expect("classifier_pooling", "cls", heads)
+        return settings_of(config, config.size("local_attention") // 2 + 1) | {
+            "head@heads.classes": heads[config.get("classifier_pooling", "cls")],
+            "heads.classes.bias": "trained",
+            "heads.tags.bias": "trained",
+        }
+
+    def config(self, model: Settings) -> dict[str, Any]:
+        """See ``Family``; of several widths of windows, the first."""
+        window = their_layer_types(model, "encoder")[1]
+        return config_of(model, "encoder") | {
+            "local_attention": 128 if window is None else 2 * (window - 1),
+            "classifier_pooling": "mean" if model["head.pool"] == "mean" else "cls",
+        }
+
+
+def settings_of(config: TheirConfig, window: int) -> Settings:
+    """Our settings, as far as the encoder and the decoder have them by the same names.
+
+    Args:
+        config: theirs.
+        window: of layers that have one.
+    """
+    has_bias = config.get("attention_bias", False)
+    config.expect("mlp_bias", False, [has_bias])  # ours has both or neither
+    config.expect("rope_scaling", None, [None])
+    num_layers, every = config.size("num_hidden_layers"), config.get("global_attn_every_n_layers", 3)
+    rotations = config.get("rope_parameters", None) or {}
+    (theta, scaling), (local_theta, local_scaling) = (
+        rope(
+            TheirConfig(
+                {
+                    "rope_parameters": rotations.get(kind),
+                    "rope_theta": config.get(key, default),
+                    "max_position_embeddings": config.size("max_position_embeddings"),
+                },
+                f"{config.place}: {kind}",
+            )
+        )
+        for kind, key, default in ((FULL, "global_rope_theta", 160000.0), (SLIDING, "local_rope_theta", 10000.0))
+    )
+    if local_scaling is not None:
+        raise ConfigError(f"{config.place}: rope_parameters of {SLIDING} are scaled; expected rope_type=default")
+    transform = {"transform": config.activation("classifier_activation", "gelu")}
+    transform |= {"transform_bias": config.get("classifier_bias", False)}
+    return {
+        "shape.d_model": config.size("hidden_size"),
+        "shape.num_layers": num_layers,
+        "shape.num_heads": config.size("num_attention_heads"),
+        "shape.d_ff": config.size("intermediate_size"),
+        "shape.vocab_size": config.size("vocab_size"),
+        "shape.max_length": config.size("max_position_embeddings"),
+        "block.norm.eps": config.get("norm_eps", 1e-5),
+        "block.norm.bias": config.get("norm_bias", False),
+        "block.embed_norm": True,
+        "block.first_norm": False,
+        "block.attention.windows": windows_of(
+            config, [SLIDING if i % every else FULL for i in range(num_layers)], window
+        ),
+        "block/feed_forward": "gated",
+        "block.feed_forward.activation": config.activation("hidden_activation", "gelu"),
+        "block.bias": has_bias,
+        "block/position": "rotary",
+        "block.position.theta": theta,
+        "block.position.local_theta": local_theta,
+        "block.position.scaling": scaling,
+        "block.scale_embedding": False,
+        "block.tie_output": config.get("tie_word_embeddings", True),
+        "block.dropout": config.get("embedding_dropout", 0.0),
+        "block.attention.dropout": config.get("attention_dropout", 0.0),
+        "block.feed_forward.dropout": config.get("mlp_dropout", 0.0),
+        **{f"head@heads.{kind}": "modernbert" for kind in ("tokens", "classes", "tags")},
+        **{f"heads.{kind}.{key}": value for kind in ("tokens", "classes", "tags") for key, value in transform.items()},
+        "heads.tokens.bias": "trained" if config.get("decoder_bias", True) else "none",
+    }
+
+
+def config_of(model: Settings, stack: str) -> dict[str, Any]:
+    """Their configuration, as far as the encoder and the decoder have it by the same names."""
+    theta = model.get(f"{stack}.position.theta", 10000.0)
+    local_theta = model.get(f"{stack}.position.local_theta") or theta
+    full = their_rope(model, stack)
+    is_pooled = model["head.pool"] != "none"
+    return {
+        "hidden_size": model[f"{stack}.d_model"],
+        "num_hidden_layers": model[f"{stack}.num_layers"],
+        "num_attention_heads": model[f"{stack}.num_heads"],
+        "intermediate_size": model[f"{stack}.d_ff"],
+        "vocab_size": model["embedding.vocab_size"],
+        "max_position_embeddings": model[f"{stack}.max_length"],
+        "norm_eps": model.get(f"{stack}.norm.eps", 1e-5),
+        "norm_bias": model.get(f"{stack}.norm.bias", False),
+        "layer_types": their_layer_types(model, stack)[0],
+        "hidden_activation": their_activation(model, stack),
+        "attention_bias": bool(model[f"{stack}.bias"]),
+        "mlp_bias": bool(model[f"{stack}.bias"]),
+        "rope_parameters": {FULL: full, SLIDING: {"rope_type": "default", "rope_theta": local_theta}},
+        # a table that is scaled on the way in alone becomes two tables
+        "tie_word_embeddings": is_pooled or (model["tie_output"] and not model["embedding.scale_embedding"]),
+        "embedding_dropout": model[f"{stack}.dropout"],
+        "attention_dropout": model.get(f"{stack}.attention.dropout", 0.0),
+        "mlp_dropout": model.get(f"{stack}.feed_forward.dropout", 0.0),
+        "classifier_activation": THEIR_ACTIVATIONS.get(model["head.transform"], "gelu"),
+        "classifier_bias": model["head.transform_bias"],
+        "decoder_bias": model["head.bias"] != "none",
+    }

@@ -1,0 +1,44 @@
+"""OLMo 2 (OLMo Team 2025)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from triptych.interop.families.family import TOKEN_TASKS, Settings, TheirConfig
+from triptych.interop.families.llama import LAYER, Llama
+
+
+class Olmo2(Llama):
+    """LLaMA whose norms stand behind the sub-layers, and with norms of queries and keys over all heads."""
+
+    model_type = "olmo2"
+    classes = {
+        **dict.fromkeys(TOKEN_TASKS, "Olmo2ForCausalLM"),
+        "classification": "Olmo2ForSequenceClassification",
+    }
+    names = {
+        **Llama.names,
+        "decoder.layers.{}.self_attention.q_norm": LAYER + "self_attn.q_norm",
+        "decoder.layers.{}.self_attention.k_norm": LAYER + "self_attn.k_norm",
+        "decoder.layers.{}.self_residual.norm": LAYER + "post_attention_layernorm",
+        "decoder.layers.{}.feed_forward_residual.norm": LAYER + "post_feedforward_layernorm",
+    }
+
+    def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
+        """See ``Family``."""
+        config.expect("attention_bias", False, [False])  # of the output too, but no other layer: ours has all or none
+        return super().settings(config, tensors) | {
+            "block/attention": "qk_norm",
+            "block.attention.qk_norm_over": "all",
+            "block.norm.eps": config.get("rms_norm_eps", 1e-5),
+            "block/residual": "res_post",
+        }
+
+    def config(self, model: Settings) -> dict[str, Any]:
+        """See ``Family``."""
+        return super().config(model) | {
+            "head_dim": model["decoder.head_dim"] or model["decoder.d_model"] // model["decoder.num_heads"],
+            "attention_bias": False,
+            "mlp_bias": False,
+        }
