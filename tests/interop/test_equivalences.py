@@ -187,10 +187,21 @@ def test_frequencies_that_differ_stand_in_the_way() -> None:
 
 @pytest.mark.parametrize(("option", "value"), [("share", 0.5), ("local_theta", 0.5), ("cross", True)])
 def test_other_options_of_rotary_positions_stand_in_the_way(option: str, value: Any) -> None:
-    mine, my_settings = network("decoder_only", {"block/position": "rotary", "shape.d_model": 16})
-    other = {"block/position": "rotary", "shape.d_model": 16, f"block.position.{option}": value}
-    _, their_settings = network("decoder_only", other)
+    both = {"block/position": "rotary", "shape.d_model": 16, "block.attention.windows": [3]}
+    mine, my_settings = network("decoder_only", both)
+    _, their_settings = network("decoder_only", both | {f"block.position.{option}": value})
     assert absorb(dict(mine.state_dict()), my_settings, their_settings) == [f"decoder.position.{option}"]
+
+
+def test_another_base_in_windows_says_nothing_where_there_are_none_or_it_is_the_same() -> None:
+    rotary: dict[str, Any] = {"block/position": "rotary", "shape.d_model": 16}
+    mine, my_settings = network("decoder_only", rotary)
+    _, theirs = network("decoder_only", rotary | {"block.position.local_theta": 5.0})
+    assert absorb(dict(mine.state_dict()), my_settings, theirs) == []
+    windows = rotary | {"block.attention.windows": [3]}
+    mine, my_settings = network("decoder_only", windows)
+    _, theirs = network("decoder_only", windows | {"block.position.local_theta": 10000.0})
+    assert absorb(dict(mine.state_dict()), my_settings, theirs) == []
 
 
 def test_what_only_training_looks_at_is_no_setting_of_a_network() -> None:
