@@ -48,8 +48,8 @@ class Performer(MultiHeadAttention):
         self,
         sizes: Sizes,
         layer: int = 0,
-        *,
         cross: bool = False,
+        *,
         num_features: int = 128,
         qkv_bias: bool | None = None,
     ) -> None:
