@@ -319,7 +319,9 @@ class SlurmLauncher(Launcher):
                 array = f"triptych-{secrets.token_hex(4)}"
                 script = folder / f"{array}.sbatch"
                 script.write_text(self.script(new, array, folder, train_command(self._config)))
+                redact = Redactor(OmegaConf.to_container(self._config))
                 for index, job in enumerate(new):
+                    job.announce(redact)
                     tasks[job.directory] = ArrayTask(array, index, folder / f"{array}_{index}.log")
                     tasks[job.directory].note_in(job.directory)
                 ask("sbatch", str(script))
