@@ -67,7 +67,7 @@ class Progress(RichProgressBar):
         said = ", ".join(measured)
         if (left := trainer.max_steps - step) and step > self._first:
             seconds = left * (now - self._began) / (step - self._first)
-            said += f"; {left:,} left, about {duration(seconds)}"
+            said += f"; {left:,} left, about {duration(max(seconds, 1.0))}"
         log.info("update %s of %s: %s", f"{step:,}", f"{trainer.max_steps:,}", said.removeprefix("; "))
 
     def _get_train_description(self, current_epoch: int) -> str:
