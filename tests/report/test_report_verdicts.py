@@ -85,7 +85,9 @@ def test_under_a_tie_stand_the_commands_that_would_decide_it(judged) -> None:
         [f"seed={seed}" for seed in range(1, len(jobs[0]) + 1)]
     ] * 2
     assert len(jobs[0]) == 29  # of 40,000 draws of 28 and 30 a side scipy sees 78.4 % and 81.3 %
-    assert verdict.price == "52 more trainings, about 1 h 06 min one after the other"  # runs of 75.2, 76.2 and 77.2 s
+    assert (
+        verdict.price == "52 more trainings, about 1 h 06 min of training one after the other"
+    )  # runs of 75.2, 76.2 and 77.2 s
 
 
 def test_lower_is_better_where_it_is(judged) -> None:

@@ -222,7 +222,7 @@ def _price(chosen: Sequence[Contender], seeds: int) -> str:
     new = [len({*range(1, seeds + 1)} - {run.seed for run in contender.runs}) for contender in chosen]
     seconds = [fmean(run.wall_time_s for run in contender.runs) for contender in chosen]
     whole = sum(count * each for count, each in zip(new, seconds, strict=True))
-    return f"{counted(sum(new), 'more training')}, about {duration(whole)} one after the other"
+    return f"{counted(sum(new), 'more training')}, about {duration(whole)} of training one after the other"
 
 
 def _train_more(run: Run, seeds: int) -> str:
