@@ -288,6 +288,13 @@ class TestSweep:
         records = [json.loads(file.read_text()) for file in folder.glob("sweep/*/summary.json")]
         assert len(records) == 2
         assert len({record["weights_sha256"] for record in records}) == 2
+        assert (
+            re.findall(r"^(\d of \d jobs done; all end in about) .", finished.stdout, re.MULTILINE)
+            == ["1 of 3 jobs done; all end in about"] * 2
+        )
+        watched = run("watch", "sweep", "--once", cwd=folder, variables={"COLUMNS": "80"})
+        assert all(f"│ shape.num_heads={heads} " in watched.stdout for heads in (1, 2, 5))
+        assert "…" not in watched.stdout
 
     def test_each_job_is_a_wandb_run_of_its_own(self, sweep: tuple[Path, Finished]) -> None:
         files = [p.name for p in sweep[0].glob("sweep/*/wandb/offline-run-*/*.wandb")]

@@ -7,6 +7,7 @@ import logging
 import os
 import platform
 import re
+import shlex
 import signal
 import sys
 import warnings
@@ -98,7 +99,7 @@ def main() -> int:
         "show": browse.show,
         "new": browse.new,
         "watch": watch,
-        "demo": lambda more: study(["demo", *more]),
+        "demo": lambda more: study(more, is_demo=True),
         "completion": lambda more: browse.completion(more, commands),
         "schema": browse.schema,
     }
@@ -205,13 +206,21 @@ def scaling(arguments: list[str]) -> None:
         scaling(parsed.directories, parsed.output, columns=columns, leave_out=parsed.leave_out, delta=parsed.delta)
 
 
-def study(arguments: list[str]) -> None:
-    """``triptych study``."""
+def study(arguments: list[str], *, is_demo: bool = False) -> None:
+    """``triptych study``, and ``triptych demo``.
+
+    Args:
+        is_demo: whether the study is the demo, which is not named among the arguments then.
+    """
+    does = "trains what a study asks for (what is done is not trained again), and judges what it predicts."
     parser = argparse.ArgumentParser(
-        prog="triptych study",
-        description="Trains what a study asks for (what is done is not trained again), and judges what it predicts.",
+        prog="triptych demo" if is_demo else "triptych study",
+        description=f"The demo, which is the same as `triptych study demo`: {does}" if is_demo else does.capitalize(),
     )
-    parser.add_argument("name", nargs="?", help="of a study, or a YAML file of your own; without one: a list")
+    if is_demo:
+        parser.set_defaults(name="demo")
+    else:
+        parser.add_argument("name", nargs="?", help="of a study, or a YAML file of your own; without one: a list")
     parser.add_argument(
         "overrides", nargs="*", metavar="key=value", help="for all trainings, such as 'seed=range(1,9)'"
     )
@@ -243,9 +252,11 @@ def study(arguments: list[str]) -> None:
             if found.needs(arm).isdisjoint(waiting):
                 print(*(" ".join(job.arguments) for job in jobs[arm] if not job.is_done), sep="\n")
         return None
-    from triptych.studies.run import answer, train
+    from triptych.studies.run import answer, introduce, train
 
-    train(found, jobs, parsed.jobs)
+    again = shlex.join([*parser.prog.split(), *arguments])
+    introduce(found, jobs, parsed.jobs, output, again)
+    train(found, jobs, parsed.jobs, again)
     return answer(found, jobs, output)
 
 

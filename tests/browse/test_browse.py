@@ -95,8 +95,29 @@ class TestList:
             "error: triptych list sst3: nothing has this word; did you mean sst2?\n",
         )
 
+    def test_a_word_that_another_kind_has(self, answer: Any) -> None:
+        status, _, said = answer("list", "experiments", "parallel")
+        assert status == 1
+        assert said.endswith(": of the experiments none has this word; corpora: parallel_text\n")
+        _, _, said = answer("list", "models", "max_steps")
+        assert said.endswith("; keys: scheduler.max_steps, trainer.max_steps\n")
+
 
 class TestShow:
+    def test_a_default_of_lightning_is_not_ours(self, answer: Any) -> None:
+        _, said, _ = answer("show", "trainer.max_steps")
+        assert "Stop training after this number of steps." in said
+        assert "Disabled" not in said
+        _, said, _ = answer("show", "trainer.log_every_n_steps")
+        assert "How often to log within steps." in said
+        assert "Default" not in said
+
+    def test_a_group_without_a_choice_has_values(self, answer: Any) -> None:
+        _, said, _ = answer("show", "shape", "shape.d_ff=64")
+        assert re.search(r"chosen +none of these: shape.d_model=128 .* shape.d_ff=64 ", said)
+        _, said, _ = answer("show", "shape", "shape=tiny")
+        assert re.search(r"chosen +tiny *\n", said)
+
     def test_where_a_key_was_set(self, answer: Any) -> None:
         status, said, _ = answer("show", "optimizer.lr", "experiment=sst2/full", "optimizer.lr=3e-4")
         assert status == 0

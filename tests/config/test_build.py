@@ -112,6 +112,9 @@ def test_a_missing_class_is_named() -> None:
         (["a", "b"], list[str], True),
         (["a", 1], list[str], False),
         ("a", list[str], False),
+        ({"a": "b"}, dict[str, str], True),
+        ({"a": 1}, dict[str, str] | None, False),
+        (["a"], dict[str, str] | str, False),
         (object(), Head, True),  # not a value that a configuration can hold: left to the constructor
     ],
 )
@@ -202,3 +205,8 @@ def test_a_schedule_free_optimizer_chooses_no_schedule_unless_one_is_given(chose
     assert chosen(*given).scheduler._target_.endswith(".Constant")
     assert chosen(*given, "scheduler=cosine").scheduler._target_.endswith(".Cosine")
     assert chosen("experiment=dates/translation").scheduler._target_.endswith(".Cosine")
+
+
+def test_of_several_texts_one_is_expected() -> None:
+    with pytest.raises(ConfigError, match=r"^data.train=\['a', 'b'\]: expected one text or null$"):
+        check_type("data.train", ["a", "b"], str | None)

@@ -501,3 +501,29 @@ def test_has_the_columns_of_tables(tmp_path: Path) -> None:
     assert data.columns == ("text", "label", "pair", "score")
     assert not data.facts.is_stream
     assert data.optimum("classification", "full", []) == {}
+
+
+def test_a_file_for_each_class(tmp_path: Path) -> None:
+    write(tmp_path / "good.txt", "fine\n\nnice, too\n")
+    write(tmp_path / "bad.gz", "awful\nworse\tthan bad")
+    files = {"good": "good.txt", "bad": "bad.gz"}
+    found = corpus(tmp_path, files, validation=0.25, test=0.25)  # type: ignore[arg-type]
+    splits = found.splits()
+    assert (len(splits.train), len(splits.validation), len(splits.test)) == (2, 1, 1)
+    everything = [*splits.train, *splits.validation, *splits.test]
+    assert {(e.text, e.label, e.place and e.place[1]) for e in everything} == {
+        ("fine", "good", 1), ("nice, too", "good", 3), ("awful", "bad", 1), ("worse\tthan bad", "bad", 2),
+    }  # fmt: skip
+    write(tmp_path / "none.txt", "\n \n")
+    for bad, answer in {
+        "bed.gz": "data.train=bed.gz: no such file in .*; did you mean bad.gz",
+        "none.txt": r"none\.txt: blank lines alone; expected a text a line",
+    }.items():
+        with pytest.raises(ValueError, match=answer):
+            corpus(tmp_path, files | {"bad": bad}, validation=0.25, test=0.25).splits()  # type: ignore[arg-type]
+    with pytest.raises(
+        ValueError, match=r"data.train=\[a,b\]: expected one file name, or a file for each class, such as "
+    ):
+        corpus(tmp_path, ["a", "b"], validation=0.1, test=0.1)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"data.train: a file for each class has texts and labels, no other columns"):
+        corpus(tmp_path, files, validation=0.25, test=0.25, pair="other")  # type: ignore[arg-type]

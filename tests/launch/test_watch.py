@@ -14,7 +14,7 @@ import pytest
 from clock import wait_until
 from triptych.config import ConfigError
 from triptych.launch.lock import locked
-from triptych.launch.watch import last_line, look, watch
+from triptych.launch.watch import last_line, look, time_left, watch
 from triptych.storage.redaction import Redactor
 
 HOLD = """
@@ -133,3 +133,45 @@ def test_ctrl_c_leaves_cleanly(runs: Path) -> None:
 def test_the_last_line_of_an_empty_log(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("\n \n")
     assert last_line(tmp_path / "log") == ""
+
+
+def test_the_jobs_of_a_sweep_by_what_differs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One is done after 20 s, one has run for 5 s, and two wait: 15 s, and twice 20 s more."""
+    monkeypatch.setenv("COLUMNS", "80")
+    paths = [tmp_path / f"dates.translation_full-0000000{seed}" for seed in range(1, 5)]
+    for seed, path in enumerate(paths, 1):
+        path.mkdir()
+        (path / "job.json").write_text(json.dumps({"overrides": ["task=translation", f"seed={seed}"]}))
+    now = time.time()
+    (paths[0] / "summary.json").write_text(json.dumps({"metrics": {"test/loss": 1.0}}))
+    (paths[0] / ".lock").touch()
+    os.utime(paths[0] / ".lock", (now - 100, now - 100))
+    os.utime(paths[0] / "summary.json", (now - 80, now - 80))
+    with locked(paths[1]):
+        os.utime(paths[1] / ".lock", (now - 5, now - 5))
+        watch(tmp_path, once=True, every=1.0)
+    said = capsys.readouterr().out
+    assert re.match(r"4 runs: 1 running, 2 waiting, 1 done; all end in about 5[45] s\n", said)
+    assert re.findall(r"│ (\S+ \S+|\S+) +│ (\w+) +│", said) == [
+        ("seed=2", "running"), ("seed=3", "waiting"), ("seed=4", "waiting"), ("seed=1", "done"),
+    ]  # fmt: skip
+    assert all(len(line) <= 80 for line in said.splitlines())
+    assert "…" not in said
+
+
+@pytest.mark.parametrize(
+    ("taken", "ages", "waiting", "at_once", "left"),
+    [
+        ([], [5.0], 3, 1, None),
+        ([10.0, 20.0], [5.0], 0, 2, 10.0),
+        ([10.0], [], 3, 1, 30.0),
+        ([10.0], [2.0, 4.0], 3, 2, 22.0),
+        ([10.0], [50.0], 0, 1, 0.0),
+    ],
+)
+def test_the_time_that_is_left(
+    taken: list[float], ages: list[float], waiting: int, at_once: int, left: float | None
+) -> None:
+    assert time_left(taken, ages, waiting, at_once) == left

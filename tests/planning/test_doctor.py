@@ -20,6 +20,7 @@ from triptych.assembly.network import complete, make_task
 from triptych.config import ConfigError, build
 from triptych.launch.sweep import job_directory
 from triptych.models.flops import count_parameters, forward_flops
+from triptych.planning import batch_shapes
 from triptych.planning.batch_shapes import look_at_data
 from triptych.planning.doctor import processes_of
 from triptych.planning.findings import check_allocation, check_run_dir, size
@@ -288,6 +289,23 @@ class TestSlurm:
             monkeypatch.setenv(f"SLURM_{name}", str(value))
         with nullcontext() if said is None else pytest.raises(ConfigError, match=said):
             check_allocation(config, processes_of(config))
+
+
+@pytest.mark.parametrize("is_small", [True, False])
+def test_small_files_are_read_for_their_lengths(
+    is_small: bool, chosen: Callable[..., DictConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of characters the longest of 40 lines has 9, besides what begins and ends them; else it may have 128."""
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text("".join("x" * (n % 9 + 1) + "\n" for n in range(40)))
+    monkeypatch.setattr(batch_shapes, "READ_BYTES", 1000 if is_small else 10)
+    files = ["data=parallel_text", f"data.dir={tmp_path}", "data.train=[a.txt,b.txt]", "batch.size=16"]
+    config = chosen("task=translation", "model=full", "tokenizer=characters", *files)
+    estimate = look_at_data(config, None, 1).estimate(config)
+    assert all(9 <= side <= 11 for side in estimate.longest) if is_small else estimate.longest == (128, 128)
+    assert bool(estimate.sample) == is_small
+    config.data.train = ["a.txt", "missing.txt"]
+    assert not batch_shapes.has_small_files(config)
 
 
 class TestResume:

@@ -65,7 +65,7 @@ def test_comparison_json(page: Path, seven_runs: Path) -> None:
         assert run == json.loads((page.parent / directory / "summary.json").read_text(encoding="utf-8"))
     assert [verdict["task"] for verdict in record["verdicts"]] == ["classification", "language_modeling", "translation"]
     for verdict in record["verdicts"]:
-        assert set(verdict) == {"task", "data", "metric", "winner", "text", "commands"}
+        assert set(verdict) == {"task", "data", "metric", "winner", "text", "commands", "price"}
         assert verdict["winner"] is None
     assert ("language_modeling", "tokenizer_sha256") in {(entry["task"], entry["field"]) for entry in record["audit"]}
     assert [len(standing["seeds"]) for standing in record["standings"]] == [1] * 7

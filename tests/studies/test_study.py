@@ -1,6 +1,7 @@
 """Studies: what their files may say, which trainings they are, and one from its file to its page."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from hydra.core.config_store import ConfigStore
 
 import tiny
 from commands import run
+from triptych.cli import main
 from triptych.config import ConfigError, TrainConfig
 from triptych.config.overrides import check_chosen
 from triptych.studies.study import find_studies, read_study
@@ -127,6 +129,13 @@ def test_from_a_file_to_a_page(tmp_path: Path) -> None:
     write(tmp_path, arms=arms, claims=claims, common=common)
     finished = run("study", "mine.yaml", "--jobs", "2", cwd=tmp_path)
     assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert finished.stdout.splitlines()[:4] == [
+        "Which?",
+        "4 trainings to do, 2 at a time (measured: 1 min)",
+        "the page will be outputs/studies/mine/report.html; Ctrl-C stops, and `triptych study mine.yaml --jobs 2` goes "
+        "on from there",
+        "job 1 of 2: decoder seed=1",
+    ]
     folder = tmp_path / "outputs" / "studies" / "mine"
     for seed in (1, 2):
         record = json.loads((folder / "full" / f"seed-{seed}" / "summary.json").read_text())
@@ -141,6 +150,7 @@ def test_from_a_file_to_a_page(tmp_path: Path) -> None:
     again = run("study", "mine.yaml", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert again.stdout.count("done already") == 4
+    assert "trainings to do" not in again.stdout
 
     lines = run("study", "mine.yaml", "--lines", "trainer.max_steps=1", cwd=tmp_path).stdout.splitlines()
     assert len(lines) == 2  # what begins from them comes when they are done
@@ -150,3 +160,12 @@ def test_from_a_file_to_a_page(tmp_path: Path) -> None:
     wrong = run("study", "positons", cwd=tmp_path)
     assert wrong.returncode == 1
     assert wrong.stderr == "error: study positons: no such study, and no YAML file; did you mean positions?\n"
+
+
+def test_the_demo_explains_itself(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["triptych", "demo", "--help"])
+    with pytest.raises(SystemExit):
+        main()
+    said = capsys.readouterr().out
+    assert said.startswith("usage: triptych demo [-h]")
+    assert "name" not in said

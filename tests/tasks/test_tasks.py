@@ -1,10 +1,12 @@
 """The tasks on every architecture: what is read and scored, the exact loss, the metrics, the predictions."""
 
+import logging
 import math
 import multiprocessing
 import os
 import random
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
@@ -53,6 +55,7 @@ from triptych.tasks.base import ClassPrediction
 from triptych.tasks.classification import calibration_error
 from triptych.tasks.not_finite import NotFinite
 from triptych.training import CheckpointFacts, Progress
+from triptych.training.callbacks import progress
 from triptych.training.callbacks.cost_log import CostLog
 from triptych.training.optimizers import AdamW
 from triptych.training.schedules import Linear
@@ -1065,10 +1068,33 @@ class TestTrainer:
         expected = "1 skipped" if skips else "not finite at update 2"
         assert found == {0: expected, 1: expected}
 
-    def test_progress_counts_updates(self, build: Build, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_progress_counts_updates(
+        self, build: Build, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         task = make_task(build, "classification", "full")
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
         fit(task, make_data(task), max_steps=2, callbacks=[Progress(refresh_rate=1)], enable_progress_bar=True)
         shown = capsys.readouterr().out
         assert "Training" in shown
         assert "Epoch" not in shown
         assert "v_num" not in shown
+
+    def test_progress_without_a_terminal_is_a_line_at_times(
+        self, build: Build, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A minute without one is over at each update here."""
+        task = make_task(build, "classification", "full")
+        monkeypatch.setattr(progress, "SILENT_S", 0.0)
+        with caplog.at_level(logging.INFO, "triptych"):
+            fit(
+                task,
+                make_data(task),
+                max_steps=3,
+                callbacks=[Progress()],
+                enable_progress_bar=True,
+                log_every_n_steps=1,
+            )
+        lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("update ")]
+        assert [line.split(": ")[0] for line in lines[:2]] == ["update 1 of 3", "update 2 of 3"]
+        assert re.search(r": loss \d\.\d{3}; 1 left, about (less than a second|\d+ s)$", lines[1])
+        assert "left" not in lines[-1]

@@ -1,7 +1,12 @@
-"""The bar of a training."""
+"""The bar of a training, and the lines in its place."""
+
+import re
+from pathlib import Path
 
 import lightning as L
 
+import tiny
+from commands import run
 from triptych.training import Progress
 
 
@@ -14,3 +19,19 @@ def test_a_run_that_goes_on_counts_all_its_batches() -> None:
     trainer.fit_loop.epoch_loop.automatic_optimization.optim_progress.optimizer.step.total.completed = 4
     assert trainer.global_step == 4
     assert progress.total_train_batches == 20
+
+
+def test_piped_a_training_says_how_it_goes(tmp_path: Path) -> None:
+    small = [*tiny.NETWORK, "batch.size=20", "data.num_train=100", "data.num_validation=20", "data.num_test=20"]
+    overrides = ["experiment=dates/translation", *small, "logger=csv", "trainer.max_steps=6"]
+    finished = run("train", *overrides, "trainer.val_check_interval=2", "run_dir=run", cwd=tmp_path)
+    assert finished.returncode == 0, finished.stderr
+    lines = re.findall(
+        r"^update (\d) of 6: validation loss (\S+), exact match \S+ %(.*)$", finished.stderr, re.MULTILINE
+    )
+    assert [update for update, *_ in lines] == ["2", "4", "6"]
+    series = [line.split(",") for line in (tmp_path / "run" / "metrics.csv").read_text().splitlines()]
+    column = series[0].index("val/loss")
+    assert [loss for _, loss, _ in lines] == [f"{float(row[column]):.3f}" for row in series[1:] if row[column]][:3]
+    assert [left.partition(", about ")[0] for *_, left in lines] == ["; 4 left", "; 2 left", ""]
+    assert lines[0][2] in (tmp_path / "run" / "train.log").read_text()

@@ -4,12 +4,13 @@ import re
 from collections.abc import Mapping, Sequence
 
 import yaml  # type: ignore[import-untyped]
+from hydra.core.config_store import ConfigStore
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from triptych.config import ConfigError, suggestion
-from triptych.config.explain import choices_of, find_choice
+from triptych.config import ConfigError, TrainConfig, suggestion
+from triptych.config.explain import choices_in, choices_of, find_choice, keys_of
 
 KINDS = {"experiments": "experiment", "studies": "study", "models": "model", "corpora": "data"}
 """What can be listed, and the groups."""
@@ -27,6 +28,8 @@ COMMANDS = {
     "corpora": "triptych train data=NAME ...",
 }
 """What takes the names."""
+MOST_NAMES = 5
+"""So many of each kind are named where a word was looked for in another."""
 
 
 def print_list(kind: str | None, word: str, arguments: Sequence[str]) -> None:
@@ -47,10 +50,33 @@ def print_list(kind: str | None, word: str, arguments: Sequence[str]) -> None:
     }
     if not any(kept.values()):
         names = [name for rows in found.values() for name in rows]
-        raise ConfigError(f"triptych list {word}: nothing has this word{suggestion(word, names)}")
+        place = f"of the {kind} none" if kind else "nothing"
+        hint = find_elsewhere(kind, word, arguments) or suggestion(word, names)
+        raise ConfigError(f"triptych list {' '.join(filter(None, (kind, word)))}: {place} has this word{hint}")
     for each, rows in kept.items():
         if rows:
             print_table(each, rows)
+
+
+def find_elsewhere(kind: str | None, word: str, arguments: Sequence[str]) -> str:
+    """Where a word stands that a kind does not have: in the rows of others, and in keys; empty: nowhere.
+
+    Args:
+        kind: one of ``KINDS``; None: all of them were looked at.
+        arguments: of the command line.
+    """
+    others = [each for each in KINDS if each != kind] if kind else []
+    there = {
+        each: [name for name, cells in describe(each, arguments).items() if is_in(word, name, cells)] for each in others
+    }
+    ConfigStore.instance().store(name="train_schema", node=TrainConfig)
+    there["keys"] = [key for key in keys_of("train", choices_in(arguments)) if word.lower() in key.lower()]
+    shown = [
+        f"{each}: {', '.join(names[:MOST_NAMES])}{', ...' if len(names) > MOST_NAMES else ''}"
+        for each, names in there.items()
+        if names
+    ]
+    return f"; {'; '.join(shown)}" if shown else ""
 
 
 def is_in(word: str, name: str, cells: Sequence[str]) -> bool:

@@ -26,6 +26,8 @@ from triptych.browse.listing import meaning_of_choice
 from triptych.config import ALLOWED, ConfigError, TrainConfig, class_at, describe_type, hints_of
 from triptych.config.explain import choices_in, choices_of, explain, keys_of, nearest_key, own_folders, parsed
 
+FOREIGN_DEFAULT = re.compile(r" (?:Disabled by default|Defaults? to|Default:) ?(?:\([^)]*\)|``[^`]*``)?\.")
+"""What a library says of a default of its own, where ours is another."""
 TYPED = "src/triptych/config/schema.py"
 
 
@@ -71,7 +73,7 @@ def print_key(key: str, arguments: Sequence[str]) -> None:
     if choices:
         chosen = config.hydra.runtime.choices.get(key)
         settings = [Setting("the command line", text) for text in overrides if text.partition("=")[0] == key]
-        rows = [("chosen", str(chosen))]
+        rows = [("chosen", str(chosen) if chosen else f"none of these: {values_of(config, key)}")]
         rows += [(choice, meaning_of_choice(group, choice, arguments)) for choice in choices]
     else:
         settings = settings_of(key, config, defaults, overrides, own_folders(arguments))
@@ -88,6 +90,15 @@ def print_key(key: str, arguments: Sequence[str]) -> None:
         if row[-1]:
             table.add_row(Text(row[0], style="bold"), Text(row[-1]))
     Console().print(Text(key, style="bold"), table)
+
+
+def values_of(config: DictConfig, group: str) -> str:
+    """The settings of a group's node, as the command line would have them."""
+    node = OmegaConf.to_container(config, resolve=False)
+    for name in group.split("/"):
+        node = node.get(name, {}) if isinstance(node, dict) else {}
+    given = node.items() if isinstance(node, dict) else ()
+    return " ".join(f"{group.replace('/', '.')}.{name!s}={written(value)}" for name, value in given)
 
 
 def value_of(config: DictConfig, key: str) -> str:
@@ -155,7 +166,8 @@ def described(kind: type, name: str) -> str:
     """What the docstring of a class, or of its constructor, says of an argument; empty: nothing."""
     for doc in (kind.__doc__, vars(kind).get("__init__", kind).__doc__):
         if doc and (match := re.search(rf"^    {name}:(.*(?:\n {{8,}}.*)*)", inspect.cleandoc(doc), re.MULTILINE)):
-            return " ".join(match[1].split())
+            said = " ".join(match[1].split())
+            return said if kind.__module__.startswith("triptych.") else FOREIGN_DEFAULT.sub("", said)
     return ""
 
 

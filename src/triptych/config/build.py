@@ -268,7 +268,8 @@ def expected(value: object, hint: Any) -> str:
     if choices := [*dict.fromkeys(str(choice) for choice in _choices(hint))]:
         return one_of(str(value), choices)
     example = f", such as [{value}]" if value is not None and _fits([value], hint) else ""
-    return f"expected {' or '.join(_kinds(hint))}{example}"
+    kinds = ["one text" if kind == "a text" and isinstance(value, list) else kind for kind in _kinds(hint)]
+    return f"expected {' or '.join(kinds)}{example}"
 
 
 def describe_type(hint: Any) -> str:
@@ -305,6 +306,9 @@ def _fits(value: object, hint: Any) -> bool:
     if origin in (list, Sequence):
         part = typing.get_args(hint)[0]
         return isinstance(value, list) and all(_fits(item, part) for item in value)
+    if origin is dict:
+        keys, values = typing.get_args(hint)
+        return isinstance(value, dict) and all(_fits(k, keys) and _fits(v, values) for k, v in value.items())
     return True
 
 
@@ -316,6 +320,8 @@ def _kinds(hint: Any) -> list[str]:
         return sorted(kinds, key=lambda kind: kind == "null")  # null is the last
     if typing.get_origin(hint) in (list, Sequence):
         return ["a list"]
+    if typing.get_origin(hint) is dict:
+        return ["a mapping"]
     if typing.get_origin(hint) is Callable:
         return ["a part, which its group chooses"]
     words = {int: "a whole number", float: "a number", str: "a text", type(None): "null"}

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,16 +20,18 @@ from rich.progress import (
     Progress,
     TextColumn,
     TimeElapsedColumn,
-    TimeRemainingColumn,
 )
 
-from triptych.config import ConfigError
+from triptych.config import ConfigError, counted, duration
 from triptych.launch.environment import cpus
 from triptych.launch.sweep import Failure, Job, collect, jobs_of, redact_notes, train_command
+from triptych.launch.watch import share_done, time_left
 from triptych.storage.redaction import Redactor
 
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 """Signals that ask a sweep to end."""
+LOOK_S = 1.0
+"""Seconds between two looks at how far the jobs are."""
 
 
 class LocalLauncher(Launcher):
@@ -71,13 +73,16 @@ class LocalLauncher(Launcher):
         return collect(jobs, failures, [], redact)
 
 
-def run_jobs(jobs: Sequence[Job], command: Sequence[str], n_jobs: int, redact: Redactor) -> dict[Path, Failure]:
+def run_jobs(
+    jobs: Sequence[Job], command: Sequence[str], n_jobs: int, redact: Redactor, again: str = "the same command"
+) -> dict[Path, Failure]:
     """Runs those that are not done, and waits for them even where the sweep is asked to end: they are then asked
     too. (Of a Ctrl-C the terminal tells all, and a job must hear of it once.)
 
     Args:
         command: what runs a job, before its arguments.
         n_jobs: the most jobs that run at once.
+        again: what goes on with a sweep that was asked to end.
 
     Returns:
         Those that failed, by their directories.
@@ -95,17 +100,26 @@ def run_jobs(jobs: Sequence[Job], command: Sequence[str], n_jobs: int, redact: R
             waiting.setdefault(job.directory, job)
             titles.setdefault(job.directory, title)
     by_directory = {job.directory: job for job in jobs}
+    for job in waiting.values():
+        job.announce(redact)
     failures: dict[Path, Failure] = {}
     running: dict[Path, JobProcess] = {}
+    taken: list[float] = []
     asked: list[signal.Signals] = []
-    interrupted: list[str] = []
     told = 0
     before = {signum: signal.signal(signum, lambda n, _: asked.append(signal.Signals(n))) for signum in STOPS}
-    columns = (MofNCompleteColumn(), TextColumn("jobs"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (
+        MofNCompleteColumn(),
+        TextColumn("jobs"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[left]}"),
+    )
     is_shown = n_jobs > 1 and sys.stderr.isatty() and sys.stdout.isatty()  # alone a job has a bar of its own
     progress = Progress(*columns, console=Console(stderr=True), transient=True, disable=not is_shown)
-    bar = progress.add_task("jobs", total=len(waiting))
+    bar = progress.add_task("jobs", total=len(waiting), left="")
     progress.start()
+    looked = time.monotonic()
     try:
         while running or (waiting and not asked):
             while waiting and not asked and len(running) < n_jobs:
@@ -114,7 +128,6 @@ def run_jobs(jobs: Sequence[Job], command: Sequence[str], n_jobs: int, redact: R
                 running[directory] = start([*command, *job.arguments], directory, n_jobs)
                 del waiting[directory]
             for signum in asked[told:]:
-                interrupted = interrupted or [titles[directory] for directory in running]
                 told += 1
                 for process in running.values() if signum != signal.SIGINT else ():
                     process.send_signal(signum)
@@ -124,24 +137,58 @@ def run_jobs(jobs: Sequence[Job], command: Sequence[str], n_jobs: int, redact: R
                 del running[directory]
                 if process.log.exists():  # not where the disk is full
                     process.log.write_text(redact(process.log.read_text(errors="replace")))
-                how = f"exit status {status}" if status >= 0 else f"killed by {signal.Signals(-status).name}"
-                if status or not by_directory[directory].is_done:
-                    failures[directory] = Failure(how, process.log)
+                if status and status in [code for signum in asked for code in (128 + signum, -signum)]:
+                    state = "stopped"
+                elif status or not by_directory[directory].is_done:
+                    how = f"exit status {status}" if status >= 0 else f"killed by {signal.Signals(-status).name}"
+                    failures[directory], state = Failure(how, process.log), f"failed, {how}"
+                else:
+                    state = "done"
+                    taken.append(process.age)
+                ages = [other.age for other in running.values()]
+                left = time_left(taken, ages, len(waiting), n_jobs)
+                ends = (
+                    "" if left is None or asked or not (waiting or running) else f"; all end in about {duration(left)}"
+                )
                 if n_jobs > 1:
-                    state = f"failed, {how}" if directory in failures else "done"
-                    left = f"{len(running)} running, {len(waiting)} waiting"
-                    print(f"{titles[directory]}: {state} ({left})", flush=True)
-                progress.advance(bar)
+                    counts = f"{len(running)} running, {len(waiting)} waiting{ends}"
+                    print(f"{titles[directory]}: {state} ({counts})", flush=True)
+                elif ends:
+                    done = sum(job.is_done for job in by_directory.values())
+                    print(f"{done} of {counted(len(by_directory), 'job')} done{ends}", flush=True)
+            if is_shown and not asked and time.monotonic() - looked > LOOK_S:
+                looked = time.monotonic()
+                shares = {directory: share_done(directory) for directory in running}
+                ages = [process.age for process in running.values()]
+                whole = [running[directory].age / share for directory, share in shares.items() if share > 0]
+                left = time_left(taken or whole, ages, len(waiting), n_jobs)
+                about = "" if left is None else f"about {duration(left)} left"
+                progress.update(bar, completed=len(taken) + len(failures) + sum(shares.values()), left=about)
             time.sleep(0.05)
     finally:
         progress.stop()
         for number, handler in before.items():
             signal.signal(number, handler)
     if asked:
-        where = f" in {', '.join(interrupted)}" if interrupted else ""
-        print(f"stopped by {asked[0].name}{where}; the same command goes on", file=sys.stderr)
+        print(
+            f"{describe_stop(asked[0], by_directory.values(), failures)}; {again} goes on from there", file=sys.stderr
+        )
         raise SystemExit(128 + asked[0])
     return failures
+
+
+def describe_stop(signum: signal.Signals, jobs: Collection[Job], failures: Collection[Path]) -> str:
+    """How far a sweep was that a signal has ended.
+
+    Args:
+        jobs: all of them, each once.
+        failures: directories of those that failed.
+    """
+    left = [job for job in jobs if not job.is_done and job.directory not in failures]
+    begun = sum((job.directory / ".lock").exists() for job in left)
+    failed = f", {len(failures)} failed" if failures else ""
+    by = "" if signum == signal.SIGINT else f" by {signum.name}"
+    return f"stopped{by}: {len(jobs) - len(left) - len(failures)} of {len(jobs)} done, {begun} begun{failed}"
 
 
 class JobProcess:
@@ -154,6 +201,12 @@ class JobProcess:
 
     def __init__(self, log: Path, job: subprocess.Popen[bytes], tee: subprocess.Popen[bytes] | None = None) -> None:
         self.log, self._job, self._tee = log, job, tee
+        self._started = time.monotonic()
+
+    @property
+    def age(self) -> float:
+        """Seconds since it was started."""
+        return time.monotonic() - self._started
 
     def poll(self) -> int | None:
         """Its exit status, negative for the signal that killed it; None while it runs."""

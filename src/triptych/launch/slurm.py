@@ -19,13 +19,14 @@ from filelock import FileLock
 from hydra.core.utils import JobReturn
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from triptych.config import ConfigError, RunError, check_type
 from triptych.launch.environment import count_devices
 from triptych.launch.sweep import Failure, Job, collect, jobs_of, redact_notes, train_command
 from triptych.storage.atomic import write_text
+from triptych.storage.redaction import Redactor
 
 ENDED = (
     "BOOT_FAIL",
@@ -319,7 +320,9 @@ class SlurmLauncher(Launcher):
                 array = f"triptych-{secrets.token_hex(4)}"
                 script = folder / f"{array}.sbatch"
                 script.write_text(self.script(new, array, folder, train_command(self._config)))
+                redact = Redactor(OmegaConf.to_container(self._config))
                 for index, job in enumerate(new):
+                    job.announce(redact)
                     tasks[job.directory] = ArrayTask(array, index, folder / f"{array}_{index}.log")
                     tasks[job.directory].note_in(job.directory)
                 ask("sbatch", str(script))

@@ -24,6 +24,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from triptych.config import ARCHITECTURES, ConfigError
 from triptych.config.overrides import check_chosen
 from triptych.launch.environment import is_one_of_several
+from triptych.launch.watch import NOTE
+from triptych.storage.atomic import write_text
 from triptych.storage.redaction import Redactor
 from triptych.storage.runs import is_done
 
@@ -59,11 +61,13 @@ class Job:
         overrides: of the command line, without run_dir.
         directory: of the run.
         config: as the sweep composes it.
+        name: for people; empty: its overrides.
     """
 
     overrides: list[str]
     directory: Path
     config: DictConfig = field(repr=False)
+    name: str = ""
 
     @property
     def is_done(self) -> bool:
@@ -82,13 +86,22 @@ class Job:
 
     @property
     def title(self) -> str:
-        """The overrides for people: without what a search adds for itself."""
-        return " ".join(override for override in self.overrides if not override.startswith(PRUNING))
+        """The job for people: its name, or its overrides without what a search adds for itself."""
+        return self.name or " ".join(self._own)
+
+    @property
+    def _own(self) -> list[str]:
+        return [override for override in self.overrides if not override.startswith(PRUNING)]
 
     @property
     def arguments(self) -> list[str]:
         """The arguments of ``triptych train``."""
         return [*self.overrides, f"run_dir={self.directory}"]
+
+    def announce(self, redact: Redactor) -> None:
+        """Makes its directory, with a note of its overrides: who watches sees the job before it begins."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        write_text(self.directory / NOTE, json.dumps({"overrides": redact(self._own)}) + "\n")
 
 
 @dataclass(frozen=True)

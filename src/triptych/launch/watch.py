@@ -3,6 +3,7 @@ scheduler, so they can be watched from any machine that sees the directories."""
 
 import csv
 import json
+import math
 import os
 import re
 import socket
@@ -14,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 
 import yaml  # type: ignore[import-untyped]
 from rich.console import Console, Group
@@ -25,9 +27,19 @@ from triptych.config import ConfigError, counted, duration, nearest
 from triptych.storage.redaction import Redactor
 from triptych.storage.runs import is_done
 
-STATES = {"running": "green", "failed": "red", "stopped": "yellow", "queued": "cyan", "done": "dim", "pruned": "dim"}
+NOTE = "job.json"
+"""In the directory of a job: its overrides."""
+STATES = {
+    "running": "green",
+    "failed": "red",
+    "stopped": "yellow",
+    "queued": "cyan",
+    "waiting": "cyan",
+    "done": "dim",
+    "pruned": "dim",
+}
 """In the order in which they are shown, and their colours."""
-SIGNS = ("summary.json", "pruned.json", "metrics.csv", "train.log", "terminal.log", "slurm.json", ".lock")
+SIGNS = (NOTE, "summary.json", "pruned.json", "metrics.csv", "train.log", "terminal.log", "slurm.json", ".lock")
 """What a run directory has one of."""
 SILENT_S = 900.0
 """Seconds after which a job on another machine that has written nothing counts as stopped."""
@@ -35,6 +47,10 @@ STARTING_S = 120.0
 """Seconds that a job may take from its log to its lock: the imports."""
 RECENT = 10
 """So many rows of the series give the rate."""
+HASHED = re.compile("-[0-9a-f]{8}$")
+"""The end of the name of a sweep's job."""
+WIDE = 120
+"""From this width on there is room for the last lines of the logs."""
 TAIL = 4096
 """So many bytes of a log are looked at for its last line."""
 
@@ -44,7 +60,7 @@ class Watched:
     """A run as it is now.
 
     Attributes:
-        name: of its directory, below the folder that is watched.
+        name: what differs between the jobs of a sweep; or its directory, below the folder that is watched.
         state: one of ``STATES``.
         updates: done so far.
         goal: all of them; None: its configuration is not written yet.
@@ -52,6 +68,8 @@ class Watched:
         loss: the last of the training.
         ends_in: seconds until the last update; None: unknown.
         line: the last of its log.
+        age: seconds since it began; None: it has not.
+        taken: seconds from its beginning to its record; None: it is not done.
     """
 
     name: str
@@ -62,6 +80,8 @@ class Watched:
     loss: float | None
     ends_in: float | None
     line: str
+    age: float | None
+    taken: float | None
 
 
 def watch(folder: Path, *, once: bool, every: float) -> None:
@@ -82,13 +102,13 @@ def watch(folder: Path, *, once: bool, every: float) -> None:
         raise ConfigError(f"{folder}: no run is there yet, expected a run directory at or below it")
     console = Console()
     if once or not sys.stdout.isatty():
-        console.print(draw(runs, len(runs)))
+        console.print(draw(runs, len(runs), console.width))
         return
     try:
-        with Live(draw(runs, console.height - 7), console=console, auto_refresh=False) as live:
+        with Live(draw(runs, console.height - 7, console.width), console=console, auto_refresh=False) as live:
             while True:
                 time.sleep(every)
-                live.update(draw(look(folder, redact), console.height - 7), refresh=True)
+                live.update(draw(look(folder, redact), console.height - 7, console.width), refresh=True)
     except KeyboardInterrupt:
         return
 
@@ -97,24 +117,60 @@ def look(folder: Path, redact: Redactor) -> list[Watched]:
     """Every run at or below a folder, those that need a look first."""
     found = sorted({file.parent for name in SIGNS for file in folder.rglob(name)})
     inner = {path for path in found if any(parent in found for parent in path.parents)}  # W&B has files of such names
-    runs = [read(path, folder, redact) for path in found if path not in inner]
+    names = name_runs([path for path in found if path not in inner], folder)
+    runs = [read(path, name, redact) for path, name in names.items()]
     return sorted(runs, key=lambda run: [*STATES].index(run.state))
 
 
-def read(directory: Path, folder: Path, redact: Redactor) -> Watched:
-    """One run, by its directory."""
+def name_runs(directories: Sequence[Path], folder: Path) -> dict[Path, str]:
+    """What each run is called: by the overrides in which the jobs of sweeps differ, if their directories are named by a
+    hash; the others by their directories.
+
+    Args:
+        folder: that is watched.
+    """
+    overrides = {}
+    for path in directories:
+        if HASHED.search(path.name) and (path / NOTE).exists():
+            with suppress(ValueError, LookupError, TypeError):  # is being written
+                overrides[path] = json.loads((path / NOTE).read_text(encoding="utf-8"))["overrides"]
+    shared = set.intersection(*map(set, overrides.values())) if len(overrides) > 1 else set()
+    own = {path: " ".join(text for text in found if text not in shared) for path, found in overrides.items()}
+    return {
+        path: own.get(path) or (str(path.relative_to(folder)) if path != folder else path.name) for path in directories
+    }
+
+
+def share_done(directory: Path) -> float:
+    """How much of its updates a run has done, from 0 to 1."""
+    updates, goal = count_updates(directory, read_rows(directory / "metrics.csv"))
+    return updates / goal if goal else 0.0
+
+
+def count_updates(directory: Path, rows: Sequence[dict[str, str]]) -> tuple[int, int | None]:
+    """The updates that a run has done, and all of them; None: its configuration is not written yet."""
+    goal = goal_of(directory / "config.yaml")
+    updates = int(rows[-1]["step"]) + 1 if rows else 0
+    return updates if goal is None else min(updates, goal), goal  # the test is logged behind the last
+
+
+def read(directory: Path, name: str, redact: Redactor) -> Watched:
+    """One run, by its directory.
+
+    Args:
+        name: what it is called.
+    """
     log = log_of(directory)
     line = redact(last_line(log)) if log else ""
     state = state_of(directory, line)
     rows = read_rows(directory / "metrics.csv")
-    goal = goal_of(directory / "config.yaml")
-    updates = int(rows[-1]["step"]) + 1 if rows else 0
-    updates = updates if goal is None else min(updates, goal)  # the test is logged behind the last
+    updates, goal = count_updates(directory, rows)
     rate = rate_of(rows)
     losses = [row["train/loss"] for row in rows if row.get("train/loss")]
     left = (goal - updates) / rate if goal is not None and rate else None
+    began = age(directory / ".lock")
     return Watched(
-        str(directory.relative_to(folder)) if directory != folder else directory.name,
+        name,
         state,
         updates,
         goal,
@@ -122,6 +178,8 @@ def read(directory: Path, folder: Path, redact: Redactor) -> Watched:
         float(losses[-1]) if losses else None,
         max(left, 0.0) if left is not None and state == "running" else None,
         line,
+        began if math.isfinite(began) else None,
+        began - age(directory / "summary.json") if state == "done" and math.isfinite(began) else None,
     )
 
 
@@ -142,6 +200,8 @@ def state_of(directory: Path, line: str) -> str:
             return "queued"
         if age(directory / "terminal.log") < STARTING_S and not line.startswith("error:"):
             return "running"
+        if (directory / NOTE).exists() and not line:
+            return "waiting"
     return "failed" if line.startswith("error:") else "stopped"
 
 
@@ -215,24 +275,51 @@ def rate_of(rows: Sequence[dict[str, str]]) -> float | None:
     return updates / seconds if updates else None
 
 
-def draw(runs: Sequence[Watched], most: int) -> Group:
+def time_left(taken: Sequence[float], ages: Sequence[float], waiting: int, at_once: int) -> float | None:
+    """Seconds until the last of some jobs ends, if each takes as long as those that are done.
+
+    Args:
+        taken: the seconds of those that are done.
+        ages: the seconds that those that run have had.
+        waiting: how many have not begun.
+        at_once: how many run at once.
+
+    Returns:
+        None: none is done.
+    """
+    if not taken:
+        return None
+    rests = [max(fmean(taken) - age, 0.0) for age in ages]
+    return max([*rests, (sum(rests) + waiting * fmean(taken)) / at_once])
+
+
+def draw(runs: Sequence[Watched], most: int, width: int) -> Group:
     """A line that counts them, and a table.
 
     Args:
         most: so many rows fit.
+        width: of the terminal.
     """
     counts = Counter(run.state for run in runs)
     head = Text(
         f"{counted(len(runs), 'run')}: {', '.join(f'{counts[state]} {state}' for state in STATES if counts[state])}"
     )
-    if any(ends := [run.ends_in or 0.0 for run in runs]):
+    at_work = [run for run in runs if run.state == "running"]
+    begin = sum(run.state in ("queued", "waiting") for run in runs)
+    taken = [run.taken for run in runs if run.taken is not None]
+    left = time_left(taken, [run.age or 0.0 for run in at_work], begin, len(at_work)) if at_work and begin else None
+    if left is not None:
+        head.append(f"; all end in about {duration(left)}")
+    elif any(ends := [run.ends_in or 0.0 for run in runs]):
         head.append(f"; the last of those that run ends in {duration(max(ends))}")
     table = Table("run", "state", "updates", "a second", "loss", "ends in", expand=True)
     for column in table.columns[1:]:
         column.no_wrap = True
     table.columns[0].overflow = "fold"
-    table.add_column("last line of the log", ratio=1, no_wrap=True, overflow="ellipsis")
-    for run in runs[: max(most, 1)]:
+    if width >= WIDE:
+        table.add_column("last line of the log", ratio=1, no_wrap=True, overflow="ellipsis")
+    shown = runs[: max(most, 1)]
+    for run in shown:
         table.add_row(
             Text(run.name),
             Text(run.state, style=STATES[run.state]),
@@ -240,7 +327,8 @@ def draw(runs: Sequence[Watched], most: int) -> Group:
             "" if run.rate is None else f"{run.rate:.3g}",
             "" if run.loss is None else f"{run.loss:.4g}",
             "" if run.ends_in is None else duration(run.ends_in) if run.ends_in else "is tested",
-            Text("" if run.state in ("done", "pruned") else run.line),
+            *([Text("" if run.state in ("done", "pruned") else run.line)] if width >= WIDE else []),
         )
-    left = len(runs) - max(most, 1)
-    return Group(head, table, *([Text(f"and {counted(left, 'run')} more")] if left > 0 else []))
+    more = [Text(f"and {counted(len(runs) - len(shown), 'run')} more")] if len(runs) > len(shown) else []
+    ended = [run for run in shown if run.state in ("failed", "stopped") and run.line and width < WIDE]
+    return Group(head, table, *more, *(Text(f"{run.name} {run.state}: {run.line}") for run in ended))

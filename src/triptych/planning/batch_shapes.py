@@ -4,8 +4,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
+from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from triptych.assembly.datasets import encode_training, read_corpus, train_tokenizer
 from triptych.assembly.network import check_network, choose_parts, complete, make_task
@@ -27,6 +29,8 @@ from triptych.models.flops import BatchShape
 from triptych.nn import PatchEmbedding
 from triptych.training.callbacks.cost_log import shape_of
 
+READ_BYTES = 10 * 2**20
+"""The most bytes of files that are read to see how long their texts are."""
 SAMPLE = 4000
 """Training examples that are laid out to see how long they are."""
 UPDATES = 8
@@ -231,13 +235,34 @@ Data = ReadData | UnreadData
 
 
 def look_at_data(config: DictConfig, tokenizer: Tokenizer | None, world_size: int) -> Data:
-    """Reads the data as far as that is cheap: corpora that are made (they have no folder and no name); of files, which
-    may be missing, nothing.
+    """Reads the data as far as that is cheap: corpora that are made (they have no folder and no name), and small files
+    of lines or rows; of others, which may be missing, nothing.
 
     Args:
         tokenizer: of the run that goes on; None: the configured one.
     """
-    if {"dir", "name"} & set(config.data):
+    if {"dir", "name"} & set(config.data) and not has_small_files(config):
         return UnreadData(tokenizer, world_size)
     _, splits, facts = read_corpus(config, target_of(config, "data").__name__)
     return ReadData(splits, facts, tokenizer or train_tokenizer(config, splits), world_size)
+
+
+def has_small_files(config: DictConfig) -> bool:
+    """Whether the corpus is a few files of lines or rows, which are all there. (Windows of a long text are alike.)"""
+    facts = getattr(target_of(config, "data"), "facts", None)
+    if "dir" not in config.data or (isinstance(facts, CorpusFacts) and facts.is_stream):
+        return False
+    data = OmegaConf.to_container(config.data)
+    assert isinstance(data, dict)
+    names = [name for split in ("train", "validation", "test") for name in texts_in(data.get(split))]
+    try:
+        return sum(Path(data["dir"], name).stat().st_size for name in names) <= READ_BYTES
+    except OSError:
+        return False
+
+
+def texts_in(value: Any) -> list[str]:
+    """The texts of a setting that may be one, or have some."""
+    if isinstance(value, dict | list):
+        return [text for part in (value.values() if isinstance(value, dict) else value) for text in texts_in(part)]
+    return [value] if isinstance(value, str) else []

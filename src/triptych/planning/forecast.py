@@ -25,7 +25,7 @@ from triptych.training.optimizers import ScheduleFreeAdamW
 UTILISATION = 0.3
 """Share of a GPU's peak that a training is assumed to reach. Published ones reached 0.21 (GPT-3) to 0.46 (PaLM), by
 Chowdhery et al. 2022, table 3; small networks reach much less."""
-TRIED_ON_CPU, TRIED_ON_GPU = 1e11, 1e13
+TRIED_ON_CPU, TRIED_ON_GPU = 3e11, 1e13
 """The most operations of a batch that is tried out here."""
 SHORTEST_TRIAL_S, LONGEST_TRIAL_S = 0.3, 5.0
 """How long trying out takes."""

@@ -39,7 +39,10 @@ def print_tables(
         console.print(_table(group, columns, console))
         console.print(Text(verdict.text, style="bold"))
         if verdict.commands:
-            console.print(Text("\n  ".join(["This would probably decide it:", *verdict.commands])), soft_wrap=True)
+            console.print(
+                Text("\n  ".join([f"This would probably decide it ({verdict.price}):", *verdict.commands])),
+                soft_wrap=True,
+            )
         for caveat in find_caveats(group):
             console.print(Text(caveat, style="yellow"))
         for difference in audit:

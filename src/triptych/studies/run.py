@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from triptych.config import ConfigError
+from triptych.config import ConfigError, counted
 from triptych.launch.local import run_jobs
 from triptych.launch.sweep import Job, collect, own_command
 from triptych.report.compare import compare_runs
@@ -23,12 +23,31 @@ from triptych.studies.findings import AS_PREDICTED, Finding, find
 from triptych.studies.study import Study, find_studies, read_study
 
 
-def train(study: Study, jobs: dict[str, list[Job]], n_jobs: int) -> None:
+def introduce(study: Study, jobs: dict[str, list[Job]], n_jobs: int, output: Path, again: str) -> None:
+    """Prints what is asked, what is trained for it and what comes of it; nothing, if all is trained.
+
+    Args:
+        jobs: of each arm.
+        n_jobs: the most that run at once.
+        output: the page.
+        again: the command that goes on.
+    """
+    left = [job for of_arm in jobs.values() for job in of_arm if not job.is_done]
+    if not left:
+        return
+    several = f", {n_jobs} at a time" if n_jobs > 1 and len(left) > 1 else ""
+    print(f"{study.question}")
+    print(f"{counted(len(left), 'training')} to do{several} (measured: {study.cost})")
+    print(f"the page will be {output}; Ctrl-C stops, and `{again}` goes on from there", flush=True)
+
+
+def train(study: Study, jobs: dict[str, list[Job]], n_jobs: int, again: str) -> None:
     """Trains what is not done yet: an arm after those that it begins from.
 
     Args:
         jobs: of each arm.
         n_jobs: the most that run at once.
+        again: the command that goes on.
 
     Raises:
         ConfigError: arms begin from each other.
@@ -41,7 +60,7 @@ def train(study: Study, jobs: dict[str, list[Job]], n_jobs: int) -> None:
             raise ConfigError(f"study {study.name}: arms begin from each other: {', '.join(left)}")
         now = [job for arm in ready for job in left.pop(arm)]
         redact = Redactor()
-        collect(now, run_jobs(now, own_command(), n_jobs, redact), [], redact)
+        collect(now, run_jobs(now, own_command(), n_jobs, redact, f"`{again}`"), [], redact)
 
 
 def read_runs(study: Study, jobs: dict[str, list[Job]], relative_to: Path) -> RunSet:

@@ -116,8 +116,10 @@ class Study:
         if "seed" not in values:
             raise ConfigError(f"study {self.name}, arm {arm}: without a seed; expected seed=1,2,3 or so in common")
         known = [override.replace(SAME_SEED, f"seed-{values['seed']}") for override in overrides]
-        name = "--".join(f"{key}-{value}" for key, value in values.items() if key in named)
-        return Job(known, self.folder / arm / re.sub("[^A-Za-z0-9._-]", ".", name), DictConfig({}))
+        own = {key: value for key, value in values.items() if key in named}
+        folder = "--".join(f"{key}-{value}" for key, value in own.items())
+        title = " ".join([arm, *(f"{key}={value}" for key, value in own.items())])
+        return Job(known, self.folder / arm / re.sub("[^A-Za-z0-9._-]", ".", folder), DictConfig({}), title)
 
 
 def key_of(override: str) -> str:

@@ -17,7 +17,7 @@ PATIENCE = 10.0
 """Seconds to wait for the hub's first answer."""
 
 
-class Hub(RowCorpus):
+class Hub(RowCorpus[str]):
     """A data set of the Hugging Face hub, or a local folder in its form: of .parquet, .jsonl, .csv or .txt files, or
     written by ``save_to_disk``. No code of the data set is run.
 

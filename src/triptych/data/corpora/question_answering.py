@@ -12,7 +12,7 @@ from triptych.data.readers.files import check_files, find, read_text, unpacked
 from triptych.data.readers.tables import NAMES_ITS_COLUMNS, Row, table_rows
 
 
-class QuestionAnswering(RowCorpus):
+class QuestionAnswering(RowCorpus[str]):
     """Questions, with a text each, and the parts of that text that answer them. The name of the file says what it is:
 
     - .json: SQuAD's files, 1.1 and 2.0 (Rajpurkar et al. 2016, 2018);

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from triptych.data.corpora.corpus import CorpusFacts
 from triptych.data.example import Example, Place
@@ -12,8 +13,10 @@ from triptych.data.readers.columns import Columns
 from triptych.data.readers.tables import Row
 from triptych.data.splits import Splits, make_splits
 
+Source = TypeVar("Source")
 
-class RowCorpus(ABC):
+
+class RowCorpus(ABC, Generic[Source]):
     """A corpus of rows. The classes, and the tags, are those of the training examples, in order (as numbers, if they
     are).
 
@@ -32,16 +35,16 @@ class RowCorpus(ABC):
         self,
         dir: str,
         columns: Columns,
-        train: str | None,
-        validation: str | float | None,
-        test: str | float,
+        train: Source | None,
+        validation: Source | float | None,
+        test: Source | float,
         split_seed: int,
     ) -> None:
         self.dir, self.reader = dir, columns
         self.train, self.validation, self.test, self.split_seed = train, validation, test, split_seed
 
     @abstractmethod
-    def rows(self, source: str) -> Iterator[tuple[Place, Row]]:
+    def rows(self, source: Source) -> Iterator[tuple[Place, Row]]:
         """The rows of one of the sources, each with its place.
 
         Raises:
@@ -71,10 +74,10 @@ class RowCorpus(ABC):
     def _splits(self) -> Splits:
         return make_splits(self._read, self.train, self.validation, self.test, self.split_seed)
 
-    def _read(self, source: str) -> list[Example]:
+    def _read(self, source: Source) -> list[Example]:
         examples = [self.reader.example(row, place) for place, row in self.rows(source)]
         if not examples:
-            raise ValueError(f"{Path(self.dir, source)}: no rows")
+            raise ValueError(f"{Path(self.dir, str(source))}: no rows")
         return examples
 
 

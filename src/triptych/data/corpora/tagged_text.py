@@ -16,7 +16,7 @@ NO_WORD = re.compile(r"\d+-\d+|\d+\.\d+")  # the line of several words that are 
 DOCUMENT = "-DOCSTART-"
 
 
-class TaggedText(RowCorpus):
+class TaggedText(RowCorpus[str]):
     """Sentences, a word a line, with an empty line between them. The text of an example is its words, joined by blanks.
     The name of the file says what it is:
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from triptych.config import counted
+from triptych.config import counted, duration
 from triptych.report.read_records import ARCHITECTURES, PrunedRun, Run
 from triptych.report.statistics.metrics import metric_key, primary_metric, validation_key
 from triptych.report.statistics.significance import Welch, pool_deviations, seeds_to_decide
@@ -110,7 +110,8 @@ class Group:
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The answer for one group: the winner is an architecture, or ``None`` where the runs cannot tell; then commands
-    train more seeds, as many as would probably tell the two best apart, if they differ as much as it seems."""
+    train more seeds, as many as would probably tell the two best apart, if they differ as much as it seems, and the
+    price says how many trainings that are, and how long they take."""
 
     task: str
     data: str
@@ -118,6 +119,7 @@ class Verdict:
     winner: str | None
     text: str
     commands: tuple[str, ...] = ()
+    price: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,13 +175,17 @@ def judge(group: Group) -> Verdict:
     Returns:
         the verdict.
     """
-    winner, text, commands = _judge(group)
+    winner, text, chosen = _judge(group)
     if group.metric.note:
         text += f" {group.metric.note}"
-    return Verdict(group.task, group.data, group.metric.key, winner, text, commands)
+    seeds = _wanted_seeds(group, chosen) if winner is None else 0
+    commands = tuple(_train_more(contender.runs[0], seeds) for contender in chosen) if seeds else ()
+    price = _price(chosen, seeds) if seeds else ""
+    return Verdict(group.task, group.data, group.metric.key, winner, text, commands, price)
 
 
-def _judge(group: Group) -> tuple[str | None, str, tuple[str, ...]]:
+def _judge(group: Group) -> tuple[str | None, str, Sequence[Contender]]:
+    """The winner, the verdict in words, and the configurations that were compared, if there was anything to compare."""
     metric = group.metric
     found = group.by_architecture()
     if len(found) == 1:
@@ -191,23 +197,32 @@ def _judge(group: Group) -> tuple[str | None, str, tuple[str, ...]]:
     chosen = {name: group.best(contenders) for name, contenders in found.items()}
     note = _choice(found, chosen, group.num_tried())
     winner, text = _duel(metric, {name: [(run, group.value(run)) for run in c.runs] for name, c in chosen.items()})
-    return winner, text + note, _decide(group, list(chosen.values())) if winner is None else ()
+    return winner, text + note, [*chosen.values()]
 
 
-def _decide(group: Group, chosen: Sequence[Contender]) -> tuple[str, ...]:
-    """The commands that would probably make a winner; none where 100 seeds would not. (A study has its own.)"""
+def _wanted_seeds(group: Group, chosen: Sequence[Contender]) -> int:
+    """With how many seeds there would probably be a winner; 0: with 100 there would not. (A study has its own.)"""
     values = [[group.value(run) for run in contender.runs] for contender in chosen]
-    if not all(math.isfinite(value) for found in values for value in found) or chosen[0].runs[0].arm:
-        return ()
+    if not chosen or not all(math.isfinite(value) for found in values for value in found) or chosen[0].runs[0].arm:
+        return 0
     tried, seeds = min(map(len, values)), 3
     if tried > 1:
         first, second = sorted(values, key=fmean, reverse=group.metric.higher_is_better)[:2]
         deviation = pool_deviations(first, second)
         needed = seeds_to_decide(abs(fmean(first) - fmean(second)), deviation)
         if needed is None or deviation == 0:
-            return ()
+            return 0
         seeds = max(needed, tried + 1)
-    return tuple(_train_more(contender.runs[0], seeds) for contender in chosen)
+    return seeds
+
+
+def _price(chosen: Sequence[Contender], seeds: int) -> str:
+    """How many trainings seeds 1 to so many are besides those that there are, and how long they take, by what these
+    took."""
+    new = [len({*range(1, seeds + 1)} - {run.seed for run in contender.runs}) for contender in chosen]
+    seconds = [fmean(run.wall_time_s for run in contender.runs) for contender in chosen]
+    whole = sum(count * each for count, each in zip(new, seconds, strict=True))
+    return f"{counted(sum(new), 'more training')}, about {duration(whole)} of training one after the other"
 
 
 def _train_more(run: Run, seeds: int) -> str:

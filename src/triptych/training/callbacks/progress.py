@@ -1,23 +1,74 @@
-"""The progress bar."""
+"""The progress of a training: a bar, or lines."""
+
+import logging
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
 
 import lightning as L
 from lightning.pytorch.callbacks import RichProgressBar
+from lightning.pytorch.trainer.states import TrainerFn
+
+from triptych.config import duration
+from triptych.tasks import Task
+
+log = logging.getLogger("triptych")
+
+SILENT_S = 60.0
+"""The most seconds between two lines."""
 
 
 class Progress(RichProgressBar):
-    """Lightning's bar, counted in updates instead of epochs.
+    """Lightning's bar, counted in updates instead of epochs. Where there is none, as standard output is no terminal, a
+    line after each validation, and at least one a minute.
 
     Args:
         refresh_rate: how often in a second it is drawn, which takes milliseconds that small updates feel; 0: no bar.
     """
 
     def __init__(self, *, refresh_rate: int = 4) -> None:
-        super().__init__(refresh_rate=refresh_rate, leave=True)
+        super().__init__(refresh_rate=refresh_rate if sys.stdout.isatty() else 0, leave=True)
+        self._began = self._said = 0.0
+        self._first = 0
 
     @property
     def total_train_batches(self) -> int:
         """All batches of the training, those before a resume too. (Lightning's own counts what is left.)"""
         return self.trainer.max_steps * self.trainer.accumulate_grad_batches
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Starts the clock."""
+        super().on_train_start(trainer, pl_module)
+        self._began = self._said = time.monotonic()
+        self._first = trainer.global_step
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """A line, if the last is long ago."""
+        super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
+        if self.is_disabled and time.monotonic() - self._said >= SILENT_S:
+            metrics = self.get_metrics(trainer, pl_module)
+            self._say(trainer, [f"loss {metrics['train/loss']:.3f}"] if "train/loss" in metrics else [])
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """A line with what was measured."""
+        super().on_validation_end(trainer, pl_module)
+        if self.is_disabled and trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking:
+            assert isinstance(pl_module, Task)
+            self._say(trainer, describe(pl_module, {k: float(v) for k, v in trainer.callback_metrics.items()}))
+
+    def _say(self, trainer: L.Trainer, measured: list[str]) -> None:
+        if not trainer.is_global_zero:
+            return
+        now, step = time.monotonic(), trainer.global_step
+        self._said = now
+        said = ", ".join(measured)
+        if (left := trainer.max_steps - step) and step > self._first:
+            seconds = left * (now - self._began) / (step - self._first)
+            said += f"; {left:,} left, about {duration(max(seconds, 1.0))}"
+        log.info("update %s of %s: %s", f"{step:,}", f"{trainer.max_steps:,}", said.removeprefix("; "))
 
     def _get_train_description(self, current_epoch: int) -> str:
         return "Training".ljust(len(self.validation_description))
@@ -28,3 +79,16 @@ class Progress(RichProgressBar):
         """The metrics beside the bar. (Lightning adds the logger's version, which it looks up after each batch.)"""
         metrics: dict[str, int | str | float | dict[str, float]] = {**trainer.progress_bar_metrics}
         return metrics
+
+
+def describe(task: Task, metrics: Mapping[str, float]) -> list[str]:
+    """The loss of a validation, and the score that runs are compared by, as far as a validation measures one.
+
+    Args:
+        metrics: by their names, ``val/loss`` among them.
+    """
+    tested = {name.replace("val/", "test/", 1): value for name, value in metrics.items() if name.startswith("val/")}
+    # a corpus without a known optimum is compared by another score, which may need decoding, and so the test
+    scores = [*task.scores(task.architecture, tested, {}), *task.scores(task.architecture, tested, tested)]
+    shown = [f"{s.title} {s.show(tested[s.key])}" for s in scores if s.key in tested and s.key != "test/loss"]
+    return [f"validation loss {tested['test/loss']:.3f}", *shown[:1]]
