@@ -105,9 +105,10 @@ def test_a_folder_without_runs(tmp_path: Path) -> None:
         watch(tmp_path / "seds", once=True, every=1.0)
 
 
-def test_ctrl_c_leaves_cleanly(runs: Path) -> None:
+def test_it_waits_for_runs_and_ctrl_c_leaves_cleanly(runs: Path) -> None:
     terminal, inside = os.openpty()
-    command = [sys.executable, "-m", "triptych", "watch", str(runs), "--every", "0.1"]
+    later = runs.with_name("later")
+    command = [sys.executable, "-m", "triptych", "watch", str(later), "--every", "0.1"]
     heed = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731  a shell's job in the background ignores it
     process = subprocess.Popen(
         command, stdin=inside, stdout=inside, stderr=inside, start_new_session=True, preexec_fn=heed,
@@ -115,6 +116,9 @@ def test_ctrl_c_leaves_cleanly(runs: Path) -> None:
     )  # fmt: skip
     os.close(inside)
     said = b""
+    while b"waiting for it" not in said:
+        said += os.read(terminal, 4096)
+    runs.rename(later)
     while said.count(b"5 runs") < 3:  # it is drawn again and again
         said += os.read(terminal, 4096)
     process.send_signal(signal.SIGINT)

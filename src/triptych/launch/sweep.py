@@ -139,6 +139,7 @@ def jobs_of(loader: ConfigLoader, sweep: DictConfig, overrides: Sequence[Sequenc
         config = loader.load_sweep_config(sweep, own)
         others = [override for override in own if not override.startswith("run_dir=")]
         jobs.append(Job(others, job_directory(config, own), config))
+        jobs[0].directory.parent.mkdir(parents=True, exist_ok=True)  # to be watched, before all others are composed
     if not jobs:
         given = " ".join(override for override in sweep.hydra.overrides.task if "(" in override)
         raise ConfigError(f"{given}: a sweep without jobs; expected something for each glob, range or choice")

@@ -85,37 +85,49 @@ class Watched:
 
 
 def watch(folder: Path, *, once: bool, every: float) -> None:
-    """Shows the runs below a folder until Ctrl-C; where that is no terminal, once.
+    """Shows the runs below a folder until Ctrl-C, and waits where there are none yet; where that is no terminal, once.
 
     Args:
         once: whether to look once only.
         every: seconds between two looks.
 
     Raises:
-        ConfigError: no such folder, or none with a run.
+        ConfigError: looked at once, no such folder, or none with a run.
     """
-    if not folder.is_dir():
-        like = nearest(folder.name, [path.name for path in folder.parent.glob("*/")])
-        raise ConfigError(f"{folder}: no such directory{like or ', expected a run directory or one above it'}")
     redact = Redactor()
-    if not (runs := look(folder, redact)):
-        raise ConfigError(f"{folder}: no run is there yet, expected a run directory at or below it")
     console = Console()
     if once or not sys.stdout.isatty():
+        if not (runs := look(folder, redact)):
+            raise ConfigError(describe_lack(folder))
         console.print(draw(runs, len(runs), console.width))
         return
+
+    def frame() -> Group:
+        if runs := look(folder, redact):
+            return draw(runs, console.height - 7, console.width)
+        return Group(Text(describe_lack(folder)), Text("waiting for it; Ctrl-C leaves"))
+
     try:
-        with Live(draw(runs, console.height - 7, console.width), console=console, auto_refresh=False) as live:
+        with Live(frame(), console=console, auto_refresh=False) as live:
             while True:
                 time.sleep(every)
-                live.update(draw(look(folder, redact), console.height - 7, console.width), refresh=True)
+                live.update(frame(), refresh=True)
     except KeyboardInterrupt:
         return
 
 
+def describe_lack(folder: Path) -> str:
+    """Why no run is seen below a folder."""
+    if folder.is_dir():
+        return f"{folder}: no run is there yet, expected a run directory at or below it"
+    like = nearest(folder.name, [path.name for path in folder.parent.glob("*/")])
+    return f"{folder}: no such directory{like or ', expected a run directory or one above it'}"
+
+
 def look(folder: Path, redact: Redactor) -> list[Watched]:
-    """Every run at or below a folder, those that need a look first."""
+    """Every run at or below a folder, those that need a look first; those of a sweep in its order."""
     found = sorted({file.parent for name in SIGNS for file in folder.rglob(name)})
+    found.sort(key=lambda path: (path / NOTE).stat().st_mtime_ns if (path / NOTE).exists() else 0)
     inner = {path for path in found if any(parent in found for parent in path.parents)}  # W&B has files of such names
     names = name_runs([path for path in found if path not in inner], folder)
     runs = [read(path, name, redact) for path, name in names.items()]
