@@ -111,11 +111,14 @@ class Block(nn.Module):
         if self.feed_forward_residual is None:
             y = self.self_residual(x, all_at_once)
             return y
-        ways: list[tuple[Residual, Callable[[Tensor], Tensor]]] = [(self.self_residual, attend)]
+        if isinstance(self.self_residual, ParallelNorms):
+            assert isinstance(self.feed_forward_residual, ParallelNorms)
+            y = x + self.self_residual.added(x, attend) + self.feed_forward_residual.added(x, self.feed_forward)
+            if isinstance(self.cross_residual, ParallelNorms):
+                y = y + self.cross_residual.added(x, look)
+            return y
+        x = self.self_residual(x, attend)
         if self.cross_residual is not None:
-            ways.append((self.cross_residual, look))
-        ways.append((self.feed_forward_residual, self.feed_forward))
-        y = x
-        for residual, sublayer in ways:
-            y = y + residual.added(x, sublayer) if isinstance(residual, ParallelNorms) else residual(y, sublayer)
+            x = self.cross_residual(x, look)
+        y = self.feed_forward_residual(x, self.feed_forward)
         return y
