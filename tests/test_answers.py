@@ -55,16 +55,16 @@ train E ~trainer.max_steps  ->  trainer.max_steps | expected a whole number
 # choices of groups
 train experiment=dates/translatoin  ->  dates/translatoin | did you mean dates/translation?
 train experiment=dates.translation_full  ->  did you mean dates/translation?
-train experiment=nowhere/x  ->  nowhere/x | dates/classification (7 more) | wikitext2
+train experiment=nowhere/x  ->  nowhere/x | dates/... (8) | wikitext2
 train model=ful  ->  model=ful | did you mean full?
 train E model=bert  ->  model=bert | bert/base
 train E model=bert-base  ->  model=bert-base: there is no such choice; did you mean bert/base?
-train E model=embedding/tokens  ->  model=embedding/tokens: there is no such choice; there are bart/base
+train E model=embedding/tokens  ->  model=embedding/tokens: there is no such choice; there are bart/...
 train E model=gpt2  ->  did you mean gpt2/small?
 train E model=gpt3-13b  ->  did you mean gpt3/13b?
 train E model=gpt3-1.3b  ->  did you mean gpt3/1.3b?
 train E model=facebook/bart-base  ->  did you mean bart/base?
-train E model=nothing  ->  bert/base (6 more) | decoder_only | t5/11b (11 more)
+train E model=nothing  ->  bert/... (7) | decoder_only | t5/... (12)
 train E model/bert=base  ->  model/bert=base | did you mean model=bert/base?
 train E model=t5  ->  model=t5 | did you mean t5/11b
 train E model=gpt  ->  model=gpt | gpt2

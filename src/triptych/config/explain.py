@@ -308,8 +308,8 @@ def describe_choices(choice: str, choices: Sequence[str]) -> str:
         return near.removeprefix("; ")
     families: dict[str, list[str]] = {}
     for name in choices:
-        families.setdefault(re.split("[-/]", name)[0], []).append(name)
-    some = [names[0] + (f" ({len(names) - 1} more)" if len(names) > 1 else "") for names in families.values()]
+        families.setdefault(re.split("(?<=[-/])", name)[0], []).append(name)
+    some = [names[0] if len(names) == 1 else f"{begin}... ({len(names)})" for begin, names in families.items()]
     return f"there are {', '.join(some)}"
 
 
