@@ -35,7 +35,15 @@ def summary(run_dir: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "network", [[], ["shape.max_length=128", "block.attention.windows=[8]"]], ids=["full", "windows"]
+    "network",
+    [
+        [],
+        ["shape.max_length=128", "block.attention.windows=[8]"],
+        ["block/attention=reformer"],
+        pytest.param(["block/attention=performer"], marks=pytest.mark.faults),
+        pytest.param(["block/attention=longformer", "block.attention.windows=[8]"], marks=pytest.mark.faults),
+    ],
+    ids=["full", "windows", "reformer", "performer", "longformer"],
 )
 def test_trains_the_same(folder: Path, network: list[str]) -> None:
     for compiles, name in (("false", "plain"), ("true", "compiled")):

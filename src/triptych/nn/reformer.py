@@ -101,6 +101,7 @@ class Reformer(MultiHeadAttention):
         return buckets if key_mask is None else buckets.masked_fill(~key_mask[:, None], self.num_buckets)
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator] # what torch 2.13 makes of its sorting reads beyond the ends of tensors
 def attend_in_buckets(
     q: Float[Tensor, "batch heads queries head_dim"],
     k: Float[Tensor, "batch heads keys head_dim"],
