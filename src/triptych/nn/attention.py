@@ -95,11 +95,11 @@ def attend(
 
 def pad_documents(
     packing: Packing,
-    q: Float[Tensor, "1 heads queries width"],
+    q: Float[Tensor, "1 heads queries query_width"],
     k: Float[Tensor, "1 kv_heads keys width"],
     v: Float[Tensor, "1 kv_heads keys head_dim"],
 ) -> tuple[
-    Float[Tensor, "documents heads longest_queries width"],
+    Float[Tensor, "documents heads longest_queries query_width"],
     Float[Tensor, "documents kv_heads longest_keys width"],
     Float[Tensor, "documents kv_heads longest_keys head_dim"],
 ]:
@@ -334,6 +334,7 @@ class MultiHeadAttention(nn.Module):
             raise ValueError(
                 f"block.attention.qk_norm_over={qk_norm_over}: there is no norm; expected block/attention=qk_norm"
             )
+        self.is_cross = cross
         self.window = None if cross else windows[layer % len(windows)]
         self.head_dim, self.scale, self.softcap, self.dropout = sizes.head_dim, scale, softcap, dropout
         self.q = nn.Linear(sizes.d_model, num_heads * sizes.head_dim, bias=qkv_bias)
@@ -423,6 +424,38 @@ class MultiHeadAttention(nn.Module):
 
     def _split(self, x: Float[Tensor, "batch length width"]) -> Float[Tensor, "batch heads length head_dim"]:
         return x.view(*x.shape[:2], -1, self.head_dim).transpose(1, 2)
+
+
+class EfficientAttention(MultiHeadAttention):
+    """Self-attention without a score for each pair of positions; a subclass says how, in ``_attend_texts``. Of a memory
+    it is ``MultiHeadAttention``."""
+
+    has_all_pairs: ClassVar[bool] = False
+
+    def _attend(
+        self,
+        q: Float[Tensor, "batch heads queries head_dim"],
+        k: Float[Tensor, "batch heads keys width"],
+        v: Float[Tensor, "batch heads keys head_dim"],
+        visibility: Visibility,
+        bias: Float[Tensor, "1 heads _queries _keys"] | None,
+    ) -> Float[Tensor, "batch heads queries head_dim"]:
+        if self.is_cross:
+            return super()._attend(q, k, v, visibility, bias)
+        if (packing := visibility.packing) is not None:
+            q, k, v = pad_documents(packing, q, k, v)
+        y = self._attend_texts(q, k, v, visibility)
+        return y if packing is None else pack_documents(packing, y)
+
+    def _attend_texts(
+        self,
+        q: Float[Tensor, "batch heads queries head_dim"],
+        k: Float[Tensor, "batch heads keys width"],
+        v: Float[Tensor, "batch heads keys head_dim"],
+        visibility: Visibility,
+    ) -> Float[Tensor, "batch heads queries head_dim"]:
+        """``_attend`` of texts in rows of their own."""
+        raise NotImplementedError
 
 
 def nearest_divisor(number: int, wanted: int) -> int:

@@ -1,19 +1,17 @@
 """Linformer: keys and values of a text, shortened to a fixed number of them."""
 
-from typing import ClassVar
-
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.overrides import handle_torch_function, has_torch_function
 
-from triptych.nn.attention import MultiHeadAttention, pack_documents, pad_documents
+from triptych.nn.attention import EfficientAttention
 from triptych.nn.masks import Visibility
 from triptych.nn.sizes import Sizes
 
 
-class Linformer(MultiHeadAttention):
+class Linformer(EfficientAttention):
     """head_i = softmax(q (E k)^T / sqrt(head_dim)) F v, where E and F make p keys and values of all of a text: the cost
     is O(length p). Wang et al. 2020, equation 7; all heads of a layer share E and F ("headwise sharing", section 4).
 
@@ -31,8 +29,6 @@ class Linformer(MultiHeadAttention):
         ValueError: a causal stack, or a p that is less than 1.
     """
 
-    has_all_pairs: ClassVar[bool] = False
-
     def __init__(
         self,
         sizes: Sizes,
@@ -46,7 +42,6 @@ class Linformer(MultiHeadAttention):
         super().__init__(sizes, layer, cross=cross, qkv_bias=qkv_bias, dropout=dropout)
         if projected_length < 1:
             raise ValueError(f"block.attention.projected_length={projected_length}: expected at least 1")
-        self.is_short = not cross
         if cross:
             return
         if sizes.causal:
@@ -61,21 +56,15 @@ class Linformer(MultiHeadAttention):
         for matrix in (self.shorten_keys, self.shorten_values):
             nn.init.normal_(matrix, std=projected_length**-0.5)
 
-    def _attend(
+    def _attend_texts(
         self,
         q: Float[Tensor, "batch heads queries head_dim"],
         k: Float[Tensor, "batch heads keys head_dim"],
         v: Float[Tensor, "batch heads keys head_dim"],
         visibility: Visibility,
-        bias: Float[Tensor, "1 heads _queries _keys"] | None,
     ) -> Float[Tensor, "batch heads queries head_dim"]:
-        if not self.is_short:
-            return super()._attend(q, k, v, visibility, bias)
-        if (packing := visibility.packing) is not None:
-            q, k, v = pad_documents(packing, q, k, v)
         dropout = self.dropout if self.training else 0.0
-        y = attend_shortened(q, k, v, self.shorten_keys, self.shorten_values, visibility.key_mask, dropout=dropout)
-        return y if packing is None else pack_documents(packing, y)
+        return attend_shortened(q, k, v, self.shorten_keys, self.shorten_values, visibility.key_mask, dropout=dropout)
 
 
 def attend_shortened(

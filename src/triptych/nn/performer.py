@@ -2,7 +2,6 @@
 
 import math
 from contextlib import AbstractContextManager
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
-from triptych.nn.attention import MultiHeadAttention, pack_documents, pad_documents
+from triptych.nn.attention import EfficientAttention
 from triptych.nn.masks import Visibility, causal_mask
 from triptych.nn.positions import MemoryAngles
 from triptych.nn.sizes import Sizes
@@ -19,7 +18,7 @@ CHUNK = 128
 """Positions of a causal text that are taken at a time."""
 
 
-class Performer(MultiHeadAttention):
+class Performer(EfficientAttention):
     """y_i = sum_j phi(q_i) phi(k_j) v_j / sum_j phi(q_i) phi(k_j), with phi(x)_r = exp(w_r x' - |x'|^2 / 2) and
     x' = x / head_dim^(1/4): on average over Gaussian w, phi(q) phi(k) is exp(q k / sqrt(head_dim)), so y estimates
     attention, at a cost of O(length m). FAVOR+, Choromanski et al. 2021, lemma 1.
@@ -41,7 +40,6 @@ class Performer(MultiHeadAttention):
         ValueError: less than one feature.
     """
 
-    has_all_pairs: ClassVar[bool] = False
     directions: Float[Tensor, "features head_dim"]
 
     def __init__(
@@ -56,8 +54,7 @@ class Performer(MultiHeadAttention):
         super().__init__(sizes, layer, cross=cross, qkv_bias=qkv_bias)
         if num_features < 1:
             raise ValueError(f"block.attention.num_features={num_features}: expected at least 1")
-        self.has_features = not cross
-        if self.has_features:
+        if not cross:
             self.register_buffer("directions", draw_orthogonal(num_features, sizes.head_dim))
 
     def _keys(
@@ -67,24 +64,19 @@ class Performer(MultiHeadAttention):
         angles: MemoryAngles | None,
     ) -> Float[Tensor, "batch heads keys width"]:
         k = super()._keys(source, q, angles)
-        return self._features(k).exp() if self.has_features else k
+        return k if self.is_cross else self._features(k).exp()
 
-    def _attend(
+    def _attend_texts(
         self,
         q: Float[Tensor, "batch heads queries head_dim"],
         k: Float[Tensor, "batch heads keys width"],
         v: Float[Tensor, "batch heads keys head_dim"],
         visibility: Visibility,
-        bias: Float[Tensor, "1 heads _queries _keys"] | None,
     ) -> Float[Tensor, "batch heads queries head_dim"]:
-        if not self.has_features:
-            return super()._attend(q, k, v, visibility, bias)
         q = self._features(q)
         q = (q - q.amax(-1, keepdim=True).detach()).exp()  # what all features of a query share falls out
-        if (packing := visibility.packing) is not None:
-            q, k, v = pad_documents(packing, q, k, v)
-        y = attend_by_features(q, k, v, visibility.key_mask, causal=visibility.causal)
-        return y if packing is None else pack_documents(packing, y)
+        y: Tensor = attend_by_features(q, k, v, visibility.key_mask, causal=visibility.causal)
+        return y
 
     def _features(
         self, x: Float[Tensor, "batch heads length head_dim"]

@@ -1,14 +1,12 @@
 """Reformer: a token looks at those that were hashed into the same bucket."""
 
-from typing import ClassVar
-
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
-from triptych.nn.attention import MultiHeadAttention, pack_documents, pad_documents
+from triptych.nn.attention import EfficientAttention
 from triptych.nn.masks import Local, Visibility
 from triptych.nn.positions import MemoryAngles
 from triptych.nn.sizes import Sizes
@@ -17,7 +15,7 @@ ITSELF = -1e5
 """The score of a token with itself, which it looks at only where there is no other: it is always in its own bucket."""
 
 
-class Reformer(MultiHeadAttention):
+class Reformer(EfficientAttention):
     """y_i = sum over j in P_i of softmax(q_i k_j) v_j with k_j = q_j / |q_j|, where P_i are tokens that a hash put into
     the bucket of i in one of several rounds: the cost is O(length reach rounds). LSH attention, Kitaev et al. 2020,
     section 2.
@@ -42,7 +40,6 @@ class Reformer(MultiHeadAttention):
         ValueError: buckets of an odd number, or a number less than 1.
     """
 
-    has_all_pairs: ClassVar[bool] = False
     rotations: Float[Tensor, "rounds head_dim half"]
 
     def __init__(
@@ -63,8 +60,8 @@ class Reformer(MultiHeadAttention):
         if num_buckets < 2 or num_buckets % 2:
             nearest = max(2, num_buckets + 1)
             raise ValueError(f"block.attention.num_buckets={num_buckets}: expected an even number; nearest: {nearest}")
-        self.reach, self.num_buckets, self.has_hashes = reach, num_buckets, not cross
-        if self.has_hashes:
+        self.reach, self.num_buckets = reach, num_buckets
+        if not cross:
             del self.k
             self.register_buffer("rotations", torch.randn(num_rounds, sizes.head_dim, num_buckets // 2))
 
@@ -74,23 +71,18 @@ class Reformer(MultiHeadAttention):
         q: Float[Tensor, "batch heads _queries head_dim"],
         angles: MemoryAngles | None,
     ) -> Float[Tensor, "batch heads keys head_dim"]:
-        return F.normalize(q, dim=-1) if self.has_hashes else super()._keys(source, q, angles)
+        return super()._keys(source, q, angles) if self.is_cross else F.normalize(q, dim=-1)
 
-    def _attend(
+    def _attend_texts(
         self,
         q: Float[Tensor, "batch heads queries head_dim"],
         k: Float[Tensor, "batch heads keys head_dim"],
         v: Float[Tensor, "batch heads keys head_dim"],
         visibility: Visibility,
-        bias: Float[Tensor, "1 heads _queries _keys"] | None,
     ) -> Float[Tensor, "batch heads queries head_dim"]:
-        if not self.has_hashes:
-            return super()._attend(q, k, v, visibility, bias)
-        if (packing := visibility.packing) is not None:
-            q, k, v = pad_documents(packing, q, k, v)
         buckets = self._hash(k.detach(), visibility.key_mask)
-        y = attend_in_buckets(q, k, v, buckets, reach=self.reach, causal=visibility.causal)
-        return y if packing is None else pack_documents(packing, y)
+        y: Tensor = attend_in_buckets(q, k, v, buckets, reach=self.reach, causal=visibility.causal)
+        return y
 
     def _hash(
         self, x: Float[Tensor, "batch heads keys head_dim"], key_mask: Bool[Tensor, "batch keys"] | None
