@@ -57,6 +57,7 @@ class Family(ABC):
         copies: by name, the tensor that it repeats in some files, or stands for.
         tied_copies: the same, where the output layer is the token table.
         own_if_untied: those copies that are weights of their own where tie_word_embeddings is false.
+        parts: keys of config.json whose values are configurations too, with the special tokens once more.
         buffers: patterns of names in old files that are no weights.
         other_heads: patterns of names that belong to other heads than the one that is read.
     """
@@ -73,6 +74,7 @@ class Family(ABC):
     copies: ClassVar[Mapping[str, str]] = {}
     tied_copies: ClassVar[Mapping[str, str]] = {}
     own_if_untied: ClassVar[tuple[str, ...]] = ()
+    parts: ClassVar[tuple[str, ...]] = ()
     buffers: ClassVar[tuple[str, ...]] = ()
     other_heads: ClassVar[tuple[str, ...]] = ()
 
