@@ -270,8 +270,10 @@ def test_another_architecture_begins_with_the_stacks_that_there_are(
     assert f"({before} to {task.architecture}: " in caplog.messages[-1]
 
 
-TWO_TABLES = "model=full model/embedding@model.source_embedding=tokens"
+SECOND_TABLE = "model/embedding@model.source_embedding=tokens"
+TWO_TABLES = f"model=full {SECOND_TABLE}"
 OF_TABLES = [
+    ("model=full", f"task=translation {SECOND_TABLE}", {"embedding": "embedding", "source_embedding": "embedding"}),
     (
         "model=decoder_only",
         f"task=translation {TWO_TABLES}",
@@ -298,7 +300,7 @@ def test_a_stack_reads_the_table_that_it_had(
 def test_a_table_is_not_lost(pretrain: Callable[..., Task], fine_tune: Callable[..., Any]) -> None:
     pretrain("task=denoising", *TWO_TABLES.split())
     with pytest.raises(ConfigError, match=r"source_embedding.tokens.weight is \(.*, 16\) there and missing here"):
-        fine_tune("task=translation", "model/embedding@model.source_embedding=null")
+        fine_tune("task=translation", "model.source_embedding=null")
 
 
 def test_distances_of_a_causal_stack_are_no_others(

@@ -154,7 +154,8 @@ def part(model: Settings, stack: str) -> dict[str, Any]:
         "intermediate_size": model[f"{stack}.d_ff"],
         "max_position_embeddings": model["decoder.max_length"],
         "rms_norm_eps": model.get("decoder.norm.eps", 1e-5),
-        "hidden_activation": their_activation(model, "decoder"),
+        # the same formula by another name, under which it is rounded as in published models
+        "hidden_activation": their_activation(model, "decoder").replace("gelu_new", "gelu_pytorch_tanh"),
         "rope_parameters": their_rope(model),
         "query_pre_attn_scalar": max(1, round((model.get(f"{stack}.attention.scale") or head_dim**-0.5) ** -2)),
         "attn_logit_softcapping": model.get(f"{stack}.attention.softcap"),
