@@ -242,6 +242,8 @@ def test_exports_our_own_models(name: str, tmp_path: Path) -> None:
     assert write_network(tmp_path, network, config, "denoising", special=special).model_type == kind
     model, info = hf.AutoModelForSeq2SeqLM.from_pretrained(tmp_path, output_loading_info=True)
     assert not any(info.values())
+    parts = [getattr(model.config, part) for part in model.config.sub_configs]
+    assert {part.pad_token_id for part in [model.config, *parts]} == {PAD}
     given = inputs("right", is_full=True)
     mine = ours(network, given)
     assert distance(theirs(model.eval(), given), mine, given["mask"]) < 1e-5
