@@ -364,10 +364,11 @@ def test_another_head(case: Case, tmp_path: Path, caplog: pytest.LogCaptureFixtu
         (CASES[6], {"decoder_layers": 4}, "missing: model.decoder.layers.3"),
         (CASES[6], {"decoder_layers": 2}, "knows nothing of some tensors: model.decoder.layers.2"),
         (CASES[13], {"encoder": {**SMALL_T5GEMMA, "hidden_size": 48}}, "encoder: hidden_size=48; expected 32"),
+        (CASES[13], {"decoder": 3}, "decoder=3; expected an object"),
     ],
     ids=[
         *("two_tables", "two_sizes", "projection", "activation", "depth", "rows", "sinusoids", "deeper", "shallower"),
-        "two_widths",
+        *("two_widths", "number"),
     ],
 )
 def test_refuses_other_configurations(case: Case, values: dict[str, Any], said: str, tmp_path: Path) -> None:

@@ -186,6 +186,16 @@ class TheirConfig:
         """The value of a key, or what the published files mean when it is not there."""
         return self.values.get(key, default)
 
+    def part(self, key: str) -> "TheirConfig":
+        """A configuration within this one, which must be there.
+
+        Raises:
+            ConfigError: the key is missing, or its value is no object.
+        """
+        if not isinstance(self[key], dict):
+            raise ConfigError(f"{self.place}: {key}={self[key]!r}; expected an object")
+        return TheirConfig(self[key], f"{self.place}: {key}")
+
     def activation(self, key: str, default: str | None = None) -> str:
         """Our name of an activation.
 

@@ -62,7 +62,7 @@ class T5Gemma(Family):
 
     def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
         """See ``Family``."""
-        encoder, decoder = (TheirConfig(config[stack], f"{config.place}: {stack}") for stack in STACKS)
+        encoder, decoder = map(config.part, STACKS)
         for key in ALIKE:
             encoder.expect(key, None, [decoder.get(key, None)])
         for stack in (encoder, decoder):
