@@ -274,8 +274,6 @@ EXACT = {
     "marian/opus-mt": 73_886_208,
     "t5/base": 222_903_552,
     "t5/v1_1-base": 247_577_856,
-    "t5gemma/s-s": 312_517_632,
-    "t5gemma/2b-2b": 5_596_853_760,
     "bart/base": 139_420_416,
     "bert/base": 109_514_298,
     "roberta/base": 124_697_433,
