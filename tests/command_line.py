@@ -17,16 +17,16 @@ def command_lines() -> Iterator[Callable[..., DictConfig]]:
     ConfigStore.instance().store(name="train_schema", node=TrainConfig)
     hydra = HydraConfig.instance()
     before, hydra.cfg = hydra.cfg, None
-    with initialize_config_module("triptych.conf", version_base="1.3"):
 
-        def choose(*overrides: str) -> DictConfig:
+    def choose(*overrides: str) -> DictConfig:
+        with initialize_config_module("triptych.conf", version_base="1.3"):
             config = compose("train", overrides=["run_dir=unused", *overrides], return_hydra_config=True)
-            hydra.set_config(config)
-            with open_dict(config):
-                del config.hydra
-            return config
+        hydra.set_config(config)
+        with open_dict(config):
+            del config.hydra
+        return config
 
-        try:
-            yield choose
-        finally:
-            hydra.cfg = before
+    try:
+        yield choose
+    finally:
+        hydra.cfg = before

@@ -62,12 +62,13 @@ def cover(factors: Factors, refused: Collection[Values], seed: int = 1) -> tuple
         pair = next(iter(wanted))
         found = [complete(factors, refused, dict(pair), wanted, chance) for _ in range(CANDIDATES)]
         candidates = [row for row in found if row is not None]
-        if candidates:
-            rows.append(max(candidates, key=lambda row: len(pairs_of(row) & wanted.keys())))
-        else:
+        if not candidates:
             impossible.append(pair)
-        for pair in pairs_of(rows[-1]) if candidates else [pair]:
-            wanted.pop(pair, None)
+            del wanted[pair]
+            continue
+        rows.append(max(candidates, key=lambda row: len(pairs_of(row) & wanted.keys())))
+        for covered in pairs_of(rows[-1]):
+            wanted.pop(covered, None)
     return rows, impossible
 
 
@@ -91,16 +92,19 @@ def reasons_of(row: Row, bases: Iterable[Row], refusal: Refusal) -> dict[Values,
 
 
 def own(values: Sequence[tuple[str, str]], bases: Sequence[Row], refusal: Refusal) -> str | None:
-    """Why values are refused together, over a base where none of them can be left out; None: there is no such base."""
+    """Why values are refused together, over a base where another value in the place of any one is accepted; None: there
+    is no such base."""
     for base in bases:
-        reason = refusal(base | dict(values))
-        fewer = [base | {factor: value for factor, value in values if factor != other} for other, _ in values]
-        if all(refusal(row) != reason for row in fewer):
-            return reason
+        row = base | dict(values)
+        others = [[row | {factor: other[factor]} for other in bases] for factor, _ in values]
+        if all(any(refusal(changed) is None for changed in rows) for rows in others):
+            return refusal(row)
     return None
 
 
-def learn(factors: Factors, bases: Sequence[Row], refusal: Refusal) -> tuple[list[Row], list[Values], dict[Values, str]]:
+def learn(
+    factors: Factors, bases: Sequence[Row], refusal: Refusal
+) -> tuple[list[Row], list[Values], dict[Values, str]]:
     """Covering rows that are all accepted, the pairs that none can have, and the refused sets of values.
 
     Args:
