@@ -36,9 +36,10 @@ FAMILIES = {
     ),
     "Longformer": ("Longformer", "longformer/style, /base, /large"),
     "T5": (
-        "T5",
+        "T5For",
         "t5/style, /small, /base, /large, /3b, /11b; t5/v1_1-style, -small, -base, -large, -xl, -xxl",
     ),
+    "T5Gemma": ("T5Gemma", "t5gemma/style, /s-s, /b-b, /l-l, /xl-xl, /2b-2b, /9b-9b"),
     "BART": ("Bart", "bart/style, /base, /large"),
     "MarianMT, the original": ("Marian", "marian/style, /opus-mt; transformer/style, /base, /big"),
     "PEGASUS": ("Pegasus", "full (Triptych's own default)"),
@@ -147,8 +148,12 @@ pass, in float64, ours against ours. Round trip: export, then import, bitwise.
 - Longformer has the first token global in every task, as `block/attention=longformer` has it; in `transformers` that is
   so by itself in classification alone, and `global_attention_mask` says it elsewhere. For question answering, where all
   of the question is global, however long, it is not read. `transformers` runs only windows that divide the largest.
-- T5Gemma: not read. Its encoder and its decoder have a table of tokens each, and here both read one; its norms multiply
-  by 1 + w, which does not come back bit by bit.
+- T5Gemma whose encoder is wider than its decoder (9B-2B) or differs in more than depth, heads, feed-forward width and
+  attention: refused. Its norms multiply by 1 + w, ours by w: an import adds the 1, an export takes it off. What was
+  imported comes back to the same function, bit for bit; of a weight that was trained here to less than 0.5 the last bit
+  may be rounded. In `transformers` 5 the windows of its encoder reach one position further, to both sides, than
+  `sliding_window` says of the decoder: a folder is read like that, and `model=t5gemma/style` has the same window on
+  both sides. Its classifier, which reads another position of a padded text than of one without padding, is refused.
 - MarianMT with two vocabularies (`share_encoder_decoder_embeddings=false`): refused. There is one table of tokens
   here.
 - ViT by the names that it has in the memory of `transformers` 5 (`vit.layers.N.attention.q_proj`): refused. Published

@@ -234,8 +234,9 @@ class TestAttentionMaps:
             assert_close(maps.cross.weights, torch.stack(layers))
             assert "".join(maps.cross.keys).startswith("<bos>")
 
-    def test_names_the_tokens_of_a_translation(self, task_of: Callable[..., Task]) -> None:
-        task: Any = task_of(*tiny.dates("translation_full"), *tiny.DATES, "task.num_beams=3")
+    @pytest.mark.parametrize("tables", [[], ["model/embedding@model.source_embedding=tokens"]], ids=["one", "two"])
+    def test_names_the_tokens_of_a_translation(self, task_of: Callable[..., Task], tables: list[str]) -> None:
+        task: Any = task_of(*tiny.dates("translation_full"), *tiny.DATES, "task.num_beams=3", *tables)
         maps, _ = attention_maps(task, ["5 März", "Mai"])
         assert maps.cross.keys == ("<bos>", *"5 März", "<eos>")
         written = "".join(name for name in maps.cross.queries[1:] if name not in ("<pad>", "<bos>", "<sep>", "<mask>"))

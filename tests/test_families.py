@@ -146,6 +146,14 @@ def t5(width: int, layers: int, heads: int, d_ff: int, d_kv: int, *, gated: bool
     return model
 
 
+def t5gemma(width: int, layers: int, heads: int, d_ff: int, *, kv: int | None = None, head_dim: int = 64) -> Any:
+    sizes = {
+        "hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads, "intermediate_size": d_ff,
+        "num_key_value_heads": kv or heads, "head_dim": head_dim,
+    }  # fmt: skip
+    return hf.T5GemmaForConditionalGeneration(hf.T5GemmaConfig(encoder=sizes, decoder={**sizes}))
+
+
 def bart(width: int, layers: int, heads: int) -> Any:
     config = hf.BartConfig(
         vocab_size=50265, d_model=width, encoder_layers=layers, decoder_layers=layers, max_position_embeddings=1024,
@@ -239,6 +247,14 @@ PUBLISHED: dict[str, tuple[int, Any]] = {
     "t5/v1_1-large": (32128, (t5, 1024, 24, 16, 2816, 64, {"gated": True})),
     "t5/v1_1-xl": (32128, (t5, 2048, 24, 32, 5120, 64, {"gated": True})),
     "t5/v1_1-xxl": (32128, (t5, 4096, 24, 64, 10240, 64, {"gated": True})),
+    **{
+        f"t5gemma/{name}": (256000, (t5gemma, *sizes))
+        for name, *sizes in (
+            ("s-s", 512, 8, 8, 1024), ("b-b", 768, 12, 12, 2048), ("l-l", 1024, 24, 16, 2816),
+            ("xl-xl", 2048, 24, 32, 5120), ("2b-2b", 2304, 26, 8, 9216, {"kv": 4, "head_dim": 256}),
+            ("9b-9b", 3584, 42, 16, 14336, {"kv": 8, "head_dim": 256}),
+        )
+    },
     "bart/base": (50265, (bart, 768, 6, 12)),
     "bart/large": (50265, (bart, 1024, 12, 16)),
     "marian/opus-mt": (58101, (marian, 512, 8, 58101)),

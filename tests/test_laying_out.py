@@ -12,7 +12,7 @@ import pytest
 from omegaconf import DictConfig
 
 import tiny
-from triptych.assembly.datasets import encode_training, train_tokenizer
+from triptych.assembly.datasets import encode_lines, encode_training, train_tokenizer
 from triptych.assembly.network import complete, make_task
 from triptych.config import build
 from triptych.data import IGNORE, Corpus, Encoded, EncodedList, Splits, sha256
@@ -102,3 +102,31 @@ def test_each_example_is_laid_out_as_if_it_were_alone(chosen: Callable[..., Dict
             assert np.array_equal(getattr(encoded[i], side), getattr(alone, side))
         assert encoded[i].example is splits.train[i]
     assert sha256(splits) == sha256(build(config, "data").splits())
+
+
+def test_training_examples_are_cut_several_times(chosen: Callable[..., DictConfig]) -> None:
+    """Each text as often as batch.cuts, in smaller tokens and not always the same; validation as ever."""
+    config = chosen(
+        "experiment=dates/translation", *tiny.TINY, "tokenizer=bpe", "tokenizer.vocab_size=400", "data.num_train=200",
+        "batch.merge_dropout=0.5", "batch.cuts=3",
+    )  # fmt: skip
+    splits, task = laid_out(config)
+    tokenizer = task.tokenizer
+    cuts = encode_training(config, task, splits.train).items
+    plain = encode_lines(config, task, splits.train, "train").items
+    assert len(cuts) == 3 * len(plain) == 600
+    special = tokenizer.special.ids
+    for i, item in enumerate(plain):
+        copies = cuts[i :: len(plain)]
+        assert all(copy.example is item.example for copy in copies)
+        texts = [tokenizer.decode([t for t in copy.tokens if t not in special]) for copy in (item, *copies)]
+        assert len({*texts}) == 1
+    lengths = [sum(item.size for item in cuts[k * 200 : (k + 1) * 200]) for k in range(3)]
+    assert min(lengths) > sum(item.size for item in plain)
+    assert len({*lengths}) == 3
+    again = encode_training(config, task, splits.train).items
+    assert all(np.array_equal(a.tokens, b.tokens) for a, b in zip(cuts, again, strict=True))
+    config.seed += 1
+    other = encode_training(config, task, splits.train).items
+    assert any(not np.array_equal(a.tokens, b.tokens) for a, b in zip(cuts, other, strict=True))
+    assert task.tokenizer is tokenizer

@@ -99,12 +99,10 @@ def _followed(task: Task) -> Iterator[list[int]]:
 
 def _maps_of(task: Task, given: Any) -> AttentionMaps:
     network, read = task.network, list[tuple[str, ...]]()
-    embedding = network.embedding
-    with (
-        _followed(task) as chosen,
-        recorded(network) as weights,
-        embedding.register_forward_hook(lambda module, inputs, output: read.append(_names(task, inputs[0]))),
-    ):
+    with _followed(task) as chosen, recorded(network) as weights, ExitStack() as hooks:
+        for embedding in network.embeddings:
+            reads = embedding.register_forward_hook(lambda module, inputs, output: read.append(_names(task, inputs[0])))
+            hooks.enter_context(reads)
         (prediction,) = task.predict([given])
     # The encoder of the full model reads first; the decoder then reads the prompt, and each token that it has written.
     source = read.pop(0) if task.architecture == "full" else ()

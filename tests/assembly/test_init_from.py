@@ -82,6 +82,7 @@ CASES = [
     ("task=denoising model=bart/style", "task=classification", False),
     ("task=denoising model=t5/v1_1-style", "task=translation", True),
     ("task=denoising model=t5/style", "task=translation", True),
+    ("task=denoising model=t5gemma/style", "task=translation", True),
     ("task=classification model=bert/style", "task=classification", True),
     ("task=classification model=bert/style", "task=classification data.languages=[de,en,fr]", False),
     ("task=classification model=bert/style", "task=tagging", False),
@@ -267,6 +268,39 @@ def test_another_architecture_begins_with_the_stacks_that_there_are(
         )
     assert config.block.feed_forward.activation == "silu"
     assert f"({before} to {task.architecture}: " in caplog.messages[-1]
+
+
+SECOND_TABLE = "model/embedding@model.source_embedding=tokens"
+TWO_TABLES = f"model=full {SECOND_TABLE}"
+OF_TABLES = [
+    ("model=full", f"task=translation {SECOND_TABLE}", {"embedding": "embedding", "source_embedding": "embedding"}),
+    (
+        "model=decoder_only",
+        f"task=translation {TWO_TABLES}",
+        {"embedding": "embedding", "source_embedding": "embedding"},
+    ),
+    (TWO_TABLES, "task=classification model=encoder_only", {"embedding": "source_embedding"}),
+    (TWO_TABLES, "task=language_modeling model=decoder_only", {"embedding": "embedding"}),
+    (TWO_TABLES, "task=translation", {"embedding": "embedding", "source_embedding": "source_embedding"}),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "sources"), OF_TABLES, ids=[f"{b} {a}" for b, a, _ in OF_TABLES])
+def test_a_stack_reads_the_table_that_it_had(
+    before: str, after: str, sources: dict[str, str], pretrain: Callable[..., Task], fine_tune: Callable[..., Any]
+) -> None:
+    """A second table begins as the only one that there is."""
+    theirs = pretrain("task=denoising", *before.split()).network.state_dict()
+    own = fine_tune(*after.split())[1].network.state_dict()
+    assert {name.partition(".")[0] for name in own if "embedding" in name} == {*sources}
+    for table, source in sources.items():
+        assert torch.equal(own[f"{table}.tokens.weight"], theirs[f"{source}.tokens.weight"]), table
+
+
+def test_a_table_is_not_lost(pretrain: Callable[..., Task], fine_tune: Callable[..., Any]) -> None:
+    pretrain("task=denoising", *TWO_TABLES.split())
+    with pytest.raises(ConfigError, match=r"source_embedding.tokens.weight is \(.*, 16\) there and missing here"):
+        fine_tune("task=translation", "model.source_embedding=null")
 
 
 def test_distances_of_a_causal_stack_are_no_others(

@@ -191,6 +191,54 @@ def test_many_texts_are_encoded_as_each_alone(kind: str) -> None:
         assert tokenizer.encode([texts[i]]) == [encoded[i]]
 
 
+@given(seen_text, st.floats(0, 0.9), st.integers(0, 5))
+def test_merges_that_are_left_out(text: str, share: float, seed: int) -> None:
+    """The text is the same, and its tokens those of the merges that are left, one by one in their order."""
+    whole = TOKENIZERS["bpe"]
+    thin = whole.without_merges(share, (seed,))
+    merges = [tuple(merge) for merge in json.loads(thin.to_json())["model"]["merges"]]
+    table = json.loads(whole.to_json())["model"]
+    assert merges == [merge for merge in map(tuple, table["merges"]) if merge in set(merges)]
+    expected = []
+    for word, _ in pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(text):
+        parts = list(word)
+        for pair in merges:
+            i = 0
+            while i < len(parts) - 1:
+                if (parts[i], parts[i + 1]) == pair:
+                    parts[i : i + 2] = ["".join(pair)]
+                i += 1
+        expected += [table["vocab"][part] for part in parts]
+    (ids,) = thin.encode([text])
+    assert ids == expected
+    assert thin.decode(ids) == whole.decode(whole.encode([text])[0])
+    assert thin.vocab_size == whole.vocab_size
+
+
+def test_how_many_merges_are_left_out() -> None:
+    tokenizer = BytePairs(vocab_size=4000).train([" ".join(map(str, range(20_000)))])
+    total = len(json.loads(tokenizer.to_json())["model"]["merges"])
+    left = len(json.loads(tokenizer.without_merges(0.3, (1, 2)).to_json())["model"]["merges"])
+    assert total > 3000
+    assert abs(left / total - 0.7) < 4 * (0.3 * 0.7 / total) ** 0.5
+    assert tokenizer.without_merges(0, (1,)).to_json() == tokenizer.to_json()
+
+
+def test_two_models_lose_merges_each() -> None:
+    tokenizer = BytePairs(vocab_size=300, joint=False).train(CORPUS, [text.upper() for text in CORPUS])
+    thin = tokenizer.without_merges(0.9, (1,))
+    for as_target, text in ((False, CORPUS[0]), (True, CORPUS[0].upper())):
+        (before,), (after,) = tokenizer.encode([text], as_target), thin.encode([text], as_target)
+        assert len(after) > len(before)
+        assert thin.decode(after) == tokenizer.decode(before)
+
+
+@pytest.mark.parametrize("kind", ["characters", "bytes", "unigram"])
+def test_without_merges_none_can_be_left_out(kind: str) -> None:
+    with pytest.raises(ValueError, match=r"batch\.merge_dropout=0\.1: this tokenizer has no merges; .* tokenizer=bpe"):
+        TOKENIZERS[kind].without_merges(0.1, (1,))
+
+
 def test_the_hash_tells_tokenizers_apart() -> None:
     hashes = {tokenizer.sha256 for tokenizer in TOKENIZERS.values()} | {Characters().train(["abc"]).sha256}
     assert len(hashes) == 5

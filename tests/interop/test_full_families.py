@@ -65,6 +65,24 @@ SMALL_T5 = {
     "decoder_start_token_id": PAD,
 }
 
+SMALL_T5GEMMA = {
+    "vocab_size": 101,
+    "hidden_size": 32,
+    "intermediate_size": 80,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 12,
+    "max_position_embeddings": 40,
+    "rms_norm_eps": 1e-2,
+    "query_pre_attn_scalar": 5,
+    "sliding_window": 5,
+    "attn_logit_softcapping": 2.0,
+    "final_logit_softcapping": 3.0,
+    "pad_token_id": PAD,
+    "eos_token_id": END,
+}
+
 
 def t5(
     head: type = hf.T5ForConditionalGeneration, *, is_untied: bool = False, generates: bool = True, **options: Any
@@ -96,6 +114,21 @@ def pegasus(**options: Any) -> Case:
     return Case(f"{head.__name__} {options}", lambda: head(hf.PegasusConfig(**config)), generates=True)
 
 
+def t5gemma(*, both: Any = None, encoder: Any = None, decoder: Any = None, **options: Any) -> Case:
+    """Scores and logits that the bounds bend, and windows that are shorter than the texts, but no shorter than what
+    fills up the sources: of a position that sees nothing else transformers makes NaN in float64, and so of all."""
+    parts = {"encoder": encoder or {}, "decoder": decoder or {}}
+    ids = {"pad_token_id": PAD, "eos_token_id": END, "decoder_start_token_id": END}
+    head = hf.T5GemmaForConditionalGeneration
+
+    def model() -> nn.Module:
+        stacks = {stack: {**SMALL_T5GEMMA, **(both or {}), **own} for stack, own in parts.items()}
+        made: nn.Module = head(hf.T5GemmaConfig(**stacks, **ids, **options))
+        return made
+
+    return Case(f"{head.__name__} {both or {}} {parts} {options}", model, generates=True)
+
+
 V1_1 = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}  # of T5: the second means that it is unscaled
 
 CASES = [
@@ -112,6 +145,21 @@ CASES = [
     marian(activation_function="relu", encoder_layers=1, decoder_attention_heads=8),
     pegasus(),
     pegasus(scale_embedding=False, activation_function="relu", encoder_layers=3, decoder_layers=1),
+    t5gemma(),
+    t5gemma(
+        both={
+            "hidden_activation": "silu",
+            "rope_parameters": {"rope_type": "linear", "rope_theta": 500.0, "factor": 2.0},
+        },
+        encoder={"num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48, "sliding_window": 6},
+        decoder={"attn_logit_softcapping": None, "final_logit_softcapping": None},
+        tie_word_embeddings=False,
+    ),
+    t5gemma(
+        encoder={"layer_types": ["full_attention"] * 3, "query_pre_attn_scalar": 12},
+        decoder={"num_hidden_layers": 1, "num_key_value_heads": 1, "sliding_window": 3},
+        tie_word_embeddings=False,
+    ),
 ]
 GENERATIVE = [case for case in CASES if case.generates]
 T5_1_1 = CASES[2]
@@ -159,6 +207,10 @@ def test_sinusoids_in_their_order_are_their_table(table: type) -> None:
 
 POST_BART = {"block/residual": "post", "block.embed_norm": True}
 T5_LIKE = {"block/norm": "rms", "block/position": "relative", "block.bias": False, "block/feed_forward": "gated"}
+T5GEMMA_LIKE = {
+    **{"block/norm": "rms", "block/position": "rotary", "block/residual": "sandwich", "block/feed_forward": "gated"},
+    **{"block.bias": False, "block.attention.windows": [4]},
+}
 OURS = {
     "default": ("pegasus", {}),
     "original": ("marian", {"block/residual": "post", "block.feed_forward.activation": "relu"}),
@@ -168,6 +220,8 @@ OURS = {
     "sinusoidal_bart": ("bart", POST_BART),
     "bart_without_biases": ("bart", {**POST_BART, "block/position": "learned", "block.bias": False}),
     "t5_with_scaled_embedding": ("t5", T5_LIKE),
+    "t5gemma_with_one_table": ("t5gemma", T5GEMMA_LIKE),
+    "t5gemma_with_two_tables": ("t5gemma", {**T5GEMMA_LIKE, "model/embedding@model.source_embedding": "tokens"}),
     "t5_untied": ("t5", {**T5_LIKE, "block.tie_output": False, "heads.tokens.scale_states": True}),
 }
 
@@ -188,6 +242,8 @@ def test_exports_our_own_models(name: str, tmp_path: Path) -> None:
     assert write_network(tmp_path, network, config, "denoising", special=special).model_type == kind
     model, info = hf.AutoModelForSeq2SeqLM.from_pretrained(tmp_path, output_loading_info=True)
     assert not any(info.values())
+    parts = [getattr(model.config, part) for part in model.config.sub_configs]
+    assert {part.pad_token_id for part in [model.config, *parts]} == {PAD}
     given = inputs("right", is_full=True)
     mine = ours(network, given)
     assert distance(theirs(model.eval(), given), mine, given["mask"]) < 1e-5
@@ -307,8 +363,13 @@ def test_another_head(case: Case, tmp_path: Path, caplog: pytest.LogCaptureFixtu
         ),
         (CASES[6], {"decoder_layers": 4}, "missing: model.decoder.layers.3"),
         (CASES[6], {"decoder_layers": 2}, "knows nothing of some tensors: model.decoder.layers.2"),
+        (CASES[13], {"encoder": {**SMALL_T5GEMMA, "hidden_size": 48}}, "encoder: hidden_size=48; expected 32"),
+        (CASES[13], {"decoder": 3}, "decoder=3; expected an object"),
     ],
-    ids=["two_tables", "two_sizes", "projection", "activation", "depth", "rows", "sinusoids", "deeper", "shallower"],
+    ids=[
+        *("two_tables", "two_sizes", "projection", "activation", "depth", "rows", "sinusoids", "deeper", "shallower"),
+        *("two_widths", "number"),
+    ],
 )
 def test_refuses_other_configurations(case: Case, values: dict[str, Any], said: str, tmp_path: Path) -> None:
     case.model().save_pretrained(tmp_path)

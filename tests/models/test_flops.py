@@ -13,16 +13,17 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from parts import make_stack
 from triptych.data import Encoded, collate
-from triptych.models import DecoderOnly, EncoderOnly
+from triptych.models import DecoderOnly, EncoderDecoder, EncoderOnly
 from triptych.models.flops import (
     TrainingCost,
     count_parameters,
     decoding_flops,
     forward_flops,
     inputs_of,
+    parameters_by_part,
     training_flops,
 )
-from triptych.nn import Head, Linformer, Longformer, PatchEmbedding, Performer, Reformer, Relative
+from triptych.nn import Embedding, Head, Linformer, Longformer, PatchEmbedding, Performer, Reformer, Relative
 from triptych.training.callbacks.cost_log import shape_of
 
 D, FF, LAYERS, VOCAB, LENGTH = 16, 24, 2, 11, 24  # of the models that ``build`` builds
@@ -46,6 +47,15 @@ class TestParameters:
         head = 0 if tie_output else D * VOCAB
         model = build(architecture, tie_output=tie_output, position=position)
         assert count_parameters(model) == (embedding + stacks + head, stacks + head)
+
+    def test_two_tables(self, build: Callable[..., Any]) -> None:
+        one = build("full", tie_output=True)
+        parts = {name: getattr(one, name) for name in ("embedding", "encoder", "decoder", "head")}
+        two = EncoderDecoder(**parts, tie_output=True, source_embedding=Embedding(vocab_size=VOCAB, d_model=D))
+        everything, rest = count_parameters(one)
+        assert count_parameters(two) == (everything + VOCAB * D, rest)
+        assert parameters_by_part(two)["embedding"] == 2 * VOCAB * D
+        assert sum(parameters_by_part(two).values()) == everything + VOCAB * D
 
     def test_frozen_parameters_do_not_count(self, build: Callable[..., Any]) -> None:
         model = build("encoder_only")

@@ -42,6 +42,11 @@ class TestWrongStack:
         with pytest.raises(ValueError, match=message):
             EncoderDecoder(**parts(), encoder=stack(**encoder), decoder=stack(**decoder))
 
+    def test_tables_of_two_widths(self) -> None:
+        stacks = {"encoder": stack(causal=False), "decoder": stack(causal=True, cross_attention=True)}
+        with pytest.raises(ValueError, match=r"model\.source_embedding\.d_model=8 beside d_model=16"):
+            EncoderDecoder(**parts(), **stacks, source_embedding=Embedding(vocab_size=11, d_model=8))
+
     @pytest.mark.parametrize("model", [EncoderOnly, DecoderOnly])
     def test_cross_attention_without_a_memory(self, model: type[EncoderOnly] | type[DecoderOnly]) -> None:
         """Cross-attention without a memory would look at the stack's own positions, future ones included."""

@@ -77,19 +77,40 @@ def train_tokenizer(config: DictConfig, splits: Splits) -> Tokenizer:
 
 
 def encode_training(config: DictConfig, task: Task, examples: Sequence[Example] | LongText) -> Training:
-    """The training split as the network will see it: line by line, or windows of a long text.
+    """The training split as the network will see it: line by line (several times, with ``batch.merge_dropout``), or
+    windows of a long text.
 
     Raises:
-        ValueError: a text that is too long or too short, an id beyond the vocabulary, or fewer examples than an update.
+        ValueError: a text that is too long or too short, an id beyond the vocabulary, fewer examples than an update, or
+            merges that cannot be left out.
         RunError: the tokens of a long text cannot be written.
     """
+    share = config.batch.merge_dropout
     if isinstance(examples, LongText):
+        if share:
+            raise ValueError(f"batch.merge_dropout={share}: a long text is cut once; expected 0, or data of examples")
         texts = [shard.ids for shard in shards_of(task, examples, "train")]
         weights = [source.weight for source in examples.sources]
         return TrainingWindows(texts, weights, length=task.max_length, encode=stream_layout(task))
-    lines = encode_lines(config, task, examples, "train")
+    lines = encode_cuts(config, task, examples) if share else encode_lines(config, task, examples, "train")
     check_update(config, lines)
     return lines
+
+
+def encode_cuts(config: DictConfig, task: Task, examples: Sequence[Example]) -> EncodedList:
+    """The training split, cut into tokens ``batch.cuts`` times, each time without other merges.
+
+    Raises:
+        ValueError: a tokenizer without merges; see ``encode_lines``.
+    """
+    whole, cuts = task.tokenizer, []
+    try:
+        for cut in range(config.batch.cuts):
+            task.tokenizer = whole.without_merges(config.batch.merge_dropout, (config.seed, cut))
+            cuts.append(encode_lines(config, task, examples, "train"))
+    finally:
+        task.tokenizer = whole
+    return EncodedList([item for lines in cuts for item in lines.items], too_long=sum(lines.too_long for lines in cuts))
 
 
 def encode_evaluation(config: DictConfig, task: Task, examples: Sequence[Example] | LongText, name: str) -> EncodedSet:

@@ -150,11 +150,12 @@ def check_batch(config: DictConfig) -> None:
     Raises:
         ConfigError: a size that cannot be, or that cannot be split.
     """
-    for key in ("size", "tokens", "eval_size"):
+    for key in ("size", "tokens", "eval_size", "cuts"):
         if config.batch[key] is not None and config.batch[key] < 1:
             raise ConfigError(f"batch.{key}={config.batch[key]}: expected at least 1")
     if config.batch.num_workers < 0:
         raise ConfigError(f"batch.num_workers={config.batch.num_workers}: expected 0 or more")
+    check_dropout("batch.merge_dropout", config.batch.merge_dropout)
     stride = config.batch.eval_stride
     if stride is not None and not 1 <= stride <= config.shape.max_length:
         raise ConfigError(

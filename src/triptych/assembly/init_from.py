@@ -15,6 +15,7 @@ from triptych.tasks import Task
 log = logging.getLogger("triptych")
 
 PREFIX, HEAD, OUTPUT, EMBEDDING = "network.", "head.", "head.output.weight", "embedding.tokens.weight"
+EMBEDDING_OF_SOURCE = f"source_{EMBEDDING}"
 CROSS = ".cross_"
 """In the names of a block's cross-attention and of the way around it."""
 DISTANCES = "position.table.weight"
@@ -65,10 +66,15 @@ class Pretrained:
 
     def sources(self, network: Network) -> dict[str, str | None]:
         """The checkpoint's tensor that each of a network's begins as; None: it is new. Of another architecture it is
-        that of the stack of the same name, or of the only one.
+        that of the stack of the same name, or of the only one. Likewise of tables of tokens: an encoder reads its own,
+        where it has one.
         """
         own = network.architecture
         stacks = stack_sources(self.architecture, own)
+        if EMBEDDING_OF_SOURCE not in self._weights:
+            stacks["source_embedding"] = "embedding"
+        elif own == "encoder_only":
+            stacks["embedding"] = "source_embedding"
 
         def source_of(name: str) -> str | None:
             stack, _, rest = name.partition(".")
@@ -93,9 +99,10 @@ class Pretrained:
         """
         own, sources, problems = network.state_dict(), self.sources(network), []
         used = {name for name in sources.values() if name is not None}
+        parts, is_other = {name.partition(".")[0] for name in used}, network.architecture != self.architecture
         for name in [name for name in self._weights if name not in used]:
-            is_of_other = network.architecture != self.architecture and (CROSS in name or name.endswith(DISTANCES))
-            if name.partition(".")[0] in {source.partition(".")[0] for source in used} and not is_of_other:
+            is_of_other = CROSS in name or name.endswith(DISTANCES) or name.partition(".")[0] not in parts
+            if not (is_other and is_of_other):
                 problems.append((name, name))
         problems += [(name, source) for name, source in sources.items() if source is not None]
         found = []

@@ -135,7 +135,8 @@ def settings(path: list[str], root: type) -> dict[str, bool]:
         return found
     sources = [(f"{path[0]}/**/*.yaml", 1)]  # and how many names lead to the node that a file has
     if path[0] in ("block", "heads", "model"):
-        models = {"embedding": "model/embedding/*.yaml", "head": "model/parts/head.yaml"}
+        models = {"head": "model/parts/head.yaml"}
+        models |= dict.fromkeys(("embedding", "source_embedding"), "model/embedding/*.yaml")
         of_model = models.get(path[-1] if len(path) == 2 else "", "model/parts/stack.yaml")
         patterns = {"block": f"{'/'.join(path[:2])}/*.yaml", "heads": "head/*.yaml", "model": of_model}
         sources = [(patterns[path[0]], 2)] if path[1:] else []

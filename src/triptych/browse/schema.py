@@ -22,7 +22,11 @@ Schema = dict[str, Any]
 PLAIN = {bool: "boolean", int: "integer", float: "number", str: ["string", "number"], type(None): "null"}
 REFERENCE: Schema = {"type": "string", "pattern": r"\$\{"}
 """Any value may be taken from another key."""
-PARTS_OF_MODELS = {"encoder": "model/parts", "decoder": "model/parts", "embedding": "model/embedding", "head": "head"}
+PARTS_OF_MODELS = {
+    **dict.fromkeys(("encoder", "decoder"), "model/parts"),
+    **dict.fromkeys(("embedding", "source_embedding"), "model/embedding"),
+    "head": "head",
+}
 
 
 def write_schema(output: Path, arguments: Sequence[str]) -> None:

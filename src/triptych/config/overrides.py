@@ -223,8 +223,8 @@ def differing_settings(theirs: DictConfig, model: DictConfig) -> dict[str, Any]:
     for part in map(str, theirs.model):
         if part in ("head", "tie_output"):
             continue
-        node = theirs.model[part]
-        keys = [f"{part}.{key}" for key in map(str, node)] if isinstance(node, DictConfig) else [part]
+        node, is_there = theirs.model[part], OmegaConf.select(template, f"model.{part}") is not None
+        keys = [f"{part}.{key}" for key in map(str, node)] if isinstance(node, DictConfig) and is_there else [part]
         for key in (f"model.{key}" for key in keys):
             own, name = OmegaConf.select(template, key), key.rpartition(".")[2]
             if name in PARTS and own is None:

@@ -105,6 +105,10 @@ class BatchConfig:
         num_workers: processes that collate ahead of time; 0: none.
         too_long: what happens to an example of more than shape.max_length tokens: error (it is refused), truncate, or
             drop (from the training split; validation and test keep every example, and truncate).
+        merge_dropout: with tokenizer=bpe, the training examples are cut into tokens several times, and each time every
+            merge of the tokenizer is left out with this probability, so that rare words are seen in smaller pieces
+            (after Provilkov et al. 2020, who draw anew at each merge of each word); 0: as the tokenizer cuts them.
+        cuts: how many times that is, if merge_dropout is not 0; an epoch has so many copies of each example.
     """
 
     size: int | None = 128
@@ -114,6 +118,8 @@ class BatchConfig:
     eval_stride: int | None = None
     num_workers: int = 0
     too_long: str = field(default="error", metadata={"choices": ("error", "truncate", "drop")})
+    merge_dropout: float = 0.0
+    cuts: int = 8
 
 
 STACKS = {

@@ -78,8 +78,8 @@ def read_network(
         config.expect("problem_type", None, [None, "single_label_classification"])
     tensors = Tensors(place.parent, family)
     labels = config.labels if task in CLASSIFYING else ()
-    num_outputs = config.size("vocab_size") if family.predicts_tokens(task) else len(labels) or 2  # start and end
     settings = family.settings(config, tensors)
+    num_outputs = settings["shape.vocab_size"] if family.predicts_tokens(task) else len(labels) or 2  # start and end
     with refusing(f"{place}: "):
         ours = configuration(family.architecture, task, settings, num_outputs)
         network: Network = build(ours, "model")
@@ -157,6 +157,7 @@ def find_family(
         if family.architecture != architecture or not reads_alike or task not in family.classes:
             continue
         values = {**special} | family.config(model)
+        values |= {part: {**special, **values[part]} for part in family.parts}
         theirs = configuration(architecture, task, family.settings(TheirConfig(values, "config.json"), {}), num_outputs)
         other = canonical(flat(OmegaConf.to_container(theirs.model, resolve=True)))
         weights = {**network.state_dict(), **dict(network.named_buffers())}

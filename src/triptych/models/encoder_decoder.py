@@ -8,29 +8,43 @@ from torch import Tensor
 
 from triptych.models.generation.continuation import Continuation, Writer
 from triptych.models.generation.step import Steps
-from triptych.nn import Documents, Embedding, Head, Stack, Targets
+from triptych.nn import Documents, Embedding, Head, PatchEmbedding, Stack, Targets
 
 
 class EncoderDecoder(Writer):
     """head(decoder(embedding(tokens), memory)), memory = encoder(embedding(source)). Vaswani et al. 2017, section 3.
 
     Args:
-        embedding: of the tokens of both sides.
+        embedding: of the tokens of both sides, or with a ``source_embedding`` of the decoder's.
         encoder: a stack that is not causal.
         decoder: a causal stack with cross-attention.
         head: the next token at each position, or classes of the last position.
         tie_output: whether the head's matrix is the token table.
+        source_embedding: of the tokens of the source, if the encoder has a table of its own (T5Gemma, Zhang et al.
+            2025); None: ``embedding``.
 
     Raises:
-        ValueError: a stack of the wrong kind, or a tie of matrices of different shapes.
+        ValueError: a stack of the wrong kind, parts of different widths, or a tie of matrices of different shapes.
     """
 
     architecture: ClassVar[str] = "full"
 
     def __init__(
-        self, *, embedding: Embedding, encoder: Stack, decoder: Stack, head: Head, tie_output: bool = False
+        self,
+        *,
+        embedding: Embedding,
+        encoder: Stack,
+        decoder: Stack,
+        head: Head,
+        tie_output: bool = False,
+        source_embedding: Embedding | None = None,
     ) -> None:
         super().__init__(embedding=embedding, stacks=(encoder, decoder), head=head, tie_output=tie_output)
+        if source_embedding is not None and source_embedding.d_model != embedding.d_model:
+            raise ValueError(
+                f"model.source_embedding.d_model={source_embedding.d_model} beside d_model={embedding.d_model}: both "
+                "tables share one width"
+            )
         if encoder.causal:
             raise ValueError("model.encoder.causal=true: an encoder sees both sides")
         if encoder.has_cross_attention:
@@ -40,6 +54,12 @@ class EncoderDecoder(Writer):
         if not decoder.has_cross_attention:
             raise ValueError("model.decoder.cross_attention=false: the decoder of the full model looks at the encoder")
         self.encoder, self.decoder, self.steps = encoder, decoder, Steps()
+        self.source_embedding = source_embedding
+
+    @property
+    def embeddings(self) -> tuple[Embedding | PatchEmbedding, ...]:
+        """See ``Network``."""
+        return (self.embedding,) if self.source_embedding is None else (self.embedding, self.source_embedding)
 
     def forward(
         self,
@@ -93,7 +113,8 @@ class EncoderDecoder(Writer):
             documents: what ``source`` is one packed row of; None: nothing is packed.
             leading: see ``Stack.forward``.
         """
-        memory: Tensor = self.encoder(self.embedding(source), mask=source_mask, documents=documents, leading=leading)
+        embedding = self.source_embedding or self.embedding
+        memory: Tensor = self.encoder(embedding(source), mask=source_mask, documents=documents, leading=leading)
         return memory
 
     def continuation(

@@ -27,7 +27,7 @@ def count_parameters(network: Network) -> tuple[int, int]:
     Args:
         network: one of the three architectures; tied parameters count once.
     """
-    embedding = {*network.embedding.parameters()} | position_tables(network)
+    embedding = {p for table in network.embeddings for p in table.parameters()} | position_tables(network)
     trainable = [p for p in network.parameters() if p.requires_grad]
     return sum(p.numel() for p in trainable), sum(p.numel() for p in trainable if p not in embedding)
 
@@ -51,13 +51,14 @@ def active_parameters(network: Network) -> int:
 
 
 def parameters_by_part(network: Network) -> dict[str, int]:
-    """All trainable parameters by where they stand: embedding, encoder, decoder, head. What is tied counts in the first
-    of them that has it."""
+    """All trainable parameters by where they stand: embedding (both, where there are two), encoder, decoder, head. What
+    is tied counts in the first of them that has it."""
     seen: set[Tensor] = set()
     counts = {}
     for name in ("embedding", "encoder", "decoder", "head"):
         if hasattr(network, name):
-            own = {p for p in getattr(network, name).parameters() if p.requires_grad} - seen
+            modules = network.embeddings if name == "embedding" else (getattr(network, name),)
+            own = {p for module in modules for p in module.parameters() if p.requires_grad} - seen
             counts[name] = sum(p.numel() for p in own)
             seen |= own
     return counts

@@ -76,6 +76,11 @@ class Network(nn.Module):
         return answered
 
     @property
+    def embeddings(self) -> tuple[Embedding | PatchEmbedding, ...]:
+        """All of them: one, unless an architecture has more."""
+        return (self.embedding,)
+
+    @property
     def num_token_types(self) -> int:
         """The types of tokens that have a vector each."""
         types = self.embedding.token_types if isinstance(self.embedding, Embedding) else None

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -141,6 +142,34 @@ class Tokenizer:
         if (models := self.sentencepiece) is not None:
             return json.dumps({"sentencepiece": [base64.b64encode(m).decode() for m in models], "backend": text})
         return json.dumps({"sides": self.sides, "backend": text})
+
+    def without_merges(self, share: float, seed: Sequence[int]) -> "Tokenizer":
+        """The tokenizer that has the same tokens, but cuts texts into smaller ones.
+
+        Args:
+            share: each merge of two tokens is left out with this probability.
+            seed: of the choice.
+
+        Raises:
+            ValueError: a tokenizer that merges no pairs.
+        """
+        generator = np.random.default_rng(seed)
+
+        def thin(text: str) -> str:
+            state = json.loads(text)
+            merges = state["model"].get("merges")
+            if not merges:
+                raise ValueError(f"batch.merge_dropout={share}: this tokenizer has no merges; expected tokenizer=bpe")
+            kept = generator.random(len(merges)) >= share
+            state["model"]["merges"] = list(compress(merges, kept))
+            return json.dumps(state)
+
+        match self.sides:
+            case None:
+                return Tokenizer(tokenizers.Tokenizer.from_str(thin(self._backend.to_str())), self.special)
+            case str() as source, str() as target:
+                return Tokenizer(self._backend, self.special, (thin(source), thin(target)))
+        raise ValueError(f"batch.merge_dropout={share}: SentencePiece models have no merges; expected tokenizer=bpe")
 
     @property
     def sentencepiece(self) -> tuple[bytes, bytes] | None:

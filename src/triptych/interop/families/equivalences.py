@@ -96,8 +96,10 @@ def absorb(state: State, mine: Settings, theirs: Settings) -> list[str]:
         match name, my, their:
             case ("tie_output", True, False) | ("bias", "trained" | "fixed", "trained" | "fixed"):
                 pass  # of a tied pair, the state has both
-            case "scale_embedding", True, False if not theirs["tie_output"] or is_traded:
-                state["embedding.tokens.weight"] = state["embedding.tokens.weight"] * width**0.5
+            case "scale_embedding", True, False if stack == "source_embedding" or not theirs["tie_output"] or is_traded:
+                state[f"{stack}.tokens.weight"] = state[f"{stack}.tokens.weight"] * width**0.5
+            case "source_embedding", None, _:
+                state["source_embedding.tokens.weight"] = state["embedding.tokens.weight"]
             case "scale_states", _, _ if not theirs["tie_output"] or is_traded:
                 state["head.output.weight"] = state["head.output.weight"] * width ** ((their - my) / 2)
             case "num_token_types", 0, number:

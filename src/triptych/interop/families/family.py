@@ -57,6 +57,7 @@ class Family(ABC):
         copies: by name, the tensor that it repeats in some files, or stands for.
         tied_copies: the same, where the output layer is the token table.
         own_if_untied: those copies that are weights of their own where tie_word_embeddings is false.
+        parts: keys of config.json whose values are configurations too, with the special tokens once more.
         buffers: patterns of names in old files that are no weights.
         other_heads: patterns of names that belong to other heads than the one that is read.
     """
@@ -73,6 +74,7 @@ class Family(ABC):
     copies: ClassVar[Mapping[str, str]] = {}
     tied_copies: ClassVar[Mapping[str, str]] = {}
     own_if_untied: ClassVar[tuple[str, ...]] = ()
+    parts: ClassVar[tuple[str, ...]] = ()
     buffers: ClassVar[tuple[str, ...]] = ()
     other_heads: ClassVar[tuple[str, ...]] = ()
 
@@ -183,6 +185,16 @@ class TheirConfig:
     def get(self, key: str, default: Any) -> Any:
         """The value of a key, or what the published files mean when it is not there."""
         return self.values.get(key, default)
+
+    def part(self, key: str) -> "TheirConfig":
+        """A configuration within this one, which must be there.
+
+        Raises:
+            ConfigError: the key is missing, or its value is no object.
+        """
+        if not isinstance(self[key], dict):
+            raise ConfigError(f"{self.place}: {key}={self[key]!r}; expected an object")
+        return TheirConfig(self[key], f"{self.place}: {key}")
 
     def activation(self, key: str, default: str | None = None) -> str:
         """Our name of an activation.

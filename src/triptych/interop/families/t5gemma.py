@@ -1,0 +1,166 @@
+"""T5Gemma (Zhang et al. 2025)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from triptych.interop.families.bart import GENERATIVE
+from triptych.interop.families.family import Family, Settings, TheirConfig, their_activation
+from triptych.interop.families.layer_types import FULL, SLIDING, their_layer_types, windows_of
+from triptych.interop.families.llama import rope, their_rope
+
+FURTHER = {"encoder": 1, "decoder": 0}
+"""How much further than ``sliding_window`` a position sees, itself included: in transformers 5 the encoder's window
+includes the distance of that width, to both sides."""
+STACKS = {"encoder": ("self",), "decoder": ("self", "cross")}
+"""The kinds of attention of each."""
+ALIKE = ("hidden_size", "head_dim", "vocab_size", "rms_norm_eps", "hidden_activation", "rope_parameters", "rope_theta")
+"""What the encoder and the decoder must have in common."""
+
+
+def layer(stack: str) -> dict[str, str]:
+    """The names of a layer: each sub-layer has a norm before it and one behind it."""
+    ours, theirs = f"{stack}.layers.{{}}", f"model.{stack}.layers.{{}}"
+    return {
+        **{f"{ours}.{kind}_attention.{x}": f"{theirs}.{kind}_attn.{x}_proj" for kind in STACKS[stack] for x in "qkvo"},
+        **{f"{ours}.feed_forward.{x}": f"{theirs}.mlp.{x}_proj" for x in ("up", "gate", "down")},
+        **{
+            f"{ours}.{residual}_residual.{norm}": f"{theirs}.{place}_{sublayer}_layernorm"
+            for norm, place in (("norm", "pre"), ("output_norm", "post"))
+            for residual, sublayer in (
+                *((kind, f"{kind}_attn") for kind in STACKS[stack]),
+                ("feed_forward", "feedforward"),
+            )
+        },
+    }
+
+
+class T5Gemma(Family):
+    """The blocks of Gemma 2 (Riviere et al. 2024) on both sides, each of which has a table of tokens of its own: norms
+    before and behind each sub-layer, bounded scores and logits, rotary positions but in cross-attention, gated
+    feed-forward, no biases; every second layer has a window.
+
+    Its norms multiply by 1 + w, ours by w. The sum of float32 numbers is rounded, as it is there when it computes.
+    """
+
+    model_type = "t5gemma"
+    architecture = "full"
+    prefix = "model."
+    classes = dict.fromkeys(GENERATIVE, "T5GemmaForConditionalGeneration")
+    names = {
+        "source_embedding.tokens": "model.encoder.embed_tokens",
+        "embedding.tokens": "model.decoder.embed_tokens",
+        **{f"{stack}.final_norm": f"model.{stack}.norm" for stack in STACKS},
+        **layer("encoder"),
+        **layer("decoder"),
+    }
+    heads = {key: {"head.output": "lm_head.out_proj"} for key in GENERATIVE}
+    tied_copies = {"lm_head.out_proj.weight": "model.decoder.embed_tokens.weight"}
+    parts = ("encoder", "decoder")
+    other_heads = (r"lm_head\..*", r"score\..*")
+
+    def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
+        """See ``Family``."""
+        encoder, decoder = map(config.part, STACKS)
+        for key in ALIKE:
+            encoder.expect(key, None, [decoder.get(key, None)])
+        for stack in (encoder, decoder):
+            stack.expect("attention_bias", False, [False])
+        theta, scaling = rope(decoder)
+        dropout = config.get("dropout_rate", 0.0)
+        return {
+            "model/embedding@model.source_embedding": "tokens",
+            "shape.d_model": decoder.size("hidden_size"),
+            "shape.num_layers": decoder.size("num_hidden_layers"),
+            "shape.num_heads": decoder.size("num_attention_heads"),
+            "shape.head_dim": decoder.size("head_dim"),
+            "shape.d_ff": decoder.size("intermediate_size"),
+            "shape.vocab_size": decoder.size("vocab_size"),
+            "shape.max_length": decoder.size("max_position_embeddings"),
+            "model.encoder.num_layers": encoder.size("num_hidden_layers"),
+            "model.encoder.num_heads": encoder.size("num_attention_heads"),
+            "model.encoder.d_ff": encoder.size("intermediate_size"),
+            "block/attention@model.encoder.attention": "multi_head",
+            **attention("model.encoder.attention", encoder, FURTHER["encoder"]),
+            **attention("block.attention", decoder, FURTHER["decoder"]),
+            "block/norm": "rms",
+            "block.norm.eps": decoder.get("rms_norm_eps", 1e-6),
+            "block/residual": "sandwich",
+            "block/feed_forward": "gated",
+            "block.feed_forward.activation": decoder.activation("hidden_activation", "gelu_pytorch_tanh"),
+            "block.bias": False,
+            "block/position": "rotary",
+            "block.position.theta": theta,
+            "block.position.scaling": scaling,
+            "block.scale_embedding": True,
+            "block.tie_output": config.get("tie_word_embeddings", True),
+            "block.dropout": dropout,
+            "block.feed_forward.dropout": dropout,
+            **{
+                f"{place}.attention.dropout": config.get("attention_dropout", 0.0)
+                for place in ("model.encoder", "block")
+            },
+            "heads.tokens.softcap": decoder.get("final_logit_softcapping", 30.0),
+        }
+
+    def config(self, model: Settings) -> dict[str, Any]:
+        """See ``Family``; of several widths of windows, the first."""
+        return {
+            **{stack: part(model, stack) for stack in STACKS},
+            "vocab_size": model["embedding.vocab_size"],
+            "tie_word_embeddings": model["tie_output"],
+            "dropout_rate": model["decoder.dropout"],
+            "attention_dropout": model.get("decoder.attention.dropout", 0.0),
+        }
+
+    def reordered(self, state: Mapping[str, Tensor], config: TheirConfig, *, to_ours: bool) -> Mapping[str, Tensor]:
+        """See ``Family``: w of ours is 1 + w of theirs."""
+        one = 1 if to_ours else -1
+        return {name: tensor + one if name.endswith("norm.weight") else tensor for name, tensor in state.items()}
+
+
+def attention(place: str, config: TheirConfig, further: int) -> Settings:
+    """Our settings of a stack's attention.
+
+    Args:
+        place: where they stand.
+        config: of the stack.
+        further: how much further than ``sliding_window`` a position sees.
+    """
+    window, num_layers = config.get("sliding_window", 4096), config.size("num_hidden_layers")
+    kinds = [FULL if i % 2 else SLIDING for i in range(num_layers)]
+    return {
+        f"{place}.num_kv_heads": config.size("num_key_value_heads"),
+        f"{place}.scale": config.size("query_pre_attn_scalar") ** -0.5,
+        f"{place}.softcap": config.get("attn_logit_softcapping", 50.0),
+        f"{place}.windows": windows_of(config, kinds, None if window is None else window + further),
+    }
+
+
+def part(model: Settings, stack: str) -> dict[str, Any]:
+    """Their configuration of a stack; what both have in common is the decoder's."""
+    num_heads = model[f"{stack}.num_heads"]
+    head_dim = model["decoder.head_dim"] or model["decoder.d_model"] // model["decoder.num_heads"]
+    kinds, window = their_layer_types(model, stack)
+    return {
+        "model_type": "t5_gemma_module",
+        "vocab_size": model["embedding.vocab_size"],
+        "hidden_size": model["decoder.d_model"],
+        "num_hidden_layers": model[f"{stack}.num_layers"],
+        "num_attention_heads": num_heads,
+        "num_key_value_heads": model.get(f"{stack}.attention.num_kv_heads") or num_heads,
+        "head_dim": head_dim,
+        "intermediate_size": model[f"{stack}.d_ff"],
+        "max_position_embeddings": model["decoder.max_length"],
+        "rms_norm_eps": model.get("decoder.norm.eps", 1e-5),
+        # the same formula by another name, under which it is rounded as in published models
+        "hidden_activation": their_activation(model, "decoder").replace("gelu_new", "gelu_pytorch_tanh"),
+        "rope_parameters": their_rope(model),
+        "query_pre_attn_scalar": max(1, round((model.get(f"{stack}.attention.scale") or head_dim**-0.5) ** -2)),
+        "attn_logit_softcapping": model.get(f"{stack}.attention.softcap"),
+        "final_logit_softcapping": model.get("head.softcap"),
+        "layer_types": kinds,
+        # transformers wants a number also where no layer has a window
+        "sliding_window": 4096 if window is None else window - FURTHER[stack],
+    }
