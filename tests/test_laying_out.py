@@ -104,16 +104,19 @@ def test_each_example_is_laid_out_as_if_it_were_alone(chosen: Callable[..., Dict
     assert sha256(splits) == sha256(build(config, "data").splits())
 
 
-def test_training_examples_are_cut_several_times(chosen: Callable[..., DictConfig]) -> None:
+def test_training_examples_are_cut_several_times(
+    chosen: Callable[..., DictConfig], caplog: pytest.LogCaptureFixture
+) -> None:
     """Each text as often as batch.cuts, in smaller tokens and not always the same; validation as ever."""
     config = chosen(
         "experiment=dates/translation", *tiny.TINY, "tokenizer=bpe", "tokenizer.vocab_size=400", "data.num_train=200",
-        "batch.merge_dropout=0.5", "batch.cuts=3",
+        "batch.merge_dropout=0.5", "batch.cuts=3", "shape.max_length=16", "batch.too_long=truncate",
     )  # fmt: skip
     splits, task = laid_out(config)
     tokenizer = task.tokenizer
     cuts = encode_training(config, task, splits.train).items
-    plain = encode_lines(config, task, splits.train, "train").items
+    assert len([said for said in caplog.messages if "have more than shape.max_length=16 tokens" in said]) == 1
+    plain = task.encode(splits.train)
     assert len(cuts) == 3 * len(plain) == 600
     special = tokenizer.special.ids
     for i, item in enumerate(plain):

@@ -92,25 +92,25 @@ def encode_training(config: DictConfig, task: Task, examples: Sequence[Example] 
         texts = [shard.ids for shard in shards_of(task, examples, "train")]
         weights = [source.weight for source in examples.sources]
         return TrainingWindows(texts, weights, length=task.max_length, encode=stream_layout(task))
-    lines = encode_cuts(config, task, examples) if share else encode_lines(config, task, examples, "train")
+    lines = encode_lines(config, task, examples, "train")
     check_update(config, lines)
     return lines
 
 
-def encode_cuts(config: DictConfig, task: Task, examples: Sequence[Example]) -> EncodedList:
+def encode_cuts(config: DictConfig, task: Task, examples: Sequence[Example]) -> list[Encoded]:
     """The training split, cut into tokens ``batch.cuts`` times, each time without other merges.
 
     Raises:
-        ValueError: a tokenizer without merges; see ``encode_lines``.
+        ValueError: a tokenizer without merges.
     """
-    whole, cuts = task.tokenizer, []
+    whole, cuts = task.tokenizer, list[Encoded]()
     try:
         for cut in range(config.batch.cuts):
             task.tokenizer = whole.without_merges(config.batch.merge_dropout, (config.seed, cut))
-            cuts.append(encode_lines(config, task, examples, "train"))
+            cuts += task.encode(examples)
     finally:
         task.tokenizer = whole
-    return EncodedList([item for lines in cuts for item in lines.items], too_long=sum(lines.too_long for lines in cuts))
+    return cuts
 
 
 def encode_evaluation(config: DictConfig, task: Task, examples: Sequence[Example] | LongText, name: str) -> EncodedSet:
@@ -161,7 +161,8 @@ def encode_lines(config: DictConfig, task: Task, examples: Sequence[Example], na
     columns, console = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()), Console(stderr=True)
     with Progress(*columns, console=console, disable=not sys.stderr.isatty(), transient=True) as progress:
         progress.add_task(f"laying out {name}: {counted(len(examples), 'example')}", total=None)
-        lines = task.encode(examples)
+        has_cuts = name == "train" and config.batch.merge_dropout > 0
+        lines = encode_cuts(config, task, examples) if has_cuts else task.encode(examples)
     check_ids(lines, task.tokenizer.vocab_size)
     stride = config.batch.eval_stride or task.max_length
     if config.batch.too_long != "error" and name != "train" and task.scores_in_windows:
