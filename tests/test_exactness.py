@@ -318,6 +318,7 @@ class TestOptimizers:
         assert torch.equal(again.losses, alone.losses[5:])
         assert again.summary["weights_sha256"] == alone.summary["weights_sha256"]
         assert again.summary["metrics"] == alone.summary["metrics"]
+        assert weights_sha256(load(alone.directory).network) == alone.summary["weights_sha256"]
 
     def test_the_average_is_what_is_tested_and_saved(self, trainings: Trainings) -> None:
         """x of y = (1 - beta1) z + beta1 x, by the state of the optimizer."""

@@ -120,8 +120,8 @@ def restore(path: str | Path, precision: str | None = None) -> tuple[DictConfig,
             raise ConfigError(f"trainer.precision={precision}{suggestion(precision, list(PRECISIONS))}")
         trained.config.trainer.precision = precision
     task = make_task(trained.config, trained.tokenizer, trained.corpus)
+    arithmetic(task.precision, task.device).convert_module(task)  # first, since float64 weights would be rounded
     task.load_state_dict(trained.weights)
-    arithmetic(task.precision, task.device).convert_module(task)
     return trained.config, task.eval()
 
 
