@@ -66,7 +66,8 @@ def cover(factors: Factors, refused: Collection[Values], seed: int = 1) -> tuple
             impossible.append(pair)
             del wanted[pair]
             continue
-        rows.append(max(candidates, key=lambda row: len(pairs_of(row) & wanted.keys())))
+        best = max(candidates, key=lambda row: len(pairs_of(row) & wanted.keys()))
+        rows.append({factor: best[factor] for factor in factors})
         for covered in pairs_of(rows[-1]):
             wanted.pop(covered, None)
     return rows, impossible

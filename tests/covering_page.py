@@ -21,7 +21,7 @@ from omegaconf import OmegaConf
 
 from command_line import command_lines
 from covering import Row, Values, explain, learn, pairs_of
-from covering_rows import CHECKS, DATES, UPDATES, look, refusal
+from covering_rows import CHECKS, DATES, NO_FAMILY, NOT_ASKED, UPDATES, look, refusal
 from triptych.config import PARTS, precision_of, target_of
 from triptych.config.explain import choices_of
 from triptych.config.schema import Heads
@@ -62,9 +62,8 @@ def factors() -> dict[str, list[str]]:
         **{f"block/{part}": parts_of(f"block/{part}") for part in PARTS},
         "head": parts_of("head"),
         "optimizer": choices_of("optimizer", []),
-        "trainer.precision": [
-            name for name in PRECISIONS if name != "16-mixed"
-        ],  # on CPUs Lightning makes it bf16-mixed
+        # on CPUs Lightning makes 16-mixed bf16-mixed
+        "trainer.precision": [name for name in PRECISIONS if name != "16-mixed"],
         "batch.packed": ["false", "true"],
     }
     return {name: sorted(values, key=lambda value: value != choices[name]) for name, values in found.items()}
@@ -103,9 +102,8 @@ def styles() -> dict[str, list[str]]:
     with command_lines() as chosen:
         for name in (name for name in choices_of("model", []) if name.endswith("style")):
             architecture = target_of(chosen(f"model={name}"), "model").architecture
-            line = [f"model={name}", *SHAPE, f"task={STYLES[architecture]}"]
-            is_of_images = name.startswith("vit/")
-            found[name] = ["task=classification", "data=digits", *line[:-1]] if is_of_images else [*DATES, *line]
+            data = ["data=digits"] if name.startswith("vit/") else DATES
+            found[name] = [*data, f"model={name}", *SHAPE, f"task={STYLES[architecture]}"]
     return found
 
 
@@ -116,18 +114,20 @@ def measure(limit: int | None) -> Measured:
         limit: of the rows; None: all.
     """
     with command_lines() as chosen, tempfile.TemporaryDirectory() as name:
-        folder, known = Path(name), dict[str, str | None]()
+        folder = Path(name)
+
+        @cache
+        def why_line(*line: str) -> str | None:
+            return refusal(chosen, line, folder)
 
         def why(row: Row) -> str | None:
-            line = arguments(row)
-            key = " ".join(line)
-            if key not in known:
-                known[key] = refusal(chosen, line, folder)
-            return known[key]
+            return why_line(*arguments(row))
 
         first = {factor: values[0] for factor, values in factors().items()}
         grid = [first | {"model": model, "task": task} for model in factors()["model"] for task in factors()["task"]]
         rows, impossible, reasons = learn(factors(), [row for row in grid if why(row) is None], why)
+        rows.sort(key=lambda row: order(row.items()))
+        reasons = {values: reasons[values] for values in sorted(reasons, key=order)}
         start = time.perf_counter()
         found = []
         for number, row in enumerate(rows[:limit], 1):
@@ -140,9 +140,20 @@ def measure(limit: int | None) -> Measured:
         return Measured(found, impossible, reasons, families, time.perf_counter() - start)
 
 
+@cache
+def places() -> list[tuple[str, str]]:
+    """All values of all factors, in the order of the page."""
+    return [(factor, value) for factor, values in factors().items() for value in values]
+
+
+def order(values: Iterable[tuple[str, str]]) -> list[int]:
+    """Where values stand among all, to sort by."""
+    return sorted(map(places().index, values))
+
+
 def say(values: Iterable[tuple[str, str]]) -> str:
-    """Values as on a command line, in the order of the factors."""
-    return " ".join(f"`{name}={value}`" for name, value in sorted(values, key=lambda v: [*factors()].index(v[0])))
+    """Values as on a command line."""
+    return " ".join("`{}={}`".format(*places()[place]) for place in order(values))
 
 
 def short(factor: str, value: str) -> str:
@@ -153,9 +164,8 @@ def short(factor: str, value: str) -> str:
 def cell(pair: Values, measured: Measured) -> str:
     """How many rows had both values, or the numbers of the reasons why none can."""
     if pair in measured.impossible:
-        numbers = [*measured.reasons]
         because = explain(pair, factors(), measured.reasons)
-        return f"no ({', '.join(str(numbers.index(values) + 1) for values in because)})"
+        return f"no ({', '.join(str(i) for i, values in enumerate(measured.reasons, 1) if values in because)})"
     rows = [found for row, found in measured.rows if pair <= row.items()]
     failed = sum(any(said.startswith("failed") for said in found.values()) for found in rows)
     return f"{len(rows)}" if not failed else f"{failed} of {len(rows)} failed"
@@ -163,85 +173,93 @@ def cell(pair: Values, measured: Measured) -> str:
 
 def table(down: Sequence[str], across: Sequence[str], measured: Measured) -> str:
     """A cell for each two values of the factors in the rows and in the columns."""
-    columns = [(factor, value) for factor in across for value in factors()[factor]]
-    lines = [["", *(short(*column) for column in columns)], ["---"] * (len(columns) + 1)]
-    for factor in down:
-        for value in factors()[factor]:
-            cells = [cell(frozenset({(factor, value), column}), measured) for column in columns]
-            lines.append([f"`{factor}={value}`", *cells])
-    return drawn(lines)
+    columns = [place for place in places() if place[0] in across]
+    return drawn(
+        ["", *(short(*column) for column in columns)],
+        [
+            [say([place]), *(cell(frozenset({place, column}), measured) for column in columns)]
+            for place in places()
+            if place[0] in down
+        ],
+    )
 
 
-def drawn(lines: Iterable[Sequence[str]]) -> str:
+def drawn(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     """A table in Markdown."""
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *lines))
 
 
-def answers(found: Sequence[Mapping[str, str]]) -> list[str]:
-    """For each check in how many rows it held, and in how many it was refused or did not hold."""
-    cells = []
-    for name in CHECKS:
-        said = [checks.get(name, "failed").partition(":")[0] for checks in found]
-        others = [f"{count} {what}" for what in ("refused", "failed") if (count := said.count(what))]
-        held = len([what for what in said if what not in ("refused", "failed", "")])
-        cells.append(", ".join([str(held)] * (held > 0) + others) or "-")
-    return cells
+def held(check: str, rows: Sequence[Mapping[str, str]]) -> str:
+    """In how many rows a check held, of those where it was asked."""
+    asked = [found[check] for found in rows if found[check] != NOT_ASKED]
+    good = [what for what in asked if not what.startswith(("failed", NO_FAMILY))]
+    if not asked:
+        return NOT_ASKED
+    return f"{len(good)}" if good == asked else f"{len(good)} of {len(asked)}"
+
+
+def of_family(found: Mapping[str, str]) -> str:
+    """The class of the exported network."""
+    return "none" if found["exports"].startswith(NO_FAMILY) else found["exports"].partition(":")[0]
 
 
 def write_page(page: Path, measured: Measured) -> None:
     """Writes what was measured."""
-    parts = [*(f"block/{part}" for part in PARTS), "head"]
+    parts, others = [*(f"block/{part}" for part in PARTS), "head"], ["optimizer", "trainer.precision", "batch.packed"]
     trained = [*((say(row.items()), found) for row, found in measured.rows), *measured.styles]
-    said = [found.get("exports", "") for _, found in trained]
-    reasons = [f"{say(values)}: {reason}" for values, reason in measured.reasons.items()]
-    reasons += sorted({reason.removeprefix("refused: ") for reason in said if reason.startswith("refused: ")})
-
-    def exported(found: Mapping[str, str]) -> str:
-        _, refused, reason = found.get("exports", "").partition("refused: ")
-        return f"no ({reasons.index(reason) + 1})" if refused else found.get("exports", "failed").partition(":")[0]
-
-    properties, families = [["", *CHECKS], ["---"] * (len(CHECKS) + 1)], [["`model=`", *CHECKS]]
-    for factor, values in factors().items():
-        for value in values:
-            rows = [found for row, found in measured.rows if row[factor] == value]
-            properties.append([f"`{factor}={value}`", *answers(rows)])
-    families.append(properties[1])
-    for name, found in measured.styles:
-        held = [(found.get(check, "failed") or "-").partition(":")[0] for check in CHECKS if check != "exports"]
-        families.append([name, *held, exported(found)])
-    of_rows = [[*factors(), "exports"], ["---"] * (len(factors()) + 1)]
-    of_rows += [[*(short(*value) for value in row.items()), exported(found)] for row, found in sorted_rows(measured)]
-    failures = [f"- {name}, {check}: {what}" for name, found in trained for check, what in found.items()]
-    two_parts = [pair for pair in measured.impossible if all(factor in parts for factor, _ in pair)]
+    failures = [
+        f"- {name}, {check}: {what}"
+        for name, found in trained
+        for check, what in found.items()
+        if what.startswith("failed")
+    ]
+    checks = [check for check in CHECKS if check != "exports"]
+    of_value = {place: [found for row, found in measured.rows if row[place[0]] == place[1]] for place in places()}
     page.write_text(
         TEMPLATE.format(
             rows=len(measured.rows),
             updates=UPDATES,
             pairs=f"{len(set[Values]().union(*(pairs_of(row) for row, _ in measured.rows))):,}",
             impossible=len(measured.impossible),
-            seconds=f"{measured.seconds / len(trained):.1f}",
+            seconds=f"{measured.seconds / len(trained):.0f}",
             torch=torch.__version__,
             hardware=hardware(torch.device("cpu")),
-            failed="\n".join(line for line in failures if ": failed" in line) or "Nothing.",
+            failed="\n".join(failures) or "Nothing.",
             grid=table(["task"], ["model"], measured),
-            parts=table([*parts, "optimizer", "trainer.precision", "batch.packed"], ["model", "task"], measured),
-            training=table(parts, ["optimizer", "trainer.precision", "batch.packed"], measured),
+            parts=table([*parts, *others], ["model", "task"], measured),
+            training=table(parts, others, measured),
             optimizers=table(["optimizer"], ["trainer.precision", "batch.packed"], measured),
             precisions=table(["trainer.precision"], ["batch.packed"], measured),
-            two_parts="\n".join(f"- {say(pair)}: {cell(pair, measured)}" for pair in two_parts),
-            properties=drawn(properties),
-            families=drawn(families),
-            reasons="\n".join(f"{number}. {reason}" for number, reason in enumerate(reasons, 1)),
-            of_rows=drawn(of_rows),
+            two_parts="\n".join(
+                f"- {say(pair)}: {cell(pair, measured)}"
+                for pair in measured.impossible
+                if all(factor in parts for factor, _ in pair)
+            ),
+            properties=drawn(
+                ["", *CHECKS],
+                [[say([place]), *(held(check, rows) for check in CHECKS)] for place, rows in of_value.items()],
+            ),
+            families=drawn(
+                ["`model=`", *CHECKS],
+                [
+                    [name, *(found[check].partition(":")[0] for check in checks), of_family(found)]
+                    for name, found in measured.styles
+                ],
+            ),
+            no_family="\n".join(
+                f"- {name}: {found['exports']}" for name, found in measured.styles if of_family(found) == "none"
+            ),
+            reasons="\n".join(
+                f"{number}. {say(values)}: {reason}"
+                for number, (values, reason) in enumerate(measured.reasons.items(), 1)
+            ),
+            of_rows=drawn(
+                [*factors(), "exports"],
+                [[*(short(*value) for value in row.items()), of_family(found)] for row, found in measured.rows],
+            ),
         ),
         encoding="utf-8",
     )
-
-
-def sorted_rows(measured: Measured) -> list[tuple[Row, dict[str, str]]]:
-    """By the order of the values in the configuration."""
-    places = [(factor, {value: i for i, value in enumerate(values)}) for factor, values in factors().items()]
-    return sorted(measured.rows, key=lambda row: [place[row[0][factor]] for factor, place in places])
 
 
 TEMPLATE = """\
@@ -251,8 +269,8 @@ Written by `make covering`, which asks and trains all of this anew: on {hardware
 
 Each architecture, task, part, head, optimizer, precision and layout that the configuration has was tried with each of
 the others, two at a time: {rows} tiny trainings ("rows", {updates} updates, {seconds} s each with its checks) have
-{pairs} pairs of such values in them, each at least once, and {impossible} more the product refuses. (So pairwise covering
-goes; what goes wrong only where three meet can escape it.) A number in a table is that of the rows that have both
+{pairs} pairs of such values in them, each at least once, and {impossible} more the product refuses. (This is pairwise
+covering; what goes wrong only where three meet can escape it.) A number in a table is that of the rows that have both
 values. *no (3)* is reason 3 [below](#why-not), in the product's words; several numbers are one for each way that there
 would be. Files of `conf/block` that only set options of these parts for a family are left out; the families have a
 [table of their own](#families).
@@ -260,18 +278,20 @@ would be. Files of `conf/block` that only set options of these parts for a famil
 Of each row it is asked whether it
 
 - trains: the loss is finite, every weight has a gradient, and the record of the run is complete;
-- resumes: gone on with from its checkpoint after half of the updates, it ends with bitwise the same weights and metrics;
+- resumes: gone on with from its checkpoint after half of the updates, it ends with bitwise the same weights and
+  metrics;
 - evaluates: the checkpoint has the metrics of the run, to the last digit;
 - packs: a packed row of texts has the logits of a padded batch;
 - sees the past only: the last token changes no logits before it. Not asked of an encoder, which sees both sides;
 - decodes with a cache: each token that is written has the logits that the whole text gives it at once. Asked where text
   is written;
 - exports: read again from the Hugging Face folder that it was written into, it has the same logits; or no published
-  family is this network.
+  family is this network, as `triptych export` says, with the nearest and what differs.
 
-Logits are compared in the precision of the row (1e-10 in float64, 1e-5 in float32, 0.01 in float16 and 0.08 in bfloat16, of
-the largest or 1), exported ones in float32. 16-mixed is not among the precisions: on CPUs Lightning trains bf16-mixed in
-its place. AdamW's kin have `optimizer.eps=1.0e-4` in 16-true, as they must.
+Logits are compared in the precision of the row (to 1e-10 in float64, 1e-5 in float32, 0.01 in float16 and 0.08 in
+bfloat16, of the largest or 1), exported ones in float32. 16-mixed is not among the precisions: on CPUs Lightning trains
+bf16-mixed in its place. AdamW's kin have `optimizer.eps=1.0e-4` in 16-true, as they must. `head=` stands for the heads
+of tokens, classes and tags (`head@heads.tokens=` and so on).
 
 ## What failed
 
@@ -303,7 +323,7 @@ All pairs of parts of different kinds stand in a row, but:
 
 ## What held
 
-In how many rows of each value; - where it was not asked.
+In how many rows of each value; - where it was not asked. Of exports: for how many there is a family.
 
 {properties}
 
@@ -314,11 +334,15 @@ modelling, a full model on translation.
 
 {families}
 
+{no_family}
+
 ## Why not
 
 {reasons}
 
 ## The rows
+
+Which class of `transformers` each was exported as; none: no published family is this network.
 
 {of_rows}
 """

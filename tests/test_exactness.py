@@ -320,12 +320,6 @@ class TestOptimizers:
         assert again.summary["metrics"] == alone.summary["metrics"]
         assert weights_sha256(load(alone.directory).network) == alone.summary["weights_sha256"]
 
-    def test_what_was_trained_in_float64_is_evaluated_in_it(self, trainings: Trainings) -> None:
-        alone = self.alone(trainings, "sgd")
-        weights = restore(alone.directory)[1].network.state_dict()
-        for name, expected in alone.seen("weights").items():
-            assert torch.equal(weights[name], expected)
-
     def test_the_average_is_what_is_tested_and_saved(self, trainings: Trainings) -> None:
         """x of y = (1 - beta1) z + beta1 x, by the state of the optimizer."""
         one = trainings.run("schedule_free_adamw-whole", 1, *with_optimizer("schedule_free_adamw"))
