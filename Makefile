@@ -8,6 +8,7 @@
 # make versions: a row of docs/versions.md, with the Python and torch of PYTHON=python3.13 TORCH=2.14.1 (may download
 #   gigabytes, and removes them again)
 # make families: docs/families.md, what the published families are measured to be
+# make covering: docs/covering.md, which parts work with which architectures, tasks, precisions and other parts
 # make bench: benchmarks/speed.md, how fast training and decoding are beside other libraries (on an idle machine)
 # make gpu: docs/gpu.md, what Triptych is on the GPU of this machine; make gpu PART=decoder: a part of it; make gpu
 #   DEVICE=cpu: small, to see that it runs. With the python3 that is there and has torch, and wheels/ beside it if there is one
@@ -18,7 +19,7 @@ PYTHON ?= python3
 FAULTS = tests/faults/processes $(sort $(shell grep -rl mark.faults tests --include='test_*.py')) # the longest first
 export PYTHONDONTWRITEBYTECODE = # tests start hundreds of processes, which need not compile the same files each
 
-.PHONY: install demo quick test docs faults release versions families bench gpu wheels check clean
+.PHONY: install demo quick test docs faults release versions families covering bench gpu wheels check clean
 
 install: .venv/installed
 
@@ -53,6 +54,9 @@ versions:
 
 families: .venv/installed
 	.venv/bin/python tests/families_page.py docs/families.md
+
+covering: .venv/installed
+	.venv/bin/python tests/covering_page.py docs/covering.md
 
 bench: .venv/installed
 	.venv/bin/python benchmarks/speed.py --compile --output benchmarks/speed.md

@@ -8,10 +8,7 @@ from typing import Any
 import hypothesis
 import pytest
 import torch
-from hydra import compose, initialize_config_module
-from hydra.core.config_store import ConfigStore
-from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig
 from torch import Tensor, nn
 
 import shapes
@@ -19,8 +16,8 @@ import shapes
 shapes.install(["triptych.nn", "triptych.models", "triptych.models.generation"])
 
 from browser import Browser  # noqa: E402
+from command_line import command_lines  # noqa: E402
 from parts import make_stack  # noqa: E402
-from triptych.config import TrainConfig  # noqa: E402
 from triptych.models import DecoderOnly, EncoderDecoder, EncoderOnly, PrefixDecoder  # noqa: E402
 from triptych.nn import Embedding, Head, Stack  # noqa: E402
 
@@ -155,19 +152,9 @@ def pad() -> Callable[..., tuple[Tensor, Tensor]]:
 
 
 @pytest.fixture
-def chosen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., DictConfig]]:
+def chosen() -> Iterator[Callable[..., DictConfig]]:
     """What Hydra makes of a command line of ``train``, in the place where the program asks it what was given."""
-    ConfigStore.instance().store(name="train_schema", node=TrainConfig)
-    monkeypatch.setattr(HydraConfig.instance(), "cfg", None)
-    with initialize_config_module("triptych.conf", version_base="1.3"):
-
-        def choose(*overrides: str) -> DictConfig:
-            config = compose("train", overrides=["run_dir=unused", *overrides], return_hydra_config=True)
-            HydraConfig.instance().set_config(config)
-            with open_dict(config):
-                del config.hydra
-            return config
-
+    with command_lines() as choose:
         yield choose
 
 

@@ -12,7 +12,7 @@ import pytest
 from omegaconf import DictConfig
 
 import tiny
-from triptych.assembly.datasets import encode_lines, encode_training, train_tokenizer
+from triptych.assembly.datasets import encode_training, train_tokenizer
 from triptych.assembly.network import complete, make_task
 from triptych.config import build
 from triptych.data import IGNORE, Corpus, Encoded, EncodedList, Splits, sha256

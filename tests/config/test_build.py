@@ -186,6 +186,10 @@ def test_no_spelling_of_float16_gets_past_the_fused_optimizer(spelling: str, cho
             "^optimizer: Muon looks at whole matrices, of which FSDP",
         ),
         (["optimizer=adafactor", "trainer=fsdp"], "^optimizer: Adafactor looks at whole matrices"),
+        *(
+            ([f"optimizer={name}", "trainer.precision=16-true"], r"^optimizer\.eps=1e-0[89]: in .* at least 1e-05")
+            for name in ("adamw", "muon", "schedule_free_adamw")
+        ),
     ],
 )
 def test_an_optimizer_is_refused_what_it_cannot_do(
@@ -197,7 +201,10 @@ def test_an_optimizer_is_refused_what_it_cannot_do(
 
 @pytest.mark.parametrize("name", ["muon", "schedule_free_adamw", "adafactor", "sgd"])
 def test_other_optimizers_than_adamw_go_with_float16(name: str, chosen: Callable[..., DictConfig]) -> None:
-    check_before_data(chosen("experiment=dates/translation", f"optimizer={name}", "trainer.precision=16-mixed"))
+    given = ["experiment=dates/translation", f"optimizer={name}"]
+    check_before_data(chosen(*given, "trainer.precision=16-mixed"))
+    eps = ["optimizer.eps=1.0e-4"] * (name in ("muon", "schedule_free_adamw"))
+    check_before_data(chosen(*given, "trainer.precision=16-true", *eps))
 
 
 def test_a_schedule_free_optimizer_chooses_no_schedule_unless_one_is_given(chosen: Callable[..., DictConfig]) -> None:

@@ -244,6 +244,16 @@ class TestTooLong:
             cut_pair(np.array(whole), prefix, 4, SpecialTokens())
 
     @cells
+    def test_a_network_that_has_diverged_is_still_asked(self, build: Build, name: str, architecture: str) -> None:
+        """The run ends by its loss, not by an answer that cannot be."""
+        task = make_task(build, name, architecture, max_length=11)
+        with torch.no_grad():
+            for parameter in task.network.parameters():
+                parameter.fill_(torch.nan)
+        (answer,) = task.predict([("ab", "cd")])
+        assert name != "question_answering" or answer == ""
+
+    @cells
     def test_what_predict_reads_is_what_training_reads(self, build: Build, name: str, architecture: str) -> None:
         task = make_task(build, name, architecture, max_length=11)
         long = Example("ab" * 5, pair="cd" * 10, label="yes", score=0.5, answers=(Answer("cd", 0),))

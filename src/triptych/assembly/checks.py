@@ -17,10 +17,13 @@ from triptych.config import ConfigError, build, check, precision_of, target_of
 from triptych.config.overrides import check_model_choice
 from triptych.tasks import LanguageModeling
 from triptych.training import NewWeightsFirst, TensorBoardLogger, check_tensorboard
-from triptych.training.optimizers import AdamW, ScheduleFreeAdamW, check_schedule_free
+from triptych.training.optimizers import AdamW, Muon, ScheduleFreeAdamW, check_schedule_free
 from triptych.training.strategies import check_strategy
 
 log = logging.getLogger("triptych")
+
+LEAST_EPS = 1e-5
+"""Of an optimizer whose state is float16: with less, schedule-free AdamW and Muon diverged within three updates."""
 
 
 def check_before_data(config: DictConfig) -> None:
@@ -77,6 +80,12 @@ def check_optimizer(config: DictConfig) -> None:
             f"trainer.precision={config.trainer.precision} scales gradients: expected optimizer.fused=false, "
             "or bf16-mixed"
         )
+    if precision_of(config) == "16-true" and isinstance(optimizer, AdamW | Muon | ScheduleFreeAdamW):
+        if optimizer.eps < LEAST_EPS:
+            raise ConfigError(
+                f"optimizer.eps={optimizer.eps}: in trainer.precision=16-true small squares of gradients are 0, so steps "
+                f"are divided by it; expected at least {LEAST_EPS}, such as 1.0e-4, or bf16-true"
+            )
     if config.scheduler.warmup_steps >= config.trainer.max_steps:
         log.warning(
             "scheduler.warmup_steps=%s, but trainer.max_steps=%s: the learning rate never reaches its peak",

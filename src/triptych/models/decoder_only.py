@@ -41,7 +41,7 @@ class DecoderOnly(Writer):
         if not (self.is_causal or decoder.has_all_pairs):
             raise ValueError(
                 f"{type(decoder.layers[0].self_attention).__name__} takes no mask of pairs, so a prefix cannot be seen "
-                "from both sides; use model=decoder_only or full, or block/attention=multi_head or longformer"
+                "from both sides; use model=decoder_only or full, or block/attention=multi_head"
             )
         self.decoder, self.steps = decoder, Steps()
 

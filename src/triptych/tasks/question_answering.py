@@ -175,7 +175,7 @@ class QuestionAnswering(Task):
         examples = [example for example in batch.examples if example is not None]
         answers = []
         for i, (example, (_, places)) in enumerate(zip(examples, self._texts(examples), strict=True)):
-            if scores[i] <= none[i]:
+            if not scores[i] > none[i]:  # nor where a score is not a number
                 answers.append("")
                 continue
             prefix = int(batch.prefix[i])

@@ -116,7 +116,12 @@ def named_checkpoint(name: str) -> Path:
     return path
 
 
-FROM_DATA = ("shape.vocab_size", "model.embedding.vocab_size", "model.head.num_outputs")
+FROM_DATA = (
+    "shape.vocab_size",
+    "model.embedding.vocab_size",
+    "model.source_embedding.vocab_size",
+    "model.head.num_outputs",
+)
 """Settings that the data decide where they are null."""
 
 
