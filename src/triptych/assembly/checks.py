@@ -80,12 +80,12 @@ def check_optimizer(config: DictConfig) -> None:
             f"trainer.precision={config.trainer.precision} scales gradients: expected optimizer.fused=false, "
             "or bf16-mixed"
         )
-    if precision_of(config) == "16-true" and isinstance(optimizer, AdamW | Muon | ScheduleFreeAdamW):
-        if optimizer.eps < LEAST_EPS:
-            raise ConfigError(
-                f"optimizer.eps={optimizer.eps}: in trainer.precision=16-true small squares of gradients are 0, so steps "
-                f"are divided by it; expected at least {LEAST_EPS}, such as 1.0e-4, or bf16-true"
-            )
+    has_eps = isinstance(optimizer, AdamW | Muon | ScheduleFreeAdamW)
+    if precision_of(config) == "16-true" and has_eps and optimizer.eps < LEAST_EPS:
+        raise ConfigError(
+            f"optimizer.eps={optimizer.eps}: in trainer.precision=16-true small squares of gradients are 0, so steps "
+            f"are divided by it; expected at least {LEAST_EPS}, such as 1.0e-4, or bf16-true"
+        )
     if config.scheduler.warmup_steps >= config.trainer.max_steps:
         log.warning(
             "scheduler.warmup_steps=%s, but trainer.max_steps=%s: the learning rate never reaches its peak",
