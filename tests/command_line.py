@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 from hydra import compose, initialize_config_module
 from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, open_dict
 
@@ -19,8 +20,9 @@ def command_lines() -> Iterator[Callable[..., DictConfig]]:
     before, hydra.cfg = hydra.cfg, None
 
     def choose(*overrides: str) -> DictConfig:
-        with initialize_config_module("triptych.conf", version_base="1.3"):
-            config = compose("train", overrides=["run_dir=unused", *overrides], return_hydra_config=True)
+        if not GlobalHydra().is_initialized():  # at first, and after a command in this process, which clears it
+            initialize_config_module("triptych.conf", version_base="1.3")
+        config = compose("train", overrides=["run_dir=unused", *overrides], return_hydra_config=True)
         hydra.set_config(config)
         with open_dict(config):
             del config.hydra
@@ -30,3 +32,4 @@ def command_lines() -> Iterator[Callable[..., DictConfig]]:
         yield choose
     finally:
         hydra.cfg = before
+        GlobalHydra.instance().clear()
