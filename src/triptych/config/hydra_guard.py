@@ -16,6 +16,7 @@ from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path, get_args_parser
 from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.object_type import ObjectType
 from hydra.types import RunMode, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
@@ -92,6 +93,18 @@ class GuardedLoader(ConfigLoaderImpl):
         config = super().load_configuration(config_name, overrides, run_mode, from_shell, validate_sweep_overrides)
         check_hydra(config, overrides)
         return config
+
+    def get_group_options(
+        self,
+        group_name: str,
+        results_filter: ObjectType | None = ObjectType.CONFIG,
+        config_name: str | None = None,
+        overrides: list[str] | None = None,
+    ) -> list[str]:
+        """Called by Hydra, for its help once a group, where its own would copy all that it has stored each time."""
+        if overrides:
+            return super().get_group_options(group_name, results_filter, config_name, overrides)
+        return self.repository.get_group_options(group_name, results_filter)
 
 
 def check_hydra(config: DictConfig, overrides: Sequence[str]) -> None:
