@@ -39,7 +39,7 @@ def summary(run_dir: Path) -> dict[str, Any]:
     [
         [],
         ["shape.max_length=128", "block.attention.windows=[8]"],
-        ["block/attention=reformer"],
+        pytest.param(["block/attention=reformer"], marks=pytest.mark.faults),
         pytest.param(["block/attention=performer"], marks=pytest.mark.faults),
         pytest.param(["block/attention=longformer", "block.attention.windows=[8]"], marks=pytest.mark.faults),
     ],
@@ -66,7 +66,11 @@ def test_goes_on_to_the_same_weights(folder: Path) -> None:
     assert summary(folder / "whole")["weights_sha256"] == summary(folder / "rest")["weights_sha256"]
 
 
-@pytest.mark.parametrize("layout", [[], ["batch.packed=true", "block/position=relative"]], ids=["bucketed", "packed"])
+@pytest.mark.parametrize(
+    "layout",
+    [[], pytest.param(["batch.packed=true", "block/position=relative"], marks=pytest.mark.faults)],
+    ids=["bucketed", "packed"],
+)
 def test_one_program_serves_batches_of_all_shapes(tmp_path: Path, layout: list[str]) -> None:
     small = [*tiny.TINY, "trainer.max_steps=8", "trainer.val_check_interval=8", "trainer.log_every_n_steps=1"]
     small += ["block.dropout=0.0", "model=full", "logger=csv", *layout]
