@@ -7,16 +7,21 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # read at import; its reports delay the exit without a network
 os.environ.setdefault("WANDB_SILENT", "true")  # its summary would bury ours
-import wandb
 from lightning.fabric.loggers.logger import rank_zero_experiment
 from lightning.pytorch.loggers import WandbLogger as LightningWandbLogger
 from lightning.pytorch.utilities import rank_zero_only
+from lightning_utilities.core.imports import lazy_import
 
 from triptych.storage.redaction import Redactor
+
+if TYPE_CHECKING:
+    import wandb
+else:
+    wandb = lazy_import("wandb")  # takes a part of a second, of every command that trains or evaluates
 
 log = logging.getLogger("triptych")
 
