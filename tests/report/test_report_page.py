@@ -496,6 +496,16 @@ def test_what_only_some_parts_have_tells_runs_apart(write_run, tmp_path: Path) -
         assert page.count(f'<div class="soft">position=rotary, theta={theta}</div>') == 1
 
 
+def test_optimizers_are_told_apart_by_their_choice(write_run, tmp_path: Path) -> None:
+    for name in ("AdamW", "Muon"):
+        settings = {"optimizer": {"_target_": f"triptych.training.optimizers.{name}", "lr": 1e-3}}
+        write_run("full", "translation", {"test/bleu": 33.26}, settings=settings, name=name)
+    compare([tmp_path], tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert page.count('<div class="soft">optimizer=adamw</div>') == 1
+    assert page.count('<div class="soft">optimizer=muon</div>') == 1
+
+
 def test_another_part_of_one_stack_is_not_hidden_by_that_of_all(write_run, tmp_path: Path) -> None:
     for name, (both, own) in {"a": ("pre", "pre"), "b": ("post", "post"), "c": ("pre", "post")}.items():
         settings = {"block": {"residual": both}, "model": {"decoder": {"residual": own}}}

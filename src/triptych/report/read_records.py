@@ -274,7 +274,8 @@ def read_settings(path: Path) -> dict[str, object]:
     """Read a ``config.yaml``: what makes runs differ in more than their seed.
 
     Returns:
-        values by dotted keys; lists as texts, parts as they are chosen (block.position: rotary), or by their class.
+        values by dotted keys; lists as texts, parts as they are chosen (block.position: rotary, optimizer: adamw),
+        or by their class.
 
     Raises:
         ValueError: in one line, the file, and what was expected there.
@@ -288,8 +289,9 @@ def read_settings(path: Path) -> dict[str, object]:
         raise ValueError(f"{path}: damaged, expected YAML: {said}") from error
     free = tuple(f"{key}." for key in (*FREE, "seed", "data.dir"))
     leaves = flat(config) if isinstance(config, dict) else {}
-    for node in [key.removesuffix("._partial_") for key in leaves if key.endswith("._partial_")]:
-        del leaves[f"{node}._partial_"]
+    parts = [key.removesuffix("._partial_") for key in leaves if key.endswith("._partial_")]
+    for node in [*parts, *(name for name in ("optimizer", "scheduler") if f"{name}._target_" in leaves)]:
+        leaves.pop(f"{node}._partial_", None)
         target = str(leaves.pop(f"{node}._target_", None))
         leaves[node] = names_of_parts().get(target, target.rpartition(".")[2])
     return {
@@ -301,10 +303,12 @@ def read_settings(path: Path) -> dict[str, object]:
 
 @cache
 def names_of_parts() -> dict[str, str]:
-    """The choice that each of our parts is, by its class."""
+    """The choice that each of our parts is, by its class; optimizers and schedules, too."""
+    conf = Path(str(files("triptych.conf")))
     return {
         target: file.stem
-        for file in Path(str(files("triptych.conf"))).glob("block/*/*.yaml")
+        for folder in ("block/*", "optimizer", "scheduler")
+        for file in conf.glob(f"{folder}/*.yaml")
         if (target := OmegaConf.select(OmegaConf.load(file), "_target_"))
     }
 

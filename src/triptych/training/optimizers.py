@@ -148,7 +148,8 @@ class ScheduleFreeAdamW(_Settings):
     schedule. Defazio et al. 2024; the published library ``schedulefree``, an optional dependency.
 
     y = (1 - beta1) z + beta1 x, z <- z - lr (g(y) / (sqrt(v) + eps) + weight_decay y), x <- (1 - c) x + c z, where v is
-    AdamW's mean of squares and c is the share of this update in the sum of the squares of all learning rates.
+    AdamW's mean of squares, corrected as there, and c is the share of this update in a sum over all so far: of the
+    square of the largest learning rate until each.
 
     y is trained; x is validated, tested and saved (``triptych.training.schedule_free``).
 

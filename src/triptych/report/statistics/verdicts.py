@@ -353,7 +353,7 @@ _AUDITED = {
 _POOLS = {"first": "the first state", "last": "the last state", "mean": "the mean of the states"}
 _TOLERANT = ("tokens_per_update", "params", "train_flops")
 MOST_IN_LABELS = 4
-_SETTINGS = ("shape.", "block.", "batch.", "task.", "optimizer.", "scheduler.", "callbacks.", "init_from")
+_SETTINGS = ("shape.", "block.", "batch.", "task.", "optimizer", "scheduler", "callbacks.", "init_from")
 _OF_THE_ARCHITECTURE = ("_target_", "causal", "cross_attention")
 
 
