@@ -91,6 +91,8 @@ train E hydra/launcher=slurm  ->  add -m
 # keys, by other people's names
 train E experiments=dates/translation  ->  experiments | did you mean experiment?
 train E lr=0.1  ->  lr: there is no such key | optimizer.lr
+train E optimizer.momentum=0.9  ->  optimizer.momentum: there is no such key; optimizer=muon and sgd have it
+train experiment=dates/classification task.z_loss=1e-4  ->  task=denoising, language_modeling and translation have it
 train E optimizer.learning_rate=1  ->  optimizer.learning_rate | did you mean optimizer.lr?
 train E batch_size=3  ->  batch_size | did you mean batch.size?
 train E train.batch_size=3  ->  did you mean batch.size?
@@ -218,12 +220,23 @@ train E block/position=relative block.position.num_buckets=3  ->  num_buckets=3:
 train E block/position=relative block.position.max_distance=8  ->  max_distance=8: expected more than 8
 train E block/position=rotary block.position.scaling=2  ->  block.position.scaling=2: expected RopeScaling or null
 train E block/position=rotary +block.position.scaling.factor=2  ->  block.position.scaling | expected RopeScaling
-train E model.decoder.norm=true  ->  model.decoder.norm=True: expected a part, which its group chooses
+train E model.decoder.norm=true  ->  model.decoder.norm=true: expected a part, which its group chooses
 train E +block.residual.foo=true  ->  block.residual.foo: PreNorm has no such setting, and no other
 train E 'heads.tokens.norm=${block.norm}'  ->  norm: the norm follows the transform
 train E block/position=rotary block.position.theta=-1  ->  block.position.theta=-1.0: expected more than 0
 train E block.attention.scale=0  ->  block.attention.scale=0.0: expected more than 0
 train E block.attention.windows=[]  ->  block.attention.windows=[]: expected numbers of at least 1
+train E block.attention.windows=[0,null]  ->  block.attention.windows=[0, null]: expected numbers of at least 1
+train E block/attention=longformer block.attention.windows=[64,null]  ->  =[64,null]: expected a list of whole numbers
+train E block.attention.windows=64  ->  windows=64: expected a list of whole numbers and nulls or null | [64]
+train E block/attention=performer block/position=alibi  ->  block/position=alibi adds | block/attention=performer has
+train E model=decoder_only block/attention=linformer block/position=rotary  ->  the encoder of model=full alone
+train E task.z_loss=-1  ->  task.z_loss=-1.0: expected at least 0
+train E task.max_new_tokens=0  ->  task.max_new_tokens=0: expected at least 1
+train E task.label_smoothing=1  ->  task.label_smoothing=1.0: expected at least 0 and less than 1
+train E task.num_beams=0  ->  num_beams=0: expected at least 1
+train experiment=dates/denoising task.mask_share=2  ->  task.mask_share=2.0: expected more than 0 and less than 1
+train E optimizer=sgd optimizer.momentum=0  ->  optimizer.momentum above 0, or optimizer.nesterov=false
 train E shape.num_heads=5  ->  shape.num_heads=5 | shape.d_model=64 | 4
 train E model.decoder.num_layers=0  ->  num_layers=0 | at least 1
 train E model.encoder.d_model=32  ->  d_model=32 | d_model=64
@@ -234,7 +247,7 @@ train E trainer.strategy=ddp_spawn  ->  trainer.strategy=ddp_spawn | trainer=ddp
 train E callbacks=ema  ->  callbacks=[default,...]
 train E callbacks.checkpoints.keep=0  ->  callbacks.checkpoints.keep=0 | at least 1
 train E data.languages=[eng]  ->  data.languages | eng | 'en'
-train E data.languages=de  ->  data.languages=de: expected a list, such as [de]
+train E data.languages=de  ->  data.languages=de: expected a list of texts, such as [de]
 train E task=translation model=encoder_only  ->  task=translation | model=encoder_only | model=full
 train E batch.eval_stride=8  ->  batch.eval_stride=8 | only task=language_modeling
 train E match=params  ->  match=params | full

@@ -95,6 +95,12 @@ class TestList:
             "error: triptych list sst3: nothing has this word; did you mean sst2?\n",
         )
 
+    def test_a_group_is_shown_elsewhere(self, answer: Any) -> None:
+        _, said, _ = answer("list", "optimizer")
+        assert said.endswith("The choices of optimizer: triptych show optimizer\n")
+        _, _, said = answer("list", "block/attention")
+        assert said.endswith("nothing has this word; its choices: triptych show block/attention\n")
+
     def test_a_word_that_another_kind_has(self, answer: Any) -> None:
         status, _, said = answer("list", "experiments", "parallel")
         assert status == 1

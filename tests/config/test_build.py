@@ -80,7 +80,7 @@ def test_the_environment_extends_the_allow_list(monkeypatch: pytest.MonkeyPatch)
         ({k: v for k, v in ADAMW.items() if k != "lr"}, r"node\.lr is missing"),
         ({**ADAMW, "lr": "???"}, r"node\.lr is missing: give node\.lr="),
         ({**ADAMW, "lr": "fast"}, r"node\.lr=fast: expected a number"),
-        ({**ADAMW, "lr": True}, r"node\.lr=True: expected a number"),
+        ({**ADAMW, "lr": True}, r"node\.lr=true: expected a number"),
         ({**ADAMW, "lr": float("nan")}, r"node\.lr=nan: expected a finite number"),
         ({**ADAMW, "lr": float("inf")}, r"node\.lr=inf: expected a finite number"),
         ({**ADAMW, "lr": 0.0}, r"optimizer\.lr=0\.0: expected more than 0"),
@@ -215,5 +215,5 @@ def test_a_schedule_free_optimizer_chooses_no_schedule_unless_one_is_given(chose
 
 
 def test_of_several_texts_one_is_expected() -> None:
-    with pytest.raises(ConfigError, match=r"^data.train=\['a', 'b'\]: expected one text or null$"):
+    with pytest.raises(ConfigError, match=r"^data.train=\[a,b\]: expected one text or null$"):
         check_type("data.train", ["a", "b"], str | None)

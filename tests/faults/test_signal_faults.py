@@ -197,7 +197,7 @@ class TestResume:
 
         for override, answer in {
             "tokenizer=bytes": "was trained with tokenizer",
-            "optimizer=sgd": "its optimizer goes on, and it has optimizer._target_=triptych.training.optimizers.AdamW",
+            "optimizer=sgd": "its optimizer goes on, and it has optimizer=adamw",
             "shape.num_layers=2": "its network stays, and it has model.encoder.num_layers=1; give the same",
             "trainer.max_steps=3": f"has done {step} updates already",
             "callbacks.checkpoints.monitor=val/accuracies": "did you mean val/accuracy?",

@@ -322,7 +322,7 @@ class TestLinformer:
 @pytest.mark.parametrize("name", PARTS)
 def test_refused(name: str) -> None:
     """What needs all pairs."""
-    with pytest.raises(ValueError, match="Relative adds to the score of each pair of positions"):
+    with pytest.raises(ValueError, match="block/position=relative adds to the score of each pair of positions"):
         make_stack(name, causal=False, position=Relative)
     stack = make_stack(name, causal=False, position=Position)
     embedding, head = Embedding(vocab_size=9, d_model=16), Head(d_model=16, num_outputs=9)

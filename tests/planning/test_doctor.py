@@ -197,6 +197,25 @@ class TestChecks:
         with pytest.raises(ConfigError, match="FSDP has 32-true"):
             check_before_data(chosen(*JOB, "trainer=fsdp", "trainer.precision=16-mixed"))
 
+    @pytest.mark.parametrize(
+        ("overrides", "warning"),
+        [
+            (["block.position.local_theta=1e4"], "local_theta changes nothing: no layer has a window"),
+            (["block.position.local_theta=1e4", "block.attention.windows=[8,null]"], ""),
+            (["model=decoder_only", "block.position.cross=true"], "cross=true changes nothing"),
+            (["block.position.cross=true"], ""),
+            (["optimizer=sgd"], "optimizer.lr=0.003 is that of experiment=dates/translation, for AdamW; optimizer=sgd"),
+            (["optimizer=sgd", "optimizer.lr=1"], ""),
+            (["optimizer=muon"], ""),
+        ],
+    )
+    def test_an_option_without_effect_and_a_learning_rate_of_another_optimizer_are_named(
+        self, overrides: list[str], warning: str, chosen: Callable[..., DictConfig], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        check_before_data(chosen(*JOB, "block/position=rotary", *overrides))
+        assert warning in caplog.text
+        assert bool(caplog.text) == bool(warning)
+
     def test_a_precision_of_another_library_is_refused(self, chosen: Callable[..., DictConfig]) -> None:
         with pytest.raises(ConfigError, match=r"^trainer.precision=transformer-engine: .*; expected 32-true or bf16-"):
             check_before_data(chosen(*JOB, "trainer.precision=transformer-engine"))

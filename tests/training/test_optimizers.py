@@ -424,7 +424,7 @@ def test_sgd_steps_as_the_formula(nesterov: bool) -> None:
 
 
 def test_nesterov_needs_momentum() -> None:
-    with pytest.raises(ValueError, match=r"optimizer\.nesterov=True needs momentum: expected optimizer\.momentum"):
+    with pytest.raises(ValueError, match=r"needs optimizer\.momentum above 0, or optimizer\.nesterov=false"):
         SGD(lr=1e-2, weight_decay=0.0, momentum=0.0, nesterov=True)
 
 

@@ -5,6 +5,8 @@ import logging
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
+from typing import NoReturn
 
 import torch
 from lightning.pytorch.callbacks import WeightAveraging
@@ -14,7 +16,8 @@ from triptych.assembly.compatibility import check_grid
 from triptych.assembly.early_checks import check_batch, check_root, check_targets, check_updates, check_validation
 from triptych.assembly.network import check_network
 from triptych.config import ConfigError, build, check, precision_of, target_of
-from triptych.config.overrides import check_model_choice
+from triptych.config.overrides import check_model_choice, warn_of_learning_rate
+from triptych.nn import Rotary
 from triptych.tasks import LanguageModeling
 from triptych.training import NewWeightsFirst, TensorBoardLogger, check_tensorboard
 from triptych.training.optimizers import AdamW, Muon, ScheduleFreeAdamW, check_schedule_free
@@ -36,6 +39,21 @@ def check_before_data(config: DictConfig) -> None:
         look(config)
 
 
+def check_options(config: DictConfig) -> None:
+    """The network, and whether all options of its positions change something: if not, a warning says so.
+
+    Raises:
+        ConfigError: see ``check_network``.
+    """
+    stacks = check_network(config).stacks
+    rotary = [stack.position for stack in stacks if isinstance(stack.position, Rotary)]
+    has_windows = any(window is not None for stack in stacks for window in stack.windows)
+    if not has_windows and any(position.local_theta is not None for position in rotary):
+        log.warning("block.position.local_theta changes nothing: no layer has a window (block.attention.windows)")
+    if not any(stack.has_cross_attention for stack in stacks) and any(position.cross for position in rotary):
+        log.warning("block.position.cross=true changes nothing: the network has no cross-attention")
+
+
 def check_data(config: DictConfig) -> None:
     """The settings of the corpus; its files are another matter.
 
@@ -55,9 +73,23 @@ def check_tokenizer(config: DictConfig) -> None:
         build(config, "tokenizer")
 
 
+class _SetupIsWanted(Exception):
+    """A task has looked at its settings, and wants the network and the data now."""
+
+
+class _NoSetup:
+    def __getattr__(self, name: str) -> NoReturn:
+        raise _SetupIsWanted
+
+
 def check_task(config: DictConfig) -> None:
-    """The settings of the task."""
-    check(config, "task", given=("setup",))
+    """The settings of the task: its constructor runs as far as it gets without a network and data.
+
+    Raises:
+        ConfigError: settings that do not exist, or numbers that cannot be.
+    """
+    with suppress(_SetupIsWanted):
+        build(config, "task", {"setup": _NoSetup()})
 
 
 def check_optimizer(config: DictConfig) -> None:
@@ -173,12 +205,13 @@ CHECKS: dict[str, Callable[[DictConfig], object]] = {
     "updates": check_updates,
     "model": check_model_choice,
     "task and model": check_grid,
-    "network": check_network,
+    "network": check_options,
     "corpus": check_data,
     "trainer": check_trainer,
     "task": check_task,
     "tokenizer": check_tokenizer,
     "optimizer": check_optimizer,
+    "learning rate": warn_of_learning_rate,
     "loggers, callbacks": check_loggers_and_callbacks,
     "accelerator": check_accelerator,
     "batch": check_batch,

@@ -43,7 +43,7 @@ def print_list(kind: str | None, word: str, arguments: Sequence[str]) -> None:
     Raises:
         ConfigError: no row has the word.
     """
-    kinds = [kind] if kind else list(KINDS)
+    kinds, is_group = [kind] if kind else list(KINDS), bool(word and choices_of(word, arguments))
     found = {each: describe(each, arguments) for each in kinds}
     kept = {
         each: {name: cells for name, cells in rows.items() if is_in(word, name, cells)} for each, rows in found.items()
@@ -51,11 +51,14 @@ def print_list(kind: str | None, word: str, arguments: Sequence[str]) -> None:
     if not any(kept.values()):
         names = [name for rows in found.values() for name in rows]
         place = f"of the {kind} none" if kind else "nothing"
-        hint = find_elsewhere(kind, word, arguments) or suggestion(word, names)
+        hint = f"; its choices: triptych show {word}" if is_group else find_elsewhere(kind, word, arguments)
+        hint = hint or suggestion(word, names)
         raise ConfigError(f"triptych list {' '.join(filter(None, (kind, word)))}: {place} has this word{hint}")
     for each, rows in kept.items():
         if rows:
             print_table(each, rows)
+    if is_group:
+        print(f"The choices of {word}: triptych show {word}")
 
 
 def find_elsewhere(kind: str | None, word: str, arguments: Sequence[str]) -> str:

@@ -23,7 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from triptych.browse.listing import meaning_of_choice
-from triptych.config import ALLOWED, ConfigError, TrainConfig, class_at, describe_type, hints_of
+from triptych.config import ALLOWED, ConfigError, TrainConfig, class_at, describe_type, hints_of, spell
 from triptych.config.explain import choices_in, choices_of, explain, keys_of, nearest_key, own_folders, parsed
 
 FOREIGN_DEFAULT = re.compile(r" (?:Disabled by default|Defaults? to|Default:) ?(?:\([^)]*\)|``[^`]*``)?\.")
@@ -98,7 +98,7 @@ def values_of(config: DictConfig, group: str) -> str:
     for name in group.split("/"):
         node = node.get(name, {}) if isinstance(node, dict) else {}
     given = node.items() if isinstance(node, dict) else ()
-    return " ".join(f"{group.replace('/', '.')}.{name!s}={written(value)}" for name, value in given)
+    return " ".join(f"{group.replace('/', '.')}.{name!s}={spell(value)}" for name, value in given)
 
 
 def value_of(config: DictConfig, key: str) -> str:
@@ -111,24 +111,15 @@ def value_of(config: DictConfig, key: str) -> str:
             ": "
         )
     if not (isinstance(raw, str) and "${" in raw):
-        return written(raw)
+        return spell(raw)
     try:
         value = node[name]
     except OmegaConfBaseException:  # of what is known when a training begins
         return raw
-    return raw if isinstance(value, DictConfig) else f"{written(value)}, which is {raw}"
+    return raw if isinstance(value, DictConfig) else f"{spell(value)}, which is {raw}"
 
 
 HIDDEN = ("_target_", "_partial_")
-
-
-def written(value: object) -> str:
-    """As a file or the command line has it."""
-    return (
-        {None: "null", True: "true", False: "false"}.get(value, str(value))
-        if value is None or isinstance(value, bool)
-        else str(value)
-    )
 
 
 def describe(config: DictConfig, key: str) -> tuple[str, str]:

@@ -16,10 +16,11 @@ from triptych.config.build import (
     expected,
     function_at,
     hints_of,
+    spell,
     target_of,
 )
 from triptych.config.errors import MOST, ConfigError, RunError, listed, more, nearest, one_of, refusing, suggestion
-from triptych.config.identity import FREE, PLACES, flat
+from triptych.config.identity import FREE, PLACES, chosen, flat
 from triptych.config.schema import (
     ACCELERATORS,
     ARCHITECTURES,
@@ -65,6 +66,7 @@ __all__ = [
     "check_dropout",
     "check_keys",
     "check_type",
+    "chosen",
     "class_at",
     "counted",
     "describe_type",
@@ -79,6 +81,7 @@ __all__ = [
     "one_of",
     "precision_of",
     "refusing",
+    "spell",
     "suggestion",
     "target_of",
 ]

@@ -260,7 +260,16 @@ def check_type(key: str, value: object, hint: Any) -> None:
     if isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(f"{key}={value}: expected a finite number")
     if not _fits(value, hint):
-        raise ConfigError(f"{key}={'null' if value is None else value}: {expected(value, hint)}")
+        raise ConfigError(f"{key}={spell(value)}: {expected(value, hint)}")
+
+
+def spell(value: object) -> str:
+    """A value as it is written on the command line: ``[64,null]``."""
+    if isinstance(value, list):
+        return f"[{','.join(map(spell, value))}]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "null" if value is None else str(value)
 
 
 def expected(value: object, hint: Any) -> str:
@@ -319,7 +328,8 @@ def _kinds(hint: Any) -> list[str]:
         kinds = [kind for kind in dict.fromkeys(kinds) if kind != "a whole number" or "a number" not in kinds]
         return sorted(kinds, key=lambda kind: kind == "null")  # null is the last
     if typing.get_origin(hint) in (list, Sequence):
-        return ["a list"]
+        kinds = [f"{kind.removeprefix('a ')}s" for kind in _kinds(typing.get_args(hint)[0])]
+        return [f"a list of {' and '.join(kinds)}"]
     if typing.get_origin(hint) is dict:
         return ["a mapping"]
     if typing.get_origin(hint) is Callable:

@@ -69,6 +69,7 @@ def explain(error: BaseException, command: str, arguments: Sequence[str]) -> str
             or in_no_place(key)
             or chosen_by_group(key, arguments)
             or of_another_part(key, arguments)
+            or of_another_choice(key, arguments)
         ):
             return answer
         if "is not in struct" in details or "not in '" in details:
@@ -257,6 +258,17 @@ def of_another_part(key: str, arguments: Sequence[str]) -> str | None:
         place = chosen if node.startswith("block.") else chosen.replace(group, f"{group}@{node}")
         return f"{key}: there is no such key; {place} has it"
     return None
+
+
+def of_another_choice(key: str, arguments: Sequence[str]) -> str | None:
+    """What to say of optimizer.momentum where the chosen optimizer has none; None: no choice of its group has."""
+    group, _, option = key.partition(".")
+    having = [choice for choice, options in parts_in(group, arguments).items() if option in options]
+    if not having:
+        return None
+    *others, last = having
+    listed = f"{', '.join(others)} and {last} have" if others else f"{last} has"
+    return f"{key}: there is no such key; {group}={listed} it"
 
 
 def options_of_parts(arguments: Sequence[str]) -> dict[str, str]:

@@ -1,6 +1,11 @@
 """What tells one run from another: settings that change its result, and settings that do not."""
 
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
+
+from omegaconf import OmegaConf
 
 PLACES = ("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy")
 """Settings that say where a run is computed; another place may change the last digits."""
@@ -19,3 +24,27 @@ def flat(node: Any, prefix: str = "") -> dict[str, object]:
     if not isinstance(node, dict):
         return {prefix: node}
     return {key: leaf for k, v in node.items() for key, leaf in flat(v, f"{prefix}.{k}".lstrip(".")).items()}
+
+
+def chosen(config: dict[Any, Any]) -> dict[str, object]:
+    """The leaves of a configuration by their dotted keys; parts, the optimizer and its schedule as they are chosen
+    (``block.position: rotary``, ``optimizer: adamw``), those of others by their class."""
+    leaves = flat(config)
+    parts = [key.removesuffix("._partial_") for key in leaves if key.endswith("._partial_")]
+    for node in [*parts, *(name for name in ("optimizer", "scheduler") if f"{name}._target_" in leaves)]:
+        leaves.pop(f"{node}._partial_", None)
+        target = str(leaves.pop(f"{node}._target_", None))
+        leaves[node] = _names().get(target, target)
+    return leaves
+
+
+@cache
+def _names() -> dict[str, str]:
+    """The choices that our parts, optimizers and schedules are, by their classes."""
+    conf = Path(str(files("triptych.conf")))
+    return {
+        target: file.stem
+        for folder in ("block/*", "optimizer", "scheduler")
+        for file in conf.glob(f"{folder}/*.yaml")
+        if (target := OmegaConf.select(OmegaConf.load(file), "_target_"))
+    }

@@ -74,6 +74,25 @@ def check_model_choice(config: DictConfig) -> None:
         log.warning("experiment=%s has %s", experiment, ", ".join(differences))
 
 
+def warn_of_learning_rate(config: DictConfig) -> None:
+    """Says that the learning rate of an experiment, which is meant for AdamW, is now that of an optimizer whose steps
+    have another size."""
+    choices = HydraConfig.get().runtime.choices
+    name, experiment = choices["optimizer"], choices["experiment"]
+    overridden = list_overridden()
+    if experiment is None or "optimizer" not in overridden or "optimizer.lr" in overridden:
+        return
+    own, adamw = (compose("train", overrides=[f"optimizer={each}"]).optimizer.lr for each in (name, "adamw"))
+    if own not in (adamw, config.optimizer.lr):
+        log.warning(
+            "optimizer.lr=%s is that of experiment=%s, for AdamW; optimizer=%s begins with %s: give optimizer.lr=...",
+            config.optimizer.lr,
+            experiment,
+            name,
+            own,
+        )
+
+
 def composed_with(architecture: str, overrides: Sequence[str]) -> DictConfig:
     """What a command line would be with another architecture.
 

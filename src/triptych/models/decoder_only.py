@@ -39,9 +39,10 @@ class DecoderOnly(Writer):
             other = "PrefixDecoder sees its prefix" if self.is_causal else "DecoderOnly is the causal one"
             raise ValueError(f"model.decoder.causal={str(decoder.causal).lower()}: {reason}; {other}")
         if not (self.is_causal or decoder.has_all_pairs):
+            kind = type(decoder.layers[0].self_attention).__name__.lower()
             raise ValueError(
-                f"{type(decoder.layers[0].self_attention).__name__} takes no mask of pairs, so a prefix cannot be seen "
-                "from both sides; use model=decoder_only or full, or block/attention=multi_head"
+                f"block/attention={kind} takes no mask of pairs, so a prefix cannot be seen from both sides; use "
+                "model=decoder_only or full, or block/attention=multi_head"
             )
         self.decoder, self.steps = decoder, Steps()
 

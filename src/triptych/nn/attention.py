@@ -329,7 +329,8 @@ class MultiHeadAttention(nn.Module):
                 raise ValueError(f"block.attention.{name}={value}: expected more than 0, or null")
         windows = (None,) if windows is None else windows
         if not windows or any(window is not None and window < 1 for window in windows):
-            raise ValueError(f"block.attention.windows={list(windows)}: expected numbers of at least 1, or null")
+            shown = str(list(windows)).replace("None", "null")
+            raise ValueError(f"block.attention.windows={shown}: expected numbers of at least 1")
         if qk_norm is None and qk_norm_over != "head":
             raise ValueError(
                 f"block.attention.qk_norm_over={qk_norm_over}: there is no norm; expected block/attention=qk_norm"

@@ -47,8 +47,8 @@ class Linformer(EfficientAttention):
         if sizes.causal:
             raise ValueError(
                 "block/attention=linformer: each of its keys is made of all positions, so a decoder would see the "
-                "future; use performer, reformer or longformer, or for an encoder alone "
-                "block/attention@model.encoder.attention=linformer"
+                "future; use performer, reformer or longformer, or for the encoder of "
+                "model=full alone block/attention@model.encoder.attention=linformer"
             )
         self.room = sizes.max_length
         self.shorten_keys = nn.Parameter(torch.empty(projected_length, sizes.max_length))

@@ -116,9 +116,10 @@ class Stack(nn.Module):
         self.position = position(sizes)
         self.has_all_pairs = self._attention.has_all_pairs
         if self.position.has_bias and not self.has_all_pairs:
+            scheme, kind = (type(part).__name__.lower() for part in (self.position, self._attention))
             raise ValueError(
-                f"{type(self.position).__name__} adds to the score of each pair of positions, and "
-                f"{type(self._attention).__name__} has none; use block/position=rotary, learned or sinusoidal"
+                f"block/position={scheme} adds to the score of each pair of positions, and block/attention={kind} "
+                "has none; use block/position=rotary, learned or sinusoidal"
             )
         self.embed_norm = norm(d_model) if embed_norm else nn.Identity()
         self.dropout = nn.Dropout(dropout)

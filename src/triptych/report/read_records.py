@@ -6,8 +6,6 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError  # type: ignore[import-untyped]
 
-from triptych.config import FREE, flat, nearest
+from triptych.config import FREE, chosen, nearest
 from triptych.storage.runs import is_tested
 from triptych.tasks.scores import TaskFacts
 
@@ -288,28 +286,11 @@ def read_settings(path: Path) -> dict[str, object]:
             said = f"line {error.problem_mark.line + 1}: {error.problem}"
         raise ValueError(f"{path}: damaged, expected YAML: {said}") from error
     free = tuple(f"{key}." for key in (*FREE, "seed", "data.dir"))
-    leaves = flat(config) if isinstance(config, dict) else {}
-    parts = [key.removesuffix("._partial_") for key in leaves if key.endswith("._partial_")]
-    for node in [*parts, *(name for name in ("optimizer", "scheduler") if f"{name}._target_" in leaves)]:
-        leaves.pop(f"{node}._partial_", None)
-        target = str(leaves.pop(f"{node}._target_", None))
-        leaves[node] = names_of_parts().get(target, target.rpartition(".")[2])
+    leaves = chosen(config) if isinstance(config, dict) else {}
     return {
         key: str(value) if isinstance(value, list) else value
         for key, value in leaves.items()
         if not f"{key}.".startswith(free)
-    }
-
-
-@cache
-def names_of_parts() -> dict[str, str]:
-    """The choice that each of our parts is, by its class; optimizers and schedules, too."""
-    conf = Path(str(files("triptych.conf")))
-    return {
-        target: file.stem
-        for folder in ("block/*", "optimizer", "scheduler")
-        for file in conf.glob(f"{folder}/*.yaml")
-        if (target := OmegaConf.select(OmegaConf.load(file), "_target_"))
     }
 
 

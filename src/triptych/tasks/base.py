@@ -161,9 +161,9 @@ class Task(L.LightningModule):
     """Whether the beginning of a text that is too long may be answered in its place."""
 
     def __init__(self, setup: Setup, *, label_smoothing: float) -> None:
-        super().__init__()
         if not 0 <= label_smoothing < 1:
             raise ValueError(f"task.label_smoothing={label_smoothing}: expected at least 0 and less than 1")
+        super().__init__()
         self.network, self.tokenizer, self.corpus = setup.network, setup.tokenizer, setup.corpus
         self.optimizer, self.schedule, self.seed = setup.optimizer, setup.schedule, setup.seed
         self.max_length, self.truncates = setup.max_length, setup.truncates

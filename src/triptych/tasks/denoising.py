@@ -103,6 +103,10 @@ class Denoising(GenerativeTask):
         constraints: Constraints | None = None,
         z_loss: float = 0.0,
     ) -> None:
+        if not 0 < mask_share < 1:
+            raise ValueError(f"task.mask_share={mask_share}: expected more than 0 and less than 1")
+        if not 1 <= mean_span_length < float("inf"):
+            raise ValueError(f"task.mean_span_length={mean_span_length}: expected at least 1")
         super().__init__(
             setup,
             label_smoothing=label_smoothing,
@@ -111,10 +115,6 @@ class Denoising(GenerativeTask):
             z_loss=z_loss,
         )
         self.objective = objective_for(self.architecture, objective)
-        if not 0 < mask_share < 1:
-            raise ValueError(f"task.mask_share={mask_share}: expected more than 0 and less than 1")
-        if not 1 <= mean_span_length < float("inf"):
-            raise ValueError(f"task.mean_span_length={mean_span_length}: expected at least 1")
         if whole_words and self.objective != "masked_lm":
             raise ValueError(f"task.whole_words=true: {self.objective} hides no words; expected false, or masked_lm")
         special = self.tokenizer.special

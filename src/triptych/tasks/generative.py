@@ -49,11 +49,11 @@ class GenerativeTask(Task):
         constraints: Constraints | None = None,
         z_loss: float = 0.0,
     ) -> None:
-        super().__init__(setup, label_smoothing=label_smoothing)
         if not 0 <= z_loss < float("inf"):
             raise ValueError(f"task.z_loss={z_loss}: expected at least 0")
         if max_new_tokens < 1:
             raise ValueError(f"task.max_new_tokens={max_new_tokens}: expected at least 1")
+        super().__init__(setup, label_smoothing=label_smoothing)
         if constraints is not None and constraints.largest >= self.tokenizer.vocab_size:
             raise ValueError(
                 f"task.constraints: token {constraints.largest}, but the vocabulary has {self.tokenizer.vocab_size}"

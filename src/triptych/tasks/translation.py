@@ -69,6 +69,7 @@ class Translation(GenerativeTask):
     ) -> None:
         if bleu_tokenizer not in BLEU.TOKENIZERS:
             raise ValueError(f"task.bleu_tokenizer={bleu_tokenizer}: expected one of {', '.join(BLEU.TOKENIZERS)}")
+        search = BeamSearch(num_beams, length_penalty, early_stopping)
         self._scores: dict[str, CorpusMetric] = {"bleu": BLEU(tokenize=bleu_tokenizer), "chrf": CHRF(), "ter": TER()}
         super().__init__(
             setup,
@@ -77,7 +78,7 @@ class Translation(GenerativeTask):
             constraints=constraints,
             z_loss=z_loss,
         )
-        self.search = BeamSearch(num_beams, length_penalty, early_stopping)
+        self.search = search
 
     @classmethod
     def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:

@@ -248,7 +248,7 @@ class SGD(_Settings):
     def __post_init__(self) -> None:
         _Settings.__post_init__(self)
         if self.nesterov and self.momentum == 0:
-            raise ValueError("optimizer.nesterov=True needs momentum: expected optimizer.momentum above 0")
+            raise ValueError("optimizer.nesterov=true needs optimizer.momentum above 0, or optimizer.nesterov=false")
 
     def __call__(self, module: nn.Module) -> Optimizer:
         """The optimizer of a module's parameters."""

@@ -10,7 +10,7 @@ from typing import Any, cast
 from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig, OmegaConf
 
-from triptych.config import FREE, PLACES, ConfigError, RunError, counted, flat
+from triptych.config import FREE, PLACES, ConfigError, RunError, chosen, counted, flat
 from triptych.config.paths import check_resume
 from triptych.data import CorpusFacts, SpecialTokens, Tokenizer
 from triptych.storage.atomic import link, remove_leftovers
@@ -72,7 +72,7 @@ def state_to_resume(config: DictConfig, plain: dict[str, Any]) -> "Earlier | Non
             f"resume={config.resume}: its network stays, and it has {'; '.join(changed)}; give the same, or begin with "
             f"its weights by init_from={config.resume}"
         )
-    if not is_own and (changed := differences(earlier.config, plain, of=lambda key: key == "optimizer._target_")):
+    if not is_own and (changed := differences(earlier.config, plain, of=lambda key: key == "optimizer")):
         raise ConfigError(
             f"resume={config.resume}: its optimizer goes on, and it has {changed[0]}; give the same, or begin with its "
             f"weights by init_from={config.resume}"
@@ -140,7 +140,7 @@ def differences(
         now: the configuration of this one, to which the data still add ``FROM_DATA``.
         of: which settings are looked at.
     """
-    old, new = flat(earlier), flat(now)
+    old, new = chosen(earlier), chosen(now)
     free = tuple(f"{key}." for key in FREE)
     keys = [
         key
@@ -149,7 +149,6 @@ def differences(
         and not f"{key}.".startswith(free)
         and old.get(key) != new.get(key)
         and not (key in FROM_DATA and new.get(key) is None)
-        and not key.endswith("._partial_")
     ]
     # Of several keys of a node that only one of the two has, its own name says enough.
     names: dict[str, None] = {}
