@@ -2,33 +2,21 @@
 that is forked from here, where what a run imports is there already; that takes longer than most of the commands. When
 the process ends, its exit status and its seconds of CPU are written into the file that the command names."""
 
-import atexit
-import gc
 import json
 import os
 import signal
 import sys
-import threading
-import traceback
-import weakref
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
 
 # what a run imports on its way, by its longest parts
 import pandas  # noqa: F401 - by plotly
 import plotly.graph_objs.layout.xaxis
 import plotly.io  # noqa: F401
-import wandb.sdk.launch.inputs.internal  # noqa: F401 - by wandb.init
-from hydra.core.plugins import Plugins
-from wandb.sdk.data_types._private import MEDIA_TMP
 
-import triptych.evaluate
-import triptych.planning.doctor
-import triptych.predict
-import triptych.report.page.attention
-import triptych.train  # noqa: F401
+import triptych.report.page.attention  # noqa: F401
 from triptych.cli import main
+from triptych.launch.fork_server import end_with, forget_exits, load
 
 ended: dict[int, str] = {}
 """Where to write how a process has ended."""
@@ -37,10 +25,7 @@ ended: dict[int, str] = {}
 def become(arguments: list[str], cwd: str, environment: dict[str, str], files: list[str], ended: str) -> None:
     """Makes this process one that was started with these, in a session of its own."""
     os.setsid()
-    # W&B's directory of temporary files, made when it is imported, is removed once, not after the first command.
-    atexit.unregister(MEDIA_TMP.cleanup)
-    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
-        finalizer.atexit = False
+    forget_exits()
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)
@@ -49,26 +34,6 @@ def become(arguments: list[str], cwd: str, environment: dict[str, str], files: l
         os.dup2(os.open(name, flags | os.O_APPEND), number)
     sys.stdin = open(0, closefd=False)  # noqa: SIM115 - the old one has read ahead
     sys.argv = [str(Path(sys.executable).with_name("triptych")), *arguments]  # other ranks are started by it
-
-
-def leave() -> NoReturn:
-    """Calls the command and ends as Python does, but does not free all that was imported: two seconds, for each page
-    of it is shared with the process that this one was forked from.
-    """
-    code: object = 1
-    try:
-        code = main()
-    except SystemExit as end:
-        code = end.code
-    except BaseException:
-        traceback.print_exc()
-    threading._shutdown()  # type: ignore[attr-defined] - waits for threads
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    if isinstance(code, str):
-        print(code, file=sys.stderr, flush=True)
-    os._exit(code if isinstance(code, int) else int(code is not None))
 
 
 def reap(*_: object) -> None:
@@ -86,9 +51,8 @@ def reap(*_: object) -> None:
 
 
 if __name__ == "__main__":
-    Plugins.instance()  # Hydra looks for its plugins once
+    load()
     signal.signal(signal.SIGCHLD, reap)
-    gc.freeze()  # what is imported is never garbage: no child looks at it, nor copies its pages
     for line in iter(sys.stdin.readline, ""):
         command = json.loads(line)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
@@ -97,7 +61,7 @@ if __name__ == "__main__":
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
             become(**command)
-            leave()
+            end_with(main)
         ended[child] = command["ended"]
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
         print(child, flush=True)

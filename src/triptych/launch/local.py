@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Collection, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from hydra.core.utils import JobReturn
@@ -24,7 +24,8 @@ from rich.progress import (
 
 from triptych.config import ConfigError, counted, duration
 from triptych.launch.environment import cpus
-from triptych.launch.sweep import Failure, Job, collect, jobs_of, redact_notes, train_command
+from triptych.launch.fork_server import Forked, ForkServer, can_fork
+from triptych.launch.sweep import Failure, Job, collect, jobs_of, own_python, redact_notes, train_command
 from triptych.launch.watch import share_done, time_left
 from triptych.storage.redaction import Redactor
 
@@ -119,13 +120,14 @@ def run_jobs(
     progress = Progress(*columns, console=Console(stderr=True), transient=True, disable=not is_shown)
     bar = progress.add_task("jobs", total=len(waiting), left="")
     progress.start()
+    server = start_server(command, len(waiting), n_jobs)
     looked = time.monotonic()
     try:
         while running or (waiting and not asked):
             while waiting and not asked and len(running) < n_jobs:
                 directory, job = next(iter(waiting.items()))
                 print(f"{titles[directory]}\n  -> {directory}", flush=True)
-                running[directory] = start([*command, *job.arguments], directory, n_jobs)
+                running[directory] = start([*command, *job.arguments], directory, n_jobs, server)
                 del waiting[directory]
             for signum in asked[told:]:
                 told += 1
@@ -167,6 +169,8 @@ def run_jobs(
             time.sleep(0.05)
     finally:
         progress.stop()
+        if server is not None:
+            server.close()
         for number, handler in before.items():
             signal.signal(number, handler)
     if asked:
@@ -196,11 +200,14 @@ class JobProcess:
 
     Args:
         log: what it says.
+        process: the job.
         tee: what writes its log; None: it does that itself.
     """
 
-    def __init__(self, log: Path, job: subprocess.Popen[bytes], tee: subprocess.Popen[bytes] | None = None) -> None:
-        self.log, self._job, self._tee = log, job, tee
+    def __init__(
+        self, log: Path, process: subprocess.Popen[bytes] | Forked, tee: subprocess.Popen[bytes] | None
+    ) -> None:
+        self.log, self._process, self._tee = log, process, tee
         self._started = time.monotonic()
 
     @property
@@ -210,7 +217,7 @@ class JobProcess:
 
     def poll(self) -> int | None:
         """Its exit status, negative for the signal that killed it; None while it runs."""
-        status = self._job.poll()
+        status = self._process.poll()
         if status is not None and self._tee is not None:
             with suppress(subprocess.TimeoutExpired):  # something that the job has left behind may hold it
                 self._tee.wait(5)
@@ -218,28 +225,59 @@ class JobProcess:
 
     def send_signal(self, signum: int) -> None:
         """Tells it."""
-        self._job.send_signal(signum)
+        self._process.send_signal(signum)
 
 
-def start(command: Sequence[str], directory: Path, n_jobs: int) -> JobProcess:
+def start_server(command: Sequence[str], num_waiting: int, n_jobs: int) -> ForkServer | None:
+    """What several jobs are forked from; None: each is started by itself.
+
+    Args:
+        command: what runs a job; none but our own can be forked.
+        num_waiting: how many there are.
+        n_jobs: the most jobs that run at once.
+    """
+    ours = [*own_python(), "-m", "triptych"]
+    if num_waiting < 2 or not can_fork() or list(command[: len(ours)]) != ours:
+        return None
+    return ForkServer(own_python(), environment(n_jobs))
+
+
+def environment(n_jobs: int) -> dict[str, str]:
+    """Of the jobs: several that run at once share the CPUs.
+
+    Args:
+        n_jobs: the most jobs that run at once.
+    """
+    share = {"OMP_NUM_THREADS": str(max(1, cpus() // n_jobs))} if n_jobs > 1 else {}
+    return {**share, **os.environ}
+
+
+def start(command: Sequence[str], directory: Path, n_jobs: int, server: ForkServer | None) -> JobProcess:
     """Starts a job. Alone it has the terminal, and what it says on standard error goes to its log too; of several, each
-    has its log only, and its share of the CPUs.
+    has its log only.
 
     A function, and not the constructor: configurations may name classes of ours, and must not start programs.
 
     Args:
         n_jobs: the most jobs that run at once.
+        server: what it is forked from, if that can be.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    log = directory / "terminal.log"
-    if n_jobs > 1:
-        share = {"OMP_NUM_THREADS": str(max(1, cpus() // n_jobs)), **os.environ}
-        with open(log, "ab") as file:
-            job = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=share)
-        return JobProcess(log, job)
-    # in a session of its own, for it has to outlive the signals that end the job
-    both = ["tee", "-a", str(log)]
-    tee = subprocess.Popen(both, stdin=subprocess.PIPE, stdout=sys.stderr.fileno(), start_new_session=True)
-    assert tee.stdin is not None
-    with tee.stdin as errors:
-        return JobProcess(log, subprocess.Popen(command, stderr=errors), tee)
+    log, tee = directory / "terminal.log", None
+    with ExitStack() as opened:
+        if n_jobs > 1:
+            nothing, file = opened.enter_context(open(os.devnull, "rb")), opened.enter_context(open(log, "ab"))
+            streams = (nothing.fileno(), file.fileno(), file.fileno())
+        else:
+            # in a session of its own, for it has to outlive the signals that end the job
+            both = ["tee", "-a", str(log)]
+            tee = subprocess.Popen(both, stdin=subprocess.PIPE, stdout=sys.stderr.fileno(), start_new_session=True)
+            assert tee.stdin is not None
+            streams = (0, 1, opened.enter_context(tee.stdin).fileno())
+        process: subprocess.Popen[bytes] | Forked | None = None
+        if server is not None:
+            process = server.start(command[len([*own_python(), "-m", "triptych"]) :], streams)
+        if process is None:
+            stdin, stdout, stderr = streams
+            process = subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr, env=environment(n_jobs))
+    return JobProcess(log, process, tee)

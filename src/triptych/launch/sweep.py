@@ -255,9 +255,13 @@ def train_command(sweep: DictConfig) -> list[str]:
 
 
 def own_command() -> list[str]:
-    """``triptych train`` as this process would start it: it imports from where this process does, no more."""
-    flags = [] if os.getcwd() in sys.path else ["-P"]
-    return [sys.executable, *flags, "-m", "triptych", "train"]
+    """``triptych train`` as this process would start it."""
+    return [*own_python(), "-m", "triptych", "train"]
+
+
+def own_python() -> list[str]:
+    """The interpreter of this process: it imports from where this process does, no more."""
+    return [sys.executable, *([] if os.getcwd() in sys.path else ["-P"])]
 
 
 def redact_notes(sweep: DictConfig) -> Redactor:

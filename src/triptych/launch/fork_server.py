@@ -1,0 +1,204 @@
+"""The jobs of a sweep, forked from one process that has imported what they need: seconds that are spent once.
+
+A child of a process that has computed something with several threads hangs at its first product of matrices. So the
+server imports and does nothing else, looks whether that started a thread or a GPU, and then refuses to fork.
+"""
+
+import atexit
+import gc
+import importlib
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import traceback
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn
+
+from hydra.core.plugins import Plugins
+
+MODULES = (
+    "numpy",
+    "triptych.cli",
+    "triptych.train",
+    "triptych.evaluate",
+    "triptych.predict",
+    "triptych.planning.doctor",
+    "wandb.sdk.launch.inputs.internal",  # by wandb.init
+)
+"""What a training imports before it begins. (numpy's own threads end before a fork, and come back after it.)"""
+LOOK_S = 0.02
+"""Seconds between two looks at which children have ended."""
+MOST_BYTES = 2**17
+"""Of a message."""
+
+
+class Forked:
+    """A forked job, as far as a sweep needs it: what a ``subprocess.Popen`` says.
+
+    Args:
+        server: its parent.
+        pid: of the job.
+    """
+
+    def __init__(self, server: "ForkServer", pid: int) -> None:
+        self._server, self._pid = server, pid
+
+    def poll(self) -> int | None:
+        """Its exit status, negative for the signal that killed it; None while it runs."""
+        return self._server.status_of(self._pid)
+
+    def send_signal(self, signum: int) -> None:
+        """Tells it, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self._pid, signum)
+
+
+class ForkServer:
+    """A process that runs ``triptych`` in children of its own. It ends with its sweep; its children do not.
+
+    Args:
+        python: the command of the interpreter.
+        environment: of the jobs, in place of this process's.
+    """
+
+    def __init__(self, python: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            command = [*python, "-m", "triptych.launch.fork_server", str(theirs.fileno())]
+            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=dict(environment))
+        self._ended: dict[int, int] = {}
+
+    def close(self) -> None:
+        """Ends it."""
+        self._channel.close()
+        self._process.wait()
+
+    def start(self, arguments: Sequence[str], streams: tuple[int, int, int]) -> Forked | None:
+        """Forks a job; None: this process cannot be forked, or is gone.
+
+        Args:
+            arguments: of ``triptych``.
+            streams: what its standard input, output and error are.
+        """
+        try:
+            socket.send_fds(self._channel, [json.dumps(list(arguments)).encode()], streams)
+            while "pid" not in (answer := self._receive()):
+                pass
+        except (OSError, EOFError):
+            return None
+        return None if answer["pid"] is None else Forked(self, answer["pid"])
+
+    def status_of(self, pid: int) -> int | None:
+        """See ``Forked.poll``."""
+        try:
+            while pid not in self._ended and select.select([self._channel], [], [], 0)[0]:
+                self._receive()
+        except (OSError, EOFError):  # somebody has killed it; its children go on, and nobody hears how they end
+            if not os.path.exists(f"/proc/{pid}"):
+                self._ended[pid] = 0
+        return self._ended.get(pid)
+
+    def _receive(self) -> dict[str, int | None]:
+        message = self._channel.recv(MOST_BYTES)
+        if not message:
+            raise EOFError
+        answer: dict[str, int | None] = json.loads(message)
+        if (ended := answer.get("ended")) is not None:
+            self._ended[ended] = os.waitstatus_to_exitcode(answer["status"] or 0)
+        return answer
+
+
+def serve(channel: socket.socket) -> list[str] | None:
+    """Forks a child for each message.
+
+    Returns:
+        In a child, its arguments; None: the sweep has ended.
+    """
+    is_safe = load()
+    children: set[int] = set()
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGHUP)}
+    while True:
+        if select.select([channel], [], [], LOOK_S if children else None)[0]:
+            message, streams, _, _ = socket.recv_fds(channel, MOST_BYTES, 3)
+            if not message:
+                return None
+            pid = os.fork() if is_safe else None
+            if pid == 0:
+                channel.close()
+                for number, handler in before.items():
+                    signal.signal(number, handler)
+                for stream, given in enumerate(streams):
+                    os.dup2(given, stream)
+                forget_exits()
+            for given in streams:
+                os.close(given)
+            if pid == 0:
+                return list(json.loads(message))
+            channel.send(json.dumps({"pid": pid}).encode())
+            if pid is not None:
+                children.add(pid)
+        for child in [*children]:
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if ended:
+                children.remove(child)
+                channel.send(json.dumps({"ended": child, "status": status}).encode())
+
+
+def load() -> bool:
+    """Imports what the jobs need. Says whether this process can be forked: neither a thread nor a GPU has begun."""
+    first, *others = MODULES
+    importlib.import_module(first)
+    threads = len(os.listdir("/proc/self/task"))
+    for name in others:
+        importlib.import_module(name)
+    Plugins.instance()  # Hydra looks for its plugins once
+    gc.collect()
+    gc.freeze()  # what is imported is never garbage: no child looks at it, nor copies its pages
+    has_gpu = importlib.import_module("torch.cuda").is_initialized()
+    return len(os.listdir("/proc/self/task")) == threads and not has_gpu
+
+
+def forget_exits() -> None:
+    """In a child: what the parent will clean up at its end is not the child's to clean up."""
+    media = importlib.import_module("wandb.sdk.data_types._private").MEDIA_TMP  # a folder, made by the import
+    atexit.unregister(media.cleanup)
+    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
+        finalizer.atexit = False
+
+
+def end_with(main: Callable[[], object]) -> NoReturn:
+    """Calls a function in a child and ends as Python does after it, but does not free all that was imported: two
+    seconds, for each page of it is shared with the process that this one was forked from."""
+    code: object = 1
+    try:
+        code = main()
+    except SystemExit as end:
+        code = end.code
+    except BaseException:
+        traceback.print_exc()
+    threading._shutdown()  # type: ignore[attr-defined] # waits for threads
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    if isinstance(code, str):
+        print(code, file=sys.stderr)
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else int(code is not None))
+
+
+def can_fork() -> bool:
+    """Whether this system has what a server needs."""
+    return sys.platform == "linux" and os.path.isdir("/proc/self/task")
+
+
+if __name__ == "__main__":
+    arguments = serve(socket.socket(fileno=int(sys.argv[1])))
+    if arguments is not None:
+        sys.argv = ["triptych", *arguments]
+        end_with(lambda: runpy.run_module("triptych", run_name="__main__", alter_sys=True))
