@@ -2,7 +2,6 @@
 
 import csv
 import json
-import os
 import re
 import socket
 import subprocess
@@ -12,17 +11,16 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 import tiny
 from clock import check_within
+from wandb_server import API_KEY, Server, online
 
 pytestmark = [pytest.mark.faults, pytest.mark.fault(14)]
 
-API_KEY = "0123456789abcdef" * 2 + "01234567"
 TINY = [
     *tiny.TINY,
     "experiment=dates/translation",
@@ -39,96 +37,6 @@ STOCK = [
     "~logger.wandb.init_timeout",
     "~logger.wandb.finish_timeout",
 ]
-
-
-class Handler(BaseHTTPRequestHandler):
-    """The few questions of W&B's client that a run depends on."""
-
-    protocol_version = "HTTP/1.1"
-    server: "Server"
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if self.server.lost.is_set():
-            if self.server.hangs:
-                self.server.closed.wait()
-            self.close_connection = True
-        elif self.path == "/graphql":
-            self._answer({"data": self._data(body["query"], body.get("variables") or {})})
-        else:
-            self._answer({"exitcode": None, "limits": {}})
-            content = body.get("files", {}).get("wandb-history.jsonl", {}).get("content", [])
-            self.server.runs[self.path.split("/")[-2]] += map(json.loads, content)
-
-    def do_PUT(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self._answer({})
-
-    def _data(self, query: str, variables: dict) -> dict:
-        entity = {"id": "e", "name": "me"}
-        project = {"id": "p", "name": "triptych", "entity": entity}
-        name = variables.get("name", variables.get("run"))
-        if "RunResumeStatus" in query:
-            known = self.server.runs.get(name)
-            bucket = None
-            if known is not None:
-                tail = json.dumps([json.dumps(row) for row in known[-1:]])
-                bucket = {
-                    "id": "b", "name": name, "displayName": name, "summaryMetrics": "{}", "config": "{}", "tags": [],
-                    "historyLineCount": len(known), "eventsLineCount": 0, "logLineCount": 0, "historyTail": tail,
-                    "eventsTail": "[]", "wandbConfig": '{"t": 1}',
-                }  # fmt: skip
-            return {"model": {**project, "bucket": bucket}}
-        if "UpsertBucket" in query:
-            inserted = name not in self.server.runs
-            self.server.runs.setdefault(name, [])
-            bucket = {"id": "b", "name": name, "displayName": name, "config": "{}", "project": project}
-            return {"upsertBucket": {"bucket": {**bucket, "historyLineCount": 0}, "inserted": inserted}}
-        if "CreateRunFiles" in query:
-            files = [{"name": file, "uploadUrl": f"{self.server.url}/upload"} for file in variables["files"]]
-            return {"createRunFiles": {"runID": "b", "uploadHeaders": [], "files": files}}
-        if "ArtifactType" in query:
-            return {"project": None}
-        if "CreateArtifact" in query:  # it has the content already
-            artifact = {"id": "a", "state": "COMMITTED", "artifactSequence": {"id": "s", "latestArtifact": None}}
-            return {"createArtifact": {"artifact": artifact}}
-        return {"viewer": {"id": "u", "entity": "me", "username": "me", "flags": "{}", "teams": {"edges": []}}}
-
-    def _answer(self, data: dict) -> None:
-        content = json.dumps(data).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
-class Server(ThreadingHTTPServer):
-    """Keeps the rows of each run.
-
-    Args:
-        hangs: whether it takes requests without ever answering once it is ``lost``; otherwise it cuts the connections.
-    """
-
-    daemon_threads = True
-
-    def __init__(self, *, hangs: bool = False) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server_port}"
-        self.runs: dict[str, list[dict]] = {}
-        self.hangs = hangs
-        self.lost, self.closed = threading.Event(), threading.Event()
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-    def close(self) -> None:
-        self.closed.set()
-        self.shutdown()
-        self.server_close()
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        pass
 
 
 class Run:
@@ -182,11 +90,6 @@ class Run:
                 times[match[2]] = datetime.strptime(match[1], "%Y-%m-%d %H:%M:%S,%f")
         begin = next(moment for text, moment in times.items() if "run directory" in text)
         return (next(moment for text, moment in times.items() if message in text) - begin).total_seconds()
-
-
-def online(url: str) -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("WANDB_") and k != "HYDRA_FULL_ERROR"}
-    return {**kept, "WANDB_BASE_URL": url, "WANDB_API_KEY": API_KEY, "OMP_NUM_THREADS": "1"}
 
 
 @dataclass
@@ -302,4 +205,4 @@ def test_a_directory_continues_its_run(tmp_path: Path, mode: str) -> None:
         rows = {name: [(row["_step"], row["x"]) for row in rows] for name, rows in server.runs.items()}
         assert rows == {identities[0]: [(0, 0), (1, 1), (2, 2)], identities[3]: [(0, 3)]}
     else:
-        assert {file.stem for file in tmp_path.glob("wandb/offline-run-*/*.wandb")} == {f"run-{i}" for i in identities}
+        assert {file.stem for file in tmp_path.glob("wandb/offline-run-*/*.wandb")} == {f"run-{identities[3]}"}

@@ -51,6 +51,8 @@ HASHED = re.compile("-[0-9a-f]{8}$")
 """The end of the name of a sweep's job."""
 WIDE = 120
 """From this width on there is room for the last lines of the logs."""
+OF_SLURM = ("srun: ", "slurmstepd: ")
+"""How lines begin in which SLURM says that a job has ended."""
 TAIL = 4096
 """So many bytes of a log are looked at for its last line."""
 
@@ -209,12 +211,19 @@ def state_of(directory: Path, line: str) -> str:
         return "running"
     if not (directory / ".lock").exists():
         if (directory / "slurm.json").exists():
-            return "queued"
+            return "failed" if line.startswith("error:") else "queued"
         if age(directory / "terminal.log") < STARTING_S and not line.startswith("error:"):
             return "running"
         if (directory / NOTE).exists() and not line:
             return "waiting"
     return "failed" if line.startswith("error:") else "stopped"
+
+
+def why_failed(directory: Path) -> str:
+    """What a run that is not done has said when it failed; empty: nothing."""
+    log = log_of(directory)
+    line = last_line(log) if log else ""
+    return Redactor()(line.removeprefix("error:").strip()) if line.startswith("error:") else ""
 
 
 def is_held(directory: Path) -> bool:
@@ -258,6 +267,7 @@ def last_line(log: Path) -> str:
         text = file.read().decode(errors="replace")
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
     lines = [part.strip() for part in re.split(r"[\r\n]", plain) if part.strip()]
+    lines = [line for line in lines if not line.startswith(OF_SLURM)]
     return lines[-1] if lines else ""
 
 

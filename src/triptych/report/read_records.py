@@ -15,6 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError  # type: ignore[import-untyped]
 
 from triptych.config import FREE, chosen, nearest
+from triptych.launch.watch import why_failed
 from triptych.storage.runs import is_tested
 from triptych.tasks.scores import TaskFacts
 
@@ -118,7 +119,7 @@ class RunSet:
     Attributes:
         runs: the finished runs, by task, data, architecture, experiment and seed.
         unfinished: run directories in which something has begun, or was to begin, and that have no ``summary.json``,
-            relative to the report.
+            relative to the report; with the reason, where one failed and said it.
         damaged: of each run that could not be read, which file is damaged, and how.
         untested: runs that have finished without a test, in the same order: trials of a search.
         pruned: those of its trials that were stopped.
@@ -443,11 +444,16 @@ def find_runs(directories: Sequence[Path], relative_to: Path) -> RunSet:
     )  # fmt: skip
     return RunSet(
         tuple(run for run in runs if is_tested(run.metrics)),
-        tuple(sorted(_relative(path, relative_to) for path in unfinished)),
+        tuple(sorted(_unfinished(path, relative_to) for path in unfinished)),
         tuple(damaged),
         tuple(run for run in runs if not is_tested(run.metrics)),
         tuple(read_pruned(path) for path in sorted(pruned)),
     )
+
+
+def _unfinished(path: Path, relative_to: Path) -> str:
+    reason = why_failed(path)
+    return _relative(path, relative_to) + (f" ({reason})" if reason else "")
 
 
 def _relative(path: Path, start: Path) -> str:

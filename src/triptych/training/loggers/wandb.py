@@ -3,6 +3,7 @@
 import logging
 import os
 import secrets
+import shutil
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -108,8 +109,13 @@ class WandbLogger(LightningWandbLogger):
         self._logs_checkpoints = log_model  # Lightning's own knows its own callback only
 
     def start_afresh(self) -> None:
-        """The next start makes a new W&B run instead of continuing the one of this directory."""
-        (self._files / "id").unlink(missing_ok=True)
+        """The next start makes a new W&B run instead of continuing the one of this directory. What that one has written
+        for ``wandb sync`` goes, unless it is there already: its updates are done again."""
+        file = self._files / "id"
+        for folder in self._files.glob(f"offline-run-*-{file.read_text()}*") if file.exists() else ():
+            if not list(folder.glob("*.synced")):
+                shutil.rmtree(folder, ignore_errors=True)
+        file.unlink(missing_ok=True)
 
     @property
     @rank_zero_experiment
