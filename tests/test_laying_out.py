@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,6 +43,11 @@ def laid_out(config: DictConfig) -> tuple[Splits, Task]:
     tokenizer = train_tokenizer(config, splits)
     complete(config, tokenizer, corpus.facts)
     return splits, make_task(config, tokenizer, corpus.facts)
+
+
+def listed(split: Any) -> list[Encoded]:
+    """All examples of an encoded split."""
+    return [split[i] for i in range(len(split.sizes))]
 
 
 @pytest.mark.parametrize("experiment", ["translation_full", "classification_encoder_only"])
@@ -114,7 +120,7 @@ def test_training_examples_are_cut_several_times(
     )  # fmt: skip
     splits, task = laid_out(config)
     tokenizer = task.tokenizer
-    cuts = encode_training(config, task, splits.train).items
+    cuts = listed(encode_training(config, task, splits.train))
     assert len([said for said in caplog.messages if "have more than shape.max_length=16 tokens" in said]) == 1
     plain = task.encode(splits.train)
     assert len(cuts) == 3 * len(plain) == 600
@@ -127,9 +133,9 @@ def test_training_examples_are_cut_several_times(
     lengths = [sum(item.size for item in cuts[k * 200 : (k + 1) * 200]) for k in range(3)]
     assert min(lengths) > sum(item.size for item in plain)
     assert len({*lengths}) == 3
-    again = encode_training(config, task, splits.train).items
+    again = listed(encode_training(config, task, splits.train))
     assert all(np.array_equal(a.tokens, b.tokens) for a, b in zip(cuts, again, strict=True))
     config.seed += 1
-    other = encode_training(config, task, splits.train).items
+    other = listed(encode_training(config, task, splits.train))
     assert any(not np.array_equal(a.tokens, b.tokens) for a, b in zip(cuts, other, strict=True))
     assert task.tokenizer is tokenizer

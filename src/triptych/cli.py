@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import triptych
 from triptych.assembly.early_checks import check_evaluation, check_prediction, check_training
 from triptych.browse import commands as browse
+from triptych.browse.help import kept_help
 from triptych.config import (
     PARTS,
     TRAINER,
@@ -440,13 +441,22 @@ def watch(arguments: list[str]) -> None:
 
 def run_hydra(command: str, arguments: list[str]) -> None:
     """A sub-command whose arguments are Hydra's."""
+    if {"-h", "--help"} & {*arguments}:
+        print(kept_help(command, arguments, partial(compose_and_run, command, arguments)), end="")
+    else:
+        compose_and_run(command, arguments)
+
+
+def compose_and_run(command: str, arguments: list[str]) -> None:
+    """What Hydra composes, run; or its help."""
     from hydra.core.config_store import ConfigStore
     from omegaconf import OmegaConf
 
     from triptych.config.explain import describe_parts, explain
     from triptych.config.hydra_guard import run
 
-    OmegaConf.register_new_resolver("parts", lambda: describe_parts(arguments), replace=True)  # of --help
+    is_help = bool({"-h", "--help"} & {*arguments})  # Hydra resolves its help in every run
+    OmegaConf.register_new_resolver("parts", lambda: describe_parts(arguments) if is_help else "", replace=True)
     store = ConfigStore.instance()
     store.store(name="train_schema", node=DoctorConfig if command == "doctor" else TrainConfig)
     store.store(name="evaluate_schema", node=EvaluateConfig)

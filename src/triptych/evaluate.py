@@ -13,7 +13,7 @@ from triptych.assembly.compatibility import check_corpus
 from triptych.assembly.datasets import check_shares, make_data_module
 from triptych.assembly.restore import checkpoint_file, restore, set_search
 from triptych.config import ConfigError, build, refusing
-from triptych.data import Corpus, DataModule, sha256
+from triptych.data import Corpus, DataModule, read_splits
 from triptych.report.console import show_metrics
 from triptych.tasks import Task
 from triptych.tasks.precision import arithmetic
@@ -76,10 +76,10 @@ def evaluation(config: DictConfig, task: Task, *, is_same_data: bool, accelerato
     device = device_for(accelerator)
     corpus: Corpus = build(config, "data")
     with refusing():
-        splits = corpus.splits()
+        splits, digest = read_splits(corpus, cast(dict[str, Any], OmegaConf.to_container(config.data, resolve=True)))
         if not is_same_data:  # lines or a long text, whatever the training had
             task.corpus = replace(task.corpus, is_stream=corpus.facts.is_stream)
-        if is_same_data and sha256(splits) != task.corpus.sha256:
+        if is_same_data and digest != task.corpus.sha256:
             log.warning("data: these are not the examples of the training any more; its figures cannot come out again")
         data = make_data_module(config, task, splits, training=False)
         check_shares(config, data)

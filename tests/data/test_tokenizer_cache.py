@@ -7,6 +7,7 @@ import os
 import pickle
 import resource
 from collections.abc import Callable
+from hashlib import sha256
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -29,7 +30,7 @@ forks = multiprocessing.get_context("fork")
 
 
 def learned(kind: Learned, texts: list[str], targets: list[str]) -> Tokenizer:
-    return kept.learned(kind, texts, targets, kept.sha256_of(texts, targets))
+    return kept.learned(kind, texts, targets, sha256(repr((texts, targets)).encode()).hexdigest())
 
 
 @pytest.fixture

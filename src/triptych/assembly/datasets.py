@@ -2,17 +2,20 @@
 
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from math import ceil
+from typing import Any, cast
 
 import numpy as np
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from triptych.config import build, counted
+from triptych.config import RunError, build, counted
 from triptych.data import (
+    Characters,
     Corpus,
     CorpusFacts,
     DataModule,
@@ -29,16 +32,22 @@ from triptych.data import (
     TrainingWindows,
     Windows,
     learned,
-    sha256,
+    read_splits,
     shard_of,
 )
+from triptych.data.batches.arrays import EncodedArrays, Lost
 from triptych.data.batches.datamodule import Training
 from triptych.data.batches.windows import Layout, windows_of
 from triptych.data.example import without_collection
-from triptych.data.tokenizers.cache import sha256_of
+from triptych.storage.arrays import key_of, read_arrays, write_arrays
+from triptych.storage.cache import cache_folder, cached
 from triptych.tasks import LanguageModeling, Task
+from triptych.training.hardware import is_on_cpu
 
 log = logging.getLogger("triptych")
+
+MUCH_PADDING = 0.1
+"""From this share of padding on, packed batches are faster on CPUs (benchmarks/README.md)."""
 
 
 def read_corpus(config: DictConfig, name: str) -> tuple[Corpus, Splits, CorpusFacts]:
@@ -52,28 +61,26 @@ def read_corpus(config: DictConfig, name: str) -> tuple[Corpus, Splits, CorpusFa
     """
     corpus: Corpus = build(config, "data")
     log.info("reading %s", name)
-    splits = corpus.splits()
+    splits, digest = read_splits(corpus, cast(dict[str, Any], OmegaConf.to_container(config.data, resolve=True)))
     parts = (splits.train, splits.validation, splits.test)
     sizes = (str(part) if isinstance(part, LongText) else counted(len(part), "example") for part in parts)
     log.info("%s to train, %s to validate, %s to test", *sizes)
     first = next(iter(splits.train), None)
     has_pairs = first is not None and first.pair is not None
-    return corpus, splits, replace(corpus.facts, sha256=sha256(splits), has_pairs=has_pairs)
+    return corpus, splits, replace(corpus.facts, sha256=digest, has_pairs=has_pairs)
 
 
 def train_tokenizer(config: DictConfig, splits: Splits) -> Tokenizer:
     """The configured tokenizer, trained on the texts, pairs and targets of the training split. (Of images there are
     none: it has its special tokens, and nobody uses it.)"""
     kind: TrainableTokenizer = build(config, "tokenizer")
-    if isinstance(train := splits.train, LongText):
-        texts = (example.text for example in train)
-        return learned(kind, texts, (), train.sha256) if isinstance(kind, Learned) else kind.train(texts)
-    examples = [example for example in train if example.image is None]
-    sources = [text for example in examples for text in (example.text, example.pair) if text is not None]
-    targets = [example.target for example in examples if example.target is not None]
-    if isinstance(kind, Learned):
-        return learned(kind, sources, targets, sha256_of(sources, targets))
-    return kind.train(sources, targets)
+    train = splits.train
+    sources = (text for x in train if x.image is None for text in (x.text, x.pair) if text is not None)
+    targets = () if isinstance(train, LongText) else (x.target for x in train if x.target is not None)
+    key = train.sha256 if isinstance(train, LongText) else getattr(train, "key", None)
+    if key is None or not isinstance(kind, Learned | Characters):
+        return kind.train(sources, targets)
+    return learned(kind, sources, targets, key)
 
 
 def encode_training(config: DictConfig, task: Task, examples: Sequence[Example] | LongText) -> Training:
@@ -148,50 +155,114 @@ def stream_layout(task: Task) -> Layout:
     return task.encode_window
 
 
-@without_collection()
-def encode_lines(config: DictConfig, task: Task, examples: Sequence[Example], name: str) -> EncodedList:
-    """A split line by line. Lines that are too long are refused, truncated or dropped; but in the evaluation of a
-    decoder-only language model, if they are not refused, each is scored as a whole, in overlapping windows.
+def encode_lines(config: DictConfig, task: Task, examples: Sequence[Example], name: str) -> EncodedSet:
+    """A split line by line, from the cache if it was laid out like this before. Lines that are too long are refused,
+    truncated or dropped; but in the evaluation of a decoder-only language model, if they are not refused, each is
+    scored as a whole, in overlapping windows.
 
     Raises:
         ValueError: an example that is too long, where batch.too_long=error; an id beyond the vocabulary.
     """
     if task.image_shape is not None:
         return EncodedList(task.encode(examples))
+    lines = keep_lines(
+        key_of_lines(config, task, examples, name), partial(lay_out, config, task, examples, name), examples
+    )
+    warn_of_lost(config, task, lines.lost, name)
+    return lines
+
+
+def keep_lines(key: str | None, lay_out: Callable[[], EncodedArrays], examples: Sequence[Example]) -> EncodedArrays:
+    """What was kept under a key, or what is laid out now.
+
+    Args:
+        key: None: nothing is kept.
+        examples: of the split.
+    """
+    if key is None:
+        return lay_out()
+    path = cache_folder() / "laid_out" / f"{key}.npz"
+
+    def read() -> EncodedArrays | None:
+        arrays = read_arrays(path)
+        return None if arrays is None else EncodedArrays.from_arrays(arrays, examples)
+
+    def make() -> EncodedArrays:
+        lines = lay_out()
+        write_arrays(path, lines.as_arrays())
+        return lines
+
+    try:
+        return cached(path, read, make)
+    except RunError as error:
+        log.warning("what is laid out is not kept: %s", error)
+        return lay_out()
+
+
+def key_of_lines(config: DictConfig, task: Task, examples: Sequence[Example], name: str) -> str | None:
+    """What a laid out split follows from; None: it is not kept, since it follows from the seed, or from code that is
+    not ours."""
+    key, is_ours = getattr(examples, "key", None), type(task).__module__.startswith("triptych.")
+    if key is None or not is_ours or task.draws or (name == "train" and config.batch.merge_dropout > 0):
+        return None
+    settings = OmegaConf.to_container(config.task, resolve=True)
+    facts = [task.corpus.as_plain(), task.tokenizer.sha256, task.architecture, task.max_length]
+    return key_of(key, name, settings, *facts, config.batch.too_long, config.batch.eval_stride)
+
+
+@without_collection()
+def lay_out(config: DictConfig, task: Task, examples: Sequence[Example], name: str) -> EncodedArrays:
+    """A split line by line; see ``encode_lines``."""
+    examples = [*examples]  # what is kept reads an example anew each time
     columns, console = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()), Console(stderr=True)
     with Progress(*columns, console=console, disable=not sys.stderr.isatty(), transient=True) as progress:
         progress.add_task(f"laying out {name}: {counted(len(examples), 'example')}", total=None)
         has_cuts = name == "train" and config.batch.merge_dropout > 0
         lines = encode_cuts(config, task, examples) if has_cuts else task.encode(examples)
     check_ids(lines, task.tokenizer.vocab_size)
-    stride = config.batch.eval_stride or task.max_length
-    if config.batch.too_long != "error" and name != "train" and task.scores_in_windows:
+    if scores_in_windows(config, task, name):
+        stride = config.batch.eval_stride or task.max_length
         kept = [window for item in lines for window in windows_of(item, task.max_length, stride)]
-        done = f"scored in windows of that many, stride {stride}"
     elif config.batch.too_long == "drop" and name == "train":
         kept = [item for item in lines if item.longest <= task.max_length]
-        done = "dropped"
         if lines and not kept:
             raise ValueError(
                 f"batch.too_long=drop: each of the {len(lines):,} training examples has more than "
                 f"shape.max_length={task.max_length} tokens"
             )
     else:
-        kept, done = task.fit(lines), "truncated"
-    if (unk := task.tokenizer.special.unk) is not None:
-        tokens = np.concatenate([np.empty(0, np.int64), *(item.tokens for item in lines)])
-        warn_of_unknown(int((tokens == unk).sum()), len(tokens), name)
-    too_long = sum(item.longest > task.max_length for item in lines)
-    if too_long:
+        kept = task.fit(lines)
+    tokens = np.concatenate([np.empty(0, np.int64), *(item.tokens for item in lines)])
+    lost = Lost(
+        lines=len(lines),
+        too_long=sum(item.longest > task.max_length for item in lines),
+        tokens=len(tokens),
+        unknown=0 if (unk := task.tokenizer.special.unk) is None else int((tokens == unk).sum()),
+    )
+    return EncodedArrays.of(kept, examples, lost)
+
+
+def scores_in_windows(config: DictConfig, task: Task, name: str) -> bool:
+    """Whether a line that is too long is scored as a whole, in overlapping windows."""
+    return config.batch.too_long != "error" and name != "train" and task.scores_in_windows
+
+
+def warn_of_lost(config: DictConfig, task: Task, lost: Lost, name: str) -> None:
+    """Says how many lines of a split the network does not see whole, and how many of its tokens it does not know."""
+    warn_of_unknown(lost.unknown, lost.tokens, name)
+    if scores_in_windows(config, task, name):
+        done = f"scored in windows of that many, stride {config.batch.eval_stride or task.max_length}"
+    else:
+        done = "dropped" if config.batch.too_long == "drop" and name == "train" else "truncated"
+    if lost.too_long:
         log.warning(
             "%s of %s %s examples have more than shape.max_length=%s tokens and are %s",
-            f"{too_long:,}",
-            f"{len(lines):,}",
+            f"{lost.too_long:,}",
+            f"{lost.lines:,}",
             name,
             task.max_length,
             done,
         )
-    return EncodedList(kept, too_long=too_long)
 
 
 def check_ids(items: Sequence[Encoded], vocab_size: int) -> None:
@@ -223,9 +294,10 @@ def make_data_module(config: DictConfig, task: Task, splits: Splits, *, training
     Raises:
         ValueError: an empty split, or a training split that no update can be made of.
     """
+    train = encode_training(config, task, splits.train) if training else None
     has_validation = training or isinstance(splits.validation, LongText) or len(splits.validation) > 0
     return DataModule(
-        train=encode_training(config, task, splits.train) if training else None,
+        train=train,
         validation=encode_evaluation(config, task, splits.validation, "validation") if has_validation else None,
         test=encode_evaluation(config, task, splits.test, "test"),
         batch_size=config.batch.size,
@@ -234,8 +306,22 @@ def make_data_module(config: DictConfig, task: Task, splits: Splits, *, training
         eval_batch_size=config.batch.eval_size,
         num_workers=config.batch.num_workers,
         seed=config.seed,
-        packed=config.batch.packed,
+        packed=train is not None and is_packed(config, train),
     )
+
+
+def is_packed(config: DictConfig, train: Training) -> bool:
+    """Whether the batches of a training are packed. If ``batch.packed`` leaves it open, they are where it was measured
+    to be faster: on CPUs, where a tenth or more of the positions of padded batches would be padding."""
+    packed: bool | None = config.batch.packed
+    if packed is not None or not isinstance(train, EncodedArrays) or config.compile:
+        return bool(packed)
+    size = config.batch.size and max(1, config.batch.size // config.trainer.accumulate_grad_batches)
+    padding = train.padding(size, config.batch.tokens)
+    is_faster = padding >= MUCH_PADDING and is_on_cpu(config.trainer.accelerator)
+    if is_faster:
+        log.info("training batches are packed: %.0f %% of their positions would be padding", 100 * padding)
+    return is_faster
 
 
 def check_shares(config: DictConfig, data: DataModule, world_size: int = 1) -> None:

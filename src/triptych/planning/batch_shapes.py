@@ -9,7 +9,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from triptych.assembly.datasets import encode_training, read_corpus, train_tokenizer
+from triptych.assembly.datasets import encode_training, is_packed, read_corpus, train_tokenizer
 from triptych.assembly.network import check_network, choose_parts, complete, make_task
 from triptych.config import build, target_of
 from triptych.data import (
@@ -135,7 +135,7 @@ class ReadData:
             seed=config.seed,
             world_size=self.world_size,
         )
-        batches, updates, micro = Collated(encoded, packed=config.batch.packed), [], iter(sampler)
+        batches, updates, micro = Collated(encoded, packed=is_packed(config, encoded)), [], iter(sampler)
         packed: list[tuple[Sequence[int], Sequence[int]]] = []
         for _ in range(num_updates):
             update = [batches[share] for share in islice(micro, parts)]

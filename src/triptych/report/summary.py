@@ -68,6 +68,7 @@ def summary(run: Run, cost_log: CostLog, metrics: dict[str, float], command: Com
         "signatures": task.signatures,
         "confusion_matrix": confusion_matrix(task),
         "too_long": {"policy": config.batch.too_long, **run.data.too_long},
+        "packed": run.data.packed,
         "eval_windows": eval_windows(run.data),
         "training_range": training_range(run.plan.data.splits.train),
         "tested_weights": config.test_weights,

@@ -157,6 +157,9 @@ class Task(L.LightningModule):
     z_loss: float = 0.0
     """Weight of (log Z)^2 in the loss of a training whose outputs are the vocabulary; see ``Targets``."""
 
+    draws: ClassVar[bool] = False
+    """Whether ``encode`` follows from the seed."""
+
     answers_a_part: ClassVar[bool] = False
     """Whether the beginning of a text that is too long may be answered in its place."""
 

@@ -83,6 +83,7 @@ class Denoising(GenerativeTask):
 
     name = "denoising"
     title = "Denoising"
+    draws = True
     not_comparable = "each architecture has a denoising objective, and so a loss, of its own."
 
     @classmethod

@@ -46,6 +46,12 @@ def device_for(accelerator: str) -> torch.device:
     raise ConfigError(f"trainer.accelerator={accelerator}: there is none here; expected auto or cpu")
 
 
+def is_on_cpu(accelerator: str) -> bool:
+    """Whether ``trainer.accelerator`` means the CPU on this machine."""
+    has_other = torch.cuda.is_available() or torch.backends.mps.is_available()
+    return accelerator == "cpu" or (accelerator == "auto" and not has_other)
+
+
 def peak_memory(device: torch.device) -> int:
     """The most bytes that this process has had: on a GPU those that torch allocated there, else resident ones."""
     if device.type == "cuda":

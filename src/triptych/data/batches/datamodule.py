@@ -8,6 +8,7 @@ import lightning as L
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from triptych.data.batches.arrays import EncodedArrays
 from triptych.data.batches.batch import Batch, EncodedSet, collate, nothing
 from triptych.data.batches.sampler import MicroBatch, TrainingSampler, Updates, evaluation_batches
 from triptych.data.batches.window_sampler import WindowSampler
@@ -30,6 +31,8 @@ class Collated(Dataset[Batch]):
 
     def __getitem__(self, key: MicroBatch) -> Batch:
         """The batch of what a sampler yields."""
+        if len(key.indices) and isinstance(self._examples, EncodedArrays):
+            return self._examples.collate(key.indices, key.normalizer, packed=self._packed)
         items = [self._examples[i] for i in key.indices]
         if items:
             return collate(items, key.normalizer, packed=self._packed, indices=key.indices)

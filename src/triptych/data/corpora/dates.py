@@ -60,6 +60,7 @@ class Dates:
     """
 
     columns: tuple[str, ...] = ("text", "target", "label", "words", "tags")
+    is_made = True
 
     def __init__(
         self,

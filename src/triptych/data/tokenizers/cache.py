@@ -5,19 +5,19 @@ import inspect
 import json
 import logging
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from importlib.metadata import version
 
 from triptych.config import RunError
 from triptych.data.tokenizers.tokenizer import SpecialTokens, Tokenizer
-from triptych.data.tokenizers.trainable import Learned
+from triptych.data.tokenizers.trainable import Characters, Learned
 from triptych.storage.atomic import write_text
 from triptych.storage.cache import cache_folder, cached, read_json
 
 log = logging.getLogger("triptych")
 
 
-def learned(kind: Learned, texts: Iterable[str], targets: Iterable[str], sha256: str) -> Tokenizer:
+def learned(kind: Learned | Characters, texts: Iterable[str], targets: Iterable[str], sha256: str) -> Tokenizer:
     """The tokenizer of these texts: the one that was kept, or else a new one, which is learned by one process while
     others that want the same wait for it, and kept.
 
@@ -68,17 +68,6 @@ def learned(kind: Learned, texts: Iterable[str], targets: Iterable[str], sha256:
     except RunError as error:  # nothing was made
         log.warning("the tokenizer is not kept: %s", error)
         return kind.train(texts, targets)
-
-
-def sha256_of(texts: Sequence[str], targets: Sequence[str]) -> str:
-    """Equal for equal texts and targets in equal order."""
-    digest = hashlib.sha256()
-    for side in (texts, targets):
-        digest.update(len(side).to_bytes(8, "big"))
-        for text in side:
-            content = text.encode()
-            digest.update(len(content).to_bytes(8, "big") + content)
-    return digest.hexdigest()
 
 
 def _sha256(text: str) -> str:

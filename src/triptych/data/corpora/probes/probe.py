@@ -67,6 +67,7 @@ class Probe(ABC):
 
     Attributes:
         columns: see ``Corpus``.
+        is_made: see there.
         num_train: training examples.
         num_validation: of the sizes of the training.
         num_test: of larger sizes, too.
@@ -77,6 +78,7 @@ class Probe(ABC):
     """
 
     columns: ClassVar[tuple[str, ...]]
+    is_made: ClassVar[bool] = True
 
     num_train: int
     num_validation: int

@@ -1,0 +1,53 @@
+"""What ``--help`` prints is kept, for composing a configuration takes longer than an answer should."""
+
+import contextlib
+import hashlib
+import io
+import json
+from collections.abc import Callable, Sequence
+from importlib.resources import files
+from pathlib import Path
+
+from triptych import config
+from triptych.config import RunError
+from triptych.storage.atomic import write_text
+from triptych.storage.cache import cache_folder, cached, read_json
+
+
+def kept_help(command: str, arguments: Sequence[str], print_help: Callable[[], object]) -> str:
+    """The text, until a file of conf/ or of ``triptych.config`` changes. With a folder of the user's own, nothing is
+    kept.
+
+    Args:
+        command: the sub-command.
+        arguments: of the command line.
+        print_help: prints it.
+    """
+
+    def make() -> dict[str, str]:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            print_help()
+        return {"text": printed.getvalue()}
+
+    if any(argument.startswith(("--config-dir", "-cd")) for argument in arguments):
+        return make()["text"]
+    folders = (Path(str(files("triptych.conf"))), Path(str(config.__file__)).parent)
+    state = [
+        (str(file), status.st_mtime_ns, status.st_size)
+        for folder in folders
+        for file in sorted(folder.rglob("*.[yp]*"))
+        if not file.name.endswith(".pyc") and (status := file.stat())
+    ]
+    name = hashlib.sha256(json.dumps([command, *arguments, state]).encode()).hexdigest()
+    path = cache_folder() / "help" / f"{name}.json"
+
+    def keep() -> dict[str, str]:
+        made = make()
+        write_text(path, json.dumps(made))
+        return made
+
+    try:
+        return str(cached(path, lambda: read_json(path), keep)["text"])
+    except RunError:
+        return make()["text"]

@@ -1,0 +1,141 @@
+"""The examples of a corpus that is made on the spot are kept: the runs of a sweep draw them once."""
+
+import json
+import logging
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from importlib.metadata import version
+from typing import Any, overload
+
+import numpy as np
+from jaxtyping import Int, UInt8
+
+from triptych.config import RunError
+from triptych.data.corpora.corpus import Corpus, sha256
+from triptych.data.example import Answer, Example
+from triptych.data.readers.long_text import LongText
+from triptych.data.splits import Splits
+from triptych.storage.arrays import key_of, read_arrays, write_arrays
+from triptych.storage.cache import cache_folder, cached
+
+log = logging.getLogger("triptych")
+
+NAMES = ("train", "validation", "test")
+FIELDS = [field.name for field in fields(Example) if field.name not in ("image", "place")]
+"""Of an example that was made; an image is kept by nobody, and a place has what was read."""
+
+
+class KeptExamples(Sequence[Example]):
+    """The examples of a split as the lines of a text, each read where it is asked for.
+
+    Args:
+        text: a JSON value for each example, one after the other.
+        ends: of each in the text.
+        key: see ``ListedExamples``.
+    """
+
+    def __init__(self, text: UInt8[np.ndarray, " bytes"], ends: Int[np.ndarray, " examples"], key: str) -> None:
+        self._text, self._ends, self.key = text.tobytes(), ends, key
+
+    @classmethod
+    def write(cls, examples: Sequence[Example]) -> tuple[UInt8[np.ndarray, " bytes"], Int[np.ndarray, " examples"]]:
+        """The first two arguments of the constructor, of these examples."""
+        lines = [
+            json.dumps(_plain(example), ensure_ascii=False, separators=(",", ":")).encode() for example in examples
+        ]
+        ends = np.cumsum([len(line) for line in lines], dtype=np.int64)
+        return np.frombuffer(b"".join(lines), np.uint8), ends
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    @overload
+    def __getitem__(self, index: int) -> Example: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Example]: ...
+
+    def __getitem__(self, index: int | slice) -> Example | Sequence[Example]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        index = range(len(self))[index]  # counts from the end, and ends an iteration
+        begin = self._ends[index - 1] if index else 0
+        return _example(json.loads(self._text[begin : self._ends[index]]))
+
+
+class ListedExamples(list[Example]):
+    """The examples of a split in memory.
+
+    Args:
+        examples: of the split.
+        key: equal for equal examples in equal order.
+    """
+
+    def __init__(self, examples: Sequence[Example], key: str) -> None:
+        super().__init__(examples)
+        self.key = key
+
+
+def _plain(example: Example) -> dict[str, Any]:
+    values = {name: getattr(example, name) for name in FIELDS}
+    if example.answers is not None:
+        values["answers"] = [[answer.text, answer.start] for answer in example.answers]
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _example(plain: dict[str, Any]) -> Example:
+    for name in ("words", "tags"):
+        if name in plain:
+            plain[name] = tuple(plain[name])
+    if "answers" in plain:
+        plain["answers"] = tuple(Answer(text, start) for text, start in plain["answers"])
+    return Example(**plain)
+
+
+def read_splits(corpus: Corpus, settings: Mapping[str, Any]) -> tuple[Splits, str]:
+    """The examples of a corpus, and a text that is equal for equal ones: what was kept of one that is made on the spot
+    (``is_made``), if it is one of ours.
+
+    Args:
+        settings: what the corpus was built from.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    if not (getattr(corpus, "is_made", False) and type(corpus).__module__.startswith("triptych.")):
+        return _with_keys(corpus.splits())
+    versions = [sys.version_info[:2], version("babel"), version("numpy")]
+    path = cache_folder() / "examples" / f"{key_of(settings, versions)}.npz"
+
+    def read() -> tuple[Splits, str] | None:
+        kept = read_arrays(path)
+        if kept is None:
+            return None
+        digest = kept["sha256"].tobytes().decode()
+        parts = {name: KeptExamples(kept[name], kept[f"{name}_ends"], f"{digest} {name}") for name in NAMES}
+        return Splits(**parts), digest
+
+    def make() -> tuple[Splits, str]:
+        splits, digest = _with_keys(corpus.splits())
+        arrays = {"sha256": np.frombuffer(digest.encode(), np.uint8)}
+        for name in NAMES:
+            arrays[name], arrays[f"{name}_ends"] = KeptExamples.write(getattr(splits, name))
+        write_arrays(path, arrays)
+        return splits, digest
+
+    try:
+        return cached(path, read, make)
+    except RunError as error:
+        log.warning("the examples are not kept: %s", error)
+        return _with_keys(corpus.splits())
+
+
+def _with_keys(splits: Splits) -> tuple[Splits, str]:
+    digest = sha256(splits)
+    parts = {name: getattr(splits, name) for name in NAMES}
+    listed = {
+        name: part if isinstance(part, LongText) else ListedExamples(part, f"{digest} {name}")
+        for name, part in parts.items()
+    }
+    return Splits(**listed), digest

@@ -1,0 +1,60 @@
+"""Arrays that are kept in the cache: one file, whole or not at all."""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from triptych.storage.atomic import replacing
+
+CODE = ("data", "tasks")
+"""The packages whose code decides what is kept."""
+MOST_BYTES = 4 * 2**30
+"""Of the files of a folder: beyond that, what was read the longest time ago is deleted."""
+
+
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """The file with these arrays, in the place of old ones of its folder.
+
+    Raises:
+        RunError: it cannot be written.
+    """
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type] # none is called allow_pickle
+    size = 0
+    for _, entry in sorted(((entry.stat().st_mtime, entry) for entry in path.parent.glob("*.npz")), reverse=True):
+        size += entry.stat().st_size
+        if size > MOST_BYTES and entry != path:
+            entry.unlink()
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray] | None:
+    """The arrays of a file; None: there is none, or it is damaged (a checksum of each array says so)."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = dict(file)
+        os.utime(path)  # it is in use
+        return arrays
+    except (OSError, ValueError, EOFError, BadZipFile):
+        return None
+
+
+def key_of(*facts: Any) -> str:
+    """The name of an entry: equal for equal facts and equal code."""
+    return hashlib.sha256(json.dumps([*facts, code_sha256()], sort_keys=True).encode()).hexdigest()
+
+
+@cache
+def code_sha256() -> str:
+    """Of our code that decides what an example is, and how it is laid out."""
+    digest = hashlib.sha256()
+    for package in CODE:
+        for file in sorted(Path(__file__).parents[1].joinpath(package).rglob("*.py")):
+            digest.update(file.read_bytes())
+    return digest.hexdigest()
