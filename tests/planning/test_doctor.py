@@ -319,7 +319,7 @@ def test_small_files_are_read_for_their_lengths(
         (tmp_path / name).write_text("".join("x" * (n % 9 + 1) + "\n" for n in range(40)))
     monkeypatch.setattr(batch_shapes, "READ_BYTES", 1000 if is_small else 10)
     files = ["data=parallel_text", f"data.dir={tmp_path}", "data.train=[a.txt,b.txt]", "batch.size=16"]
-    config = chosen("task=translation", "model=full", "tokenizer=characters", *files)
+    config = chosen("task=translation", "model=full", "tokenizer=characters", "batch.packed=false", *files)
     estimate = look_at_data(config, None, 1).estimate(config)
     assert all(9 <= side <= 11 for side in estimate.longest) if is_small else estimate.longest == (128, 128)
     assert bool(estimate.sample) == is_small

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from math import ceil
 from typing import Any, cast
 
@@ -78,7 +79,8 @@ def train_tokenizer(config: DictConfig, splits: Splits) -> Tokenizer:
     sources = (text for x in train if x.image is None for text in (x.text, x.pair) if text is not None)
     targets = () if isinstance(train, LongText) else (x.target for x in train if x.target is not None)
     key = train.sha256 if isinstance(train, LongText) else getattr(train, "key", None)
-    if key is None or not isinstance(kind, Learned | Characters):
+    has_images = any(x.image is not None for x in islice(train, 1))
+    if key is None or has_images or not isinstance(kind, Learned | Characters):
         return kind.train(sources, targets)
     return learned(kind, sources, targets, key)
 
