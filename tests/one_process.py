@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -61,15 +62,16 @@ def answers_to(
     """
     hidden = ("HYDRA_FULL_ERROR", "TRIPTYCH_ALLOW")
     own = {name: value for name, value in os.environ.items() if name not in hidden}
-    finished = subprocess.run(
-        [sys.executable, "-c", DRIVER],
-        cwd=cwd,
-        input=json.dumps([list(before_torch), list(commands)]),
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-        env={**own, "OMP_NUM_THREADS": "1", "HF_HOME": str(cwd / "hf")},
-    )
+    with tempfile.TemporaryDirectory() as cache:  # of what was kept nothing is read
+        finished = subprocess.run(
+            [sys.executable, "-c", DRIVER],
+            cwd=cwd,
+            input=json.dumps([list(before_torch), list(commands)]),
+            capture_output=True,
+            text=True,
+            timeout=900,
+            check=False,
+            env={**own, "OMP_NUM_THREADS": "1", "HF_HOME": str(cwd / "hf"), "TRIPTYCH_CACHE": cache},
+        )
     assert finished.returncode == 0, finished.stderr
     return [tuple(answer) for answer in json.loads(finished.stdout)]
