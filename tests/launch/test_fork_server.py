@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 import commands
 import tiny
 from clock import wait_until
-from triptych.launch.fork_server import Forked, ForkServer
+from triptych.launch.fork_server import Forked, ForkServer, start_server
 from triptych.launch.sweep import own_python
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems start each job by itself")
@@ -23,7 +23,7 @@ RUN = [*tiny.TINY, "experiment=dates/classification", "trainer.max_steps=4", "lo
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ForkServer]:
-    server = ForkServer(own_python(), {**os.environ, "OMP_NUM_THREADS": "1"})
+    server = start_server(own_python(), {**os.environ, "OMP_NUM_THREADS": "1"})
     yield server
     server.close()
 
@@ -71,7 +71,7 @@ def test_a_signal_reaches_the_job_alone(server: ForkServer, signum: int, status:
 
 
 def test_without_its_server_a_job_goes_on(tmp_path: Path) -> None:
-    server = ForkServer(own_python(), {**os.environ, "OMP_NUM_THREADS": "1"})
+    server = start_server(own_python(), {**os.environ, "OMP_NUM_THREADS": "1"})
     job = start(server, tmp_path / "output", "train", *RUN, "model=encoder_only", f"run_dir={tmp_path / 'run'}")
     server._process.kill()
     assert end(job) == 0

@@ -64,15 +64,12 @@ class ForkServer:
     """A process that runs ``triptych`` in children of its own. It ends with its sweep; its children do not.
 
     Args:
-        python: the command of the interpreter.
-        environment: of the jobs, in place of this process's.
+        process: that serves.
+        channel: to it.
     """
 
-    def __init__(self, python: Sequence[str], environment: Mapping[str, str]) -> None:
-        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            command = [*python, "-m", "triptych.launch.fork_server", str(theirs.fileno())]
-            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=dict(environment))
+    def __init__(self, process: "subprocess.Popen[bytes]", channel: socket.socket) -> None:
+        self._process, self._channel = process, channel
         self._ended: dict[int, int] = {}
 
     def close(self) -> None:
@@ -113,6 +110,21 @@ class ForkServer:
         if (ended := answer.get("ended")) is not None:
             self._ended[ended] = os.waitstatus_to_exitcode(answer["status"] or 0)
         return answer
+
+
+def start_server(python: Sequence[str], environment: Mapping[str, str]) -> ForkServer:
+    """Starts a server. A function, and not the constructor: configurations may name classes of ours, and must not start
+    programs.
+
+    Args:
+        python: the command of the interpreter.
+        environment: of the jobs, in place of this process's.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        command = [*python, "-m", "triptych.launch.fork_server", str(theirs.fileno())]
+        process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=dict(environment))
+    return ForkServer(process, ours)
 
 
 def serve(channel: socket.socket) -> list[str] | None:

@@ -24,7 +24,7 @@ from rich.progress import (
 
 from triptych.config import ConfigError, counted, duration
 from triptych.launch.environment import cpus
-from triptych.launch.fork_server import Forked, ForkServer, can_fork
+from triptych.launch.fork_server import Forked, ForkServer, can_fork, start_server
 from triptych.launch.sweep import Failure, Job, collect, jobs_of, own_python, redact_notes, train_command
 from triptych.launch.watch import share_done, time_left
 from triptych.storage.redaction import Redactor
@@ -120,7 +120,7 @@ def run_jobs(
     progress = Progress(*columns, console=Console(stderr=True), transient=True, disable=not is_shown)
     bar = progress.add_task("jobs", total=len(waiting), left="")
     progress.start()
-    server = start_server(command, len(waiting), n_jobs)
+    server = server_for(command, len(waiting), n_jobs)
     looked = time.monotonic()
     try:
         while running or (waiting and not asked):
@@ -228,7 +228,7 @@ class JobProcess:
         self._process.send_signal(signum)
 
 
-def start_server(command: Sequence[str], num_waiting: int, n_jobs: int) -> ForkServer | None:
+def server_for(command: Sequence[str], num_waiting: int, n_jobs: int) -> ForkServer | None:
     """What several jobs are forked from; None: each is started by itself.
 
     Args:
@@ -239,7 +239,7 @@ def start_server(command: Sequence[str], num_waiting: int, n_jobs: int) -> ForkS
     ours = [*own_python(), "-m", "triptych"]
     if num_waiting < 2 or not can_fork() or list(command[: len(ours)]) != ours:
         return None
-    return ForkServer(own_python(), environment(n_jobs))
+    return start_server(own_python(), environment(n_jobs))
 
 
 def environment(n_jobs: int) -> dict[str, str]:
