@@ -55,7 +55,7 @@ def factors() -> dict[str, list[str]]:
     with command_lines() as chosen:
         default, choices = chosen(), dict(HydraConfig.get().runtime.choices)
     choices |= {"head": choices[HEADS[0]], "trainer.precision": precision_of(default)}
-    choices["batch.packed"] = str(default.batch.packed).lower()
+    choices["batch.packed"] = "false"  # null decides by the texts
     found = {
         "model": [name for name in choices_of("model", []) if "/" not in name],
         "task": choices_of("task", []),

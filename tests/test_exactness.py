@@ -27,6 +27,7 @@ COMMON = [
     *tiny.NETWORK,
     "block.dropout=0",
     "batch.size=24",
+    "batch.packed=false",
     "batch.eval_size=20",
     "scheduler.warmup_steps=5",
     "trainer.max_steps=50",

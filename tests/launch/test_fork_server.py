@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,7 +91,7 @@ def test_a_process_with_threads_is_not_forked(begun: str, tmp_path: Path, monkey
         "f.MODULES = (*f.MODULES, 'begins_something')\n"
         "import os; safe = f.load(); print(safe, flush=True); os._exit(0)"
     )
-    finished = commands.subprocess.run(
+    finished = subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, "PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"},
         capture_output=True,

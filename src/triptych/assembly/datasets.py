@@ -2,9 +2,8 @@
 
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from math import ceil
 from typing import Any, cast
@@ -14,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from triptych.config import RunError, build, counted
+from triptych.config import build, counted
 from triptych.data import (
     Characters,
     Corpus,
@@ -41,14 +40,15 @@ from triptych.data.batches.datamodule import Training
 from triptych.data.batches.windows import Layout, windows_of
 from triptych.data.example import without_collection
 from triptych.storage.arrays import key_of, read_arrays, write_arrays
-from triptych.storage.cache import cache_folder, cached
+from triptych.storage.cache import cache_folder, kept
 from triptych.tasks import LanguageModeling, Task
 from triptych.training.hardware import is_on_cpu
 
 log = logging.getLogger("triptych")
 
 MUCH_PADDING = 0.1
-"""From this share of padding on, packed batches are faster on CPUs (benchmarks/README.md)."""
+"""From this share of padding on, batches are packed on CPUs. With 16 % of padding packed ones were 1.14 times as fast
+there, with 29 % 1.19 times (benchmarks/speed.md); with little they are as fast as padded ones."""
 
 
 def read_corpus(config: DictConfig, name: str) -> tuple[Corpus, Splits, CorpusFacts]:
@@ -167,22 +167,7 @@ def encode_lines(config: DictConfig, task: Task, examples: Sequence[Example], na
     """
     if task.image_shape is not None:
         return EncodedList(task.encode(examples))
-    lines = keep_lines(
-        key_of_lines(config, task, examples, name), partial(lay_out, config, task, examples, name), examples
-    )
-    warn_of_lost(config, task, lines.lost, name)
-    return lines
-
-
-def keep_lines(key: str | None, lay_out: Callable[[], EncodedArrays], examples: Sequence[Example]) -> EncodedArrays:
-    """What was kept under a key, or what is laid out now.
-
-    Args:
-        key: None: nothing is kept.
-        examples: of the split.
-    """
-    if key is None:
-        return lay_out()
+    key = key_of_lines(config, task, examples, name)
     path = cache_folder() / "laid_out" / f"{key}.npz"
 
     def read() -> EncodedArrays | None:
@@ -190,15 +175,14 @@ def keep_lines(key: str | None, lay_out: Callable[[], EncodedArrays], examples: 
         return None if arrays is None else EncodedArrays.from_arrays(arrays, examples)
 
     def make() -> EncodedArrays:
-        lines = lay_out()
-        write_arrays(path, lines.as_arrays())
-        return lines
+        return lay_out(config, task, examples, name)
 
-    try:
-        return cached(path, read, make)
-    except RunError as error:
-        log.warning("what is laid out is not kept: %s", error)
-        return lay_out()
+    def write(lines: EncodedArrays) -> None:
+        write_arrays(path, lines.as_arrays())
+
+    lines = make() if key is None else kept(path, "what is laid out is", read, make, write)
+    warn_of_lost(config, task, lines.lost, name)
+    return lines
 
 
 def key_of_lines(config: DictConfig, task: Task, examples: Sequence[Example], name: str) -> str | None:
@@ -297,6 +281,9 @@ def make_data_module(config: DictConfig, task: Task, splits: Splits, *, training
         ValueError: an empty split, or a training split that no update can be made of.
     """
     train = encode_training(config, task, splits.train) if training else None
+    packed = train is not None and is_packed(config, train)
+    if packed and config.batch.packed is None:
+        log.info("training batches are packed, for much of them would be padding")
     has_validation = training or isinstance(splits.validation, LongText) or len(splits.validation) > 0
     return DataModule(
         train=train,
@@ -308,22 +295,18 @@ def make_data_module(config: DictConfig, task: Task, splits: Splits, *, training
         eval_batch_size=config.batch.eval_size,
         num_workers=config.batch.num_workers,
         seed=config.seed,
-        packed=train is not None and is_packed(config, train),
+        packed=packed,
     )
 
 
 def is_packed(config: DictConfig, train: Training) -> bool:
-    """Whether the batches of a training are packed. If ``batch.packed`` leaves it open, they are where it was measured
-    to be faster: on CPUs, where a tenth or more of the positions of padded batches would be padding."""
+    """Whether the batches of a training are packed. If ``batch.packed`` leaves it open, they are on CPUs, where a tenth
+    or more of the positions of padded batches would be padding."""
     packed: bool | None = config.batch.packed
     if packed is not None or not isinstance(train, EncodedArrays) or config.compile:
         return bool(packed)
     size = config.batch.size and max(1, config.batch.size // config.trainer.accumulate_grad_batches)
-    padding = train.padding(size, config.batch.tokens)
-    is_faster = padding >= MUCH_PADDING and is_on_cpu(config.trainer.accelerator)
-    if is_faster:
-        log.info("training batches are packed: %.0f %% of their positions would be padding", 100 * padding)
-    return is_faster
+    return is_on_cpu(config.trainer.accelerator) and train.padding(size, config.batch.tokens) >= MUCH_PADDING
 
 
 def check_shares(config: DictConfig, data: DataModule, world_size: int = 1) -> None:

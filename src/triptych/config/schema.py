@@ -97,8 +97,8 @@ class BatchConfig:
         tokens: the most tokens of an update, those of both sides together and without padding; None: size says how
             many examples.
         packed: whether the texts of a training batch stand in one row, without padding; each is read as if it stood
-            alone, and validation and test are padded. The updates are the same, but for rounding. None: where that was
-            measured to be faster, which is on CPUs, if a tenth or more of the positions would be padding.
+            alone, and validation and test are padded. The updates are the same, but for rounding and what dropout
+            draws. None: on CPUs, if a tenth or more of the positions would be padding.
         eval_size: examples of a batch in validation and test; changes no metric.
         eval_stride: tokens from one window of a long text to the next in validation and test: what a window shares with
             the one before is its context and is not scored again; None: shape.max_length, no overlap.

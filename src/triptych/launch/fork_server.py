@@ -1,7 +1,7 @@
 """The jobs of a sweep, forked from one process that has imported what they need: seconds that are spent once.
 
 A child of a process that has computed something with several threads hangs at its first product of matrices. So the
-server imports and does nothing else, looks whether that started a thread or a GPU, and then refuses to fork.
+server imports and does nothing else, and where that has begun a thread or a GPU it refuses to fork.
 """
 
 import atexit
@@ -19,6 +19,7 @@ import threading
 import traceback
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import NoReturn
 
 from hydra.core.plugins import Plugins
@@ -57,7 +58,8 @@ class Forked:
     def send_signal(self, signum: int) -> None:
         """Tells it, unless it has ended."""
         if self.poll() is None:
-            os.kill(self._pid, signum)
+            with suppress(ProcessLookupError):  # it ends just now
+                os.kill(self._pid, signum)
 
 
 class ForkServer:

@@ -25,7 +25,7 @@ from rich.progress import (
 from triptych.config import ConfigError, counted, duration
 from triptych.launch.environment import cpus
 from triptych.launch.fork_server import Forked, ForkServer, can_fork, start_server
-from triptych.launch.sweep import Failure, Job, collect, jobs_of, own_python, redact_notes, train_command
+from triptych.launch.sweep import Failure, Job, collect, jobs_of, own_program, own_python, redact_notes, train_command
 from triptych.launch.watch import share_done, time_left
 from triptych.storage.redaction import Redactor
 
@@ -236,7 +236,7 @@ def server_for(command: Sequence[str], num_waiting: int, n_jobs: int) -> ForkSer
         num_waiting: how many there are.
         n_jobs: the most jobs that run at once.
     """
-    ours = [*own_python(), "-m", "triptych"]
+    ours = own_program()
     if num_waiting < 2 or not can_fork() or list(command[: len(ours)]) != ours:
         return None
     return start_server(own_python(), environment(n_jobs))
@@ -276,7 +276,7 @@ def start(command: Sequence[str], directory: Path, n_jobs: int, server: ForkServ
             streams = (0, 1, opened.enter_context(tee.stdin).fileno())
         process: subprocess.Popen[bytes] | Forked | None = None
         if server is not None:
-            process = server.start(command[len([*own_python(), "-m", "triptych"]) :], streams)
+            process = server.start(command[len(own_program()) :], streams)
         if process is None:
             stdin, stdout, stderr = streams
             process = subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr, env=environment(n_jobs))

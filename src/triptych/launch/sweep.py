@@ -256,7 +256,12 @@ def train_command(sweep: DictConfig) -> list[str]:
 
 def own_command() -> list[str]:
     """``triptych train`` as this process would start it."""
-    return [*own_python(), "-m", "triptych", "train"]
+    return [*own_program(), "train"]
+
+
+def own_program() -> list[str]:
+    """``triptych``, likewise."""
+    return [*own_python(), "-m", "triptych"]
 
 
 def own_python() -> list[str]:

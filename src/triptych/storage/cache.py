@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,8 @@ from triptych.config import RunError
 from triptych.storage.atomic import reason_of, write_text
 
 Entry = TypeVar("Entry")
+
+log = logging.getLogger("triptych")
 
 
 def cache_folder() -> Path:
@@ -43,6 +46,33 @@ def cached(path: Path, read: Callable[[], Entry | None], make: Callable[[], Entr
     with held:
         found = read()  # by whoever had the lock
         return make() if found is None else found
+
+
+def kept(
+    path: Path, what: str, read: Callable[[], Entry | None], make: Callable[[], Entry], write: Callable[[Entry], None]
+) -> Entry:
+    """Like ``cached``, but a cache that cannot be written costs a warning and nothing else.
+
+    Args:
+        what: is kept, for the warning, with its verb: "the tokenizer is".
+        read: the entry; None: it is not there, or not whole.
+        make: the entry.
+        write: keeps it; may raise a RunError.
+    """
+
+    def make_and_write() -> Entry:
+        made = make()
+        try:
+            write(made)
+        except RunError as error:
+            log.warning("%s not kept: %s", what, error)
+        return made
+
+    try:
+        return cached(path, read, make_and_write)
+    except RunError as error:
+        log.warning("%s not kept: %s", what, error)
+        return make()
 
 
 def remembered(path: Path, question: str, answer: Callable[[], dict[str, Any]]) -> dict[str, Any]:

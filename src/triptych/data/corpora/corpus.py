@@ -39,6 +39,8 @@ class Corpus(Protocol):
         columns: what it has, of which a task needs some: names of fields of ``Example``, or ``long_text``, which is
             read in windows.
         facts: what a model must remember of it.
+
+    One of ours whose examples follow from its settings alone says ``is_made = True``: they are kept.
     """
 
     columns: tuple[str, ...]

@@ -1,7 +1,6 @@
 """The examples of a corpus that is made on the spot are kept: the runs of a sweep draw them once."""
 
 import json
-import logging
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -11,15 +10,12 @@ from typing import Any, overload
 import numpy as np
 from jaxtyping import Int, UInt8
 
-from triptych.config import RunError
 from triptych.data.corpora.corpus import Corpus, sha256
 from triptych.data.example import Answer, Example
 from triptych.data.readers.long_text import LongText
 from triptych.data.splits import Splits
 from triptych.storage.arrays import key_of, read_arrays, write_arrays
-from triptych.storage.cache import cache_folder, cached
-
-log = logging.getLogger("triptych")
+from triptych.storage.cache import cache_folder, kept
 
 NAMES = ("train", "validation", "test")
 FIELDS = [field.name for field in fields(Example) if field.name not in ("image", "place")]
@@ -109,26 +105,21 @@ def read_splits(corpus: Corpus, settings: Mapping[str, Any]) -> tuple[Splits, st
     path = cache_folder() / "examples" / f"{key_of(settings, versions)}.npz"
 
     def read() -> tuple[Splits, str] | None:
-        kept = read_arrays(path)
-        if kept is None:
+        arrays = read_arrays(path)
+        if arrays is None:
             return None
-        digest = kept["sha256"].tobytes().decode()
-        parts = {name: KeptExamples(kept[name], kept[f"{name}_ends"], f"{digest} {name}") for name in NAMES}
+        digest = arrays["sha256"].tobytes().decode()
+        parts = {name: KeptExamples(arrays[name], arrays[f"{name}_ends"], f"{digest} {name}") for name in NAMES}
         return Splits(**parts), digest
 
-    def make() -> tuple[Splits, str]:
-        splits, digest = _with_keys(corpus.splits())
+    def write(made: tuple[Splits, str]) -> None:
+        splits, digest = made
         arrays = {"sha256": np.frombuffer(digest.encode(), np.uint8)}
         for name in NAMES:
             arrays[name], arrays[f"{name}_ends"] = KeptExamples.write(getattr(splits, name))
         write_arrays(path, arrays)
-        return splits, digest
 
-    try:
-        return cached(path, read, make)
-    except RunError as error:
-        log.warning("the examples are not kept: %s", error)
-        return _with_keys(corpus.splits())
+    return kept(path, "the examples are", read, lambda: _with_keys(corpus.splits()), write)
 
 
 def _with_keys(splits: Splits) -> tuple[Splits, str]:

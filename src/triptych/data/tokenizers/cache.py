@@ -8,11 +8,10 @@ import sys
 from collections.abc import Iterable
 from importlib.metadata import version
 
-from triptych.config import RunError
 from triptych.data.tokenizers.tokenizer import SpecialTokens, Tokenizer
 from triptych.data.tokenizers.trainable import Characters, Learned
 from triptych.storage.atomic import write_text
-from triptych.storage.cache import cache_folder, cached, read_json
+from triptych.storage.cache import cache_folder, kept, read_json
 
 log = logging.getLogger("triptych")
 
@@ -54,20 +53,14 @@ def learned(kind: Learned | Characters, texts: Iterable[str], targets: Iterable[
     def make() -> Tokenizer:
         if path.exists():
             log.warning("%s is damaged: the tokenizer is learned anew", path)
-        tokenizer = kind.train(texts, targets)
-        content = json.dumps({"tokenizer": tokenizer.to_json(), "special_tokens": tokenizer.special.as_plain()})
-        try:
-            write_text(path, json.dumps({"sha256": _sha256(f"{key} {content}"), "content": content}))
-            log.info("tokenizer learned, and kept as %s", path)
-        except RunError as error:
-            log.warning("the tokenizer is not kept: %s", error)
-        return tokenizer
-
-    try:
-        return cached(path, read, make)
-    except RunError as error:  # nothing was made
-        log.warning("the tokenizer is not kept: %s", error)
         return kind.train(texts, targets)
+
+    def write(tokenizer: Tokenizer) -> None:
+        content = json.dumps({"tokenizer": tokenizer.to_json(), "special_tokens": tokenizer.special.as_plain()})
+        write_text(path, json.dumps({"sha256": _sha256(f"{key} {content}"), "content": content}))
+        log.info("tokenizer learned, and kept as %s", path)
+
+    return kept(path, "the tokenizer is", read, make, write)
 
 
 def _sha256(text: str) -> str:

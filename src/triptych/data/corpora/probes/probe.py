@@ -67,7 +67,7 @@ class Probe(ABC):
 
     Attributes:
         columns: see ``Corpus``.
-        is_made: see there.
+        is_made: likewise.
         num_train: training examples.
         num_validation: of the sizes of the training.
         num_test: of larger sizes, too.
