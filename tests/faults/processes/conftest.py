@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -207,7 +207,7 @@ SlurmUser={user}
 SlurmdUser={user}
 AuthType=auth/munge
 CredType=cred/munge
-AuthInfo=socket={folder}/munge.sock,cred_expire=5
+AuthInfo=socket={folder}/munge.sock,cred_expire={expire}
 CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
 SlurmctldPort={port}
 FirstJobId={port}
@@ -252,8 +252,8 @@ class Cluster:
 
     Each node counts four GPUs, which are not there. The partition ``high`` preempts jobs of ``main``, the default: they
     get the signal by which they want to be warned, or SIGTERM, and 20 s later they are requeued, if they asked for that
-    (``--requeue``). A requeued job starts again after some six seconds. ``--signal=X@N`` comes up to a minute early;
-    ``scancel --signal=USR1 JOB`` comes at once. A task of an array is addressed as ARRAY_TASK.
+    (``--requeue``). A requeued job starts again after some six seconds, in CI sixteen. ``--signal=X@N`` comes up to a
+    minute early; ``scancel --signal=USR1 JOB`` comes at once. A task of an array is addressed as ARRAY_TASK.
 
     Attributes:
         environment: what a client needs, and what ranks need to find each other here.
@@ -270,6 +270,7 @@ class Cluster:
             host=socket.gethostname().partition(".")[0],
             user=getpass.getuser(),
             folder=self.folder,
+            expire=int(bound(5)),  # a task whose launch takes longer has failed
             port=port,
             port_1=port + 1,
             port_2=port + 2,
@@ -301,6 +302,22 @@ class Cluster:
         """What Slurm knows of a job: JobState, Restarts, ..."""
         return dict(re.findall(r"(\w+)=(\S*)", self.command("scontrol", "show", "job", "--oneliner", job)))
 
+    def lose(self, node: str) -> None:
+        """A node goes down, and its jobs with it."""
+        self.command("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
+
+    def bring_back(self, node: str) -> None:
+        """A node that was lost takes jobs again. Mostly it comes back by itself at once, since its daemon answers; then
+        the administrator's command is refused."""
+        resume = ("scontrol", "update", f"nodename={node}", "state=resume")
+        subprocess.run(resume, env={**os.environ, **self.environment}, capture_output=True, check=False)
+        assert not self.command("sinfo", "--noheader", "--states=down", f"--nodes={node}")
+
+    def tell(self) -> str:
+        """Its nodes, its queue, and the end of its log."""
+        log = (self.folder / "slurmctld.log").read_text().splitlines()
+        return "\n".join([self.command("sinfo", "--long", "--Node"), self.command("squeue", "--long"), *log[-20:]])
+
     def stop(self) -> None:
         """Cancels all jobs and ends the daemons."""
         try:
@@ -329,6 +346,15 @@ def free_ports(count: int) -> int:
         except OSError:
             continue
         return first
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Function) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What the scheduler saw of a test that failed."""
+    report = yield
+    if report.failed and isinstance(cluster := item.funcargs.get("cluster"), Cluster):
+        report.sections.append(("Slurm", cluster.tell()))
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -89,17 +89,22 @@ class Journey:
         return finished.stdout + finished.stderr
 
     def disturb(self, ended: threading.Event) -> None:
-        """Takes the node away from a job that trains, at random moments; the second time the node is lost."""
-        draw, done = random.Random(7), 0
+        """Takes the node away from a job that trains, at random moments; the second time the node is lost until the
+        next."""
+        draw, done, lost = random.Random(7), 0, ""
         while done < DISTURBED and not ended.wait(draw.uniform(1, 10)):
+            if lost:
+                self.cluster.bring_back(lost)
             if (node := self._busy_node(draw)) is None:
                 continue
             done += 1
             if done == 2:
-                self.cluster.command("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
+                self.cluster.lose(lost := node)
                 continue
             options = ("--partition=high", "--exclusive", f"--nodelist={node}", "--output=/dev/null")
             self.cluster.command("sbatch", *options, "--wrap=sleep 1")
+        if lost:
+            self.cluster.bring_back(lost)
 
     def _busy_node(self, draw: random.Random) -> str | None:
         """Where a job trains that has not ended; None: nowhere."""
@@ -136,7 +141,8 @@ def test_the_journey(journey: Journey) -> None:
     disturbing.start()
     try:
         said = journey.type(sweep, status=1)
-        assert f"3 of {jobs - len(LEARNING_RATES)} jobs failed" in said
+        failed = [line for line in said.splitlines() if "FAILED" in line or "failed" in line]
+        assert f"3 of {jobs - len(LEARNING_RATES)} jobs failed" in said, failed
         journey.type(pairs)
     finally:
         ended.set()

@@ -85,9 +85,13 @@ class Running:
         """Waits until that is its state."""
         wait_until(lambda: self.state == state, seconds, f"{state}; see {self.log}")
 
+    def is_requeued(self) -> None:
+        """Waits until it is back in the queue."""
+        wait_until(lambda: self.cluster.show(self.job)["Restarts"] == "1", 40, "back in the queue")
+
     def goes_on(self, expected: str) -> None:
         """It goes back into the queue once, and ends with these weights, as one run of W&B."""
-        wait_until(lambda: self.cluster.show(self.job)["Restarts"] == "1", 40, "back in the queue")
+        self.is_requeued()
         self.wait_for("COMPLETED")
         text = self.log.read_text()
         assert "going on from" in text
@@ -150,9 +154,10 @@ def test_preempted(warned: bool, running: Callable[..., Running], cluster: Any, 
 
 
 def test_a_node_goes_down(running: Callable[..., Running], cluster: Any, undisturbed: dict[str, str]) -> None:
-    """It comes back by itself, since its daemon is alive."""
     job = running("several_nodes")
-    cluster.command("scontrol", "update", "nodename=n1", "state=down", "reason=test")
+    cluster.lose("n1")
+    job.is_requeued()
+    cluster.bring_back("n1")
     job.goes_on(undisturbed["several_nodes"])
 
 
