@@ -311,7 +311,7 @@ class Cluster:
         the administrator's command is refused."""
         resume = ("scontrol", "update", f"nodename={node}", "state=resume")
         subprocess.run(resume, env={**os.environ, **self.environment}, capture_output=True, check=False)
-        assert not self.command("sinfo", "--noheader", "--states=down", f"--nodes={node}")
+        assert "down" not in self.command("sinfo", "--noheader", "--Node", f"--nodes={node}", "--format=%T")
 
     def tell(self) -> str:
         """Its nodes, its queue, and the end of its log."""
