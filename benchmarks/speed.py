@@ -16,6 +16,7 @@ from statistics import median
 from typing import Any
 
 import speed_loop
+import speed_predict
 import speed_rows
 import torch
 from page import check_output
@@ -45,6 +46,8 @@ def rows_of(compiled: bool) -> dict[str, Callable[[], Row]]:
         "greedy": partial(speed_rows.greedy, 1),
         "greedy16": partial(speed_rows.greedy, 16),
         "beam": speed_rows.beam,
+        "classes": partial(speed_predict.predict_classes, 2000),
+        "copies": partial(speed_predict.predict_copies, 1000),
         "loop": partial(speed_loop.loop, 128),
         "loop8": partial(speed_loop.loop, 8),
     }

@@ -22,7 +22,7 @@ from triptych.assembly.network import complete, make_task
 from triptych.config import build
 from triptych.data import DataModule, Splits
 from triptych.evaluate import measure
-from triptych.models.generation import BeamSearch, Constraints, Sampling, beam_search, generate
+from triptych.models.generation import BeamSearch, Constraints, NextToken, Sampling, beam_search, generate
 from triptych.nn import Visibility, attend
 from triptych.report.samples import answer_time, attention, samples
 from triptych.tasks import Task
@@ -298,7 +298,7 @@ def test_a_tensor_that_the_processes_cannot_share_is_no_lost_process() -> None:
     assert not is_loss_of_a_peer(caught.value)
 
 
-class Endless:
+class Endless(NextToken):
     """Writes one token again and again."""
 
     def __call__(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -336,7 +336,7 @@ def test_decoding_waits_once_a_step(decode: Callable[..., list[Any]], constraint
         assert device.waits == {}
 
 
-class Scripted:
+class Scripted(NextToken):
     """Writes the given texts, on the device; at a text that has left it must not be asked."""
 
     def __init__(self, texts: torch.Tensor) -> None:

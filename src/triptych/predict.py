@@ -6,12 +6,13 @@ import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
 from omegaconf import DictConfig
-from rich.progress import track
+from rich.progress import Progress
 
 from triptych.assembly.early_checks import check_prediction
 from triptych.assembly.restore import restore, set_search
@@ -59,9 +60,10 @@ def predict(config: DictConfig) -> None:
         if task.reads_pairs:
             inputs = pairs(lines, config.input)
         check_lengths(task, inputs, config.input)
-    with output(config.output) as file:
-        predictions = task.predictions(inputs, batch_size=config.batch_size)
-        for prediction in track(predictions, "predicting", total=len(lines), disable=config.output == "-"):
+    with output(config.output) as file, Progress(disable=config.output == "-") as progress:
+        bar = progress.add_task("predicting", total=len(lines))
+        advance = partial(progress.advance, bar)
+        for prediction in task.predictions(inputs, batch_size=config.batch_size, advance=advance):
             file.write(as_line(prediction) + "\n")
 
 

@@ -19,7 +19,7 @@ from transformers import (
 )
 
 from parts import POSITIONS
-from triptych.models.generation import BeamSearch, Hypothesis, Sampling, beam_search, generate
+from triptych.models.generation import BeamSearch, Hypothesis, NextToken, Sampling, beam_search, generate
 
 EarlyStopping = bool | Literal["never"]
 
@@ -27,7 +27,7 @@ rules = st.sampled_from([False, True, "never"])
 penalties = st.sampled_from([-1.0, 0.0, 0.6, 1.0, 2.0])
 
 
-class Whole:
+class Whole(NextToken):
     """A next-token function without a cache: it keeps the sequences and gives them to the model as a whole.
 
     Args:

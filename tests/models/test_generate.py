@@ -10,7 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from triptych.models.generation import Sampling, generate
+from triptych.models.generation import Constraints, NextToken, Prompts, Sampling, generate
+from triptych.nn import Longformer, Performer, Reformer
 
 VOCAB, END = 11, 0
 GREEDY = Sampling()
@@ -26,7 +27,7 @@ def step_by_step(logits: Callable[[Tensor], Tensor], prompt: Tensor, *, num_toke
     return tokens[0, prompt.shape[1] :].tolist()
 
 
-class Script:
+class Script(NextToken):
     """A next-token function that writes given sequences, whatever it is given, and remembers what it was given."""
 
     def __init__(self, *sequences: list[int]) -> None:
@@ -52,8 +53,8 @@ class TestLoop:
         prompt = torch.tensor([[1, 2], [2, 2], [3, 2], [4, 2]])
         found = generate(script, prompt, end=END, max_new_tokens=9, sampling=GREEDY)
         assert found == [[3, 4], [], [5, 6, 7], [8]]
-        assert script.given == [prompt.tolist(), [[3], [5], [8]], [[4], [6]], [[7]]]
-        assert script.kept == [[0, 2, 3], [0, 2], [2]]
+        assert script.given == [prompt.tolist(), [[3], [8], [5]], [[4], [6]], [[7]]]
+        assert script.kept == [[0, 3, 2], [0, 2], [2]]  # the last takes the place of one that leaves
 
     @pytest.mark.parametrize("max_new_tokens", [0, 1, 2, 3])
     def test_stops_after_max_new_tokens(self, max_new_tokens: int) -> None:
@@ -111,3 +112,106 @@ class TestGreedy:
         starts = start.expand(len(rows), 1)
         continuation = full.continuation(source, mask, capacity=6)
         assert generate(continuation, starts, end=end, max_new_tokens=6, sampling=GREEDY) == expected
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    **{
+        position: {"position": position}
+        for position in ("none", "learned", "sinusoidal", "rotary", "relative", "alibi")
+    },
+    "windows": {"position": "rotary", "windows": [3, None]},
+    "shared keys": {"num_kv_heads": 2},
+    "longformer": {"position": "rotary", "attends": Longformer, "windows": [3, 2], "num_global": 2},
+    "performer": {"position": "rotary", "attends": Performer, "num_features": 12},
+    "reformer": {"position": "rotary", "attends": Reformer, "num_buckets": 4, "num_rounds": 2, "reach": 3},
+}
+
+
+class Queue:
+    """Prompts that wait, each with a limit, and how many were taken at a time."""
+
+    def __init__(self, rows: list[Tensor], limits: list[int], start: Callable[..., Prompts]) -> None:
+        self.rows, self.limits, self.start, self.taken = rows, limits, start, list[int]()
+
+    def __call__(self, count: int) -> Prompts | None:
+        some, limits = self.rows[:count], self.limits[:count]
+        self.rows, self.limits = self.rows[count:], self.limits[count:]
+        self.taken += [len(some)] if some else []
+        return self.start(some, limits) if some else None
+
+    def generate(self, size: int, **options: Any) -> list[list[int]]:
+        """Those that wait, so many at a time."""
+        first = self(size)
+        assert first is not None
+        given = {"max_new_tokens": first.limits, "prompt_mask": first.mask, "more": self, **options}
+        return generate(first.next_token, first.tokens, sampling=GREEDY, **given)
+
+
+texts = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=5, max_size=8)
+
+
+@pytest.mark.parametrize("way", WAYS)
+class TestOthersTakeThePlaces:
+    """Of rows that have ended; each gets what it gets alone."""
+
+    @settings(max_examples=3)
+    @given(texts=texts, size=st.integers(1, 4))
+    def test_in_a_decoder(
+        self,
+        random_model: Callable[..., Any],
+        pad: Callable[..., Any],
+        way: str,
+        texts: list[tuple[int, int]],
+        size: int,
+    ) -> None:
+        decoder = random_model("decoder_only", **WAYS[way])
+        rows, limits = [torch.randint(VOCAB, (1, length)) for length, _ in texts], [limit for _, limit in texts]
+        expected = [step_by_step(decoder, row, num_tokens=n) for row, n in zip(rows, limits, strict=True)]
+
+        def start(some: list[Tensor], limits: list[int]) -> Prompts:
+            prompts, mask = pad(some, left=True)
+            return Prompts(decoder.continuation(mask, capacity=prompts.shape[1] + max(limits)), prompts, mask, limits)
+
+        queue = Queue(rows, limits, start)
+        assert queue.generate(size, end=-1) == expected
+        assert sum(queue.taken) == len(rows)
+        assert all(size - count <= size // 2 for count in queue.taken[:-1])
+
+    @settings(max_examples=3)
+    @given(texts=texts, size=st.integers(1, 4))
+    def test_in_the_full_model(
+        self,
+        random_model: Callable[..., Any],
+        pad: Callable[..., Any],
+        way: str,
+        texts: list[tuple[int, int]],
+        size: int,
+    ) -> None:
+        full, begin = random_model("full", **WAYS[way]), torch.tensor([[1]])
+        rows, limits = [torch.randint(VOCAB, (1, length)) for length, _ in texts], [limit for _, limit in texts]
+        expected = [
+            step_by_step(lambda tokens, row=row: full(row, tokens), begin, num_tokens=n)
+            for row, n in zip(rows, limits, strict=True)
+        ]
+
+        def start(some: list[Tensor], limits: list[int]) -> Prompts:
+            next_token = full.continuation(*pad(some), capacity=max(limits) + 1)
+            return Prompts(next_token, begin.expand(len(some), 1), None, limits)
+
+        assert Queue(rows, limits, start).generate(size, end=-1) == expected
+
+
+def test_others_wait_for_all_where_there_are_rules(random_model: Callable[..., Any], pad: Callable[..., Any]) -> None:
+    """For the rules count the tokens of all rows at once."""
+    decoder, rules = random_model("decoder_only"), Constraints(min_new_tokens=2, repetition_penalty=1.5)
+    rows = [torch.randint(1, VOCAB, (1, 3 + i % 2)) for i in range(9)]
+
+    def start(some: list[Tensor], limits: list[int]) -> Prompts:
+        prompts, mask = pad(some, left=True)
+        return Prompts(decoder.continuation(mask, capacity=12), prompts, mask, limits)
+
+    alone = [Queue([row], [7], start).generate(1, end=3, constraints=rules)[0] for row in rows]
+    queue = Queue(rows, [7] * 9, start)
+    assert queue.generate(4, end=3, constraints=rules) == alone
+    assert queue.taken == [4, 4, 1]
+    assert len(set(map(len, alone))) > 1

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 from torch import Tensor
 
-from triptych.models.generation import Sampling, generate
+from triptych.models.generation import NextToken, Sampling, generate
 
 # distinct, so that "the k likeliest" is clear
 logit_lists = st.lists(st.integers(-40, 40), min_size=1, max_size=9, unique=True).map(
@@ -43,7 +43,7 @@ def distribution(logits: list[float], *, temperature: float, top_k: int = 0, top
     return probabilities
 
 
-class Constant:
+class Constant(NextToken):
     """A next-token function with the same logits always."""
 
     def __init__(self, logits: Tensor) -> None:

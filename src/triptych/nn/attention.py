@@ -376,8 +376,7 @@ class MultiHeadAttention(nn.Module):
             x = x.reshape(len(memory), -1, x.shape[-1])
         q = self._normed(self.q(x), self.q_norm)
         if angles is not None:
-            sharers = q.shape[2] // queries
-            q = rotate(q, angles if sharers == 1 else (angles[0].repeat(sharers, 1), angles[1].repeat(sharers, 1)))
+            q = rotate(q, angles if q.shape[2] == queries else _of_sharers(angles, len(q), q.shape[2]))
         if memory is not None and cache is not None and cache.length:
             k, v = cache.contents
         else:
@@ -462,3 +461,9 @@ class EfficientAttention(MultiHeadAttention):
 def nearest_divisor(number: int, wanted: int) -> int:
     """The divisor of a number that is nearest to the one that was wanted."""
     return min((n for n in range(1, number + 1) if number % n == 0), key=lambda n: abs(n - wanted))
+
+
+def _of_sharers(angles: Angles, memories: int, queries: int) -> MemoryAngles:
+    """The angles of the queries that share a row of the memory, one text after the other."""
+    cos, sin = (part.expand(memories * queries // part.shape[-2], 1, *part.shape[-2:]) for part in angles)
+    return cos.reshape(memories, 1, queries, -1), sin.reshape(memories, 1, queries, -1)

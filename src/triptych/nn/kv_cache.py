@@ -1,8 +1,42 @@
 """Keys and values kept between decoding steps."""
 
+from dataclasses import dataclass
+
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
+
+from triptych.nn.transfer import upload
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """How rows get new places: those that stay where they are need not be copied.
+
+    Attributes:
+        count: of the rows afterwards.
+        places: where a row comes to that is copied.
+        sources: which one.
+    """
+
+    count: int
+    places: Int[Tensor, " moves"]
+    sources: Int[Tensor, " moves"]
+
+    @classmethod
+    def of(cls, rows: Int[Tensor, " rows"], before: int, device: torch.device) -> "Moves":
+        """Keeps the given rows, in the given order.
+
+        Args:
+            rows: on the CPU.
+            before: how many there were.
+            device: of the buffers.
+        """
+        places = torch.arange(len(rows))
+        if len(rows) <= before:
+            places = places[rows != places]
+        return cls(len(rows), upload(places, device), upload(rows[places], device))
 
 
 class LayerCache:
@@ -36,6 +70,11 @@ class LayerCache:
         self.length = end
 
     @property
+    def is_filled(self) -> bool:
+        """Whether anything was stored."""
+        return self._buffers is not None
+
+    @property
     def contents(
         self,
     ) -> tuple[Float[Tensor, "batch kv_heads length width"], Float[Tensor, "batch kv_heads length head_dim"]]:
@@ -52,13 +91,29 @@ class LayerCache:
         """Takes over buffers of which so many positions are filled."""
         self._buffers, self.length = (keys, values), length
 
-    def select(self, rows: Int[Tensor, " rows"]) -> None:
-        """Keeps the given rows of the batch, in the given order."""
-        if self._buffers is not None:
-            keys, values = (buffer.new_empty(len(rows), *buffer.shape[1:]) for buffer in self._buffers)
-            for old, new in zip(self._buffers, (keys, values), strict=True):  # no more than what is filled
-                torch.index_select(old[:, :, : self.length], 0, rows, out=new[:, :, : self.length])
-            self._buffers = keys, values
+    def select(self, moves: "Moves") -> None:
+        """Keeps some rows of the batch, in some order."""
+        assert self._buffers is not None
+        filled = []
+        for old in self._buffers:
+            new = old if moves.count <= len(old) else old.new_empty(moves.count, *old.shape[1:])
+            moved = old[:, :, : self.length].index_select(0, moves.sources)
+            new[:, :, : self.length].index_copy_(0, moves.places, moved)
+            filled.append(new[: moves.count])
+        self._buffers = filled[0], filled[1]
+
+    def join(self, other: "LayerCache", *, length: int, capacity: int, skipped: bool) -> None:
+        """Takes the rows of another one behind its own. Where a row has no positions, zeros stand.
+
+        Args:
+            length: of both afterwards.
+            capacity: afterwards.
+            skipped: whether it is the first places that a shorter row has nothing at, and that a longer one gives up;
+                else the last.
+        """
+        both = zip(self.contents, other.contents, strict=True)
+        keys, values = (torch.cat([fit_places(part, 2, length, capacity, skipped) for part in parts]) for parts in both)
+        self._buffers, self.length, self.capacity = (keys, values), length, capacity
 
 
 class Slot(LayerCache):
@@ -120,11 +175,39 @@ class KeyValueCache:
         """Keeps the given rows of the batch, in the given order: finished sequences leave, beams are copied.
 
         Args:
-            rows: of self-attention.
+            rows: of self-attention, on the CPU wherever the cache is.
             memories: rows of cross-attention, each the memory of as many rows one after the other; None: it stays.
         """
-        for layer in self.self_attention:
-            layer.select(rows)
-        if memories is not None:
-            for layer in self.cross_attention:
-                layer.select(memories)
+        for layers, kept in ((self.self_attention, rows), (self.cross_attention, memories)):
+            if kept is not None and layers[0].is_filled:
+                keys, _ = layers[0].contents
+                moves = Moves.of(kept, len(keys), keys.device)
+                for layer in layers:
+                    layer.select(moves)
+
+    def join(self, other: "KeyValueCache", *, length: int, capacity: int, memory_length: int) -> None:
+        """Takes the rows of another one behind its own. Both end at the same position.
+
+        Args:
+            length: positions of both afterwards; the first are dropped if there are more.
+            capacity: the most afterwards.
+            memory_length: the positions of the larger memory; 0: there is none.
+        """
+        for own, more in zip(self.self_attention, other.self_attention, strict=True):
+            own.join(more, length=length, capacity=capacity, skipped=True)
+        for own, more in zip(self.cross_attention, other.cross_attention, strict=True) if memory_length else ():
+            own.join(more, length=memory_length, capacity=memory_length, skipped=False)
+
+
+def fit_places(x: Tensor, dim: int, length: int, capacity: int, skipped: bool) -> Tensor:
+    """A tensor of so many places, of which the first ``length`` are meant: padded with zeros, or cut.
+
+    Args:
+        dim: of the places.
+        length: that it gets.
+        capacity: places that it gets.
+        skipped: whether places come and go at its beginning; else behind its own.
+    """
+    more = length - x.shape[dim]
+    before, after = (more, capacity - length) if skipped else (0, more + capacity - length)
+    return F.pad(x, [0, 0] * (x.dim() - 1 - dim) + [before, after])

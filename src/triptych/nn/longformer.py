@@ -158,6 +158,7 @@ def attend_around_global_tokens(
     index = is_global.long().argmax(1, keepdim=True) + torch.arange(min(num_global, keys), device=q.device)
     index, exists = index.clamp(max=keys - 1), index < keys
     exists = exists & is_global.take_along_dim(index, 1)
+    index = index.where(exists, index[:, :1])  # the first one again, so that no other place gets its value
     index_of_heads = index[:, None, :, None]
     local = Local(window, causal, keys, key_mask)
     if queries == keys and local.pays:
@@ -176,7 +177,7 @@ def attend_around_global_tokens(
         seen = seen & key_mask[:, None]
     of_global = global_q.take_along_dim(index_of_heads, 2)
     of_global = attend(of_global, global_k, global_v, Visibility(mask=seen[:, None]), dropout=dropout)
-    of_global = of_global.where(exists[:, None, :, None], y.take_along_dim(index_of_heads, 2))
+    of_global = of_global.where(exists[:, None, :1, None], y.take_along_dim(index_of_heads, 2))
     return y.scatter(2, index_of_heads.expand_as(of_global), of_global)
 
 

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from triptych.nn.sizes import Sizes
 
-Angles = tuple[Float[Tensor, "length half"], Float[Tensor, "length half"]]
+Angles = tuple[Float[Tensor, "*rows length half"], Float[Tensor, "*rows length half"]]
 """cos and sin of the rotation of every position and frequency."""
-MemoryAngles = tuple[Float[Tensor, "source half"], Float[Tensor, "source half"]]
+MemoryAngles = tuple[Float[Tensor, "*memories source half"], Float[Tensor, "*memories source half"]]
 """The same of every position of a memory."""
 
 
@@ -54,15 +54,16 @@ class Position(nn.Module):
         """
         return x
 
-    def angles(self, places: Int[Tensor, " length"], window: int | None = None) -> Angles | None:
+    def angles(self, places: Int[Tensor, "*rows length"], window: int | None = None) -> Angles | None:
         """How far the queries and keys of these places are rotated; None: they are not.
 
         Args:
+            places: of all rows, or of each one, for all of its heads.
             window: of the layer; None: it sees all.
         """
         return None
 
-    def cross_angles(self, places: Int[Tensor, " length"]) -> Angles | None:
+    def cross_angles(self, places: Int[Tensor, "*rows length"]) -> Angles | None:
         """The same of cross-attention: of queries at these places, or of keys at these places of the memory."""
         return None
 
@@ -239,11 +240,11 @@ class Rotary(Position):
                 raise ValueError(f"block.position.{name}={value}: expected more than 0")
         self.width, self.theta, self.local_theta, self.scaling, self.cross = width, theta, local_theta, scaling, cross
 
-    def cross_angles(self, places: Int[Tensor, " length"]) -> Angles | None:
+    def cross_angles(self, places: Int[Tensor, "*rows length"]) -> Angles | None:
         """See ``Position``."""
         return self.angles(places) if self.cross else None
 
-    def angles(self, places: Int[Tensor, " length"], window: int | None = None) -> Angles:
+    def angles(self, places: Int[Tensor, "*rows length"], window: int | None = None) -> Angles:
         """See ``Position``; in float32 whatever the network's type, computed once for all layers."""
         # In bf16-true Lightning makes bf16 the default type, which a quotient of integers would have.
         exponents = -torch.arange(0, self.width, 2, dtype=torch.float32, device=places.device) / self.width
@@ -252,7 +253,7 @@ class Rotary(Position):
         else:
             frequencies = self.theta**exponents
             frequencies = frequencies if self.scaling is None else self.scaling(frequencies)
-        angles = places[:, None].float() * frequencies
+        angles = places[..., None].float() * frequencies
         return angles.cos(), angles.sin()
 
 

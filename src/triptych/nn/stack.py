@@ -171,7 +171,7 @@ class Stack(nn.Module):
             x: embedded tokens; with a cache, the new ones only.
             mask: True at real tokens, cached ones included; None: all are real.
             positions: the place of each token, from 0; None: in their order. (Where the padding stands changes no
-                distance, so only position schemes that add something look at it.)
+                distance, so without a cache only position schemes that add something look at it.)
             memory: what cross-attention looks at.
             memory_mask: True at real positions of the memory; None: all are real.
             cache: earlier keys and values; the new ones are added.
@@ -216,7 +216,12 @@ class Stack(nn.Module):
         else:
             memory_visibility = Visibility.across(documents, memory_documents)
         bias = self.position.bias(length, past + length)
-        places = torch.arange(past, past + length, device=x.device) if documents is None else documents.positions
+        if documents is not None:
+            places = documents.positions
+        elif cache is not None and positions is not None:  # rows that have joined others were counted by themselves
+            places = positions[:, None]
+        else:
+            places = torch.arange(past, past + length, device=x.device)
         angles = {window: self.position.angles(places, window) for window in set(self.windows)}
         cross_angles = self._cross_angles(places, memory, memory_documents)
         return self._run(x, visibility, bias, angles, memory, memory_visibility, cross_angles, cache)
@@ -289,16 +294,16 @@ class Stack(nn.Module):
             self.dropout(self.embed_norm(self.position.add(x, 0, positions))),
             visibility,
             None if bias is None else bias.index_select(2, place),
-            {window: self.position.angles(place, window) for window in set(self.windows)},
+            {window: self.position.angles(positions[:, None], window) for window in set(self.windows)},
             memory,
             Visibility(mask=None if memory_mask is None else memory_mask[:, None, None, :]),
-            self._cross_angles(place, memory, None),
+            self._cross_angles(positions[:, None], memory, None),
             cache,
         )
 
     def _cross_angles(
         self,
-        places: Int[Tensor, " length"],
+        places: Int[Tensor, "*rows length"],
         memory: Float[Tensor, "memories source d_model"] | None,
         memory_documents: Documents | None,
     ) -> tuple[Angles, MemoryAngles] | None:

@@ -27,6 +27,8 @@ from triptych.tasks.precision import arithmetic
 from triptych.tasks.scores import LOSS, Score, TaskFacts
 
 STAGES = ("val", "test")
+BATCHES_SORTED = 16
+"""So many batches of texts are sorted by length, and answered, at a time."""
 COUNTED = ("k", "weight_sum", "lr_max", "scheduled_lr")
 """What a schedule-free optimizer counts in its groups, where others have settings alone."""
 NOTHING_IS_WRITTEN = {
@@ -284,6 +286,11 @@ class Task(L.LightningModule):
         return ""
 
     @property
+    def fills_batches(self) -> bool:
+        """Whether ``predict_batch`` makes batches of the many texts that it is given."""
+        return False
+
+    @property
     def labels(self) -> tuple[str, ...]:
         """The classes that outputs are chosen from, a text or a word at a time; empty: there are none."""
         return ()
@@ -331,18 +338,34 @@ class Task(L.LightningModule):
         """The positions that the network has a vector for; None: no limit."""
         return self.network.room
 
-    def predictions(self, texts: Sequence[Any], *, batch_size: int = 64) -> Iterator[Prediction]:
-        """What the network says of each text, in their order, as it comes.
+    def predictions(
+        self, texts: Sequence[Any], *, batch_size: int = 64, advance: Callable[[int], None] = lambda count: None
+    ) -> Iterator[Prediction]:
+        """What the network says of each text, in their order. Those of similar length are read together, so that there
+        is little padding.
 
         Args:
             texts: the inputs; pairs of texts, or images, as arrays or nested sequences, for a network that reads these.
             batch_size: inputs at a time.
+            advance: told how many more inputs were taken up.
         """
         self.eval()
-        for start in range(0, len(texts), batch_size):
-            with torch.inference_mode(), arithmetic(self.precision, self.device).forward_context():
-                batch = self.predict_batch(texts[start : start + batch_size])
-            yield from batch
+        for start in range(0, len(texts), BATCHES_SORTED * batch_size):
+            some = texts[start : start + BATCHES_SORTED * batch_size]
+            answers: dict[int, Prediction] = {}
+            order = sorted(range(len(some)), key=lambda i: -self._size_of(some[i]))
+            at_once = len(some) if self.fills_batches else batch_size
+            for first in range(0, len(some), at_once):
+                places = order[first : first + at_once]
+                with torch.inference_mode(), arithmetic(self.precision, self.device).forward_context():
+                    answers |= zip(places, self.predict_batch([some[i] for i in places]), strict=True)
+                if not self.fills_batches:
+                    advance(len(places))
+            yield from (answers[i] for i in range(len(some)))
+
+    def _size_of(self, given: Any) -> int:
+        """About how long an input is; all images are as large."""
+        return 0 if self.image_shape is not None else sum(map(len, [given] if isinstance(given, str) else given))
 
     def predict(self, texts: Sequence[Any], *, batch_size: int = 64) -> list[Prediction]:
         """What the network says of each text, in their order.

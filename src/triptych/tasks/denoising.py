@@ -180,6 +180,11 @@ class Denoising(GenerativeTask):
         """Counts hits."""
         self.scored_tokens(metrics, batch)
 
+    @property
+    def fills_batches(self) -> bool:
+        """See ``GenerativeTask``; masks are filled in all at once."""
+        return self.objective != "masked_lm"
+
     def predict_batch(self, texts: Sequence[str]) -> Sequence[Prediction]:
         """Each text with what it hides filled in: <mask>, or <extra_id_0>, <extra_id_1>, ... for span corruption (the
         tokenizer's own names of them). A decoder-only model goes on instead."""

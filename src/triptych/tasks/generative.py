@@ -1,7 +1,8 @@
 """What the tasks that write text share."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from triptych.data import IGNORE, Batch, Encoded, Example, pad
-from triptych.models.generation import BeamSearch, Constraints, Sampling, beam_search, generate
-from triptych.models.generation.sampling import NextToken
+from triptych.models.generation import BeamSearch, Constraints, Hypothesis, Prompts, Sampling, beam_search, generate
 from triptych.nn import Targets
 from triptych.nn.transfer import upload
 from triptych.tasks.base import Candidate, Prediction, Setup, Task
@@ -61,11 +61,20 @@ class GenerativeTask(Task):
         self.z_loss, self.max_new_tokens, self.constraints = z_loss, max_new_tokens, constraints
         self.sampling, self.search, self.ranks = Sampling(), BeamSearch(), False
         self._generator: torch.Generator | None = None
+        self._rows: int | None = None
+        self._advance: Callable[[int], None] = lambda count: None
 
-    def predictions(self, texts: Sequence[str], *, batch_size: int = 64) -> Iterator[Prediction]:
+    def predictions(
+        self, texts: Sequence[str], *, batch_size: int = 64, advance: Callable[[int], None] = lambda count: None
+    ) -> Iterator[Prediction]:
         """See ``Task``; the draws of all texts come from one generator."""
-        self._generator = self.sampling.generator(self.device)
-        yield from super().predictions(texts, batch_size=batch_size)
+        self._generator, self._rows, self._advance = self.sampling.generator(self.device), batch_size, advance
+        yield from super().predictions(texts, batch_size=batch_size, advance=advance)
+
+    @property
+    def fills_batches(self) -> bool:
+        """See ``Task``: where texts have ended, others take their places."""
+        return True
 
     @property
     def prompt_length(self) -> int:
@@ -137,35 +146,58 @@ class GenerativeTask(Task):
         """
         return self.candidates(given) if self.ranks else self.decode(given)
 
-    def decode(self, given: Sequence[Sequence[int]]) -> list[str]:
-        """What the network writes after what it is given: the source of the full model, the prompt of a decoder."""
+    def decode(self, given: Sequence[Sequence[int]], *, rows: int | None = None) -> list[str]:
+        """What the network writes after what it is given: the source of the full model, the prompt of a decoder.
+
+        Args:
+            rows: of a batch; None: those of ``predictions``, or all.
+        """
         if self.search.num_beams > 1:
-            return [candidates[0].text for candidates in self.candidates(given)]
-        next_token, prompt, mask, limits = self._start(given)
+            return [candidates[0].text for candidates in self.candidates(given, rows=rows)]
+        order = sorted(range(len(given)), key=lambda i: -len(given[i]))
+        waiting = iter(order)
+
+        def more(count: int) -> Prompts | None:
+            some = [given[i] for i in islice(waiting, count)]
+            self._advance(len(some))
+            return self._start(some) if some else None
+
+        first = more(rows or self._rows or len(given))
+        if first is None:
+            return []
         outputs = generate(
-            next_token,
-            prompt,
+            first.next_token,
+            first.tokens,
             end=self.tokenizer.special.eos,
-            max_new_tokens=limits,
+            max_new_tokens=first.limits,
             sampling=self.sampling,
             generator=self._generator,
             constraints=self.constraints,
-            prompt_mask=mask,
+            prompt_mask=first.mask,
+            more=more,
         )
-        return [self.text_of(ids, source) for ids, source in zip(outputs, given, strict=True)]
+        ids_of = dict(zip(order, outputs, strict=True))
+        return [self.text_of(ids_of[i], source) for i, source in enumerate(given)]
 
-    def candidates(self, given: Sequence[Sequence[int]]) -> list[list[Candidate]]:
-        """The best answers to what is given, by beam search, best first."""
-        next_token, prompt, mask, limits = self._start(given)
-        found = beam_search(
-            next_token,
-            prompt,
-            end=self.tokenizer.special.eos,
-            max_new_tokens=limits,
-            search=self.search,
-            constraints=self.constraints,
-            prompt_mask=mask,
-        )
+    def candidates(self, given: Sequence[Sequence[int]], *, rows: int | None = None) -> list[list[Candidate]]:
+        """The best answers to what is given, by beam search, best first.
+
+        Args:
+            rows: see ``decode``.
+        """
+        found, rows = list[list[Hypothesis]](), rows or self._rows or len(given)
+        for first in range(0, len(given), rows):
+            prompts = self._start(given[first : first + rows])
+            self._advance(len(prompts.tokens))
+            found += beam_search(
+                prompts.next_token,
+                prompts.tokens,
+                end=self.tokenizer.special.eos,
+                max_new_tokens=prompts.limits,
+                search=self.search,
+                constraints=self.constraints,
+                prompt_mask=prompts.mask,
+            )
         return [
             [Candidate(self.text_of(h.tokens, source), h.score) for h in hypotheses]
             for hypotheses, source in zip(found, given, strict=True)
@@ -184,9 +216,8 @@ class GenerativeTask(Task):
         """Whether all tokens that come before the written ones are global, in attention that has such."""
         return False
 
-    def _start(self, given: Sequence[Sequence[int]]) -> tuple[NextToken, Tensor, Tensor | None, list[int]]:
-        """The network before its first new token, the prompts, where these have tokens (None: everywhere), and the most
-        tokens that each may get."""
+    def _start(self, given: Sequence[Sequence[int]]) -> Prompts:
+        """The prompts, and the network before their first new token."""
         network: Any = self.network  # of an architecture that writes
         lengths = [1 if self.architecture == "full" else len(ids) for ids in given]
         limits = [
@@ -198,9 +229,9 @@ class GenerativeTask(Task):
         if self.architecture == "full":
             source, source_mask = (tensor.to(self.device) for tensor in pad(given))
             prompt = torch.full((len(given), 1), self.tokenizer.special.start, device=self.device)
-            return network.continuation(source, source_mask, capacity=capacity), prompt, None, limits
+            return Prompts(network.continuation(source, source_mask, capacity=capacity), prompt, None, limits)
         prompt, real = pad(given, left=True)
         mask = real.to(self.device)
         leading = upload(torch.tensor(lengths), self.device) if self.has_global_prompt else None
         next_token = network.continuation(None if real.all() else mask, capacity=capacity, leading=leading)
-        return next_token, prompt.to(self.device), mask, limits
+        return Prompts(next_token, prompt.to(self.device), mask, limits)

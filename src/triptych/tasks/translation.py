@@ -1,6 +1,7 @@
 """Source text to target text."""
 
 from collections.abc import Mapping, Sequence
+from itertools import chain, islice
 from typing import Literal, TypeAlias
 
 import torch
@@ -12,9 +13,10 @@ from torchmetrics import Metric
 
 from triptych.data import IGNORE, Batch, Encoded, Example
 from triptych.models.generation import BeamSearch, Constraints
-from triptych.tasks.base import Prediction, Setup
+from triptych.tasks.base import BATCHES_SORTED, Prediction, Setup
 from triptych.tasks.exact_sums import Mean
 from triptych.tasks.generative import GenerativeTask
+from triptych.tasks.precision import arithmetic
 from triptych.tasks.scores import EXACT_MATCH, Score
 
 CorpusMetric: TypeAlias = BLEU | CHRF | TER
@@ -79,6 +81,7 @@ class Translation(GenerativeTask):
             z_loss=z_loss,
         )
         self.search = search
+        self._waiting: list[Batch] = []  # of a test, for their answers
 
     @classmethod
     def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
@@ -130,13 +133,38 @@ class Translation(GenerativeTask):
         """Validation: teacher-forced; greedy decoding hits the target exactly when each of its tokens is the likeliest
         after those before it, so exact match needs no decoding. Test: decodes."""
         _, guesses = self.scored_tokens(metrics, batch)
-        examples = [example for example in batch.examples if example is not None]
         if not self.trainer.testing:
             hits = ((guesses == batch.labels) | (batch.labels == IGNORE)).all(1)
             metrics["exact_match"].update(hits.sum(), len(hits))
             return
-        outputs = self.decode([self._fitting(ids) for ids in self._sources_of(batch)])
-        references = [example.target or "" for example in examples]
+        self._waiting.append(batch)
+        if len(self._waiting) == BATCHES_SORTED:
+            self._answer_waiting(metrics)
+
+    def on_test_epoch_start(self) -> None:
+        """See ``Task``."""
+        super().on_test_epoch_start()
+        self._waiting = []
+
+    def on_test_epoch_end(self) -> None:
+        """See ``Task``; the last batches are answered first."""
+        with torch.inference_mode(), arithmetic(self.precision, self.device).forward_context():
+            self._answer_waiting(self.metrics_of("test"))
+        super().on_test_epoch_end()
+
+    def _answer_waiting(self, metrics: Mapping[str, Metric]) -> None:
+        """Scores answers to the batches that wait: where texts of one have ended, those of the next take their
+        places."""
+        batches, self._waiting = self._waiting, []
+        sources = [[self._fitting(ids) for ids in self._sources_of(batch)] for batch in batches]
+        if not sources:
+            return
+        answers = iter(self.decode(list(chain(*sources)), rows=max(map(len, sources))))
+        for batch, of_batch in zip(batches, sources, strict=True):
+            self._score(metrics, batch, list(islice(answers, len(of_batch))))
+
+    def _score(self, metrics: Mapping[str, Metric], batch: Batch, outputs: list[str]) -> None:
+        references = [example.target or "" for example in batch.examples if example is not None]
         num_exact = sum(output == reference for output, reference in zip(outputs, references, strict=True))
         metrics["exact_match"].update(num_exact, len(outputs))
         for name in self._scores:

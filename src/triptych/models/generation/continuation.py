@@ -10,6 +10,7 @@ from torch import Tensor
 
 from triptych.models.generation.step import Size, Step, Steps, weights_read
 from triptych.nn import KeyValueCache, Network, Stack
+from triptych.nn.kv_cache import fit_places
 from triptych.nn.transfer import upload
 
 log = logging.getLogger("triptych")
@@ -109,14 +110,60 @@ class Continuation:
         Args:
             rows: on the CPU, wherever the decoder is.
         """
-        memories, rows = self._select_memories(rows), upload(rows, self._network.head.output.weight.device)
-        self._mask = None if self._mask is None else self._mask[rows]
-        self._leading = None if self._leading is None else self._leading[rows]
+        memories, device = self._select_memories(rows), self._network.head.output.weight.device
+        on_device = upload(rows, device)
+        self._mask = None if self._mask is None else self._mask[on_device]
+        self._leading = None if self._leading is None else self._leading[on_device]
         if self._step is not None and self._step.size.holds(self._size(len(rows))):
-            self._step.select(rows, memories, self._cache.length)
+            kept = None if memories is None else upload(memories, device)
+            self._step.select(on_device, kept, self._cache.length)
         else:
             self._leave_step()
             self._cache.select(rows, memories)
+
+    def join(self, other: "Continuation") -> None:
+        """Takes the sequences of another one behind its own. All end at the same place from then on: what is shorter
+        has padding on its left.
+
+        Args:
+            other: of the same network; of no use afterwards.
+        """
+        both = (self, other)
+        for one in both:
+            one._leave_step()
+        real = [one._real() for one in both]
+        length = max(int(mask.sum(1).max()) for mask in real)
+        capacity = length + max(one._cache.capacity - one._cache.length for one in both)
+        mask = torch.cat([fit_places(part, 1, length, length, skipped=True) for part in real])
+        self._mask = None if mask.all() else F.pad(mask, (0, capacity - length), value=True)
+        sources = 0
+        if self._memory is not None and other._memory is not None:
+            sources = max(self._memory.shape[1], other._memory.shape[1])
+            real = [one._real_memory() for one in both]
+            memory_mask = torch.cat([fit_places(part, 1, sources, sources, skipped=False) for part in real])
+            self._memory_mask = None if memory_mask.all() else memory_mask
+            assert self._memory_of is not None
+            assert other._memory_of is not None
+            self._memory_of = torch.cat((self._memory_of, other._memory_of + len(self._memory)))
+            states = (self._memory, other._memory)
+            self._memory = torch.cat([fit_places(part, 1, sources, sources, skipped=False) for part in states])
+        if self._leading is not None and other._leading is not None:
+            self._leading = torch.cat((self._leading, other._leading))
+        self._cache.join(other._cache, length=length, capacity=capacity, memory_length=sources)
+
+    def _real(self) -> Bool[Tensor, "batch length"]:
+        """Where the sequences so far have tokens."""
+        if self._mask is not None:
+            return self._mask[:, : self._cache.length]
+        rows = self._cache.self_attention[0].contents[0]
+        return rows.new_ones(len(rows), self._cache.length, dtype=torch.bool)
+
+    def _real_memory(self) -> Bool[Tensor, "memories source"]:
+        """Where the memories have positions."""
+        assert self._memory is not None
+        if self._memory_mask is not None:
+            return self._memory_mask
+        return self._memory.new_ones(self._memory.shape[:2], dtype=torch.bool)
 
     def __del__(self) -> None:
         if self._step is not None and not self._network.training:
@@ -171,7 +218,8 @@ class Continuation:
         return answer[:, 0]
 
     def _select_memories(self, rows: Int[Tensor, " rows"]) -> Int[Tensor, " memories"] | None:
-        """The memories that the rows need, one for neighbours that look at the same; None: those that are there."""
+        """The memories that the rows need, one for neighbours that look at the same, on the CPU; None: those that are
+        there."""
         if self._memory is None or self._memory_of is None:
             return None
         memory_of = self._memory_of[rows]
@@ -183,9 +231,9 @@ class Continuation:
         self._memory_of = numbers.repeat_interleave(len(rows) // len(memories))
         if len(memories) == len(self._memory) and torch.equal(memories, numbers):
             return None
-        memories = upload(memories, self._memory.device)
-        self._memory = self._memory[memories]
-        self._memory_mask = None if self._memory_mask is None else self._memory_mask[memories]
+        on_device = upload(memories, self._memory.device)
+        self._memory = self._memory[on_device]
+        self._memory_mask = None if self._memory_mask is None else self._memory_mask[on_device]
         return memories
 
 

@@ -1,9 +1,9 @@
 """Autoregressive decoding: each chosen token is the next input."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -27,6 +27,10 @@ class NextToken(Protocol):
         Args:
             rows: on the CPU, wherever the model is.
         """
+        ...
+
+    def join(self, other: Any) -> None:
+        """Takes the rows of another one of its kind behind its own."""
         ...
 
 
@@ -83,6 +87,22 @@ class Sampling:
         return torch.multinomial(self.distribution(logits.float()), 1, generator=generator)[:, 0]
 
 
+class Prompts(NamedTuple):
+    """Texts that are to be continued.
+
+    Attributes:
+        next_token: the model, which has not seen them yet.
+        tokens: of the prompts.
+        mask: True where these have tokens; None: everywhere.
+        limits: the most tokens that each may get.
+    """
+
+    next_token: NextToken
+    tokens: Int[Tensor, "batch length"]
+    mask: Bool[Tensor, "batch length"] | None
+    limits: Sequence[int]
+
+
 @torch.inference_mode()
 def generate(
     next_token: NextToken,
@@ -94,8 +114,10 @@ def generate(
     generator: torch.Generator | None = None,
     constraints: Constraints | None = None,
     prompt_mask: Bool[Tensor, "batch length"] | None = None,
+    more: Callable[[int], Prompts | None] | None = None,
 ) -> list[list[int]]:
-    """New tokens for each row, up to and without the end token. Finished rows leave the batch.
+    """New tokens for each row, up to and without the end token. Finished rows leave the batch, and others may take
+    their places (Yu et al. 2022, Orca, section 3).
 
     A GPU need not wait for the CPU, if the sampling may run ahead: it computes a token while the CPU looks at the one
     before. A row then leaves one step later, and its last token is dropped.
@@ -108,39 +130,120 @@ def generate(
         generator: of the draws; None: a new one with the sampling's seed.
         constraints: what a text may be; None: anything.
         prompt_mask: True where the prompt has tokens; None: everywhere.
+        more: asked for so many prompts at most when half of the rows have ended (with constraints, when all have);
+            None: there are none left.
+
+    Returns:
+        For each row of the prompt, then for each of those that followed.
     """
     ends = {end} if constraints is None else {*(constraints.eos_token_id or [end])}
-    history = prompt if prompt_mask is None else prompt.masked_fill(~prompt_mask, PADDING)
     generator, device = generator or sampling.generator(prompt.device), prompt.device
     limits = [max_new_tokens] * len(prompt) if isinstance(max_new_tokens, int) else max_new_tokens
-    outputs: list[list[int]] = [[] for _ in limits]
-    rows, tokens, unseen = list(range(len(limits))), prompt, deque[tuple[list[int], Download]]()
-    most, ahead = max(limits), int(device.type != "cpu" and sampling.may_run_ahead)
-    for num_new in range(most + ahead if most else 0):
-        if num_new < most:  # else all that is left is to look at the last tokens
-            logits = next_token(tokens)
-            if constraints is not None:
-                is_last = upload(torch.tensor([limits[row] == num_new + 1 for row in rows]), device)
-                logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-                logits = constraints.applied(logits, history, num_new=num_new, is_last=is_last, ends=ends)
-            tokens = sampling.choose(logits, generator)[:, None]
-            unseen.append((rows, Download(tokens[:, 0])))
-            if constraints is not None:
-                history = torch.cat((history, tokens), dim=1)
-        if num_new < ahead:
-            continue
-        seen, download = unseen.popleft()
-        going_on = set[int]()
-        for row, token in zip(seen, download.wait()[0].tolist(), strict=True):
-            if row in rows and token not in ends:
-                outputs[row].append(token)
-                if len(outputs[row]) < limits[row]:
-                    going_on.add(row)
-        kept = [i for i, row in enumerate(rows) if row in going_on]
-        if not kept:
-            break
-        if len(kept) < len(rows):
-            next_token.select(torch.tensor(kept))
-            on_device = upload(torch.tensor(kept), device)
-            tokens, history, rows = tokens[on_device], history[on_device], [rows[i] for i in kept]
-    return outputs
+    if not max(limits):
+        return [[] for _ in limits]
+    texts = _Texts(ends, ahead=int(device.type != "cpu" and sampling.may_run_ahead))
+    fewest = len(prompt) // 2 if constraints is None else 0
+
+    def choose(logits: Tensor, history: Tensor, rows: list[int]) -> Tensor:
+        if constraints is not None:
+            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            num_new, is_last = texts.num_chosen[rows[0]], upload(torch.tensor(texts.are_last(rows)), device)
+            logits = constraints.applied(logits, history, num_new=num_new, is_last=is_last, ends=ends)
+        chosen = sampling.choose(logits, generator)
+        texts.add(rows, chosen)
+        return chosen[:, None]
+
+    new: Prompts | None = Prompts(next_token, prompt, prompt_mask, limits)
+    tokens = history = prompt
+    while new is not None or texts.rows:
+        if new is not None:
+            others, rows = texts.rows, texts.begin(new.limits)
+            read = new.tokens if new.mask is None else new.tokens.masked_fill(~new.mask, PADDING)
+            chosen = choose(new.next_token(new.tokens), read, rows)
+            if others:
+                next_token.join(new.next_token)
+                tokens = torch.cat((tokens, chosen))
+            else:
+                next_token, tokens, history = new.next_token, chosen, read
+        elif not texts.have_all:
+            tokens = choose(next_token(tokens), history, texts.rows)
+        if constraints is not None:
+            history = torch.cat((history, tokens), dim=1)
+        kept = texts.look()
+        if texts.rows and kept is not None:
+            next_token.select(kept)
+            on_device = upload(kept, device)
+            tokens = tokens[on_device]
+            history = history if constraints is None else history[on_device]
+        new = None
+        if more is not None and len(texts.rows) <= fewest:
+            new = more(len(prompt) - len(texts.rows))
+            more = more if new is not None else None
+    return texts.outputs
+
+
+class _Texts:
+    """The texts that are being written.
+
+    Args:
+        ends: tokens that end one.
+        ahead: how many tokens of a row may be chosen before the first of them is looked at.
+
+    Attributes:
+        outputs: the new tokens of each that was begun.
+        rows: the numbers of those that are not finished, in the order of the batch.
+        num_chosen: how many tokens each has, looked at or not.
+    """
+
+    def __init__(self, ends: Collection[int], *, ahead: int) -> None:
+        self._ends, self._ahead = ends, ahead
+        self.outputs: list[list[int]] = []
+        self.rows: list[int] = []
+        self.num_chosen: list[int] = []
+        self._limits: list[int] = []
+        self._unseen = deque[tuple[list[int], Download]]()
+
+    def begin(self, limits: Sequence[int]) -> list[int]:
+        """Adds texts of at most so many tokens each; their numbers."""
+        rows = list(range(len(self.outputs), len(self.outputs) + len(limits)))
+        self.outputs += [[] for _ in rows]
+        self.num_chosen += [0 for _ in rows]
+        self._limits += limits
+        self.rows = self.rows + rows
+        return rows
+
+    def are_last(self, rows: Sequence[int]) -> list[bool]:
+        """Whether the next token is the last that a row may have."""
+        return [self.num_chosen[row] + 1 == self._limits[row] for row in rows]
+
+    @property
+    def have_all(self) -> bool:
+        """Whether no row may have more tokens than were chosen for it."""
+        return all(self.num_chosen[row] >= self._limits[row] for row in self.rows)
+
+    def add(self, rows: list[int], tokens: Int[Tensor, " rows"]) -> None:
+        """A token was chosen for each of these rows."""
+        self._unseen.append((rows, Download(tokens)))
+        for row in rows:
+            self.num_chosen[row] += 1
+
+    def look(self) -> Int[Tensor, " rows"] | None:
+        """Looks at the oldest tokens that nobody has looked at, unless it is too early; the places of the rows that go
+        on, on the CPU, or None: all do."""
+        if len(self._unseen) <= (0 if self.have_all else self._ahead):
+            return None
+        rows, download = self._unseen.popleft()
+        running, finished = set(self.rows), set[int]()
+        for row, token in zip(rows, download.wait()[0].tolist(), strict=True):
+            if row in running and token not in self._ends:
+                self.outputs[row].append(token)
+            if token in self._ends or len(self.outputs[row]) == self._limits[row]:
+                finished.add(row)
+        kept = [i for i, row in enumerate(self.rows) if row not in finished]
+        if len(kept) == len(self.rows):
+            return None
+        places = set(kept)  # the last ones take the places of those that are finished: no other is moved
+        last = (i for i in reversed(kept) if i >= len(kept))
+        kept = [i if i in places else next(last) for i in range(len(kept))]
+        self.rows = [self.rows[i] for i in kept]
+        return torch.tensor(kept, dtype=torch.long)
