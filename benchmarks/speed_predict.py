@@ -58,11 +58,14 @@ def predict_classes(count: int) -> Row:
         Path(folder.name, f"{name}.txt").write_text("\n".join(some) + "\n")
     task, exported = trained(
         Path(folder.name),
-        "experiment=your_text/classification",
+        "task=classification",
+        "data=labelled_text",
         "model=bert/style",
         "tokenizer=words",
         f"data.dir={folder.name}",
         "data.train={A: A.txt, B: B.txt}",
+        "data.validation=0.1",
+        "data.test=0.1",
         "trainer.max_steps=5",
         "trainer.val_check_interval=5",
     )
