@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise
+from itertools import islice, pairwise, product
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from typing import Any
@@ -870,11 +870,28 @@ class TestTooLong:
         assert (item.source if architecture == "full" else item.tokens[: len(kept)]).tolist() == kept
         assert [label for label in item.labels.tolist() if label != IGNORE] == [*b, EOS]
         seen: list[list[int]] = []
-        task.decode = lambda ids: seen.extend(ids) or [""] * len(ids)
+        task.decode = lambda ids, rows=None: seen.extend(ids) or [""] * len(ids)
         task.predict(["abcdabcdabcd"])
         loader = DataLoader([collate([item])], batch_size=None, collate_fn=lambda batch: batch)
         make_trainer().test(task, loader, verbose=False)
         assert seen == [kept, kept]
+
+    def test_translations_of_many_batches_find_their_batch(self, build: Build) -> None:
+        """Of which some are answered together, as many rows at a time as the largest has."""
+        task: Any = make_task(build, "translation", "full", max_length=8, max_new_tokens=3)
+        words = map("".join, islice(product("abcd", repeat=3), 18))
+        texts = [[word] * (1 + i % 2) for i, word in enumerate(words)]
+        batches = [collate(task.encode([Example(text, target=text) for text in some])) for some in texts]
+        rows_at_once: list[int] = []
+
+        def decode(ids: list[list[int]], rows: int) -> list[str]:
+            rows_at_once.append(rows)
+            return [task.tokenizer.decode(source[1:-1]) for source in ids]
+
+        task.decode = decode
+        (result,) = make_trainer().test(task, DataLoader(batches, batch_size=None), verbose=False)
+        assert result["test/exact_match"] == 1
+        assert rows_at_once == [2, 2]
 
     @pytest.mark.parametrize("layout", LAYOUTS)
     def test_what_ends_a_whole_text_stays_its_end(self, build: Build, layout: str) -> None:
@@ -894,7 +911,7 @@ class TestTooLong:
         task: Any = make_task(build, "translation", "full", tokenizer=LAYOUTS[layout], max_length=6, truncates=True)
         (item,) = task.fit(task.encode([self.example("abcdabcdabcd")]))
         seen: list[list[int]] = []
-        task.decode = lambda ids: seen.extend(ids) or [""] * len(ids)
+        task.decode = lambda ids, rows=None: seen.extend(ids) or [""] * len(ids)
         task.predict(["abcdabcdabcd"])
         assert seen == [item.source.tolist()]
 
