@@ -5,8 +5,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from hydra.core.utils import JobReturn
@@ -91,94 +91,150 @@ def run_jobs(
     Raises:
         SystemExit: a signal asked the sweep to end.
     """
-    waiting: dict[Path, Job] = {}  # of two equal jobs, one
-    titles: dict[Path, str] = {}
-    for number, job in enumerate(jobs, 1):
-        title = f"job {number} of {len(jobs)}: {redact(job.title)}"
-        if job.is_done:
-            print(f"{title}: done already, see {job.directory}", flush=True)
-        else:
-            waiting.setdefault(job.directory, job)
-            titles.setdefault(job.directory, title)
-    by_directory = {job.directory: job for job in jobs}
-    for job in waiting.values():
+    sweep, told = Jobs(jobs, n_jobs, redact), 0
+    for job in sweep.waiting.values():
         job.announce(redact)
-    failures: dict[Path, Failure] = {}
-    running: dict[Path, JobProcess] = {}
-    taken: list[float] = []
-    asked: list[signal.Signals] = []
-    told = 0
-    before = {signum: signal.signal(signum, lambda n, _: asked.append(signal.Signals(n))) for signum in STOPS}
-    columns = (
-        MofNCompleteColumn(),
-        TextColumn("jobs"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[left]}"),
-    )
-    is_shown = n_jobs > 1 and sys.stderr.isatty() and sys.stdout.isatty()  # alone a job has a bar of its own
-    progress = Progress(*columns, console=Console(stderr=True), transient=True, disable=not is_shown)
-    bar = progress.add_task("jobs", total=len(waiting), left="")
-    progress.start()
-    server = server_for(command, len(waiting), n_jobs)
-    looked = time.monotonic()
-    try:
-        while running or (waiting and not asked):
-            while waiting and not asked and len(running) < n_jobs:
-                directory, job = next(iter(waiting.items()))
-                print(f"{titles[directory]}\n  -> {directory}", flush=True)
-                running[directory] = start([*command, *job.arguments], directory, n_jobs, server)
-                del waiting[directory]
+    with noted(STOPS) as asked, Bar(sweep) as bar, server_for(command, len(sweep.waiting), n_jobs) as server:
+        while sweep.running or (sweep.waiting and not asked):
+            while sweep.waiting and not asked and len(sweep.running) < n_jobs:
+                sweep.start_next(command, server)
             for signum in asked[told:]:
                 told += 1
-                for process in running.values() if signum != signal.SIGINT else ():
+                for process in sweep.running.values() if signum != signal.SIGINT else ():
                     process.send_signal(signum)
-            for directory, process in list(running.items()):
-                if (status := process.poll()) is None:
-                    continue
-                del running[directory]
-                if process.log.exists():  # not where the disk is full
-                    process.log.write_text(redact(process.log.read_text(errors="replace")))
-                if status and status in [code for signum in asked for code in (128 + signum, -signum)]:
-                    state = "stopped"
-                elif status or not by_directory[directory].is_done:
-                    how = f"exit status {status}" if status >= 0 else f"killed by {signal.Signals(-status).name}"
-                    failures[directory], state = Failure(how, process.log), f"failed, {how}"
-                else:
-                    state = "done"
-                    taken.append(process.age)
-                ages = [other.age for other in running.values()]
-                left = time_left(taken, ages, len(waiting), n_jobs)
-                ends = (
-                    "" if left is None or asked or not (waiting or running) else f"; all end in about {duration(left)}"
-                )
-                if n_jobs > 1:
-                    counts = f"{len(running)} running, {len(waiting)} waiting{ends}"
-                    print(f"{titles[directory]}: {state} ({counts})", flush=True)
-                elif ends:
-                    done = sum(job.is_done for job in by_directory.values())
-                    print(f"{done} of {counted(len(by_directory), 'job')} done{ends}", flush=True)
-            if is_shown and not asked and time.monotonic() - looked > LOOK_S:
-                looked = time.monotonic()
-                shares = {directory: share_done(directory) for directory in running}
-                ages = [process.age for process in running.values()]
-                whole = [running[directory].age / share for directory, share in shares.items() if share > 0]
-                left = time_left(taken or whole, ages, len(waiting), n_jobs)
-                about = "" if left is None else f"about {duration(left)} left"
-                progress.update(bar, completed=len(taken) + len(failures) + sum(shares.values()), left=about)
+            sweep.look(asked)
+            if not asked:
+                bar.look()
             time.sleep(0.05)
+    if asked:
+        stop = describe_stop(asked[0], sweep.all.values(), sweep.failures)
+        print(f"{stop}; {again} goes on from there", file=sys.stderr)
+        raise SystemExit(128 + asked[0])
+    return sweep.failures
+
+
+@contextmanager
+def noted(signums: Sequence[signal.Signals]) -> Iterator[list[signal.Signals]]:
+    """Signals that come meanwhile, in their order."""
+    asked: list[signal.Signals] = []
+    before = {signum: signal.signal(signum, lambda n, _: asked.append(signal.Signals(n))) for signum in signums}
+    try:
+        yield asked
     finally:
-        progress.stop()
-        if server is not None:
-            server.close()
         for number, handler in before.items():
             signal.signal(number, handler)
-    if asked:
-        print(
-            f"{describe_stop(asked[0], by_directory.values(), failures)}; {again} goes on from there", file=sys.stderr
-        )
-        raise SystemExit(128 + asked[0])
-    return failures
+
+
+class Jobs:
+    """The jobs of a sweep: those that wait, those that run, and what became of the others.
+
+    Args:
+        jobs: all; of two that are equal, one is run.
+        n_jobs: the most that run at once.
+
+    Attributes:
+        all: by their directories, as all that follows.
+        waiting: not begun.
+        running: their processes.
+        failures: those that failed.
+        taken: seconds, of each that has ended well.
+    """
+
+    def __init__(self, jobs: Sequence[Job], n_jobs: int, redact: Redactor) -> None:
+        self.all = {job.directory: job for job in jobs}
+        self.waiting: dict[Path, Job] = {}
+        self.running: dict[Path, JobProcess] = {}
+        self.failures: dict[Path, Failure] = {}
+        self.taken: list[float] = []
+        self.n_jobs, self._redact = n_jobs, redact
+        self._titles: dict[Path, str] = {}
+        for number, job in enumerate(jobs, 1):
+            title = f"job {number} of {len(jobs)}: {redact(job.title)}"
+            if job.is_done:
+                print(f"{title}: done already, see {job.directory}", flush=True)
+            else:
+                self.waiting.setdefault(job.directory, job)
+                self._titles.setdefault(job.directory, title)
+
+    def start_next(self, command: Sequence[str], server: ForkServer | None) -> None:
+        """Starts the first that waits."""
+        directory, job = next(iter(self.waiting.items()))
+        print(f"{self._titles[directory]}\n  -> {directory}", flush=True)
+        self.running[directory] = start([*command, *job.arguments], directory, self.n_jobs, server)
+        del self.waiting[directory]
+
+    def look(self, asked: Sequence[signal.Signals]) -> None:
+        """Says of each that has ended how.
+
+        Args:
+            asked: signals by which the sweep was asked to end.
+        """
+        for directory, process in list(self.running.items()):
+            if (status := process.poll()) is None:
+                continue
+            del self.running[directory]
+            if process.log.exists():  # not where the disk is full
+                process.log.write_text(self._redact(process.log.read_text(errors="replace")))
+            state = self._note(directory, process, status, asked)
+            left = None if asked or not (self.waiting or self.running) else self.seconds_left(self.taken)
+            ends = "" if left is None else f"; all end in about {duration(left)}"
+            if self.n_jobs > 1:
+                counts = f"{len(self.running)} running, {len(self.waiting)} waiting{ends}"
+                print(f"{self._titles[directory]}: {state} ({counts})", flush=True)
+            elif ends:
+                done = sum(job.is_done for job in self.all.values())
+                print(f"{done} of {counted(len(self.all), 'job')} done{ends}", flush=True)
+
+    def seconds_left(self, durations: Sequence[float]) -> float | None:
+        """Until all have ended; None: who knows.
+
+        Args:
+            durations: of jobs.
+        """
+        ages = [process.age for process in self.running.values()]
+        return time_left(durations, ages, len(self.waiting), self.n_jobs)
+
+    def _note(self, directory: Path, process: "JobProcess", status: int, asked: Sequence[signal.Signals]) -> str:
+        """Notes how a job has ended, and says it in a word or two."""
+        if status and status in [code for signum in asked for code in (128 + signum, -signum)]:
+            return "stopped"
+        if status or not self.all[directory].is_done:
+            how = f"exit status {status}" if status >= 0 else f"killed by {signal.Signals(-status).name}"
+            self.failures[directory] = Failure(how, process.log)
+            return f"failed, {how}"
+        self.taken.append(process.age)
+        return "done"
+
+
+class Bar:
+    """How far a sweep is, on a terminal, where several jobs run at once: alone a job has a bar of its own."""
+
+    def __init__(self, jobs: Jobs) -> None:
+        self._jobs, self._looked = jobs, time.monotonic()
+        self._is_shown = jobs.n_jobs > 1 and sys.stderr.isatty() and sys.stdout.isatty()
+        left = TextColumn("{task.fields[left]}")
+        columns = (MofNCompleteColumn(), TextColumn("jobs"), BarColumn(), TimeElapsedColumn(), left)
+        self._progress = Progress(*columns, console=Console(stderr=True), transient=True, disable=not self._is_shown)
+        self._task = self._progress.add_task("jobs", total=len(jobs.waiting), left="")
+
+    def __enter__(self) -> "Bar":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._progress.stop()
+
+    def look(self) -> None:
+        """Looks at the run directories, once a second."""
+        if not self._is_shown or time.monotonic() - self._looked <= LOOK_S:
+            return
+        self._looked, jobs = time.monotonic(), self._jobs
+        shares = {directory: share_done(directory) for directory in jobs.running}
+        whole = [jobs.running[directory].age / share for directory, share in shares.items() if share > 0]
+        left = jobs.seconds_left(jobs.taken or whole)
+        about = "" if left is None else f"about {duration(left)} left"
+        completed = len(jobs.taken) + len(jobs.failures) + sum(shares.values())
+        self._progress.update(self._task, completed=completed, left=about)
 
 
 def describe_stop(signum: signal.Signals, jobs: Collection[Job], failures: Collection[Path]) -> str:
@@ -228,7 +284,7 @@ class JobProcess:
         self._process.send_signal(signum)
 
 
-def server_for(command: Sequence[str], num_waiting: int, n_jobs: int) -> ForkServer | None:
+def server_for(command: Sequence[str], num_waiting: int, n_jobs: int) -> AbstractContextManager[ForkServer | None]:
     """What several jobs are forked from; None: each is started by itself.
 
     Args:
@@ -238,8 +294,8 @@ def server_for(command: Sequence[str], num_waiting: int, n_jobs: int) -> ForkSer
     """
     ours = own_program()
     if num_waiting < 2 or not can_fork() or list(command[: len(ours)]) != ours:
-        return None
-    return start_server(own_python(), environment(n_jobs))
+        return nullcontext()
+    return closing(start_server(own_python(), environment(n_jobs)))
 
 
 def environment(n_jobs: int) -> dict[str, str]:
