@@ -209,6 +209,11 @@ class PlainGPT(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """The mean loss of the next tokens."""
+        logits = self.logits(tokens)
+        return F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), tokens[:, 1:].flatten())
+
+    def logits(self, tokens: Tensor) -> Tensor:
+        """Of the token after each."""
         rows, length = tokens.shape
         x = self.tokens(tokens) + self.places.weight[:length]
         for block in self.blocks:
@@ -217,8 +222,7 @@ class PlainGPT(nn.Module):
             y = F.scaled_dot_product_attention(*qkv.unbind(0), is_causal=True)
             x = x + block["out"](y.transpose(1, 2).flatten(2))
             x = x + block["down"](F.gelu(block["up"](block["norm2"](x)), approximate="tanh"))
-        logits = F.linear(self.norm(x), self.tokens.weight)
-        return F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), tokens[:, 1:].flatten())
+        return F.linear(self.norm(x), self.tokens.weight)
 
 
 def updates(network: nn.Module, losses: Sequence[Callable[[], Tensor]], device: torch.device) -> Work:

@@ -26,11 +26,7 @@ from triptych.config import (
     PARTS,
     TRAINER,
     ConfigError,
-    DoctorConfig,
-    EvaluateConfig,
-    PredictConfig,
     RunError,
-    TrainConfig,
     class_at,
     function_at,
     nearest,
@@ -449,18 +445,10 @@ def run_hydra(command: str, arguments: list[str]) -> None:
 
 def compose_and_run(command: str, arguments: list[str]) -> None:
     """What Hydra composes, run; or its help."""
-    from hydra.core.config_store import ConfigStore
-    from omegaconf import OmegaConf
+    from triptych.config.explain import explain
+    from triptych.config.hydra_guard import register_schemas, run
 
-    from triptych.config.explain import describe_parts, explain
-    from triptych.config.hydra_guard import run
-
-    is_help = bool({"-h", "--help"} & {*arguments})  # Hydra resolves its help in every run
-    OmegaConf.register_new_resolver("parts", lambda: describe_parts(arguments) if is_help else "", replace=True)
-    store = ConfigStore.instance()
-    store.store(name="train_schema", node=DoctorConfig if command == "doctor" else TrainConfig)
-    store.store(name="evaluate_schema", node=EvaluateConfig)
-    store.store(name="predict_schema", node=PredictConfig)
+    register_schemas(command, arguments)
     check_arguments(arguments, command)
     if command == "evaluate" and not any(argument.startswith("data=") for argument in arguments):
         # settings of the training's corpus, which Hydra does not know

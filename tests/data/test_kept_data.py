@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 import tiny
 from triptych.assembly.datasets import make_data_module, read_corpus, train_tokenizer
@@ -18,7 +18,7 @@ from triptych.assembly.network import complete, make_task
 from triptych.config import build
 from triptych.data import IGNORE, Answer, DataModule, Encoded, Example, collate
 from triptych.data.batches.arrays import EncodedArrays, Lost
-from triptych.data.corpora.kept import KeptExamples
+from triptych.data.corpora.kept import KeptExamples, read_optimum
 from triptych.storage import arrays
 
 TEXT = st.text(max_size=8)
@@ -166,6 +166,32 @@ def test_what_differs_is_laid_out_anew(chosen: Callable[..., DictConfig], cache:
         read(chosen(*given, *overrides))
         assert len([*cache.glob("examples/*.npz")]) == examples, overrides
         assert len([*cache.glob("laid_out/*.npz")]) == laid_out, overrides
+
+
+def test_the_best_score_is_found_once(
+    chosen: Callable[..., DictConfig], cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (
+        chosen("experiment=dates/classification", "data.styles=[short]", f"data.languages=[{languages}]")
+        for languages in ("es,fr", "de,ja")
+    )
+    found, asked = [], 0
+    for config in (first, second, first):
+        corpus, splits, _ = read_corpus(config, "dates")
+        find = corpus.optimum
+
+        def count(*given: Any, find: Any = find) -> dict[str, float]:
+            nonlocal asked
+            asked += 1
+            return find(*given)
+
+        monkeypatch.setattr(corpus, "optimum", count)
+        settings = OmegaConf.to_container(config.data, resolve=True)
+        found += [read_optimum(corpus, settings, task, "full", splits.test) for task in ("classification", "tagging")]
+        assert found[-2:] == [find(task, "full", splits.test) for task in ("classification", "tagging")]
+    assert asked == 4
+    assert found[0] != found[2]
+    assert found[4:] == found[:2]
 
 
 def test_what_follows_from_the_seed_is_not_kept(chosen: Callable[..., DictConfig], cache: Path) -> None:

@@ -11,7 +11,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-import commands
 import tiny
 from clock import wait_until
 from triptych.launch.fork_server import Forked, ForkServer, start_server
@@ -23,8 +22,14 @@ RUN = [*tiny.TINY, "experiment=dates/classification", "trainer.max_steps=4", "lo
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[ForkServer]:
-    server = start_server(own_python(), {**os.environ, "OMP_NUM_THREADS": "1"})
+def threads(request: pytest.FixtureRequest) -> str:
+    """Of a job."""
+    return str(getattr(request, "param", 1))
+
+
+@pytest.fixture(scope="module")
+def server(threads: str) -> Iterator[ForkServer]:
+    server = start_server(own_python(), {**os.environ, "OMP_NUM_THREADS": threads})
     yield server
     server.close()
 
@@ -43,7 +48,8 @@ def end(job: Forked) -> int:
     return status
 
 
-def test_a_forked_job_is_one_like_any_other(server: ForkServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("threads", [1, 2], indirect=True)
+def test_a_forked_job_is_one_like_any_other(server: ForkServer, threads: str, tmp_path: Path) -> None:
     jobs = {
         "version": start(server, tmp_path / "version", "--version"),
         "mistake": start(server, tmp_path / "mistake", "train", "sed=1", f"run_dir={tmp_path / 'none'}"),
@@ -53,8 +59,9 @@ def test_a_forked_job_is_one_like_any_other(server: ForkServer, tmp_path: Path) 
     assert (tmp_path / "version").read_text().startswith("triptych ")
     assert "error: sed: there is no such key; did you mean seed" in (tmp_path / "mistake").read_text()
 
-    alone = commands.run("train", *RUN, "model=full", f"run_dir={tmp_path / 'alone'}", cwd=tmp_path)
-    assert alone.returncode == 0, alone.stderr
+    # not by ``commands``, whose jobs are forked too
+    command = [*own_python(), "-m", "triptych", "train", *RUN, "model=full", f"run_dir={tmp_path / 'alone'}"]
+    subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": threads}, check=True, capture_output=True)
     weights, expected = (load_file(tmp_path / name / "weights.safetensors") for name in ("run", "alone"))
     assert weights.keys() == expected.keys()
     assert all(torch.equal(weights[name], expected[name]) for name in expected)

@@ -32,7 +32,7 @@ def test_what_was_stopped_has_not_failed(n_jobs: int, tmp_path: Path, capfd: pyt
     asking = Thread(target=ask)
     asking.start()
     with pytest.raises(SystemExit) as caught:
-        run_jobs(jobs, [sys.executable, "-c", BEGIN], n_jobs, Redactor(), "`triptych demo`")
+        run_jobs(jobs, [sys.executable, "-c", BEGIN], n_jobs, Redactor(), None, "`triptych demo`")
     asking.join()
     said = capfd.readouterr()
     assert caught.value.code == 143

@@ -1,9 +1,12 @@
 """From a configuration to a task with its network."""
 
+import copy
 from typing import cast
 
 import torch
 from omegaconf import DictConfig, OmegaConf, open_dict
+from torch import Tensor
+from torch.nn import Parameter
 
 from triptych.config import PARTS, ConfigError, build, check, target_of
 from triptych.data import (
@@ -71,6 +74,15 @@ def make_task(config: DictConfig, tokenizer: Tokenizer, corpus: CorpusFacts, net
         precision=str(config.trainer.precision),
     )
     return cast(Task, build(config, "task", {"setup": setup}))
+
+
+def without_values(network: Network) -> Network:
+    """A copy on the meta device, which has shapes alone and costs nothing."""
+    shapes: dict[int, Tensor] = {}
+    for tensor in (*network.parameters(), *network.buffers()):
+        shape = torch.empty_like(tensor, device="meta")
+        shapes[id(tensor)] = Parameter(shape) if isinstance(tensor, Parameter) else shape
+    return copy.deepcopy(network, shapes)
 
 
 def check_network(config: DictConfig) -> Network:

@@ -162,7 +162,7 @@ def typed_node(path: Sequence[str], root: type) -> type | None:
     """The dataclass that types a node; None: none does."""
     hint: Any = root
     for name in path:
-        hint = hints_of(hint).get(name) if dataclasses.is_dataclass(hint) else None
+        hint = hints_of(hint).get(name) if isinstance(hint, type) and dataclasses.is_dataclass(hint) else None
     return hint if isinstance(hint, type) and dataclasses.is_dataclass(hint) else None
 
 

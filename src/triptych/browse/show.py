@@ -131,7 +131,7 @@ def describe(config: DictConfig, key: str) -> tuple[str, str]:
     parent, _, name = key.rpartition(".")
     hint: Any = TrainConfig
     for part in filter(None, parent.split(".")):
-        hint = hints_of(hint).get(part) if dataclasses.is_dataclass(hint) else None
+        hint = hints_of(hint).get(part) if isinstance(hint, type) and dataclasses.is_dataclass(hint) else None
     owner = hint if dataclasses.is_dataclass(hint) else None
     path = OmegaConf.select(config, f"{parent}._target_") if parent else None
     if owner is None and isinstance(path, str):

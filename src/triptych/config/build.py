@@ -206,7 +206,7 @@ def check_kind(config: DictConfig, key: str, hint: Any) -> None:
     target = target_of(config, key)
     taken, made = typing.get_args(hint)
     first = next(iter(inspect.signature(target).parameters.values()), None)
-    annotation = Any if first is None else typing.get_type_hints(target.__init__).get(first.name, Any)
+    annotation = Any if first is None else hints_of(target).get(first.name, Any)
     place = f"{key}._target_={target.__module__}.{target.__qualname__}"
     if isinstance(made, type) and not issubclass(target, made):
         raise ConfigError(f"{place}: expected a {made.__name__}")
@@ -287,6 +287,7 @@ def describe_type(hint: Any) -> str:
     return f"one of {', '.join(choices)}" if choices else " or ".join(_kinds(hint))
 
 
+@functools.cache
 def hints_of(target: Any) -> dict[str, Any]:
     """The type annotations of what a class is called with; empty where a library names what it imports for type
     checkers alone."""

@@ -9,7 +9,7 @@ from triptych.data.corpora.date_pairs import DatePairs, DateQuestions
 from triptych.data.corpora.dates import Dates
 from triptych.data.corpora.digits import Digits
 from triptych.data.corpora.hub import Hub
-from triptych.data.corpora.kept import read_splits
+from triptych.data.corpora.kept import read_optimum, read_splits
 from triptych.data.corpora.labelled_text import LabelledText
 from triptych.data.corpora.parallel_text import ParallelText
 from triptych.data.corpora.plain_text import PlainText
@@ -77,6 +77,7 @@ __all__ = [
     "collate",
     "learned",
     "pad",
+    "read_optimum",
     "read_splits",
     "sha256",
     "shard_of",

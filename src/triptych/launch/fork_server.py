@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import traceback
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -24,18 +25,20 @@ from typing import NoReturn
 
 from hydra.core.plugins import Plugins
 
+from triptych.config.hydra_guard import compose_ahead
+
+WITH_THREADS = ("numpy", "scipy.linalg")
+"""Modules whose threads, of OpenBLAS, end before a fork and come back after it."""
 MODULES = (
-    "numpy",
     "triptych.cli",
     "triptych.train",
     "triptych.evaluate",
     "triptych.predict",
     "triptych.planning.doctor",
+    "triptych.report.page.attention",  # by the record of a training
     "wandb.sdk.launch.inputs.internal",  # by wandb.init
 )
-"""What a training imports before it begins. (numpy's own threads end before a fork, and come back after it.)"""
-LOOK_S = 0.02
-"""Seconds between two looks at which children have ended."""
+"""What a training imports before it begins."""
 MOST_BYTES = 2**17
 """Of a message."""
 
@@ -75,8 +78,9 @@ class ForkServer:
         self._ended: dict[int, int] = {}
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends it, even where it still imports."""
         self._channel.close()
+        self._process.terminate()
         self._process.wait()
 
     def start(self, arguments: Sequence[str], streams: tuple[int, int, int]) -> Forked | None:
@@ -93,6 +97,13 @@ class ForkServer:
         except (OSError, EOFError):
             return None
         return None if answer["pid"] is None else Forked(self, answer["pid"])
+
+    def wait(self, seconds: float) -> None:
+        """Until a job has ended, at most so long."""
+        if select.select([self._channel], [], [], seconds)[0]:
+            with suppress(OSError):
+                if not self._channel.recv(1, socket.MSG_PEEK):  # the server is gone
+                    time.sleep(seconds)
 
     def status_of(self, pid: int) -> int | None:
         """See ``Forked.poll``."""
@@ -135,17 +146,24 @@ def serve(channel: socket.socket) -> list[str] | None:
     Returns:
         In a child, its arguments; None: the sweep has ended.
     """
-    is_safe = load()
-    children: set[int] = set()
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGHUP)}
+    is_safe = load()
+    children: dict[int, int] = {}  # by what can be read when they have ended
     while True:
-        if select.select([channel], [], [], LOOK_S if children else None)[0]:
+        sources: list[socket.socket | int] = [channel, *children]
+        ready, _, _ = select.select(sources, [], [])
+        if channel in ready:
             message, streams, _, _ = socket.recv_fds(channel, MOST_BYTES, 3)
             if not message:
                 return None
+            arguments: list[str] = json.loads(message)
+            with suppress(Exception):  # what is wrong with them the job says
+                compose_ahead(arguments[0], arguments[1:])
             pid = os.fork() if is_safe else None
             if pid == 0:
                 channel.close()
+                for ended in children:
+                    os.close(ended)
                 for number, handler in before.items():
                     signal.signal(number, handler)
                 for stream, given in enumerate(streams):
@@ -154,23 +172,22 @@ def serve(channel: socket.socket) -> list[str] | None:
             for given in streams:
                 os.close(given)
             if pid == 0:
-                return list(json.loads(message))
+                return arguments
             channel.send(json.dumps({"pid": pid}).encode())
             if pid is not None:
-                children.add(pid)
-        for child in [*children]:
-            ended, status = os.waitpid(child, os.WNOHANG)
-            if ended:
-                children.remove(child)
-                channel.send(json.dumps({"ended": child, "status": status}).encode())
+                children[os.pidfd_open(pid)] = pid
+        for ended in children.keys() & {*ready}:
+            pid, status = os.waitpid(children.pop(ended), 0)
+            os.close(ended)
+            channel.send(json.dumps({"ended": pid, "status": status}).encode())
 
 
 def load() -> bool:
     """Imports what the jobs need. Says whether this process can be forked: neither a thread nor a GPU has begun."""
-    first, *others = MODULES
-    importlib.import_module(first)
+    for name in WITH_THREADS:
+        importlib.import_module(name)
     threads = len(os.listdir("/proc/self/task"))
-    for name in others:
+    for name in MODULES:
         importlib.import_module(name)
     Plugins.instance()  # Hydra looks for its plugins once
     gc.collect()
@@ -208,7 +225,7 @@ def end_with(main: Callable[[], object]) -> NoReturn:
 
 def can_fork() -> bool:
     """Whether this system has what a server needs."""
-    return sys.platform == "linux" and os.path.isdir("/proc/self/task")
+    return sys.platform == "linux" and os.path.isdir("/proc/self/task") and hasattr(os, "pidfd_open")
 
 
 if __name__ == "__main__":

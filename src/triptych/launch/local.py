@@ -31,6 +31,8 @@ from triptych.storage.redaction import Redactor
 
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 """Signals that ask a sweep to end."""
+WAIT_S = 0.05
+"""Seconds until it is looked for jobs that have ended."""
 LOOK_S = 1.0
 """Seconds between two looks at how far the jobs are."""
 
@@ -68,14 +70,21 @@ class LocalLauncher(Launcher):
             SweepFailed: jobs failed.
             SystemExit: a signal asked the sweep to end.
         """
-        jobs = jobs_of(self._context.config_loader, self._config, job_overrides)
-        redact = redact_notes(self._config)
-        failures = run_jobs(jobs, train_command(self._config), self._n_jobs, redact)
+        command, n_jobs = train_command(self._config), self._n_jobs
+        with server_for(command, len(job_overrides), n_jobs) as server:  # which imports while the jobs are composed
+            jobs = jobs_of(self._context.config_loader, self._config, job_overrides)
+            redact = redact_notes(self._config)
+            failures = run_jobs(jobs, command, n_jobs, redact, server)
         return collect(jobs, failures, [], redact)
 
 
 def run_jobs(
-    jobs: Sequence[Job], command: Sequence[str], n_jobs: int, redact: Redactor, again: str = "the same command"
+    jobs: Sequence[Job],
+    command: Sequence[str],
+    n_jobs: int,
+    redact: Redactor,
+    server: ForkServer | None,
+    again: str = "the same command",
 ) -> dict[Path, Failure]:
     """Runs those that are not done, and waits for them even where the sweep is asked to end: they are then asked
     too. (Of a Ctrl-C the terminal tells all, and a job must hear of it once.)
@@ -83,6 +92,7 @@ def run_jobs(
     Args:
         command: what runs a job, before its arguments.
         n_jobs: the most jobs that run at once.
+        server: what the jobs are forked from; None: each is started by itself.
         again: what goes on with a sweep that was asked to end.
 
     Returns:
@@ -94,7 +104,7 @@ def run_jobs(
     sweep, told = Jobs(jobs, n_jobs, redact), 0
     for job in sweep.waiting.values():
         job.announce(redact)
-    with noted(STOPS) as asked, Bar(sweep) as bar, server_for(command, len(sweep.waiting), n_jobs) as server:
+    with noted(STOPS) as asked, Bar(sweep) as bar:
         while sweep.running or (sweep.waiting and not asked):
             while sweep.waiting and not asked and len(sweep.running) < n_jobs:
                 sweep.start_next(command, server)
@@ -105,7 +115,8 @@ def run_jobs(
             sweep.look(asked)
             if not asked:
                 bar.look()
-            time.sleep(0.05)
+            wait = time.sleep if server is None else server.wait
+            wait(WAIT_S)
     if asked:
         stop = describe_stop(asked[0], sweep.all.values(), sweep.failures)
         print(f"{stop}; {again} goes on from there", file=sys.stderr)
@@ -284,16 +295,16 @@ class JobProcess:
         self._process.send_signal(signum)
 
 
-def server_for(command: Sequence[str], num_waiting: int, n_jobs: int) -> AbstractContextManager[ForkServer | None]:
+def server_for(command: Sequence[str], num_jobs: int, n_jobs: int) -> AbstractContextManager[ForkServer | None]:
     """What several jobs are forked from; None: each is started by itself.
 
     Args:
         command: what runs a job; none but our own can be forked.
-        num_waiting: how many there are.
+        num_jobs: how many there are.
         n_jobs: the most jobs that run at once.
     """
     ours = own_program()
-    if num_waiting < 2 or not can_fork() or list(command[: len(ours)]) != ours:
+    if num_jobs < 2 or not can_fork() or list(command[: len(ours)]) != ours:
         return nullcontext()
     return closing(start_server(own_python(), environment(n_jobs)))
 

@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from triptych.assembly.compatibility import has_one_shape
 from triptych.assembly.datasets import check_shares, make_data_module
 from triptych.assembly.init_from import Pretrained
-from triptych.assembly.network import check_network, make_task
+from triptych.assembly.network import make_task, without_values
 from triptych.config import build, counted, precision_of, refusing
 from triptych.data import DataModule
 from triptych.launch.processes import Place
@@ -84,7 +84,7 @@ def build_run(plan: Plan, place: Place) -> Run:
             plan.origin.give(task)
         data = make_data_module(config, task, plan.data.splits)
         data.train_dataloader()  # refuses a batch size that cannot be split
-        cost_log = CostLog(check_network(config))
+        cost_log = CostLog(without_values(task.network))
     if plan.earlier is not None:
         data.start = plan.earlier.step
     loggers: list[Logger] = [build(config, f"logger.{name}") for name in config.logger]

@@ -12,6 +12,7 @@ from typing import Any
 from safetensors.torch import save_model
 
 from triptych.config import RunError, build
+from triptych.data import read_optimum
 from triptych.launch.command import Command
 from triptych.launch.signals import Interruption
 from triptych.planning.build_run import Run
@@ -55,7 +56,7 @@ def write_record(run: Run, metrics: Mapping[str, float], command: Command, *, te
     splits = plan.data.splits
     if tests:
         with not_fatal("the best possible score"):
-            best = plan.corpus.optimum(task.name, task.architecture, splits.test)
+            best = read_optimum(plan.corpus, plan.plain["data"], task.name, task.architecture, splits.test)
             record["optimum"] |= {f"test/{name}": value for name, value in best.items()}
             record["task_facts"] = task.facts(task.architecture, metrics, record["optimum"]).as_plain()
         with not_fatal("samples"):

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from triptych.config import ConfigError, counted
-from triptych.launch.local import run_jobs
+from triptych.launch.local import run_jobs, server_for
 from triptych.launch.sweep import Job, collect, own_command
 from triptych.report.compare import compare_runs
 from triptych.report.page.render import Panel
@@ -59,8 +59,10 @@ def train(study: Study, jobs: dict[str, list[Job]], n_jobs: int, again: str) -> 
         if not ready:
             raise ConfigError(f"study {study.name}: arms begin from each other: {', '.join(left)}")
         now = [job for arm in ready for job in left.pop(arm)]
-        redact = Redactor()
-        collect(now, run_jobs(now, own_command(), n_jobs, redact, f"`{again}`"), [], redact)
+        redact, command = Redactor(), own_command()
+        with server_for(command, sum(not job.is_done for job in now), n_jobs) as server:
+            failures = run_jobs(now, command, n_jobs, redact, server, f"`{again}`")
+        collect(now, failures, [], redact)
 
 
 def read_runs(study: Study, jobs: dict[str, list[Job]], relative_to: Path) -> RunSet:

@@ -15,7 +15,8 @@ from triptych.data.example import Answer, Example
 from triptych.data.readers.long_text import LongText
 from triptych.data.splits import Splits
 from triptych.storage.arrays import key_of, read_arrays, write_arrays
-from triptych.storage.cache import cache_folder, kept
+from triptych.storage.atomic import write_text
+from triptych.storage.cache import cache_folder, kept, read_json
 
 NAMES = ("train", "validation", "test")
 FIELDS = [field.name for field in fields(Example) if field.name not in ("image", "place")]
@@ -89,6 +90,16 @@ def _example(plain: dict[str, Any]) -> Example:
     return Example(**plain)
 
 
+def versions() -> list[Any]:
+    """Of what decides, besides our code, what is made."""
+    return [sys.version_info[:2], version("babel"), version("numpy")]
+
+
+def is_ours(corpus: Corpus) -> bool:
+    """Whether it is made on the spot, by our code: the same settings make the same."""
+    return getattr(corpus, "is_made", False) and type(corpus).__module__.startswith("triptych.")
+
+
 def read_splits(corpus: Corpus, settings: Mapping[str, Any]) -> tuple[Splits, str]:
     """The examples of a corpus, and a text that is equal for equal ones: what was kept of one that is made on the spot
     (``is_made``), if it is one of ours.
@@ -99,10 +110,9 @@ def read_splits(corpus: Corpus, settings: Mapping[str, Any]) -> tuple[Splits, st
     Raises:
         ValueError: it cannot be read.
     """
-    if not (getattr(corpus, "is_made", False) and type(corpus).__module__.startswith("triptych.")):
+    if not is_ours(corpus):
         return _with_keys(corpus.splits())
-    versions = [sys.version_info[:2], version("babel"), version("numpy")]
-    path = cache_folder() / "examples" / f"{key_of(settings, versions)}.npz"
+    path = cache_folder() / "examples" / f"{key_of(settings, versions())}.npz"
 
     def read() -> tuple[Splits, str] | None:
         arrays = read_arrays(path)
@@ -120,6 +130,34 @@ def read_splits(corpus: Corpus, settings: Mapping[str, Any]) -> tuple[Splits, st
         write_arrays(path, arrays)
 
     return kept(path, "the examples are", read, lambda: _with_keys(corpus.splits()), write)
+
+
+def read_optimum(
+    corpus: Corpus,
+    settings: Mapping[str, Any],
+    task: str,
+    architecture: str,
+    examples: Sequence[Example] | LongText,
+) -> dict[str, float]:
+    """``corpus.optimum`` of these examples; what was kept of one of ours that is made on the spot.
+
+    Args:
+        settings: what the corpus was built from.
+
+    Raises:
+        ValueError: the corpus cannot contain them.
+    """
+
+    def find() -> dict[str, float]:
+        return corpus.optimum(task, architecture, examples)
+
+    def write(found: dict[str, float]) -> None:
+        write_text(path, json.dumps(found))
+
+    if not is_ours(corpus) or not isinstance(examples, KeptExamples | ListedExamples):
+        return find()
+    path = cache_folder() / "optima" / f"{key_of(settings, task, architecture, examples.key, versions())}.json"
+    return kept(path, "the best score is", lambda: read_json(path), find, write)
 
 
 def _with_keys(splits: Splits) -> tuple[Splits, str]:
