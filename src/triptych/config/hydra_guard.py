@@ -104,7 +104,8 @@ def read_arguments(arguments: Sequence[str]) -> tuple[ArgumentParser, Namespace,
 
 def compose_ahead(config_name: str, arguments: Sequence[str]) -> None:
     """Composes what ``run`` of these arguments needs, and keeps it for the processes that are forked from this one."""
-    register_schemas(config_name, arguments)
+    if not composed:  # the jobs of a sweep are of one command
+        register_schemas(config_name, arguments)
     _, options, hydra = read_arguments(arguments)
     loader = cast(GuardedLoader, hydra.config_loader)
     loader.compose_files(config_name, [*options.overrides, "hydra.mode=RUN"], RunMode.RUN)

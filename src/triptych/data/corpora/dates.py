@@ -8,6 +8,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from datetime import MAXYEAR, MINYEAR
+from functools import cached_property
 from itertools import product
 from math import log2
 from statistics import fmean
@@ -75,7 +76,7 @@ class Dates:
         target: str,
         seed: int,
     ) -> None:
-        """Check the arguments and tabulate how each language writes each field.
+        """Check the arguments.
 
         Args:
             languages: distinct codes, of ``LANGUAGES``.
@@ -106,16 +107,30 @@ class Dates:
         self.tag_labels = list(FIELDS)
         self._sizes = sizes
         self._seed = seed
-        first, last = datetime.date(first_year, 1, 1), datetime.date(last_year, 12, 31)
-        days = [datetime.date.fromordinal(day) for day in range(first.toordinal(), last.toordinal() + 1)]
-        self._dates: list[_Date] = [(day.day, day.month, day.year, day.weekday(), 0) for day in days]
-        years = range(first_year, last_year + 1)
-        self._patterns = {(name, style): _pattern(name, style, years) for name, style in product(languages, styles)}
-        self._targets = (
-            [day.isoformat() for day in days]
-            if target == "iso"
-            else list(_render(_pattern(target, "long", years), self._dates))
-        )
+        self._styles, self._target, self._years = list(styles), target, range(first_year, last_year + 1)
+
+    # Tables are made when they are asked for: not where the examples were kept.
+    @cached_property
+    def _dates(self) -> list[_Date]:
+        """Of all days of the range."""
+        return [(day.day, day.month, day.year, day.weekday(), 0) for day in self._days()]
+
+    @cached_property
+    def _patterns(self) -> dict[tuple[str, str], _Pattern]:
+        """How each language writes each field in each style."""
+        cells = product(self.labels, self._styles)
+        return {(language, style): _pattern(language, style, self._years) for language, style in cells}
+
+    @cached_property
+    def _targets(self) -> list[str]:
+        """What each date is to be written as."""
+        if self._target == "iso":
+            return [day.isoformat() for day in self._days()]
+        return list(_render(_pattern(self._target, "long", self._years), self._dates))
+
+    def _days(self) -> Iterator[datetime.date]:
+        first, last = datetime.date(self._years[0], 1, 1), datetime.date(self._years[-1], 12, 31)
+        return map(datetime.date.fromordinal, range(first.toordinal(), last.toordinal() + 1))
 
     @property
     def facts(self) -> CorpusFacts:
