@@ -203,7 +203,7 @@ def loop(batch_size: int, device: torch.device = CPU, network: Sequence[str] = (
         unit="updates/s",
         rounds={"Triptych": ours, "bare PyTorch": bare, "Lightning's defaults, a loss logged each step": plain},
         asked=[
-            Asked("Triptych", "bare PyTorch", 0.86),
+            Asked("Triptych", "bare PyTorch", 0.88),
             Asked("Triptych", "Lightning's defaults, a loss logged each step", 1.2),
         ],
         facts=[

@@ -101,9 +101,9 @@ def predict_copies(count: int) -> Row:
     task, exported = trained(Path(folder.name), *COPY)
     generator = np.random.default_rng(1)
     lengths = generator.integers(3, 33, count)
-    vocabulary = [word for word in task.tokenizer.vocabulary if word.isalpha()]
-    texts = [" ".join(generator.choice(vocabulary, length)) for length in lengths]
     model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(exported), AutoTokenizer.from_pretrained(exported)
+    vocabulary = sorted(word for word in tokenizer.get_vocab() if word.isalpha())
+    texts = [" ".join(generator.choice(vocabulary, length)) for length in lengths]
 
     def theirs(texts: Sequence[str]) -> list[str]:
         answers: list[str] = []
