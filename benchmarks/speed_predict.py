@@ -102,7 +102,7 @@ def predict_copies(count: int) -> Row:
     generator = np.random.default_rng(1)
     lengths = generator.integers(3, 33, count)
     model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(exported), AutoTokenizer.from_pretrained(exported)
-    vocabulary = sorted(word for word in tokenizer.get_vocab() if word.isalpha())
+    vocabulary = sorted(word for word in tokenizer.get_vocab() if word.isdecimal())
     texts = [" ".join(generator.choice(vocabulary, length)) for length in lengths]
 
     def theirs(texts: Sequence[str]) -> list[str]:
