@@ -3,13 +3,18 @@
 import csv
 import json
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 
 import tiny
 from commands import Finished, run
+from triptych.config import RunError
+from triptych.launch.signals import Interruption
+from triptych.train import leaving_the_others
 
 TINY = [
     *tiny.TINY,
@@ -101,3 +106,26 @@ def test_a_mistake_in_the_data_is_told_once(tmp_path: Path) -> None:
     assert finished.returncode == 1
     assert finished.stderr.count("batch.size=20: the training split has 19 examples") == 1
     assert "Traceback" not in finished.stderr
+
+
+@pytest.mark.parametrize(
+    "ending", [None, Interruption(15, 3), RunError("out of memory")], ids=["well", "stop", "failure"]
+)
+def test_no_thread_of_the_connection_is_left_where_nothing_is_under_way(ending: Exception | None) -> None:
+    """One that is there while Python ends may abort it (16 of 40 bare pairs of processes were)."""
+    others = threads()
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    dist.all_reduce(torch.ones(3))
+    assert threads() > others
+    with nullcontext() if ending is None else pytest.raises(type(ending)), leaving_the_others():
+        if ending is not None:
+            raise ending
+    assert dist.is_initialized() == isinstance(ending, RunError)
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    assert threads() <= others
+
+
+def threads() -> int:
+    """Of this process, those of C++ too."""
+    return len(os.listdir("/proc/self/task"))

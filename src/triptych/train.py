@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import lightning as L
+import torch.distributed as dist
 from lightning.pytorch.callbacks import WeightAveraging
 from omegaconf import DictConfig
 
@@ -61,7 +62,7 @@ def train(config: DictConfig) -> None:
     run = build_run(make_plan(chosen, reference, command.data, place.environment(), world_size), place)
     begin_directory(run)
     tests = "pruning" not in config.callbacks  # a trial of a search does not
-    with ending_in_order(run, command), explained(run.config, run.trainer, run.task, run.data):
+    with leaving_the_others(), ending_in_order(run, command), explained(run.config, run.trainer, run.task, run.data):
         run.trainer.fit(run.task, run.data, ckpt_path=run.plan.resumed, weights_only=True)
         load_tested_weights(run.config, run.trainer)
         metrics = measure(run.trainer, run.task, run.data, tests=tests)
@@ -94,6 +95,23 @@ def start_processes(config: DictConfig, command: Command, world_size: int) -> in
     same = [f"run_dir={config.run_dir}"] if depends_on_clock(config) else []
     arguments = [sys.executable, "-m", "triptych", "train", *sys.argv[1:], *same]
     return run_processes(arguments, world_size, Path(config.run_dir))
+
+
+@contextmanager
+def leaving_the_others() -> Iterator[None]:
+    """Ends the connection to the other processes when all is done, and after an orderly stop: a thread of gloo that is
+    still there while Python ends may abort it. After a failure it stays, since what is under way may wait in vain.
+    """
+    failed = True
+    try:
+        yield
+        failed = False
+    except signals.Interruption:
+        failed = False
+        raise
+    finally:
+        if not failed and dist.is_initialized():
+            dist.destroy_process_group()
 
 
 @contextmanager
