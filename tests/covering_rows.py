@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from hydra.core.global_hydra import GlobalHydra
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from omegaconf import DictConfig
 from torch import Tensor
@@ -234,6 +235,7 @@ def check_cache(run: Trained) -> str | None:
 
 def check_export(run: Trained) -> str:
     """The logits of what is read again from a Hugging Face folder; the name of its class, or why no family has it."""
+    GlobalHydra.instance().clear()  # as in a command of its own
     try:
         name = save_pretrained(run.folder / "run", run.folder / "exported")
     except ConfigError as error:

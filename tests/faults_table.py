@@ -8,7 +8,7 @@ import pytest
 CATALOGUE = {
     1: "SIGKILL at random steps, resumed each time",
     2: "resume of a resume across an epoch boundary",
-    3: "SIGTERM, SIGINT, SIGUSR1 to the whole process group",
+    3: "SIGTERM, SIGINT, SIGUSR1, SIGHUP to the whole process group",
     4: "the scheduler's warning (SIGUSR1), two ranks under a real Slurm",
     5: "SIGKILL while a checkpoint is saved, TMPDIR elsewhere",
     6: "checkpoint cut at 0, 10, 50, 99 %",

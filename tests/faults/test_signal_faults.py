@@ -16,7 +16,7 @@ from clock import check_within
 pytestmark = pytest.mark.faults
 
 CLASSIFICATION = "experiment=dates/classification"
-STATUS = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGUSR1: 138}
+STATUS = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGUSR1: 138, signal.SIGHUP: 129}
 
 
 @pytest.mark.parametrize("signum", STATUS, ids=lambda s: s.name)

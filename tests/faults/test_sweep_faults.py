@@ -105,10 +105,11 @@ def test_fault_16_the_others_go_on(hows: list[str], ends: dict[str, str], launch
 
 
 @pytest.mark.parametrize("launcher", [[], POOL], ids=["one", "two at once"])
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM], ids=lambda signum: signum.name)
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda signum: signum.name)
 def test_fault_16_a_sweep_that_is_asked_to_end(signum: signal.Signals, launcher: list[str], tmp_path: Path) -> None:
-    """What runs is waited for, no other is started, and no process is left. What lies in the working directory is not
-    imported by the job where the sweep itself does not."""
+    """What runs is waited for, no other is started, and no process is left, whether the sweep alone is asked (SIGTERM)
+    or all of its processes. What lies in the working directory is not imported by the job where the sweep itself does
+    not."""
     (tmp_path / "yaml.py").write_text("raise SystemExit(9)")
     process = start(tmp_path, "seed=1,2,3", "trainer.max_steps=1000000", *launcher, flags=["-P"])
 
@@ -117,10 +118,10 @@ def test_fault_16_a_sweep_that_is_asked_to_end(signum: signal.Signals, launcher:
         return len(list(tmp_path.glob("sweep/*/checkpoints/last.ckpt"))) >= (2 if launcher else 1)
 
     wait_until(is_there, 120, "checkpoints")
-    if signum == signal.SIGINT:
-        os.killpg(process.pid, signum)  # as a terminal does
-    else:
+    if signum == signal.SIGTERM:
         process.send_signal(signum)
+    else:
+        os.killpg(process.pid, signum)  # as a terminal does, and where it goes
     stdout, stderr = process.communicate(timeout=bound(60))
     assert process.returncode == 128 + signum
     begun, by = 2 if launcher else 1, "" if signum == signal.SIGINT else f" by {signum.name}"

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from safetensors.torch import load_file
 import tiny
 from clock import wait_until
 from triptych.launch.fork_server import Forked, ForkServer, start_server
+from triptych.launch.signals import STOPS
 from triptych.launch.sweep import own_python
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems start each job by itself")
@@ -67,6 +69,14 @@ def test_a_forked_job_is_one_like_any_other(server: ForkServer, threads: str, tm
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
 
 
+@pytest.mark.parametrize("signum", STOPS)
+def test_what_asks_a_sweep_to_end_the_server_does_not_hear(signum: int, server: ForkServer, tmp_path: Path) -> None:
+    """Of a signal to all processes it would be the first to go, and nobody would know how the jobs have ended."""
+    assert end(start(server, tmp_path / "first", "--version")) == 0  # it has imported
+    server._process.send_signal(signum)
+    assert end(start(server, tmp_path / "version", "--version")) == 0
+
+
 @pytest.mark.parametrize(("signum", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_a_signal_reaches_the_job_alone(server: ForkServer, signum: int, status: int, tmp_path: Path) -> None:
     forever = ["trainer.max_steps=100000", f"run_dir={tmp_path / 'run'}"]
@@ -79,11 +89,18 @@ def test_a_signal_reaches_the_job_alone(server: ForkServer, signum: int, status:
 
 
 def test_without_its_server_a_job_goes_on(tmp_path: Path) -> None:
-    server = start_server(own_python(), {**os.environ, "OMP_NUM_THREADS": "1"})
-    job = start(server, tmp_path / "output", "train", *RUN, "model=encoder_only", f"run_dir={tmp_path / 'run'}")
-    server._process.kill()
+    """What it gives to W&B is whole: it has a folder of its own for that."""
+    server = start_server(own_python(), {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path)})
+    arguments = [*RUN, "logger=wandb", "model=encoder_only", f"run_dir={tmp_path / 'run'}"]
+    job = start(server, tmp_path / "output", "train", *arguments)
+    assert not [*tmp_path.glob("*wandb-media")]  # that of the server, which needs none
+    server._channel.shutdown(socket.SHUT_RDWR)  # as where the sweep was killed
+    assert server._process.wait(30) == 0
     assert end(job) == 0
     assert (tmp_path / "run" / "summary.json").exists()
+    assert "W&B has not got" not in (tmp_path / "output").read_text()
+    assert [*tmp_path.glob("run/wandb/offline-run-*/files/media/table/test/*.json")]
+    assert not [*tmp_path.glob("*wandb-media")]
     assert server.start(["--version"], (0, 1, 2)) is None
     server.close()
 

@@ -41,3 +41,17 @@ def test_what_was_stopped_has_not_failed(n_jobs: int, tmp_path: Path, capfd: pyt
     assert said.out.count(": stopped (") == (2 if n_jobs == 2 else 0)
     assert "job 2 of 4: arm seed=2\n" in said.out
     assert all((job.directory / "job.json").exists() for job in jobs[1:])
+
+
+def test_a_job_that_was_done_already_says_nothing_of_the_others(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Here another process has done it, after the sweep began: to see that takes no time, to train does."""
+    done = "d = pathlib.Path(sys.argv[-1].removeprefix('run_dir=')); (d / 'summary.json').write_text("
+    done = f'import os, pathlib, sys; {done}\'{{"metrics": {{"test/loss": 1.0}}}}\')'
+    long_ago = "; os.utime(d / 'summary.json', (0, 0)) if d.name == '1' else None"
+    jobs = [Job([f"seed={seed}"], tmp_path / str(seed), DictConfig({})) for seed in (1, 2, 3)]
+    assert run_jobs(jobs, [sys.executable, "-c", done + long_ago], 1, Redactor(), None) == {}
+    assert [line for line in capfd.readouterr().out.splitlines() if "done;" in line] == [
+        "2 of 3 jobs done; all end in less than a second"
+    ]

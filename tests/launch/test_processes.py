@@ -14,7 +14,8 @@ from hydra.core.config_store import ConfigStore
 
 from clock import check_within, wait_until
 from triptych.config import ConfigError, TrainConfig
-from triptych.launch.processes import FORWARDED, Place, find_place, run_processes, tasks_per_node
+from triptych.launch.processes import Place, find_place, run_processes, tasks_per_node
+from triptych.launch.signals import STOPS
 from triptych.training.strategies import check_place
 
 PRELUDE = """
@@ -31,7 +32,7 @@ def handle(number, status=None):
 
 @pytest.fixture(autouse=True)
 def _handlers() -> Iterator[None]:
-    before = {number: signal.getsignal(number) for number in FORWARDED}
+    before = {number: signal.getsignal(number) for number in STOPS}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -126,7 +127,7 @@ time.sleep(60)
     wait_for_end([int((tmp_path / name).read_text()) for name in ("child", "rank")], seconds=2)
 
 
-@pytest.mark.parametrize("number", FORWARDED)
+@pytest.mark.parametrize("number", STOPS)
 def test_signals_reach_every_rank_once(number: signal.Signals, tmp_path: Path) -> None:
     script = f"""
 handle({number.value})

@@ -78,6 +78,15 @@ def test_states_rates_and_ends(runs: Path) -> None:
     assert {run.name: run.state for run in look(runs, Redactor())}["arm/at_work"] == "running"
 
 
+def test_updates_that_are_saved_and_not_logged_count(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 10)
+    (run / "checkpoints").mkdir()
+    for name in ("step-00000017.ckpt", "step-00000016.ckpt", "last.ckpt", "step-00000099.ckpt.tmp"):
+        (run / "checkpoints" / name).touch()
+    (found,) = look(tmp_path, Redactor())
+    assert (found.updates, found.goal) == (17, 100)
+
+
 def test_a_job_on_another_machine_counts_while_it_writes(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", 10)
     (run / ".lock.holder").write_text("process 1 on another.machine")

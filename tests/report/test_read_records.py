@@ -12,6 +12,18 @@ from triptych.report.statistics.verdicts import group_runs
 ACCURACY = {"test/accuracy": 0.9}
 
 
+def test_jobs_that_failed_at_once_or_wait_are_named(seven_runs: Path) -> None:
+    """Their sweep has noted them, before they had a log of their own."""
+    for name, said in (("failed", "error: seed=-2: expected 0 or more\n"), ("waiting", "")):
+        (seven_runs / name).mkdir()
+        (seven_runs / name / "job.json").write_text('{"overrides": ["seed=-2"]}')
+        if said:
+            (seven_runs / name / "terminal.log").write_text(said)
+    found = find_runs([seven_runs], seven_runs.parent)
+    expected = ("runs/failed (seed=-2: expected 0 or more)", "runs/translation_killed", "runs/waiting")
+    assert found.unfinished == expected
+
+
 def test_finds_runs_below_a_parent_once_and_names_the_unfinished(seven_runs: Path) -> None:
     found = find_runs([seven_runs, seven_runs / "translation_full_seed1"], seven_runs.parent)
     assert [run.directory for run in found.runs][:2] == [

@@ -82,7 +82,7 @@ def print_key(key: str, arguments: Sequence[str]) -> None:
         rows = [
             ("value", value_of(config, key)),
             ("meaning", said),
-            ("", comments[-1] if comments else ""),
+            ("", comments[-1] if comments and comments[-1].rstrip(".") not in said else ""),
             ("expected", kinds),
         ]
     rows += [("set by" if i == 0 else "then by", f"{s.place}  {s.text}") for i, s in enumerate(settings)]

@@ -37,7 +37,7 @@ from triptych.config.schema import (
     TrainConfig,
     precision_of,
 )
-from triptych.config.wording import amount, counted, duration
+from triptych.config.wording import about, amount, counted, duration
 
 __all__ = [
     "ACCELERATORS",
@@ -59,6 +59,7 @@ __all__ = [
     "RunError",
     "Shape",
     "TrainConfig",
+    "about",
     "amount",
     "build",
     "check",

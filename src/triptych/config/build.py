@@ -284,6 +284,8 @@ def expected(value: object, hint: Any) -> str:
 def describe_type(hint: Any) -> str:
     """What fits a type annotation, in plain words: its choices, or its kinds of values."""
     choices = [*dict.fromkeys(str(choice) for choice in _choices(hint))]
+    if choices and _fits(None, hint):
+        choices.append("null")
     return f"one of {', '.join(choices)}" if choices else " or ".join(_kinds(hint))
 
 

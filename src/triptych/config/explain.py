@@ -35,6 +35,8 @@ from triptych.config.terms import REMARKS, alike, our_key
 
 SCHEMAS = {"train": TrainConfig, "doctor": DoctorConfig, "evaluate": EvaluateConfig, "predict": PredictConfig}
 STACKS = ("model.encoder", "model.decoder")
+OPTIONS = ("--multirun", "--config-dir", "--help", "--resolve", "--shell-completion")
+"""Of Hydra's, those that may be misspelled."""
 LONG = 160
 """Characters; choices that take more are counted by their families."""
 
@@ -88,8 +90,19 @@ def explain(error: BaseException, command: str, arguments: Sequence[str]) -> str
     if message.startswith("LexerNoViableAlt"):
         return f"{message.splitlines()[0].partition(': ')[2]}: put what has such characters in quotes: 'key=\"...\"'"
     if message.startswith(("no viable alternative", "mismatched input", "extraneous input", "token recognition")):
-        return f"{message.splitlines()[0]} (an override is key=value without blanks; lists in quotes: 'key=[a,b]')"
+        said = f"{unreadable(arguments)}{message.splitlines()[0]}"
+        return f"{said} (an override is key=value without blanks; lists in quotes: 'key=[a,b]')"
     return message.splitlines()[0] if "\n" not in message.strip() else " ".join(message.split("\n")[:2])
+
+
+def unreadable(arguments: Sequence[str]) -> str:
+    """The first argument that Hydra cannot read, as the beginning of a message; empty: it can read each by itself."""
+    for argument in arguments:
+        try:
+            parsed([argument])
+        except HydraException:
+            return f"{argument}: "
+    return ""
 
 
 def not_an_option(argument: str, command: str, arguments: Sequence[str]) -> str:
@@ -102,6 +115,8 @@ def not_an_option(argument: str, command: str, arguments: Sequence[str]) -> str:
     name, _, value = argument.partition("=")
     key, following = name.lstrip("-"), [*arguments, ""][list(arguments).index(argument) + 1]
     value = value or (following if following and not re.search("[-=]", following) else "...")
+    if near := difflib.get_close_matches(name, OPTIONS, n=1, cutoff=0.85):
+        return f"{name}: there is no such option; did you mean {near[0]}?"
     if key in keys_of(command, choices_in(arguments)):
         return f"{name}: settings are written key=value; did you mean {key}={value}?"
     return f"{name}: settings are written key=value{nearest_key(key, command, arguments)}"
@@ -263,6 +278,8 @@ def of_another_part(key: str, arguments: Sequence[str]) -> str | None:
 def of_another_choice(key: str, arguments: Sequence[str]) -> str | None:
     """What to say of optimizer.momentum where the chosen optimizer has none; None: no choice of its group has."""
     group, _, option = key.partition(".")
+    if key.startswith(("hydra.launcher.", "hydra.sweeper.")):
+        group, option = key.rpartition(".")[0].replace(".", "/"), leaf_of(key)
     having = [choice for choice, options in parts_in(group, arguments).items() if option in options]
     if not having:
         return None

@@ -30,6 +30,12 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
 
 
+def about(seconds: float) -> str:
+    """``about 42 s``, and ``less than a second``."""
+    text = duration(seconds)
+    return text if seconds < 1 else f"about {text}"
+
+
 def counted(number: int, noun: str) -> str:
     """``1 process``, ``2,048 processes``, ``3 batches``."""
     if number != 1:

@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -26,6 +27,7 @@ from typing import NoReturn
 from hydra.core.plugins import Plugins
 
 from triptych.config.hydra_guard import compose_ahead
+from triptych.launch.signals import STOPS
 from triptych.storage.arrays import code_sha256
 
 WITH_THREADS = ("numpy", "scipy.linalg")
@@ -79,9 +81,9 @@ class ForkServer:
         self._ended: dict[int, int] = {}
 
     def close(self) -> None:
-        """Ends it, even where it still imports."""
+        """Ends it, even where it still imports. (What asks a sweep to end, it does not hear.)"""
         self._channel.close()
-        self._process.terminate()
+        self._process.kill()
         self._process.wait()
 
     def start(self, arguments: Sequence[str], streams: tuple[int, int, int]) -> Forked | None:
@@ -147,7 +149,8 @@ def serve(channel: socket.socket) -> list[str] | None:
     Returns:
         In a child, its arguments; None: the sweep has ended.
     """
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGHUP)}
+    # A signal to all of a sweep is for the jobs: without this process nobody would hear how they end.
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in STOPS}
     is_safe = load()
     children: dict[int, int] = {}  # by what can be read when they have ended
     while True:
@@ -193,18 +196,24 @@ def load() -> bool:
         importlib.import_module(name)
     Plugins.instance()  # Hydra looks for its plugins once
     code_sha256()  # which names all that is kept
+    media_folder().cleanup()  # each child makes its own
     gc.freeze()  # what is imported is never garbage: no child looks at it, nor copies its pages
     gc.enable()
     has_gpu = importlib.import_module("torch.cuda").is_initialized()
     return len(os.listdir("/proc/self/task")) == threads and not has_gpu
 
 
+def media_folder() -> "tempfile.TemporaryDirectory[str]":
+    """Where W&B prepares pictures and tables; its import makes the folder."""
+    folder: tempfile.TemporaryDirectory[str] = importlib.import_module("wandb.sdk.data_types._private").MEDIA_TMP
+    return folder
+
+
 def forget_exits() -> None:
-    """In a child: what the parent will clean up at its end is not the child's to clean up."""
-    media = importlib.import_module("wandb.sdk.data_types._private").MEDIA_TMP  # a folder, made by the import
-    atexit.unregister(media.cleanup)
+    """In a child: what the parent cleans up is not the child's to clean up, nor to use: the parent may end before."""
     for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
         finalizer.atexit = False
+    media_folder().name = tempfile.mkdtemp("wandb-media")  # which the child removes at its end, as W&B has asked
 
 
 def end_with(main: Callable[[], object]) -> NoReturn:

@@ -22,15 +22,14 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from triptych.config import ConfigError, counted, duration
+from triptych.config import ConfigError, about, counted
 from triptych.launch.environment import cpus
 from triptych.launch.fork_server import Forked, ForkServer, can_fork, start_server
+from triptych.launch.signals import STOPS, is_of_no_concern
 from triptych.launch.sweep import Failure, Job, collect, jobs_of, own_program, own_python, redact_notes, train_command
-from triptych.launch.watch import share_done, time_left
+from triptych.launch.watch import age, share_done, time_left
 from triptych.storage.redaction import Redactor
 
-STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
-"""Signals that ask a sweep to end."""
 WAIT_S = 0.05
 """Seconds until it is looked for jobs that have ended."""
 LOOK_S = 1.0
@@ -128,6 +127,7 @@ def run_jobs(
 def noted(signums: Sequence[signal.Signals]) -> Iterator[list[signal.Signals]]:
     """Signals that come meanwhile, in their order."""
     asked: list[signal.Signals] = []
+    signums = [signum for signum in signums if not is_of_no_concern(signum)]
     before = {signum: signal.signal(signum, lambda n, _: asked.append(signal.Signals(n))) for signum in signums}
     try:
         yield asked
@@ -188,7 +188,7 @@ class Jobs:
                 process.log.write_text(self._redact(process.log.read_text(errors="replace")))
             state = self._note(directory, process, status, asked)
             left = None if asked or not (self.waiting or self.running) else self.seconds_left(self.taken)
-            ends = "" if left is None else f"; all end in about {duration(left)}"
+            ends = "" if left is None else f"; all end in {about(left)}"
             if self.n_jobs > 1:
                 counts = f"{len(self.running)} running, {len(self.waiting)} waiting{ends}"
                 print(f"{self._titles[directory]}: {state} ({counts})", flush=True)
@@ -213,7 +213,8 @@ class Jobs:
             how = f"exit status {status}" if status >= 0 else f"killed by {signal.Signals(-status).name}"
             self.failures[directory] = Failure(how, process.log)
             return f"failed, {how}"
-        self.taken.append(process.age)
+        if age(directory / "summary.json") <= process.age:  # it was not done before
+            self.taken.append(process.age)
         return "done"
 
 
@@ -243,9 +244,9 @@ class Bar:
         shares = {directory: share_done(directory) for directory in jobs.running}
         whole = [jobs.running[directory].age / share for directory, share in shares.items() if share > 0]
         left = jobs.seconds_left(jobs.taken or whole)
-        about = "" if left is None else f"about {duration(left)} left"
+        rest = "" if left is None else f"{about(left)} left"
         completed = len(jobs.taken) + len(jobs.failures) + sum(shares.values())
-        self._progress.update(self._task, completed=completed, left=about)
+        self._progress.update(self._task, completed=completed, left=rest)
 
 
 def describe_stop(signum: signal.Signals, jobs: Collection[Job], failures: Collection[Path]) -> str:

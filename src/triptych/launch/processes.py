@@ -21,9 +21,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from triptych.config import ConfigError
 from triptych.launch.environment import cpus
+from triptych.launch.signals import STOPS, is_of_no_concern
 
-FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
-AGREED = tuple(128 + number for number in FORWARDED)
+AGREED = tuple(128 + number for number in STOPS)
 """Exit statuses of a process that was asked to stop, and did so in order."""
 AGREED_S = 60.0
 """Seconds in which the others follow one that was asked to stop; they may have a checkpoint to write."""
@@ -100,8 +100,8 @@ def silence() -> None:
 def run_processes(command: Sequence[str], count: int, run_dir: Path) -> int:
     """Runs a command once for each device of this machine, as ranks 0 to ``count`` - 1, and waits for all.
 
-    Rank 0 speaks for all; what the others print goes to ``rank-N.log`` in the run directory. SIGTERM, SIGINT and
-    SIGUSR1 are forwarded to all. If one fails, the others are ended; if this process is killed, so are they.
+    Rank 0 speaks for all; what the others print goes to ``rank-N.log`` in the run directory. Signals that ask it to end
+    (``STOPS``) are forwarded to all. If one fails, the others are ended; if this process is killed, so are they.
 
     Args:
         run_dir: where their output goes.
@@ -111,8 +111,9 @@ def run_processes(command: Sequence[str], count: int, run_dir: Path) -> int:
         stop by signal n.
     """
     received: list[int] = []
-    for number in FORWARDED:
-        signal.signal(number, lambda number, _: received.append(number))
+    for number in STOPS:
+        if not is_of_no_concern(number):
+            signal.signal(number, lambda number, _: received.append(number))
     port = LightningEnvironment().main_port  # a free one, unless MASTER_PORT says which
     shared = {"WORLD_SIZE": str(count), "NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     shared["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", str(max(1, cpus() // count)))  # its share of them

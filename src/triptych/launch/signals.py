@@ -3,8 +3,8 @@
 import signal
 from types import FrameType
 
-STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
-"""Asked to end; SIGUSR1 is the warning of a scheduler that the time is nearly over."""
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
+"""Asked to end; SIGUSR1 is the warning of a scheduler that the time is nearly over, SIGHUP that of a lost terminal."""
 
 _noted: list[int] = []
 
@@ -29,16 +29,23 @@ class Interruption(Exception):
         return 128 + self.signum
 
 
+def is_of_no_concern(signum: int) -> bool:
+    """Whether the loss of the terminal shall not matter, as ``nohup`` has it."""
+    return signum == signal.SIGHUP and signal.getsignal(signum) == signal.SIG_IGN
+
+
 def catch(*signums: int) -> None:
     """From now on these signals are noted. A second Ctrl-C does not wait any more."""
     for signum in signums:
-        signal.signal(signum, _note)
+        if not is_of_no_concern(signum):
+            signal.signal(signum, _note)
 
 
 def release(*signums: int) -> None:
     """These signals do again what they do in any Python program."""
     for signum in signums:
-        signal.signal(signum, signal.default_int_handler if signum == signal.SIGINT else signal.SIG_DFL)
+        if not is_of_no_concern(signum):
+            signal.signal(signum, signal.default_int_handler if signum == signal.SIGINT else signal.SIG_DFL)
 
 
 def received() -> int | None:

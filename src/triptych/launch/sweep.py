@@ -296,11 +296,12 @@ def collect(
         SweepFailed: jobs failed.
     """
     results, failed = [], []
+    shared = set.intersection(*(set(job.overrides) for job in jobs)) if len(jobs) > 1 else set()
     for number, job in enumerate(jobs, 1):
         value = None if job.directory in waiting else str(job.directory)
         result = JobReturn(overrides=job.overrides, status=JobStatus.COMPLETED, _return_value=value)
         if failure := failures.get(job.directory):
-            shown = redact(job.title)
+            shown = redact(job.name or " ".join(text for text in job.overrides if text not in shared))
             failed.append(f"{shown} ({failure.how}, {job.directory})")
             result.status, result.return_value = JobStatus.FAILED, ConfigError(failed[-1])
             lines = failure.log.read_text(errors="replace").splitlines() if failure.log.exists() else []

@@ -23,7 +23,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from triptych.config import ConfigError, counted, duration, nearest
+from triptych.config import ConfigError, about, counted, duration, nearest
 from triptych.storage.redaction import Redactor
 from triptych.storage.runs import is_done
 
@@ -164,7 +164,9 @@ def share_done(directory: Path) -> float:
 def count_updates(directory: Path, rows: Sequence[dict[str, str]]) -> tuple[int, int | None]:
     """The updates that a run has done, and all of them; None: its configuration is not written yet."""
     goal = goal_of(directory / "config.yaml")
-    updates = int(rows[-1]["step"]) + 1 if rows else 0
+    logged = int(rows[-1]["step"]) + 1 if rows else 0
+    saved = [int(file.stem.removeprefix("step-")) for file in (directory / "checkpoints").glob("step-*[0-9].ckpt")]
+    updates = max([logged, *saved])
     return updates if goal is None else min(updates, goal), goal  # the test is logged behind the last
 
 
@@ -331,7 +333,7 @@ def draw(runs: Sequence[Watched], most: int, width: int) -> Group:
     taken = [run.taken for run in runs if run.taken is not None]
     left = time_left(taken, [run.age or 0.0 for run in at_work], begin, len(at_work)) if at_work and begin else None
     if left is not None:
-        head.append(f"; all end in about {duration(left)}")
+        head.append(f"; all end in {about(left)}")
     elif any(ends := [run.ends_in or 0.0 for run in runs]):
         head.append(f"; the last of those that run ends in {duration(max(ends))}")
     table = Table("run", "state", "updates", "a second", "loss", "ends in", expand=True)

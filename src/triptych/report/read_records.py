@@ -15,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError  # type: ignore[import-untyped]
 
 from triptych.config import FREE, chosen, nearest
-from triptych.launch.watch import why_failed
+from triptych.launch.watch import NOTE, why_failed
 from triptych.storage.runs import is_tested
 from triptych.tasks.scores import TaskFacts
 
@@ -137,8 +137,8 @@ class RunSet:
         return len(self.untested) + len(self.pruned)
 
 
-BEGUN = ("metrics.csv", "train.log", "slurm.json")
-"""What a run that has not finished may have left."""
+BEGUN = ("metrics.csv", "train.log", "slurm.json", "terminal.log", NOTE)
+"""What a run that has not finished may have left, or its sweep before it began."""
 
 
 def _is_count(value: object) -> bool:
