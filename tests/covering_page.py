@@ -30,6 +30,8 @@ from triptych.training.hardware import hardware
 
 CORPUS = {"similarity": "date_pairs", "question_answering": "date_questions"}
 """By task; the others read dates."""
+MARKS = {"infilling": ["tokenizer.num_sentinels=3"]}
+"""What a task needs besides."""
 HEADS = [f"head@heads.{kind}" for kind in Heads.__dataclass_fields__]
 WITH_EPS = ("adamw", "muon", "schedule_free_adamw")
 STYLES = {"encoder_only": "classification", "decoder_only": "language_modeling", "full": "translation"}
@@ -74,7 +76,8 @@ def arguments(row: Row) -> list[str]:
     chosen = [f"{name}={value}" for name, value in row.items() if name != "head"]
     eps = ["optimizer.eps=1.0e-4"] * (row["trainer.precision"] == "16-true" and row["optimizer"] in WITH_EPS)
     corpus = CORPUS.get(row["task"], "dates")
-    return [*DATES, *chosen, *(f"{group}={row['head']}" for group in HEADS), f"data={corpus}", *eps]
+    return [*DATES, *chosen, *(f"{group}={row['head']}" for group in HEADS), f"data={corpus}", *eps,
+            *MARKS.get(row["task"], [])]  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,8 @@ CELLS = {
     "dates/language_modeling model=full": [],
     "dates/question_answering": ["batch.packed=true"],
     "dates/tagging model=decoder_only": [],
+    "dates/language_modeling task=infilling": ["tokenizer.num_sentinels=3", "batch.packed=true"],
+    "dates/translation task=text_to_text": [],
     "dates/denoising": [],
     "dates/denoising model=full": [],
     "digits/encoder_only": [],

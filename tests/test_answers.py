@@ -92,7 +92,7 @@ train E hydra/launcher=slurm  ->  add -m
 train E experiments=dates/translation  ->  experiments | did you mean experiment?
 train E lr=0.1  ->  lr: there is no such key | optimizer.lr
 train E optimizer.momentum=0.9  ->  optimizer.momentum: there is no such key; optimizer=muon and sgd have it
-train experiment=dates/classification task.z_loss=1e-4  ->  task=denoising, language_modeling and translation have it
+train experiment=dates/classification task.z_loss=1e-4  ->  language_modeling, text_to_text and translation have it
 train E optimizer.learning_rate=1  ->  optimizer.learning_rate | did you mean optimizer.lr?
 train E batch_size=3  ->  batch_size | did you mean batch.size?
 train E train.batch_size=3  ->  did you mean batch.size?

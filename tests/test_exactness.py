@@ -45,6 +45,7 @@ LAYOUTS = {
     "windows": [*WINDOWS, "shape.max_length=16"],
     "accumulated": ["experiment=dates/tagging", *DATES, *ACCUMULATED, *BY_TOKENS],
     "written": ["experiment=dates/translation", *DATES],
+    "infilled": ["experiment=dates/language_modeling", *DATES, "task=infilling", "tokenizer.num_sentinels=3"],
     "classified": ["experiment=dates/classification", "model=decoder_only", *DATES, *ACCUMULATED],
     "scored": ["experiment=dates/similarity", "model=decoder_only", *DATES],
     "asked": [
@@ -58,7 +59,7 @@ LAYOUTS = {
 """Examples have unequal numbers of labels in the first and the third, whose updates have fewer examples than parts, or
 more. Of 50 examples one rank evaluates 20, the other
 30; of 3, one all."""
-COPIED = ["padded", "windows", "accumulated"]
+COPIED = ["padded", "windows", "accumulated", "infilled"]
 TOGETHER = {"padded": ["batch.packed=true"], "classified": ["batch.packed=true"]}
 """What several processes have besides: a packed batch gives what a padded one gives."""
 SHARED = ["trainer=fsdp", "trainer.accelerator=cpu", "trainer.devices=2"]

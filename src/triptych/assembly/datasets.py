@@ -116,7 +116,7 @@ def encode_cuts(config: DictConfig, task: Task, examples: Sequence[Example]) -> 
     try:
         for cut in range(config.batch.cuts):
             task.tokenizer = whole.without_merges(config.batch.merge_dropout, (config.seed, cut))
-            cuts += task.encode(examples)
+            cuts += task.encode_training(examples)
     finally:
         task.tokenizer = whole
     return cuts
@@ -203,8 +203,12 @@ def lay_out(config: DictConfig, task: Task, examples: Sequence[Example], name: s
     columns, console = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()), Console(stderr=True)
     with Progress(*columns, console=console, disable=not sys.stderr.isatty(), transient=True) as progress:
         progress.add_task(f"laying out {name}: {counted(len(examples), 'example')}", total=None)
-        has_cuts = name == "train" and config.batch.merge_dropout > 0
-        lines = encode_cuts(config, task, examples) if has_cuts else task.encode(examples)
+        if name != "train":
+            lines = task.encode(examples)
+        elif config.batch.merge_dropout > 0:
+            lines = encode_cuts(config, task, examples)
+        else:
+            lines = task.encode_training(examples)
     check_ids(lines, task.tokenizer.vocab_size)
     if scores_in_windows(config, task, name):
         stride = config.batch.eval_stride or task.max_length

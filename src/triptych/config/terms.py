@@ -121,6 +121,7 @@ THEIR_CHOICES = {
     "tagged_text": "conll conllu conll2003 ner",
     "local": "basic submitit_local",
     "parallel_text": "wmt iwslt opus bitext",
+    "infilling": "fim fill_in_the_middle code_completion completion",
     "plain_text": "text txt lm wikitext wikitext103",
     "marian/opus-mt": "marian",
     "never": "false no none null off",
@@ -131,7 +132,9 @@ THEIR_CHOICES = {
     "learned": "absolute learnt",
     "silu": "swish swiglu",
     "relu_squared": "relu2 squared_relu relu_2 sqrelu",
+    "source_files": "code source sources github the_stack",
     "tensorboard": "tb",
+    "text_to_text": "t2t text2text summarization summarisation summary paraphrase",
     "translation": "mt nmt translate",
     "unigram": "sentencepiece spm",
 }

@@ -14,8 +14,10 @@ from triptych.data.corpora.labelled_text import LabelledText
 from triptych.data.corpora.parallel_text import ParallelText
 from triptych.data.corpora.plain_text import PlainText
 from triptych.data.corpora.question_answering import QuestionAnswering
+from triptych.data.corpora.source_files import SourceFiles
 from triptych.data.corpora.tagged_text import TaggedText
 from triptych.data.corpora.text_lines import TextLines
+from triptych.data.corpora.tone_digits import ToneDigits
 from triptych.data.example import Answer, Example
 from triptych.data.images import Image, as_image
 from triptych.data.readers.long_text import LongText
@@ -62,11 +64,13 @@ __all__ = [
     "Pretrained",
     "QuestionAnswering",
     "Shard",
+    "SourceFiles",
     "SpecialTokens",
     "Splits",
     "TaggedText",
     "TextLines",
     "Tokenizer",
+    "ToneDigits",
     "TrainableTokenizer",
     "TrainingWindows",
     "Unigram",

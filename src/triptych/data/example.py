@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from triptych.data.images import Image
+from triptych.data.sound import Sound
 
 Place = tuple[Path, int | str]
 """A file or a data set, and where in it: the number of a line, or a text such as "row 7"."""
@@ -47,12 +48,13 @@ class Example:
     """One example of a corpus. A task uses the fields it needs and refuses a corpus that lacks them.
 
     Attributes:
-        text: the input, or the whole text of a language model; of an image, its name.
-        target: the text to produce (translation).
+        text: the input, or the whole text of a language model; of an image or a sound, its name.
+        target: the text to produce (translation, transcription).
         label: the class of the whole text, or of the pair (classification).
         tags: one tag for each word of ``words`` (tagging); None: the word has none, and is not asked.
         words: the text cut into the units that are tagged (tagging).
         image: the input, where it is no text.
+        sound: the input, where it is heard.
         pair: the second text of a pair (classification, similarity); the text that answers the question ``text``.
         score: a number to predict (similarity).
         answers: parts of ``pair`` that answer the question, any of which is right; none: it has no answer.
@@ -66,6 +68,7 @@ class Example:
     words: tuple[str, ...] | None = None
     tags: tuple[str | None, ...] | None = None
     image: Image | None = None
+    sound: Sound | None = None
     pair: str | None = None
     score: float | None = None
     answers: tuple[Answer, ...] | None = None

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from triptych.data import DataModule, Example, LongText, Windows
+from triptych.data import CorpusFacts, DataModule, Example, LongText, Windows
 from triptych.launch.command import Command
 from triptych.models import DecoderOnly, EncoderDecoder
 from triptych.models.flops import (
@@ -78,11 +78,17 @@ def summary(run: Run, cost_log: CostLog, metrics: dict[str, float], command: Com
         "data_sha256": task.corpus.sha256,
         "tokenizer_sha256": task.tokenizer.sha256,
         "git_commit": git_commit(),
-        "versions": {name: version(name) for name in ("triptych", "torch", "lightning", "hydra-core", "tokenizers")},
+        "versions": versions(task.corpus),
         "hardware": hardware(task.device),
         "precision": trainer.precision,
         "command": "triptych train " + shlex.join(command.overrides),
     }
+
+
+def versions(corpus: CorpusFacts) -> dict[str, str]:
+    """Those of the packages that a run depends on, and of its data, where they have one."""
+    packages = {name: version(name) for name in ("triptych", "torch", "lightning", "hydra-core", "tokenizers")}
+    return packages | ({"data": corpus.version} if corpus.version else {})
 
 
 def labels(run: Run, command: Command) -> dict[str, str]:

@@ -4,10 +4,12 @@ from triptych.tasks.base import ClassPrediction, Prediction, Setup, Task
 from triptych.tasks.classification import Classification
 from triptych.tasks.denoising import Denoising
 from triptych.tasks.generative import GenerativeTask
+from triptych.tasks.infilling import Infilling
 from triptych.tasks.language_modeling import LanguageModeling
 from triptych.tasks.question_answering import QuestionAnswering
 from triptych.tasks.similarity import Similarity
 from triptych.tasks.tagging import Tagging
+from triptych.tasks.text_to_text import TextToText
 from triptych.tasks.translation import Translation
 
 __all__ = [
@@ -15,6 +17,7 @@ __all__ = [
     "Classification",
     "Denoising",
     "GenerativeTask",
+    "Infilling",
     "LanguageModeling",
     "Prediction",
     "QuestionAnswering",
@@ -22,5 +25,6 @@ __all__ = [
     "Similarity",
     "Tagging",
     "Task",
+    "TextToText",
     "Translation",
 ]

@@ -189,6 +189,10 @@ class Task(L.LightningModule):
     def encode(self, examples: Sequence[Example]) -> list[Encoded]:
         """Lays the examples out for the architecture."""
 
+    def encode_training(self, examples: Sequence[Example]) -> list[Encoded]:
+        """The same of the training split; some tasks draw there."""
+        return self.encode(examples)
+
     def truncate(self, item: Encoded) -> Encoded:
         """The first ``max_length`` tokens of each side; what ends a text that is read as a whole stays its end."""
         source = None if item.source is None else self._cut(item.source)

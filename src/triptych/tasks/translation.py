@@ -1,7 +1,6 @@
 """Source text to target text."""
 
 from collections.abc import Mapping, Sequence
-from itertools import chain, islice
 from typing import Literal, TypeAlias
 
 import torch
@@ -11,27 +10,18 @@ from sacrebleu.metrics.ter import TER
 from torch import Tensor
 from torchmetrics import Metric
 
-from triptych.data import IGNORE, Batch, Encoded, Example
-from triptych.models.generation import BeamSearch, Constraints
-from triptych.tasks.base import BATCHES_SORTED, Prediction, Setup
-from triptych.tasks.exact_sums import Mean
-from triptych.tasks.generative import GenerativeTask
-from triptych.tasks.precision import arithmetic
+from triptych.models.generation import Constraints
+from triptych.tasks.base import Setup
 from triptych.tasks.scores import EXACT_MATCH, Score
+from triptych.tasks.sequence_to_sequence import SequenceToSequence
 
 CorpusMetric: TypeAlias = BLEU | CHRF | TER
 
 
-class Translation(GenerativeTask):
-    """Writes the target of a source text; trained by teacher forcing.
+class Translation(SequenceToSequence):
+    """Writes the target of a source text (see ``SequenceToSequence``).
 
-    The full model reads the source as a whole text with its encoder, and the target behind a start token with its
-    decoder. A decoder by itself reads source, separator and target as one text, and is scored on the target alone; the
-    prefix decoder sees source and separator from both sides.
-
-    Metrics: token_accuracy, of the next token after the right ones; exact_match, the share of answers that are the
-    target to the character; at the test sacrebleu's bleu, chrf (higher is better) and ter (lower is better), in points
-    of 100.
+    At the test also sacrebleu's bleu, chrf (higher is better) and ter (lower is better), in points of 100.
 
     Args:
         setup: see ``Task``.
@@ -48,13 +38,7 @@ class Translation(GenerativeTask):
 
     name = "translation"
     title = "Translation"
-    columns = ("text", "target")
     ranked_by = ("chrf", "chrF of the sentence")  # that one of two wrong answers is nearer counts, too
-    answers_a_part = True
-    refusals = {  # noqa: RUF012 - a constant of the class
-        "encoder_only": "an encoder sees its whole text at once and cannot write one token after the other; "
-        "use model=full, decoder_only or prefix_decoder, or task=classification"
-    }
 
     def __init__(
         self,
@@ -71,17 +55,17 @@ class Translation(GenerativeTask):
     ) -> None:
         if bleu_tokenizer not in BLEU.TOKENIZERS:
             raise ValueError(f"task.bleu_tokenizer={bleu_tokenizer}: expected one of {', '.join(BLEU.TOKENIZERS)}")
-        search = BeamSearch(num_beams, length_penalty, early_stopping)
         self._scores: dict[str, CorpusMetric] = {"bleu": BLEU(tokenize=bleu_tokenizer), "chrf": CHRF(), "ter": TER()}
         super().__init__(
             setup,
             label_smoothing=label_smoothing,
             max_new_tokens=max_new_tokens,
+            num_beams=num_beams,
+            length_penalty=length_penalty,
+            early_stopping=early_stopping,
             constraints=constraints,
             z_loss=z_loss,
         )
-        self.search = search
-        self._waiting: list[Batch] = []  # of a test, for their answers
 
     @classmethod
     def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
@@ -90,100 +74,25 @@ class Translation(GenerativeTask):
         return [EXACT_MATCH, bleu] if EXACT_MATCH.key in optimum else [bleu]
 
     @property
-    def has_global_prompt(self) -> bool:
-        """See ``GenerativeTask``: source and separator, of a decoder by itself."""
-        return self.architecture == "decoder_only"
-
-    @property
     def signatures(self) -> dict[str, str]:
         """By metric: what sacrebleu says of how it is computed (Post 2018)."""
         for score in self._scores.values():
             score.num_refs = 1
         return {name: str(score.get_signature()) for name, score in self._scores.items()}
 
-    def encode(self, examples: Sequence[Example]) -> list[Encoded]:
-        """Source and target, laid out for the architecture.
+    def test_metrics(self) -> dict[str, Metric]:
+        """sacrebleu's scores."""
+        return {name: CorpusScore(score) for name, score in self._scores.items()}
 
-        Raises:
-            ValueError: an example without a target.
-        """
-        if missing := [example for example in examples if example.target is None]:
-            raise ValueError(f"{missing[0].where}: there is no target")
-        sources = self.tokenizer.encode([example.text for example in examples])
-        targets = self.tokenizer.encode([example.target or "" for example in examples], as_target=True)
-        return [
-            self.lay_out(self.asking(source), target, example)
-            for example, source, target in zip(examples, sources, targets, strict=True)
-        ]
-
-    def truncate(self, item: Encoded) -> Encoded:
-        """See ``truncate_pair``."""
-        return self.truncate_pair(item)
-
-    def reference(self, example: Example) -> str:
-        """The target."""
-        return example.target or ""
-
-    def make_metrics(self, stage: str) -> dict[str, Metric]:
-        """Exact match; sacrebleu's scores of what is decoded, at the test only."""
-        scores = {name: CorpusScore(score) for name, score in self._scores.items()} if stage == "test" else {}
-        return {"token_accuracy": Mean(), "exact_match": Mean(), **scores}
-
-    def update_metrics(self, metrics: Mapping[str, Metric], batch: Batch) -> None:
-        """Validation: teacher-forced; greedy decoding hits the target exactly when each of its tokens is the likeliest
-        after those before it, so exact match needs no decoding. Test: decodes."""
-        _, guesses = self.scored_tokens(metrics, batch)
-        if not self.trainer.testing:
-            hits = ((guesses == batch.labels) | (batch.labels == IGNORE)).all(1)
-            metrics["exact_match"].update(hits.sum(), len(hits))
-            return
-        self._waiting.append(batch)
-        if len(self._waiting) == BATCHES_SORTED:
-            self._answer_waiting(metrics)
-
-    def on_test_epoch_start(self) -> None:
-        """See ``Task``."""
-        super().on_test_epoch_start()
-        self._waiting = []
-
-    def on_test_epoch_end(self) -> None:
-        """See ``Task``; the last batches are answered first."""
-        with torch.inference_mode(), arithmetic(self.precision, self.device).forward_context():
-            self._answer_waiting(self.metrics_of("test"))
-        super().on_test_epoch_end()
-
-    def _answer_waiting(self, metrics: Mapping[str, Metric]) -> None:
-        """Scores answers to the batches that wait: where texts of one have ended, those of the next take their
-        places."""
-        batches, self._waiting = self._waiting, []
-        sources = [[self._fitting(ids) for ids in self._sources_of(batch)] for batch in batches]
-        if not sources:
-            return
-        answers = iter(self.decode(list(chain(*sources)), rows=max(map(len, sources))))
-        for batch, of_batch in zip(batches, sources, strict=True):
-            self._score(metrics, batch, list(islice(answers, len(of_batch))))
-
-    def _score(self, metrics: Mapping[str, Metric], batch: Batch, outputs: list[str]) -> None:
-        references = [example.target or "" for example in batch.examples if example is not None]
-        num_exact = sum(output == reference for output, reference in zip(outputs, references, strict=True))
-        metrics["exact_match"].update(num_exact, len(outputs))
+    def score(
+        self, metrics: Mapping[str, Metric], outputs: Sequence[str], references: Sequence[str]
+    ) -> Mapping[str, Sequence[float]]:
+        """See ``SequenceToSequence``; each answer has the chrF of its sentence."""
         for name in self._scores:
             metrics[name].update(outputs, references)
         chrf = CHRF()
         pairs = zip(outputs, references, strict=True)
-        self.keep(batch, outputs, {"chrf": [chrf.sentence_score(output, [right]).score for output, right in pairs]})
-
-    def predict_batch(self, texts: Sequence[str]) -> Sequence[Prediction]:
-        """The translation of each text."""
-        return self.answer([self._fitting(self.asking(ids)) for ids in self.tokenizer.encode(texts)])
-
-    def _fitting(self, source: list[int]) -> list[int]:
-        return self.truncate_source(source) if self.truncates else source
-
-    def _sources_of(self, batch: Batch) -> list[list[int]]:
-        if batch.source is not None and batch.source_mask is not None:
-            return [row[mask].tolist() for row, mask in zip(batch.source, batch.source_mask, strict=True)]
-        return [row[: n + 1] for row, n in zip(batch.tokens.tolist(), batch.prefix.tolist(), strict=True)]
+        return {"chrf": [chrf.sentence_score(output, [right]).score for output, right in pairs]}
 
 
 class CorpusScore(Metric):

@@ -19,8 +19,8 @@ from triptych.storage.atomic import write_text
 from triptych.storage.cache import cache_folder, kept, read_json
 
 NAMES = ("train", "validation", "test")
-FIELDS = [field.name for field in fields(Example) if field.name not in ("image", "place")]
-"""Of an example that was made; an image is kept by nobody, and a place has what was read."""
+FIELDS = [field.name for field in fields(Example) if field.name not in ("image", "sound", "place")]
+"""Of an example that was made; images and sounds are kept by nobody, and a place has what was read."""
 
 
 class KeptExamples(Sequence[Example]):

@@ -1,0 +1,126 @@
+"""Conversations as texts, by the templates that Hugging Face's tokenizers have."""
+
+import datetime
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NoReturn
+
+from jinja2 import Template, TemplateError
+from jinja2.ext import loopcontrols
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+ROLES = ("system", "user", "assistant")
+ANSWERS = "assistant"
+"""The role that a model has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What one of those who talk says at a time.
+
+    Attributes:
+        role: one of ``ROLES``.
+        content: the text.
+    """
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True)
+class ChatTemplate:
+    """A template in the language of Jinja, whose variables are those of Hugging Face's: ``messages``,
+    ``add_generation_prompt``, and the names of special tokens, such as ``bos_token``. It can reach nothing else: it
+    may come from a stranger.
+
+    Attributes:
+        source: the template.
+        special: by the names of variables, how special tokens are written.
+    """
+
+    source: str
+    special: Mapping[str, str]
+
+    def render(self, messages: Sequence[Message], *, asks: bool = False) -> str:
+        """The conversation as one text.
+
+        Args:
+            messages: in their order.
+            asks: whether the text ends with what stands before an answer of the model.
+
+        Raises:
+            ValueError: the template refuses the messages, or is none.
+        """
+        try:
+            plain = [{"role": message.role, "content": message.content} for message in messages]
+            return self._template.render(messages=plain, add_generation_prompt=asks, **self.special)
+        except (TemplateError, TypeError, ArithmeticError, LookupError, AttributeError) as error:
+            raise ValueError(f"the chat template fails: {error}") from None
+
+    def answers(self, messages: Sequence[Message]) -> tuple[str, list[tuple[int, int]]]:
+        """The conversation as one text, and where in it the model's answers are, from first to last character: what
+        follows the rest of the text that asks for it, up to the end of the turn.
+
+        Raises:
+            ValueError: the template fails, or writes the beginning of a conversation in another way than the whole.
+        """
+        whole, found = self.render(messages), list[tuple[int, int]]()
+        for i, message in enumerate(messages):
+            if message.role != ANSWERS:
+                continue
+            before, behind = self.render(messages[:i], asks=True), self.render(messages[: i + 1])
+            if not (behind.startswith(before) and whole.startswith(behind)):
+                raise ValueError(
+                    f"the chat template writes message {i + 1} in another way where others follow it: what of the text "
+                    "the model is to write is not known"
+                )
+            found.append((len(before), self._end_of_turn(whole, len(before), len(behind))))
+        return whole, found
+
+    def _end_of_turn(self, text: str, start: int, stop: int) -> int:
+        """Behind the last special token of an answer; what stands behind that, nobody has to write."""
+        ends = [text.rfind(token, start, stop) + len(token) for token in self.special.values() if token]
+        return max((end for end in ends if end > start), default=stop)
+
+    @cached_property
+    def _template(self) -> Template:
+        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+        environment.filters["tojson"] = _as_json
+        environment.globals |= {"raise_exception": _refuse, "strftime_now": _now}
+        return environment.from_string(self.source)
+
+
+def check_conversation(messages: Sequence[Message]) -> None:
+    """Refuses what is no conversation that a model could learn from.
+
+    Raises:
+        ValueError: no message, an unknown role, a role out of turn, an empty message, or none that the model wrote.
+    """
+    if not messages:
+        raise ValueError("an empty conversation")
+    for i, message in enumerate(messages):
+        before = messages[i - 1].role if i else None
+        if message.role not in ROLES:
+            raise ValueError(f"message {i + 1}: role {message.role!r}; expected {', '.join(ROLES)}")
+        if (message.role == "system" and i) or message.role == before or (message.role == ANSWERS and before != "user"):
+            order = "an optional system message, then user and assistant in turn"
+            raise ValueError(f"message {i + 1}: {message.role!r} out of turn; expected {order}")
+        if not message.content.strip():
+            raise ValueError(f"message {i + 1} of {message.role} is empty")
+    if messages[-1].role != ANSWERS:
+        raise ValueError(f"the last message is of {messages[-1].role!r}; expected an answer of 'assistant'")
+
+
+def _as_json(value: Any, indent: int | None = None) -> str:
+    """As it is, where Jinja's own would write what HTML needs."""
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def _refuse(message: str) -> NoReturn:
+    raise TemplateError(message)
+
+
+def _now(form: str) -> str:
+    return datetime.datetime.now().strftime(form)

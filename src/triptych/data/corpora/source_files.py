@@ -1,0 +1,131 @@
+"""The files of programs: a folder of sources as people have it, or Python's own standard library."""
+
+import fnmatch
+import hashlib
+import logging
+import platform
+import sysconfig
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from triptych.config import counted
+from triptych.data.corpora.corpus import CorpusFacts
+from triptych.data.example import Example
+from triptych.data.readers.files import check_shares, lines_of, read_text
+from triptych.data.splits import Splits
+from triptych.storage.downloads import check_folder
+
+log = logging.getLogger("triptych")
+
+
+class SourceFiles:
+    """Source files, each cut into pieces of whole lines. A file is in one split alone, and of files with the same
+    content only the first counts.
+
+    Args:
+        dir: folder that is searched, with all within; None: the standard library of this Python.
+        include: patterns of the files' paths in it, in which * stands for anything.
+        exclude: patterns of those that are left out.
+        piece: the most characters of a piece; a line that is longer is a piece of its own.
+        validation: share of the files.
+        test: share of the files.
+        split_seed: of the draw of the files.
+
+    Raises:
+        ValueError: no such folder or file, shares that leave nothing to train on, or a number that cannot be.
+    """
+
+    columns = ("text",)
+
+    def __init__(
+        self,
+        *,
+        dir: str | None,
+        include: Sequence[str],
+        exclude: Sequence[str],
+        piece: int,
+        validation: float,
+        test: float,
+        split_seed: int,
+    ) -> None:
+        check_shares(validation=validation, test=test)
+        if piece < 1:
+            raise ValueError(f"data.piece={piece}: expected at least 1 character")
+        if split_seed < 0:
+            raise ValueError(f"data.split_seed={split_seed}: expected 0 or more")
+        if dir is not None:
+            check_folder(dir)
+        self.folder, self.is_library = Path(sysconfig.get_path("stdlib") if dir is None else dir), dir is None
+        self.include, self.exclude, self.piece = tuple(include), tuple(exclude), piece
+        self.validation, self.test, self.split_seed = validation, test, split_seed
+        if not self._found():
+            raise ValueError(f"data.include={[*include]}: no such file in {self.folder}")
+
+    @property
+    def facts(self) -> CorpusFacts:
+        """The version of Python, where it is its library."""
+        return CorpusFacts(version=f"Python {platform.python_version()}" if self.is_library else "")
+
+    def splits(self) -> Splits:
+        """The pieces.
+
+        Raises:
+            ValueError: a file that is not UTF-8, with the line, or too few files for three splits.
+        """
+        return self._splits
+
+    def optimum(self, task: str, architecture: str, examples: object) -> dict[str, float]:
+        """The best reachable values: not known of programs."""
+        return {}
+
+    def _found(self) -> list[Path]:
+        """The files, in the order of their paths."""
+        found = []
+        for path in sorted(self.folder.rglob("*")):
+            name = path.relative_to(self.folder).as_posix()
+            if _matches(name, self.include) and not _matches(name, self.exclude) and path.is_file():
+                found.append(path)
+        return found
+
+    @cached_property
+    def _splits(self) -> Splits:
+        texts, seen = list[tuple[Path, str]](), set[bytes]()
+        found = self._found()
+        for path in found:
+            try:
+                text = read_text(path)
+            except ValueError as error:
+                raise ValueError(f"{error}; data.exclude leaves files out") from None
+            digest = hashlib.sha256(text.encode()).digest()
+            if text.strip() and digest not in seen:
+                seen.add(digest)
+                texts.append((path, text))
+        log.info("%s, %s left out: blank, or with the content of another", counted(len(found), "file"),
+                 f"{len(found) - len(texts):,}")  # fmt: skip
+        order = np.random.default_rng(self.split_seed).permutation(len(texts))
+        num_test, num_validation = (round(share * len(texts)) for share in (self.test, self.validation))
+        if not (num_test and num_validation and num_test + num_validation < len(texts)):
+            raise ValueError(f"{self.folder}: {counted(len(texts), 'file')} do not make three splits")
+        parts = np.split(order, [num_test, num_test + num_validation])
+        test, validation, train = (
+            [piece for i in np.sort(part) for piece in self._pieces(*texts[i])] for part in parts
+        )  # fmt: skip
+        return Splits(train, validation, test)
+
+    def _pieces(self, path: Path, text: str) -> Iterator[Example]:
+        """Pieces of whole lines that are not blank."""
+        lines, start = list[str](), 1
+        for number, line in enumerate([*lines_of(text), None], 1):
+            if lines and (line is None or sum(map(len, lines)) + len(lines) + len(line) > self.piece):
+                if (piece := "\n".join(lines)).strip():
+                    yield Example(piece, place=(path, start))
+                lines, start = [], number
+            if line is not None:
+                lines.append(line)
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)

@@ -1,0 +1,160 @@
+"""Digits as tones in noise: sounds that need no download and whose best reachable scores are known."""
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import combinations
+
+import numpy as np
+from jaxtyping import Float
+
+from triptych.data.corpora.corpus import CorpusFacts
+from triptych.data.example import Example
+from triptych.data.sound import Sound
+from triptych.data.splits import Splits
+
+RATE = 8000
+STEP = 160
+"""Samples of 20 ms, the unit of all lengths."""
+TONE = 3 * STEP
+"""Samples of a tone."""
+HERTZ = (400, 600, 850, 1200, 1700)
+"""Of the tones: each has whole periods in a step, so that no two of them are alike in the least."""
+PAIRS = tuple(combinations(range(len(HERTZ)), 2))
+"""The two tones of each digit, one after the other."""
+LONGEST_SILENCE = 4
+"""Steps before the first digit, and after the last one."""
+
+
+class ToneDigits:
+    """Strings of digits, each digit two of five tones, one after the other, 60 ms each, in white noise.
+
+    An example is a number of digits, the digits, and 0 to 4 steps of 20 ms of silence before and after them, all drawn
+    independently and uniformly; each tone has a phase of its own. ``sound`` is what is heard, ``target`` the digits,
+    and of one digit ``label``.
+
+    Args:
+        min_digits: of a string.
+        max_digits: of a string.
+        noise: its standard deviation, the tones' amplitude being 1.
+        num_train: training examples.
+        num_validation: validation examples.
+        num_test: test examples.
+        seed: of all draws.
+
+    Raises:
+        ValueError: a number that cannot be.
+    """
+
+    def __init__(
+        self,
+        *,
+        min_digits: int,
+        max_digits: int,
+        noise: float,
+        num_train: int,
+        num_validation: int,
+        num_test: int,
+        seed: int,
+    ) -> None:
+        if not 1 <= min_digits <= max_digits:
+            raise ValueError(f"data.min_digits={min_digits}: expected 1 to data.max_digits={max_digits}")
+        if not 0 < noise < math.inf:
+            raise ValueError(f"data.noise={noise}: expected more than 0")
+        sizes = {"train": num_train, "validation": num_validation, "test": num_test}
+        for split, size in sizes.items():
+            if size < 1:
+                raise ValueError(f"data.num_{split}={size}: expected at least 1")
+        if seed < 0:
+            raise ValueError(f"data.seed={seed}: expected 0 or more")
+        self.counts, self.noise, self.sizes, self.seed = range(min_digits, max_digits + 1), noise, sizes, seed
+        self.loudness = 1 / (1 + 6 * noise)  # that nothing is cut
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """A sound and its digits; a class, where there is one digit."""
+        return ("sound", "target", "label") if self.counts.stop == 2 else ("sound", "target")
+
+    @property
+    def facts(self) -> CorpusFacts:
+        """The digits as classes, where a sound has one."""
+        return CorpusFacts(labels=tuple("0123456789") if self.counts.stop == 2 else ())
+
+    def splits(self) -> Splits:
+        """The sounds; each split is independent of the size of the others."""
+        return self._splits
+
+    def optimum(self, task: str, architecture: str, examples: Sequence[Example]) -> dict[str, float]:
+        """The best values reachable on these examples, for a listener who knows how they are made, but the phases:
+
+        - classification: ``accuracy``, the mean of max_digit p(digit | sound)
+        - transcription: ``exact_match``, the mean of max_string p(string | sound), over the strings that are the
+          likeliest for some number of digits and length of the silences
+
+        The probability of a tone of unknown phase in n samples x of white noise is that of noise alone times
+        I_0(a |sum_t x_t e^{-i w t}| / s^2) exp(-a^2 n / 4 s^2) (Kay 1998, section 7.6).
+
+        Args:
+            task: one that the corpus does not know has no figures.
+            architecture: does not matter.
+            examples: at least one example of this corpus.
+        """
+        name = {"classification": "accuracy", "transcription": "exact_match"}.get(task)
+        if name is None:
+            return {}
+        return {name: float(np.mean([self.listen(example.sound)[1] for example in examples if example.sound]))}
+
+    @cached_property
+    def _splits(self) -> Splits:
+        return Splits(*([*self._draw(name)] for name in ("train", "validation", "test")))
+
+    def _draw(self, split: str) -> Iterator[Example]:
+        random = np.random.default_rng([self.seed, *split.encode()])
+        for number in range(self.sizes[split]):
+            digits = random.integers(10, size=random.choice(self.counts))
+            before, after = random.integers(LONGEST_SILENCE + 1, size=2) * STEP
+            tones = [self._tone(tone, random.uniform(0, 2 * math.pi)) for d in digits for tone in PAIRS[d]]
+            clean = np.concatenate([np.zeros(before), *tones, np.zeros(after)])
+            heard = self.loudness * (clean + self.noise * random.standard_normal(len(clean)))
+            target = "".join(map(str, digits))
+            label = target if len(target) == 1 and self.counts.stop == 2 else None
+            yield Example(f"{split} {number + 1}", target=target, label=label, sound=Sound.of(heard, RATE))
+
+    @staticmethod
+    def _tone(tone: int, phase: float) -> Float[np.ndarray, " samples"]:
+        return np.cos(2 * math.pi * HERTZ[tone] * np.arange(TONE) / RATE + phase)
+
+    def listen(self, sound: Sound) -> tuple[str, float]:
+        """The likeliest digits, and how probable they are.
+
+        Args:
+            sound: of this corpus.
+        """
+        tones, digit = self._evidence(sound), 2 * TONE // STEP
+        steps, (first, second) = len(tones) - 1 + TONE // STEP, np.array(PAIRS).T
+        scores = list[Float[np.ndarray, "digits 10"]]()  # of each number of digits and place of the first
+        for count in self.counts:
+            for before in range(LONGEST_SILENCE + 1):
+                if 0 <= steps - before - count * digit <= LONGEST_SILENCE:
+                    starts = before + digit * np.arange(count)
+                    scores.append(tones[starts][:, first] + tones[starts + TONE // STEP][:, second] - math.log(10))
+        whole = np.logaddexp.reduce([np.logaddexp.reduce(of_digits, axis=1).sum() for of_digits in scores])
+        found = {}
+        for string in {tuple(of_digits.argmax(1).tolist()) for of_digits in scores}:
+            alike = [
+                of_digits[range(len(string)), string].sum() for of_digits in scores if len(of_digits) == len(string)
+            ]
+            found["".join(map(str, string))] = math.exp(np.logaddexp.reduce(alike) - whole)
+        best = max(found, key=lambda string: found[string])
+        return best, found[best]
+
+    def _evidence(self, sound: Sound) -> Float[np.ndarray, "starts tones"]:
+        """log p(samples | tone) - log p(samples | noise alone), of a tone that begins at each step."""
+        from scipy.special import ive  # type: ignore[import-untyped]  # not everybody needs it
+
+        heard = sound.samples.astype(np.float64) / self.loudness
+        windows = np.lib.stride_tricks.sliding_window_view(heard, TONE)[::STEP]
+        waves = np.exp(-2j * math.pi * np.outer(np.arange(TONE) / RATE, HERTZ))
+        argument = np.abs(windows @ waves) / self.noise**2
+        evidence: Float[np.ndarray, "starts tones"] = np.log(ive(0, argument)) + argument
+        return evidence - TONE / (4 * self.noise**2)

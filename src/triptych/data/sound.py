@@ -1,0 +1,149 @@
+"""Sound as numbers: samples, and the frames that a network reads."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from math import gcd
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+
+ENDINGS = (".wav", ".flac", ".mp3", ".ogg")
+"""Of files of sound."""
+LOUDEST, FLOOR = 8.0, 1e-10
+"""Decades below the loudest value beyond which all is silence; and the least energy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sound:
+    """Samples of one channel.
+
+    Attributes:
+        rate: samples a second.
+        content: the samples, 16 bits each, the lower byte first.
+    """
+
+    rate: int
+    content: bytes
+
+    @classmethod
+    def of(cls, samples: Float[np.ndarray, " samples"] | Sequence[float], rate: int) -> "Sound":
+        """These samples, -1 to 1; what is louder is cut.
+
+        Raises:
+            ValueError: none, or one that is not a finite number.
+        """
+        values = np.asarray(samples, dtype=np.float64)
+        if not values.size or not np.isfinite(values).all():
+            raise ValueError("a sample that is not a finite number" if values.size else "no samples")
+        return cls(rate, np.clip(np.rint(values * 2**15), -(2**15), 2**15 - 1).astype("<i2").tobytes())
+
+    @property
+    def samples(self) -> Float[np.ndarray, " samples"]:
+        """-1 to 1."""
+        return np.frombuffer(self.content, "<i2").astype(np.float32) / 2**15
+
+    @property
+    def seconds(self) -> float:
+        """How long it is."""
+        return len(self.content) / 2 / self.rate
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether all samples are the same."""
+        return len({*np.frombuffer(self.content, "<i2").tolist()}) < 2
+
+    def resampled(self, rate: int) -> "Sound":
+        """The same with another rate, by a polyphase filter (scipy's)."""
+        if rate == self.rate:
+            return self
+        from scipy.signal import resample_poly  # type: ignore[import-untyped]  # takes a second to import
+
+        common = gcd(rate, self.rate)
+        return Sound.of(resample_poly(self.samples.astype(np.float64), rate // common, self.rate // common), rate)
+
+    def __repr__(self) -> str:
+        """Equal for equal sounds, and short: corpora are identified by it."""
+        return f"Sound(rate={self.rate}, sha256={hashlib.sha256(self.content).hexdigest()})"
+
+
+def read_sound(path: Path) -> Sound:
+    """A file of sound; of several channels, their mean.
+
+    Raises:
+        ValueError: the library is not there, or the file is no sound, has no samples, or one that is not finite.
+    """
+    if find_spec("soundfile") is None:
+        raise ValueError(
+            f"{path}: soundfile is not installed; pip install soundfile, or Triptych with its extra: "
+            "pip install '.[sound]'"
+        )
+    import soundfile  # type: ignore[import-untyped]  # which not everybody needs
+
+    try:
+        samples, rate = soundfile.read(path, dtype="float64", always_2d=True)
+    except (soundfile.LibsndfileError, RuntimeError, TypeError) as error:
+        raise ValueError(f"{path}: no sound that can be read ({str(error).rpartition(': ')[2]})") from None
+    try:
+        return Sound.of(samples.mean(1), rate)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def log_mel(
+    samples: Float[np.ndarray, " samples"], *, rate: int, num_mels: int, window: float = 0.025, hop: float = 0.01
+) -> Float[np.ndarray, "frames mels"]:
+    """The log-mel spectrogram of Whisper (Radford et al. 2022, section 2.2): a frame each ``hop`` seconds.
+
+    x = log10 max(M |F w|^2, 1e-10), y = (max(x, max x - 8) + 4) / 4, where F w is the Fourier transform of the samples
+    around the frame times a Hann window, and M are triangles on the mel scale (see ``mel_filters``). At both ends the
+    samples are continued by their mirror image.
+
+    Args:
+        samples: -1 to 1.
+        rate: samples a second.
+        window: seconds.
+        hop: seconds.
+
+    Raises:
+        ValueError: fewer samples than half a window.
+    """
+    size, step = round(window * rate), round(hop * rate)
+    if len(samples) <= size // 2:
+        raise ValueError(f"{len(samples)} samples; expected more than {size // 2}")
+    padded = np.pad(samples.astype(np.float64), size // 2, mode="reflect")
+    windows = np.lib.stride_tricks.sliding_window_view(padded, size)[::step][: len(samples) // step]
+    hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(size) / size)
+    energy = np.abs(np.fft.rfft(windows * hann)) ** 2 @ mel_filters(rate, size, num_mels)
+    decades = np.log10(np.maximum(energy, FLOOR))
+    frames: Float[np.ndarray, "frames mels"] = (np.maximum(decades, decades.max() - LOUDEST) + 4) / 4
+    return frames.astype(np.float32)
+
+
+@cache
+def mel_filters(rate: int, size: int, num_mels: int) -> Float[np.ndarray, "frequencies mels"]:
+    """Triangles of equal area whose corners have equal distances on Slaney's mel scale (1998), from 0 to half the rate:
+    linear below 1000 Hz, 27 steps from there to 6400 Hz.
+
+    Args:
+        rate: samples a second.
+        size: samples of a window.
+    """
+    corners = _hertz(np.linspace(0, _mel(rate / 2), num_mels + 2))
+    places = np.fft.rfftfreq(size, 1 / rate)[:, None]
+    rising = (places - corners[:-2]) / (corners[1:-1] - corners[:-2])
+    falling = (corners[2:] - places) / (corners[2:] - corners[1:-1])
+    triangles: Float[np.ndarray, "frequencies mels"] = np.maximum(0, np.minimum(rising, falling))
+    filters: Float[np.ndarray, "frequencies mels"] = triangles * 2 / (corners[2:] - corners[:-2])
+    return filters
+
+
+def _mel(hertz: float) -> float:
+    return 3 * hertz / 200 if hertz < 1000 else 15 + 27 * np.log(hertz / 1000) / np.log(6.4)
+
+
+def _hertz(mel: Float[np.ndarray, " mels"]) -> Float[np.ndarray, " mels"]:
+    return np.where(mel < 15, 200 * mel / 3, 1000 * 6.4 ** ((np.maximum(mel, 15) - 15) / 27))

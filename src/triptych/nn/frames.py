@@ -1,0 +1,140 @@
+"""Frames of sound to vectors."""
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from triptych.nn.initialization import initialize_linear
+
+Stem = Literal["stacked", "convolutional"]
+
+
+class FrameEmbedding(nn.Module):
+    """stem(augment(frames)): one vector for each ``stride`` frames of the log-mel spectrogram of a sound.
+
+    - ``stacked``: the frames side by side, and a linear map.
+    - ``convolutional``: x = gelu(conv_1(frames)), gelu(conv_2(x)), both over 3 frames, the second with the stride
+      (Radford et al. 2022, section 2.2).
+
+    What is beyond the end of a sound is 0 for each convolution, however long the others of a batch are.
+
+    Training hides parts (SpecAugment, Park et al. 2019, section 2): ``time_masks`` stretches of time, each of up to
+    ``time_share`` of the frames, and ``mel_masks`` bands of up to ``mel_width`` rows, are 0.
+
+    Args:
+        rate: samples a second that the frames are made of.
+        num_mels: values of a frame.
+        d_model: width.
+        window: seconds of sound that a frame is made of.
+        hop: seconds between two frames.
+        stem: see above.
+        stride: frames for each vector.
+
+    Raises:
+        ValueError: a number that cannot be.
+    """
+
+    def __init__(
+        self,
+        *,
+        rate: int,
+        num_mels: int,
+        d_model: int,
+        window: float = 0.025,
+        hop: float = 0.01,
+        stem: Stem = "convolutional",
+        stride: int = 2,
+        time_masks: int = 0,
+        time_share: float = 0.1,
+        mel_masks: int = 0,
+        mel_width: int = 10,
+    ) -> None:
+        super().__init__()
+        for name, value in (("rate", rate), ("num_mels", num_mels), ("stride", stride)):
+            if value < 1:
+                raise ValueError(f"model.embedding.{name}={value}: expected at least 1")
+        for name, value in (("time_masks", time_masks), ("mel_masks", mel_masks), ("mel_width", mel_width)):
+            if value < 0:
+                raise ValueError(f"model.embedding.{name}={value}: expected 0 or more")
+        if not 0 <= time_share <= 1:
+            raise ValueError(f"model.embedding.time_share={time_share}: expected 0 to 1")
+        if not 0 < hop <= window:
+            raise ValueError(f"model.embedding.hop={hop}: expected more than 0, and at most window={window}")
+        self.rate, self.num_mels, self.d_model, self.window, self.hop = rate, num_mels, d_model, window, hop
+        self.stride, self.time_masks, self.time_share = stride, time_masks, time_share
+        self.mel_masks, self.mel_width = mel_masks, mel_width
+        self.linear = nn.Linear(stride * num_mels, d_model) if stem == "stacked" else None
+        self.convolutions = nn.ModuleList()
+        if self.linear is not None:
+            initialize_linear(self.linear)
+            return
+        for width, step in ((num_mels, 1), (d_model, stride)):
+            convolution = nn.Conv1d(width, d_model, 3, step, padding=1)
+            nn.init.xavier_uniform_(convolution.weight)
+            if convolution.bias is not None:
+                nn.init.zeros_(convolution.bias)
+            self.convolutions.append(convolution)
+
+    def forward(
+        self, frames: Float[Tensor, "batch frames mels"], mask: Bool[Tensor, "batch frames"] | None = None
+    ) -> Float[Tensor, "batch length d_model"]:
+        """The vectors; see ``positions`` for which of them are real.
+
+        Args:
+            frames: of each sound; what is behind its end does not matter.
+            mask: True at real frames, which come first; None: all are real.
+        """
+        weight = next(self.parameters())
+        x = frames.to(weight.dtype)
+        if mask is not None:
+            x = x * mask[..., None]
+        if self.training and (self.time_masks or self.mel_masks):
+            x = x * self._kept(x, mask)
+        if self.linear is not None:
+            x = F.pad(x, (0, 0, 0, -x.shape[1] % self.stride))
+            stacked: Tensor = self.linear(x.reshape(len(x), -1, self.stride * self.num_mels))
+            return stacked
+        for i, convolution in enumerate(self.convolutions):
+            if i and mask is not None:
+                x = x * mask[..., None]
+            x = F.gelu(convolution(x.mT)).mT
+        return x
+
+    def positions(self, mask: Bool[Tensor, "batch frames"]) -> Bool[Tensor, "batch length"]:
+        """True at the vectors of real frames.
+
+        Args:
+            mask: True at real frames.
+        """
+        return mask[:, :: self.stride]
+
+    def count(self, frames: int) -> int:
+        """The vectors of so many frames."""
+        return -(-frames // self.stride)
+
+    def _kept(
+        self, x: Float[Tensor, "batch frames mels"], mask: Bool[Tensor, "batch frames"] | None
+    ) -> Bool[Tensor, "batch frames mels"]:
+        """False at what is hidden."""
+        count, num_frames, num_mels = x.shape
+        lengths = x.new_full((count,), num_frames) if mask is None else mask.sum(1).to(x.dtype)
+        in_time = _is_hidden(self.time_masks, num_frames, lengths, self.time_share * lengths)
+        in_mels = _is_hidden(
+            self.mel_masks, num_mels, x.new_full((count,), num_mels), x.new_full((count,), self.mel_width)
+        )
+        return ~(in_time[..., None] | in_mels[:, None])
+
+
+def _is_hidden(
+    num_masks: int, size: int, lengths: Float[Tensor, " batch"], widest: Float[Tensor, " batch"]
+) -> Bool[Tensor, "batch size"]:
+    """True in stretches whose widths are uniform over 0, ..., widest, at uniform places within the lengths."""
+    draws = torch.rand(2, num_masks, len(lengths), device=lengths.device)
+    widths = torch.minimum((draws[0] * (widest + 1)).floor(), lengths)
+    starts = (draws[1] * (lengths - widths + 1)).floor()
+    places = torch.arange(size, device=lengths.device)
+    is_inside = (places >= starts[..., None]) & (places < (starts + widths)[..., None])
+    return is_inside.any(0)

@@ -1,0 +1,294 @@
+"""What is missing in a text, between what stands before and what stands behind."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
+from zlib import crc32
+
+import numpy as np
+from torchmetrics import Metric
+from torchmetrics.functional.text import edit_distance
+
+from triptych.data import IGNORE, Encoded, Example
+from triptych.models.generation import Constraints
+from triptych.tasks.base import Prediction, Setup
+from triptych.tasks.exact_sums import Mean
+from triptych.tasks.scores import Score
+from triptych.tasks.sequence_to_sequence import SequenceToSequence
+
+Middle = Literal["span", "line", "rest_of_line"]
+LITERAL = re.compile(r"""("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|\b\d[\w.]*""")
+"""A text in quotes, or a number."""
+
+
+class Infilling(SequenceToSequence):
+    """Writes the middle of a text, given its prefix and its suffix: fill in the middle (Bavarian et al. 2022).
+
+    Three sentinels of the tokenizer (``tokenizer.num_sentinels``) mark the parts, here <P>, <S> and <M>. The full model
+    reads prefix <P> suffix with its encoder and writes the middle with its decoder. A decoder by itself reads one text
+    (section 3):
+
+    - prefix first (PSM): <P> prefix <S> suffix <M> middle
+    - suffix first (SPM, appendix D): <P> <S> suffix <M> prefix middle
+
+    Training draws the order and the middle, several times for each text; of a causal decoder, some texts stay as they
+    are, and of the others the given parts are learned too: it remains a language model. An evaluation reads each text
+    once, with the prefix first, and scores the middle, which follows from the text alone: it is the same for every
+    architecture and seed.
+
+    Metrics: token_accuracy and exact_match (see ``SequenceToSequence``); at the test, of lines as CodeXGLUE compares
+    them (Lu et al. 2021; see ``without_literals``): normalized_match, the share whose words are those of the right
+    line, and edit_similarity, the mean of 1 - (insertions and deletions from one to the other) / (length of both).
+
+    Args:
+        setup: see ``Task``.
+        label_smoothing: share of each label that is spread over the vocabulary.
+        max_new_tokens: the most tokens that are decoded.
+        num_beams: of the beam search at the test; 1 decodes greedily.
+        length_penalty: see ``triptych.models.generation.BeamSearch``.
+        early_stopping: see ``triptych.models.generation.BeamSearch``.
+        share: of the texts of a training that are cut; a causal decoder reads the others as a language model does.
+        suffix_share: of those that are cut: how many have their suffix first. (The full model has one order.)
+        draws: how often each text of a training is cut.
+        middle: what is taken out in a training: a span between two random places, a whole line, or the rest_of_line
+            from a random place on (then there is no suffix).
+        test_middle: what is taken out in an evaluation.
+        constraints: what a text may be; None: anything.
+        z_loss: see ``GenerativeTask``.
+
+    Raises:
+        ValueError: a tokenizer without three sentinels, or a number that cannot be.
+    """
+
+    name = "infilling"
+    title = "Infilling"
+    columns = ("text",)
+    ranked_by = ("edit_similarity", "edit similarity")
+    draws = True
+
+    def __init__(
+        self,
+        setup: Setup,
+        *,
+        label_smoothing: float,
+        max_new_tokens: int,
+        num_beams: int,
+        length_penalty: float,
+        early_stopping: bool | Literal["never"],
+        share: float,
+        suffix_share: float,
+        draws: int,
+        middle: Middle,
+        test_middle: Middle,
+        constraints: Constraints | None = None,
+        z_loss: float = 0.0,
+    ) -> None:
+        for name, value in (("share", share), ("suffix_share", suffix_share)):
+            if not 0 <= value <= 1:
+                raise ValueError(f"task.{name}={value}: expected 0 to 1")
+        if draws < 1:
+            raise ValueError(f"task.draws={draws}: expected at least 1")
+        super().__init__(
+            setup,
+            label_smoothing=label_smoothing,
+            max_new_tokens=max_new_tokens,
+            num_beams=num_beams,
+            length_penalty=length_penalty,
+            early_stopping=early_stopping,
+            constraints=constraints,
+            z_loss=z_loss,
+        )
+        if len(self.tokenizer.special.sentinels) < 3:
+            raise ValueError(
+                f"task=infilling: the tokenizer has {len(self.tokenizer.special.sentinels)} sentinels; expected at "
+                "least 3 (tokenizer.num_sentinels=3)"
+            )
+        self.share, self.suffix_share, self.num_draws = share, suffix_share, draws
+        self.middle, self.test_middle = middle, test_middle
+
+    @classmethod
+    def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
+        """Edit similarity, in which a line that is nearly right counts; the lines that are right."""
+        return [
+            Score("edit_similarity", "test/edit_similarity", "edit similarity", True, "%",
+                  numerator={"edit_similarity": 1.0}),
+            Score("normalized_match", "test/normalized_match", "normalised match", True, "%",
+                  is_of_right_answers=True, numerator={"normalized_match": 1.0}),
+        ]  # fmt: skip
+
+    def encode(self, examples: Sequence[Example]) -> list[Encoded]:
+        """Prefix, suffix and middle as an evaluation reads them."""
+        parts = [parts_in_test(example.text, self.test_middle) for example in examples]
+        return self._laid_out(examples, parts, [False] * len(examples))
+
+    def encode_training(self, examples: Sequence[Example]) -> list[Encoded]:
+        """Each text ``draws`` times, cut at random."""
+        encoded = list[Encoded]()
+        for draw in range(self.num_draws):
+            random = np.random.default_rng((self.seed, draw))
+            stay = random.random(len(examples)) >= self.share
+            if self.architecture != "decoder_only":
+                stay[:] = False
+            suffix_first = random.random(len(examples)) < self.suffix_share
+            cut = [
+                ("", "", "") if stays else cut_out(example.text, self.middle, random)
+                for example, stays in zip(examples, stay, strict=True)
+            ]
+            laid_out = self._laid_out(examples, cut, suffix_first.tolist())
+            wholes = iter(self.tokenizer.encode([e.text for e, stays in zip(examples, stay, strict=True) if stays]))
+            encoded += [
+                self._whole(next(wholes), item) if stays else self._learned(item)
+                for item, stays in zip(laid_out, stay, strict=True)
+            ]
+        return encoded
+
+    def _laid_out(
+        self, examples: Sequence[Example], parts: Sequence[tuple[str, str, str]], suffix_first: Sequence[bool]
+    ) -> list[Encoded]:
+        prefixes, suffixes, middles = (self.tokenizer.encode(side) for side in zip(*parts, strict=True))
+        return [
+            self.lay_out(self.given(prefix, suffix, suffix_first=first), middle, example)
+            for example, prefix, suffix, middle, first in zip(
+                examples, prefixes, suffixes, middles, suffix_first, strict=True
+            )
+        ]
+
+    def given(self, prefix: Sequence[int], suffix: Sequence[int], *, suffix_first: bool = False) -> list[int]:
+        """Prefix and suffix as the network reads them before it writes the middle."""
+        special = self.tokenizer.special
+        before, behind, between, *_ = special.sentinels
+        if self.architecture == "full":
+            return special.single([*prefix, before, *suffix])
+        if suffix_first:
+            return [special.bos, before, behind, *suffix, between, *prefix]
+        return [special.bos, before, *prefix, behind, *suffix, between]
+
+    def _learned(self, item: Encoded) -> Encoded:
+        """Of a causal decoder, the given parts are learned too."""
+        if self.architecture != "decoder_only":
+            return item
+        return replace(item, labels=np.append(item.tokens[1 : item.prefix + 1], item.labels[item.prefix :]))
+
+    def _whole(self, ids: Sequence[int], item: Encoded) -> Encoded:
+        """A text as a language model reads it."""
+        special = self.tokenizer.special
+        return Encoded(np.array([special.bos, *ids]), np.array([*ids, special.eos]), example=item.example)
+
+    def truncate(self, item: Encoded) -> Encoded:
+        """See ``Task``; what is given is cut where it is farthest from the middle."""
+        if item.source is None and not item.prefix:  # a text that nothing was taken out of
+            return replace(item, tokens=item.tokens[: self.max_length], labels=item.labels[: self.max_length])
+        cut = self.truncate_pair(item)
+        is_learned = item.source is None and item.labels[0] != IGNORE
+        return self._learned(cut) if is_learned else cut
+
+    def truncate_source(self, source: Sequence[int]) -> list[int]:
+        """The end of the prefix and the beginning of the suffix, as much of one as of the other."""
+        if len(source) <= self.prompt_length:
+            return [*source]
+        prefix, suffix, suffix_first = self.parts_of(source)
+        room = max(0, self.prompt_length - (len(source) - len(prefix) - len(suffix)))
+        kept = min(len(prefix), max(room - len(suffix), room - room // 2))
+        return self.given(prefix[len(prefix) - kept :], suffix[: room - kept], suffix_first=suffix_first)
+
+    def parts_of(self, source: Sequence[int]) -> tuple[list[int], list[int], bool]:
+        """The prefix and the suffix that ``given`` laid out, and whether the suffix stood first."""
+        special, ids = self.tokenizer.special, [*source]
+        before, behind, between, *_ = special.sentinels
+        if self.architecture == "full":
+            place = ids.index(before)
+            return ids[len(special.begin) : place], ids[place + 1 : len(ids) - len(special.end)], False
+        first, last = ids.index(behind), ids.index(between)
+        if first == 2:  # bos, before
+            return ids[last + 1 :], ids[3:last], True
+        return ids[2:first], ids[first + 1 : last], False
+
+    def asked(self, example: Example) -> str:
+        """The text with a mark in the place of its middle."""
+        prefix, suffix, _ = parts_in_test(example.text, self.test_middle)
+        return prefix + self.mark + suffix
+
+    def reference(self, example: Example) -> str:
+        """The middle."""
+        return parts_in_test(example.text, self.test_middle)[2]
+
+    @property
+    def mark(self) -> str:
+        """What stands for the middle in a text that is asked."""
+        return self.tokenizer.names(self.tokenizer.special.sentinels[:1])[0]
+
+    def test_metrics(self) -> dict[str, Metric]:
+        """Those of CodeXGLUE."""
+        return {"normalized_match": Mean(), "edit_similarity": Mean()}
+
+    def score(
+        self, metrics: Mapping[str, Metric], outputs: Sequence[str], references: Sequence[str]
+    ) -> Mapping[str, Sequence[float]]:
+        """See ``SequenceToSequence``."""
+        pairs = [
+            (without_literals(output), without_literals(reference))
+            for output, reference in zip(outputs, references, strict=True)
+        ]
+        values = {
+            "normalized_match": [float(output.split() == reference.split()) for output, reference in pairs],
+            "edit_similarity": [edit_similarity(output, reference) for output, reference in pairs],
+        }
+        for name, of_each in values.items():
+            metrics[name].update(math.fsum(of_each), len(of_each))
+        return values
+
+    def predict_batch(self, texts: Sequence[str]) -> Sequence[Prediction]:
+        """What is missing in each text, where it has the mark <extra_id_0> (the tokenizer's own name of it), or else at
+        its end.
+
+        Raises:
+            ValueError: a text with several marks.
+        """
+        mark, given = self.tokenizer.special.sentinels[0], list[list[int]]()
+        for ids in self.tokenizer.encode_marked(texts, [mark]):
+            if ids.count(mark) > 1:
+                raise ValueError(f"{ids.count(mark)} times {self.mark} in a text; expected it once")
+            place = ids.index(mark) if mark in ids else len(ids)
+            given.append(self.given(ids[:place], ids[place + 1 :]))
+        return self.answer([self._fitting(source) for source in given])
+
+
+def cut_out(text: str, middle: Middle, random: np.random.Generator) -> tuple[str, str, str]:
+    """A text in three parts: prefix, suffix and middle.
+
+    Args:
+        middle: ``span``: between two places, each of which is uniform over the characters (Bavarian et al. 2022,
+            section 3); ``line``: a line that is not blank, without the white space around it; ``rest_of_line``: such a
+            line from one of its characters on, and no suffix.
+        random: of the draws.
+    """
+    if middle == "span":
+        start, stop = np.sort(random.integers(len(text) + 1, size=2)).tolist()
+        return text[:start], text[stop:], text[start:stop]
+    lines = [match.span() for match in re.finditer(r"\S(?:[^\n]*\S)?", text)] or [(len(text), len(text))]
+    start, stop = lines[random.integers(len(lines))]
+    if middle == "line":
+        return text[:start], text[stop:], text[start:stop]
+    start = int(random.integers(start, max(stop, start + 1)))
+    return text[:start], "", text[start:stop]
+
+
+def parts_in_test(text: str, middle: Middle) -> tuple[str, str, str]:
+    """``cut_out`` of an evaluation, where the draws follow from the text."""
+    return cut_out(text, middle, np.random.default_rng(crc32(text.encode())))
+
+
+def without_literals(line: str) -> str:
+    """A line of a program without the white space around it, nothing between quotes, and each number a 0: to know which
+    text or number stands there is no matter of programming. (CodeXGLUE keeps those that are most frequent.)"""
+    return LITERAL.sub(lambda match: match[1][0] * 2 if match[1] else "0", line.strip())
+
+
+def edit_similarity(output: str, reference: str) -> float:
+    """1 - d / (length of both), d being the insertions and deletions that make one of the other; 1 of two empty texts.
+    (fuzzywuzzy's ratio.)"""
+    length = len(output) + len(reference)
+    distance = edit_distance([output], [reference], substitution_cost=2, reduction="sum")
+    return 1 - float(distance) / length if length else 1.0

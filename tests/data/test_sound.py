@@ -1,0 +1,111 @@
+"""Log-mel frames by their formula and beside a public implementation."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import WhisperFeatureExtractor
+
+from triptych.data.sound import Sound, log_mel, mel_filters, read_sound
+
+RATE = 16000
+
+
+def noise(samples: int, seed: int = 0) -> np.ndarray:
+    tone = np.sin(np.arange(samples) * 2 * np.pi * 440 / RATE)
+    return (0.3 * tone + 0.1 * np.random.default_rng(seed).standard_normal(samples)).astype(np.float32)
+
+
+@pytest.mark.parametrize("num_mels", [80, 128])
+@pytest.mark.parametrize("seconds", [0.5, 3.21])
+def test_frames_are_those_of_whisper(num_mels: int, seconds: float) -> None:
+    """Its clips are filled up with silence to 30 s, which changes the largest value of none."""
+    samples = noise(round(seconds * RATE))
+    padded = np.pad(samples, (0, 30 * RATE - len(samples)))
+    [expected] = WhisperFeatureExtractor(feature_size=num_mels)(padded, sampling_rate=RATE, return_tensors="np")[
+        "input_features"
+    ]
+    np.testing.assert_allclose(log_mel(padded, rate=RATE, num_mels=num_mels).T, expected, atol=2e-5)
+    frames = log_mel(samples, rate=RATE, num_mels=num_mels)
+    assert frames.shape == (round(seconds * 100), num_mels)
+    inner = slice(2, len(frames) - 2)  # whose windows have none of what was filled up
+    np.testing.assert_allclose(frames[inner], expected.T[: len(frames)][inner], atol=2e-5)
+
+
+def test_a_frame_by_its_formula() -> None:
+    samples, frame = noise(1000), 3
+    size, step = 200, 80  # 8 kHz
+    window = [0.5 * (1 - math.cos(2 * math.pi * n / size)) * samples[frame * step - size // 2 + n] for n in range(size)]
+    energy = [abs(sum(x * np.exp(-2j * math.pi * k * n / size) for n, x in enumerate(window))) ** 2 for k in range(101)]
+    mels = np.log10(np.maximum(np.array(energy) @ mel_filters(8000, size, 20), 1e-10))
+    frames = log_mel(samples, rate=8000, num_mels=20)
+    largest = frames.max() * 4 - 4
+    np.testing.assert_allclose(frames[frame], (np.maximum(mels, largest - 8) + 4) / 4, atol=1e-5)
+
+
+@given(rate=st.sampled_from([8000, 16000, 22050, 44100]), num_mels=st.integers(5, 80))
+@settings(max_examples=20)
+def test_triangles_have_equal_areas(rate: int, num_mels: int) -> None:
+    """And their corners are those of their neighbours."""
+    filters = mel_filters(rate, 8 * rate // 100, num_mels)
+    fine = mel_filters.__wrapped__(rate, 2 * rate, num_mels)
+    areas = fine.sum(0) / 2
+    np.testing.assert_allclose(areas, 1, rtol=0.02)
+    assert filters.shape == (4 * rate // 100 + 1, num_mels)
+    between = fine / fine.max(0)  # where two overlap, their heights are 1 together
+    inner = slice(int(fine.argmax(0)[0]), int(fine.argmax(0)[-1]) + 1)
+    np.testing.assert_allclose(between[inner].sum(1), 1, atol=0.03)
+
+
+def test_too_few_samples() -> None:
+    with pytest.raises(ValueError, match="200 samples; expected more than 200"):
+        log_mel(noise(200), rate=RATE, num_mels=80)
+
+
+class TestSound:
+    @given(st.lists(st.floats(-1, 1), min_size=1, max_size=50))
+    def test_samples_are_kept_in_16_bits(self, samples: list[float]) -> None:
+        sound = Sound.of(samples, 8000)
+        np.testing.assert_allclose(sound.samples, samples, atol=2**-15)
+        assert sound == Sound.of(sound.samples, 8000)
+        assert repr(sound) == repr(Sound.of(sound.samples, 8000))
+        assert sound.seconds == len(samples) / 8000
+        assert sound.is_silent == (len(set(sound.samples.tolist())) == 1)
+
+    @pytest.mark.parametrize(("before", "after"), [(44100, 16000), (8000, 16000), (16000, 8000)])
+    def test_a_tone_has_its_pitch_at_another_rate(self, before: int, after: int) -> None:
+        def tone(rate: int) -> np.ndarray:
+            return 0.5 * np.sin(2 * np.pi * 440 * np.arange(rate // 2) / rate)
+
+        sound = Sound.of(tone(before), before).resampled(after)
+        assert (sound.rate, sound.seconds) == (after, 0.5)
+        middle = slice(after // 20, -after // 20)  # the filter sees zeros beyond both ends
+        np.testing.assert_allclose(sound.samples[middle], tone(after)[middle], atol=2e-3)
+
+    @pytest.mark.parametrize("ending", [".wav", ".flac", ".mp3"])
+    def test_files(self, ending: str, tmp_path: Path) -> None:
+        samples = noise(RATE)
+        soundfile.write(tmp_path / f"both{ending}", np.stack([samples, 0 * samples], 1), RATE)
+        sound = read_sound(tmp_path / f"both{ending}")
+        assert sound.rate == RATE
+        if ending == ".mp3":  # which keeps what is heard
+            spectra = [np.abs(np.fft.rfft(x[:RATE])) for x in (sound.samples, samples / 2)]
+            assert abs(spectra[0].argmax() - spectra[1].argmax()) <= 1
+            assert np.square(sound.samples).sum() == pytest.approx(np.square(samples / 2).sum(), rel=0.1)
+        else:
+            np.testing.assert_allclose(sound.samples, samples / 2, atol=2**-14)
+
+    def test_what_is_no_sound(self, tmp_path: Path) -> None:
+        (tmp_path / "text.wav").write_text("no sound")
+        with pytest.raises(ValueError, match=r"text.wav: no sound that can be read \(Format not recognised"):
+            read_sound(tmp_path / "text.wav")
+        soundfile.write(tmp_path / "empty.wav", np.zeros(0), RATE)
+        with pytest.raises(ValueError, match=r"empty.wav: no samples"):
+            read_sound(tmp_path / "empty.wav")
+        soundfile.write(tmp_path / "nan.wav", np.array([0.0, np.nan]), RATE, subtype="FLOAT")
+        with pytest.raises(ValueError, match=r"nan.wav: a sample that is not a finite number"):
+            read_sound(tmp_path / "nan.wav")
