@@ -1,6 +1,7 @@
 """Set-up of all tests: run-time checks of shapes and types, seeds, threads, and small models to test with."""
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ pytest_plugins = ["faults_table", "clock"]
 Model = EncoderOnly | DecoderOnly | EncoderDecoder
 
 torch.set_num_threads(1)  # the tests themselves run in parallel
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as at a terminal, wherever the tests were started
 
 
 class TorchRandom:

@@ -28,9 +28,18 @@ from triptych.config.schema import Heads
 from triptych.tasks.precision import PRECISIONS
 from triptych.training.hardware import hardware
 
-CORPUS = {"similarity": "date_pairs", "question_answering": "date_questions"}
+CORPUS = {"similarity": "date_pairs", "question_answering": "date_questions", "transcription": "tone_digits"}
 """By task; the others read dates."""
-MARKS = {"infilling": ["tokenizer.num_sentinels=3"]}
+MARKS = {
+    "infilling": ["tokenizer.num_sentinels=3"],
+    "transcription": [
+        "data.noise=1",
+        "data.min_digits=2",
+        "data.max_digits=3",
+        "frames.rate=8000",
+        "frames.num_mels=16",
+    ],
+}
 """What a task needs besides."""
 HEADS = [f"head@heads.{kind}" for kind in Heads.__dataclass_fields__]
 WITH_EPS = ("adamw", "muon", "schedule_free_adamw")
@@ -76,7 +85,8 @@ def arguments(row: Row) -> list[str]:
     chosen = [f"{name}={value}" for name, value in row.items() if name != "head"]
     eps = ["optimizer.eps=1.0e-4"] * (row["trainer.precision"] == "16-true" and row["optimizer"] in WITH_EPS)
     corpus = CORPUS.get(row["task"], "dates")
-    return [*DATES, *chosen, *(f"{group}={row['head']}" for group in HEADS), f"data={corpus}", *eps,
+    sizes = DATES if corpus.startswith("date") else [text for text in DATES if ".num_" in text]
+    return [*sizes, *chosen, *(f"{group}={row['head']}" for group in HEADS), f"data={corpus}", *eps,
             *MARKS.get(row["task"], [])]  # fmt: skip
 
 

@@ -184,8 +184,8 @@ def check_evaluation(run: Trained) -> None:
 
 
 def check_packing(run: Trained) -> str | None:
-    """The logits of a packed row are those of a padded batch. Images are not packed."""
-    if run.task.image_shape is not None:
+    """The logits of a packed row are those of a padded batch. Images and sounds are not packed."""
+    if run.task.image_shape is not None or run.task.frames is not None:
         return NOT_ASKED
     pairs = zip(run.logits(run.items, packed=True), run.logits(run.items), strict=True)
     assert (apart := max(distance(*pair, None) for pair in pairs)) < run.tolerance, f"{apart:.1e} apart"
@@ -221,7 +221,8 @@ def check_cache(run: Trained) -> str | None:
         if task.architecture == "full":
             next_token = network.continuation(batch.source, None, **options)
         else:
-            next_token = network.continuation(None, leading=task.leading(batch), **options)
+            given = {"source": batch.source, "source_mask": batch.source_mask, "leading": task.leading(batch)}
+            next_token = network.continuation(None, **given, **options)
         new = tokens
         for _ in range(WRITTEN):
             logits.append(next_token(new).double())

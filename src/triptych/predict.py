@@ -17,7 +17,7 @@ from rich.progress import Progress
 from triptych.assembly.early_checks import check_prediction
 from triptych.assembly.restore import restore, set_search
 from triptych.config import ConfigError, refusing
-from triptych.data import as_image
+from triptych.data import Sound, as_image, read_sound
 from triptych.data.readers.files import decoded, lines_of, read_lines
 from triptych.models.generation import Sampling
 from triptych.tasks import GenerativeTask, Prediction, Task
@@ -54,7 +54,9 @@ def predict(config: DictConfig) -> None:
         raise ConfigError(f"temperature={config.temperature}: {task.name} writes no text; expected 0")
     lines = read_texts(config.input)
     inputs: Sequence[Any] = lines
-    if task.image_shape is not None:
+    if task.frames is not None:
+        inputs = sounds(lines, config.input)
+    elif task.image_shape is not None:
         inputs = images(lines, task.image_shape, config.input)
     else:
         if task.reads_pairs:
@@ -110,6 +112,19 @@ def check_lengths(task: Task, texts: Sequence[str | tuple[str, str]], source: st
     if too_long:
         log.warning("%s of %s lines are truncated, the first is line %s", len(too_long), len(texts), too_long[0])
     return len(too_long)
+
+
+def sounds(lines: list[str], source: str) -> list[Sound]:
+    """The sound that each line names, by its path.
+
+    Raises:
+        ConfigError: a file that is no sound.
+    """
+    found = []
+    for number, line in enumerate(lines, 1):
+        with refusing(f"{name_of(source)}, line {number}: "):
+            found.append(read_sound(Path(line)))
+    return found
 
 
 def images(lines: list[str], shape: tuple[int, int, int], source: str) -> list[np.ndarray]:

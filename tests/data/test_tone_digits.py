@@ -38,7 +38,7 @@ def test_a_digit_is_two_tones() -> None:
 
 def test_strings() -> None:
     splits = corpus(min_digits=3, max_digits=6, num_train=200).splits()
-    assert {len(example.target or "") for example in splits.train} == {3, 4, 5, 6}
+    assert {len((example.target or "").split()) for example in splits.train} == {3, 4, 5, 6}
     assert all(example.label is None for example in splits.train)
     targets = [{example.target for example in split} for split in (splits.train, splits.validation)]
     assert not targets[0] & targets[1]

@@ -93,7 +93,6 @@ def test_without_its_server_a_job_goes_on(tmp_path: Path) -> None:
     server = start_server(own_python(), {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path)})
     arguments = [*RUN, "logger=wandb", "model=encoder_only", f"run_dir={tmp_path / 'run'}"]
     job = start(server, tmp_path / "output", "train", *arguments)
-    assert not [*tmp_path.glob("*wandb-media")]  # that of the server, which needs none
     server._channel.shutdown(socket.SHUT_RDWR)  # as where the sweep was killed
     assert server._process.wait(30) == 0
     assert end(job) == 0

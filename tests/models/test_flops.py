@@ -23,7 +23,17 @@ from triptych.models.flops import (
     parameters_by_part,
     training_flops,
 )
-from triptych.nn import Embedding, Head, Linformer, Longformer, PatchEmbedding, Performer, Reformer, Relative
+from triptych.nn import (
+    Embedding,
+    FrameEmbedding,
+    Head,
+    Linformer,
+    Longformer,
+    PatchEmbedding,
+    Performer,
+    Reformer,
+    Relative,
+)
 from triptych.training.callbacks.cost_log import shape_of
 
 D, FF, LAYERS, VOCAB, LENGTH = 16, 24, 2, 11, 24  # of the models that ``build`` builds
@@ -219,8 +229,30 @@ class TestOperations:
         else:
             model, shape = on_meta(build, architecture), (3, 7, 4 if architecture == "full" else 0)
         with FlopCounterMode(display=False) as counter:
-            model(*inputs_of(shape, torch.device("meta"))).sum().backward()
+            model(**inputs_of(model, shape, torch.device("meta"))).sum().backward()
         assert total(model, {shape: 1}) == counter.get_total_flops()
+
+    @pytest.mark.parametrize("stem", ["stacked", "convolutional"])
+    @pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only", "prefix_decoder", "full"])
+    def test_of_sounds_by_torchs_counter(self, build: Callable[..., Any], architecture: str, stem: Any) -> None:
+        """Forward and backward, and of one more token, counted as they run."""
+        text = on_meta(build, architecture)
+        with torch.device("meta"):
+            frames = FrameEmbedding(rate=8000, num_mels=3, d_model=D, stem=stem, stride=3)
+        if architecture == "encoder_only":
+            model: Any = EncoderOnly(embedding=frames, encoder=text.encoder, head=text.head)
+            shapes = [(2, 7, 0), (1, 20, 0)]
+        else:
+            stacks = {name: getattr(text, name) for name in ("encoder", "decoder") if hasattr(text, name)}
+            model = type(text)(embedding=text.embedding, source_embedding=frames, head=text.head, **stacks)
+            shapes = [(2, 5, 7), (1, 2, 20)]
+        for shape in shapes:
+            with FlopCounterMode(display=False) as counter:
+                model(**inputs_of(model, shape, torch.device("meta"))).sum().backward()
+            assert total(model, {shape: 1}) == counter.get_total_flops()
+        if architecture == "decoder_only":
+            layer = 4 * D * D + 2 * (5 + 9) * D + 2 * D * FF
+            assert decoding_flops(model, 5, 9) == 2 * (LAYERS * layer + D * VOCAB)
 
     @pytest.mark.parametrize("architecture", ["decoder_only", "full"])
     @given(length=st.integers(1, 9), source=st.integers(1, 9))
@@ -234,13 +266,24 @@ class TestOperations:
         assert decoding_flops(model, length, source) == 2 * (LAYERS * layer + D * VOCAB)
 
 
-def test_the_shape_of_a_batch_of_images() -> None:
+def test_the_shape_of_a_batch_of_images(build: Callable[..., Any]) -> None:
     batch = collate([Encoded(np.zeros((2, 4, 12), dtype=np.float32), np.array([1]))] * 3)
-    assert shape_of(batch) == (3, 2, 4, 12)
+    assert shape_of(batch, build("encoder_only")) == (3, 2, 4, 12)
     assert (batch.num_real, batch.num_slots, batch.mask) == (3, 3, None)
 
 
 @pytest.mark.parametrize("source", [None, np.array([1, 7, 8, 9, 2])])
-def test_the_shape_of_a_batch(source: Any) -> None:
+def test_the_shape_of_a_batch(source: Any, build: Callable[..., Any]) -> None:
     batch = collate([Encoded(np.array([1, 7, 2]), np.array([7, 2, 0]), source)] * 4)
-    assert shape_of(batch) == (4, 3, 0 if source is None else 5)
+    assert shape_of(batch, build("full")) == (4, 3, 0 if source is None else 5)
+
+
+def test_the_shape_of_a_batch_of_sounds(build: Callable[..., Any]) -> None:
+    """In vectors, of which the last may have fewer frames."""
+    text = build("decoder_only", d_model=D)
+    frames = FrameEmbedding(rate=8000, num_mels=3, d_model=D, stride=2)
+    sound, words = np.zeros((7, 3), dtype=np.float32), np.array([1, 7, 2])
+    network = DecoderOnly(embedding=text.embedding, source_embedding=frames, decoder=text.decoder, head=text.head)
+    assert shape_of(collate([Encoded(words, words, sound)] * 5), network) == (5, 3, 4)
+    network = DecoderOnly(embedding=frames, decoder=text.decoder, head=text.head)
+    assert shape_of(collate([Encoded(sound, np.array([1]))] * 5), network) == (5, 4, 0)

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from triptych.nn.frames import FrameEmbedding
+from triptych.nn.frames import FrameEmbedding, normalized
 
 
 def make(**options: Any) -> FrameEmbedding:
     torch.manual_seed(0)
-    sizes: dict[str, Any] = {"rate": 8000, "num_mels": 6, "d_model": 8} | options
+    sizes: dict[str, Any] = {"rate": 8000, "num_mels": 6, "d_model": 8, "normalized": False} | options
     return FrameEmbedding(**sizes).double()
 
 
@@ -28,10 +28,11 @@ def frames(*lengths: int) -> tuple[Tensor, Tensor]:
     stem=st.sampled_from(["stacked", "convolutional"]),
     stride=st.integers(1, 4),
     lengths=st.lists(st.integers(1, 9), min_size=1, max_size=4),
+    normalized=st.booleans(),
 )
 @settings(max_examples=60)
-def test_a_sound_has_the_same_vectors_by_itself(stem: str, stride: int, lengths: list[int]) -> None:
-    embedding = make(stem=stem, stride=stride)
+def test_a_sound_has_the_same_vectors_by_itself(stem: str, stride: int, lengths: list[int], normalized: bool) -> None:
+    embedding = make(stem=stem, stride=stride, normalized=normalized)
     content, mask = frames(*lengths)
     together, real = embedding(content, mask), embedding.positions(mask)
     assert together.shape[:2] == real.shape
@@ -57,6 +58,17 @@ def test_stacked_frames_by_hand() -> None:
     weight, bias = embedding.linear.weight, embedding.linear.bias
     rows = [content[0, :3].flatten(), torch.cat((content[0, 3], torch.zeros(12, dtype=torch.float64)))]
     torch.testing.assert_close(embedding(content)[0], torch.stack([weight @ row + bias for row in rows]))
+
+
+def test_a_normalized_sound_is_as_loud_as_any() -> None:
+    content, mask = frames(9, 4)
+    louder = 3 + 5 * content
+    torch.testing.assert_close(normalized(louder, mask), normalized(content, mask), atol=1e-4, rtol=1e-4)
+    for row, length in zip(normalized(content, mask), (9, 4), strict=True):
+        values = row[:length]
+        assert float(values.mean()) == pytest.approx(0, abs=1e-9)
+        assert float(values.square().mean()) == pytest.approx(1, abs=1e-4)
+        assert not row[length:].any()
 
 
 class TestSpecAugment:

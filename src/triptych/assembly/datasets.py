@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
@@ -39,6 +40,7 @@ from triptych.data.batches.arrays import EncodedArrays, Lost
 from triptych.data.batches.datamodule import Training
 from triptych.data.batches.windows import Layout, windows_of
 from triptych.data.example import without_collection
+from triptych.nn import FrameEmbedding
 from triptych.storage.arrays import key_of, read_arrays, write_arrays
 from triptych.storage.cache import cache_folder, kept
 from triptych.tasks import LanguageModeling, Task
@@ -76,11 +78,13 @@ def train_tokenizer(config: DictConfig, splits: Splits) -> Tokenizer:
     none: it has its special tokens, and nobody uses it.)"""
     kind: TrainableTokenizer = build(config, "tokenizer")
     train = splits.train
-    sources = (text for x in train if x.image is None for text in (x.text, x.pair) if text is not None)
+    sources = (
+        text for x in train if x.image is None and x.sound is None for text in (x.text, x.pair) if text is not None
+    )
     targets = () if isinstance(train, LongText) else (x.target for x in train if x.target is not None)
     key = train.sha256 if isinstance(train, LongText) else getattr(train, "key", None)
-    has_images = any(x.image is not None for x in islice(train, 1))
-    if key is None or has_images or not isinstance(kind, Learned | Characters):
+    has_texts = not any(x.image is not None or x.sound is not None for x in islice(train, 1))
+    if key is None or not has_texts or not isinstance(kind, Learned | Characters):
         return kind.train(sources, targets)
     return learned(kind, sources, targets, key)
 
@@ -167,6 +171,8 @@ def encode_lines(config: DictConfig, task: Task, examples: Sequence[Example], na
     """
     if task.image_shape is not None:
         return EncodedList(task.encode(examples))
+    if task.frames is not None:
+        return encode_sounds(config, task, examples, name, task.frames)
     key = key_of_lines(config, task, examples, name)
     path = cache_folder() / "laid_out" / f"{key}.npz"
 
@@ -183,6 +189,42 @@ def encode_lines(config: DictConfig, task: Task, examples: Sequence[Example], na
     lines = make() if key is None else kept(path, "what is laid out is", read, make, write)
     warn_of_lost(config, task, lines.lost, name)
     return lines
+
+
+def encode_sounds(
+    config: DictConfig, task: Task, examples: Sequence[Example], name: str, frames: FrameEmbedding
+) -> EncodedList:
+    """A split of sounds, as frames. Those that have more positions than the network reads are refused, truncated or
+    dropped, as texts are.
+
+    Raises:
+        ValueError: a sound that is too long, where batch.too_long=error.
+    """
+    rates = Counter(example.sound.rate for example in examples if example.sound is not None)
+    for rate, count in rates.items():
+        if rate != frames.rate:
+            log.info("%s %s: resampled from %s to %s Hz", counted(count, "sound"), name, rate, frames.rate)
+    items = task.encode(examples) if name != "train" else task.encode_training(examples)
+    too_long = [item for item in items if frames.count(item.longest) > task.max_length]
+    if too_long and config.batch.too_long == "error":
+        item = too_long[0]
+        where = "" if item.example is None else f"{item.example.where}: "
+        raise ValueError(
+            f"{where}a sound of {frames.count(item.longest)} positions (so have {len(too_long) - 1:,} others of "
+            f"{len(items):,}), but shape.max_length={task.max_length}; raise it or frames.stride={frames.stride}, or "
+            "choose batch.too_long=truncate or drop"
+        )
+    is_dropped = config.batch.too_long == "drop" and name == "train"
+    if too_long:
+        done = "dropped" if is_dropped else "truncated"
+        log.warning("%s of %s %s sounds have more than shape.max_length=%s positions and are %s",
+                    f"{len(too_long):,}", f"{len(items):,}", name, task.max_length, done)  # fmt: skip
+    kept = [
+        task.truncate(item) if frames.count(item.longest) > task.max_length else item
+        for item in items
+        if not is_dropped or frames.count(item.longest) <= task.max_length
+    ]
+    return EncodedList(kept, too_long=len(too_long))
 
 
 def key_of_lines(config: DictConfig, task: Task, examples: Sequence[Example], name: str) -> str | None:

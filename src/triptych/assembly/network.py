@@ -20,7 +20,7 @@ from triptych.tasks import Setup, Task
 def complete(config: DictConfig, tokenizer: Tokenizer, corpus: CorpusFacts) -> None:
     """Fills in what the task, the tokenizer and the corpus decide, so that the configuration says it all."""
     task = target_of(config, "task")
-    if config.shape.vocab_size is None and "vocab_size" in config.model.embedding:
+    if config.shape.vocab_size is None and ("vocab_size" in config.model.embedding or task.predicts_tokens):
         config.shape.vocab_size = tokenizer.vocab_size
     head = config.model.head
     if head.num_outputs is None:
@@ -32,6 +32,9 @@ def choose_parts(config: DictConfig) -> None:
     """Fills in what is null of the network: the parts of each stack by those of ``block``, and the head by the task."""
     task, architecture = target_of(config, "task"), target_of(config, "model").architecture
     model, kind = config.model, "classes"
+    if has_sounds(config):
+        is_alone = architecture == "encoder_only" or (architecture == "decoder_only" and not task.writes_text)
+        model["embedding" if is_alone else "source_embedding"] = config.frames
     if task.predicts_tokens or task.pools[architecture] == "none":
         kind = "tokens" if task.predicts_tokens else "tags"
     for stack in (model[name] for name in ("encoder", "decoder") if name in model):
@@ -43,7 +46,12 @@ def choose_parts(config: DictConfig) -> None:
         model.head = OmegaConf.merge(config.heads[kind], model.head)
     model.head.pool = pool
     if model.tie_output is None:
-        model.tie_output = task.predicts_tokens and config.block.tie_output
+        model.tie_output = task.predicts_tokens and "vocab_size" in model.embedding and config.block.tie_output
+
+
+def has_sounds(config: DictConfig) -> bool:
+    """Whether what is to be read are sounds."""
+    return "_target_" in config.data and "sound" in getattr(target_of(config, "data"), "columns", ())
 
 
 def make_task(config: DictConfig, tokenizer: Tokenizer, corpus: CorpusFacts, network: Network | None = None) -> Task:

@@ -413,7 +413,7 @@ def nearest_key(key: str, command: str, arguments: Sequence[str]) -> str:
         names = difflib.get_close_matches(leaf, {leaf_of(other) for other in candidates}, cutoff=likeness)
         like = [other for other in candidates if leaf_of(other) in names]
         if key.count(".") < 2:  # the settings of all stacks before those of one
-            like = [other for other in like if other.count(".") < 2] or like
+            like = [other for other in like if other.count(".") < 2 and not other.startswith("frames.")] or like
         if like:
             return f"; did you mean {max(like, key=lambda o: difflib.SequenceMatcher(None, key, o).ratio())}?"
     while parent and not beside:

@@ -139,6 +139,7 @@ class TrainConfig:
     """The root of a training run. The nodes that are not typed here are typed by what they build.
 
     Attributes:
+        frames: what reads sounds, where the data have some (``triptych.nn.FrameEmbedding``).
         seed: of the weights, the order of the examples and dropout.
         run_dir: where everything is written.
         resume: auto (go on from the newest good checkpoint in run_dir, if there is one), never (start over), or the run
@@ -162,6 +163,7 @@ class TrainConfig:
     heads: Heads = field(default_factory=Heads)
     batch: BatchConfig = field(default_factory=BatchConfig)
     model: dict[str, Any] = MISSING
+    frames: dict[str, Any] = MISSING
     task: dict[str, Any] = MISSING
     data: dict[str, Any] = MISSING
     tokenizer: dict[str, Any] = MISSING

@@ -121,6 +121,8 @@ THEIR_CHOICES = {
     "tagged_text": "conll conllu conll2003 ner",
     "local": "basic submitit_local",
     "parallel_text": "wmt iwslt opus bitext",
+    "transcription": "asr speech speech_recognition ctc stt",
+    "audio_files": "audio librispeech common_voice wav speech",
     "infilling": "fim fill_in_the_middle code_completion completion",
     "plain_text": "text txt lm wikitext wikitext103",
     "marian/opus-mt": "marian",

@@ -1,9 +1,10 @@
 """Corpora, tokenizers, samplers and batches."""
 
-from triptych.data.batches.batch import IGNORE, Batch, Encoded, EncodedList, EncodedSet, collate, pad
+from triptych.data.batches.batch import IGNORE, Batch, Encoded, EncodedList, EncodedSet, collate, pad, pad_frames
 from triptych.data.batches.datamodule import DataModule
 from triptych.data.batches.shards import Shard, shard_of
 from triptych.data.batches.windows import TrainingWindows, Windows
+from triptych.data.corpora.audio_files import AudioFiles
 from triptych.data.corpora.corpus import Corpus, CorpusFacts, sha256
 from triptych.data.corpora.date_pairs import DatePairs, DateQuestions
 from triptych.data.corpora.dates import Dates
@@ -21,6 +22,7 @@ from triptych.data.corpora.tone_digits import ToneDigits
 from triptych.data.example import Answer, Example
 from triptych.data.images import Image, as_image
 from triptych.data.readers.long_text import LongText
+from triptych.data.sound import Sound, log_mel, read_sound
 from triptych.data.splits import Splits
 from triptych.data.tokenizers.cache import learned
 from triptych.data.tokenizers.pretrained import Pretrained
@@ -39,6 +41,7 @@ from triptych.data.tokenizers.trainable import (
 __all__ = [
     "IGNORE",
     "Answer",
+    "AudioFiles",
     "Batch",
     "BytePairs",
     "Bytes",
@@ -64,6 +67,7 @@ __all__ = [
     "Pretrained",
     "QuestionAnswering",
     "Shard",
+    "Sound",
     "SourceFiles",
     "SpecialTokens",
     "Splits",
@@ -80,8 +84,11 @@ __all__ = [
     "as_image",
     "collate",
     "learned",
+    "log_mel",
     "pad",
+    "pad_frames",
     "read_optimum",
+    "read_sound",
     "read_splits",
     "sha256",
     "shard_of",

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from triptych.models.generation.continuation import Continuation, Writer
 from triptych.models.generation.step import Steps
-from triptych.nn import Documents, Embedding, Head, PatchEmbedding, Stack, Targets
+from triptych.nn import Documents, Embedding, Head, Stack, Targets
+from triptych.nn.network import Inputs
 
 
 class EncoderDecoder(Writer):
@@ -21,7 +22,7 @@ class EncoderDecoder(Writer):
         head: the next token at each position, or classes of the last position.
         tie_output: whether the head's matrix is the token table.
         source_embedding: of the tokens of the source, if the encoder has a table of its own (T5Gemma, Zhang et al.
-            2025); None: ``embedding``.
+            2025), or of what is no text (frames of sounds: Whisper, Radford et al. 2022); None: ``embedding``.
 
     Raises:
         ValueError: a stack of the wrong kind, parts of different widths, or a tie of matrices of different shapes.
@@ -37,7 +38,7 @@ class EncoderDecoder(Writer):
         decoder: Stack,
         head: Head,
         tie_output: bool = False,
-        source_embedding: Embedding | None = None,
+        source_embedding: Inputs | None = None,
     ) -> None:
         super().__init__(embedding=embedding, stacks=(encoder, decoder), head=head, tie_output=tie_output)
         if source_embedding is not None and source_embedding.d_model != embedding.d_model:
@@ -57,13 +58,13 @@ class EncoderDecoder(Writer):
         self.source_embedding = source_embedding
 
     @property
-    def embeddings(self) -> tuple[Embedding | PatchEmbedding, ...]:
+    def embeddings(self) -> tuple[Inputs, ...]:
         """See ``Network``."""
         return (self.embedding,) if self.source_embedding is None else (self.embedding, self.source_embedding)
 
     def forward(
         self,
-        source: Int[Tensor, "batch source"],
+        source: Int[Tensor, "batch source"] | Float[Tensor, "batch *size"],
         tokens: Int[Tensor, "batch length"],
         source_mask: Bool[Tensor, "batch source"] | None = None,
         mask: Bool[Tensor, "batch length"] | None = None,
@@ -78,7 +79,7 @@ class EncoderDecoder(Writer):
         Args:
             source: what the encoder reads.
             tokens: what the decoder reads.
-            source_mask: True at real source tokens; None: all are real.
+            source_mask: True at real tokens or frames of the source; None: all are real.
             mask: True at real tokens of the decoder. Padding on the right needs none, but for a pooled head.
             source_lengths: of the documents that ``source`` is one packed row of; masks say nothing then. None: nothing
                 is packed.
@@ -88,12 +89,12 @@ class EncoderDecoder(Writer):
         """
         sources = None if source_lengths is None else Documents(source_lengths, source.device)
         documents = None if lengths is None else Documents(lengths, tokens.device)
-        memory = self.encode(source, source_mask, sources, leading)
+        memory, memory_mask = self.encode(source, source_mask, sources, leading)
         states = self.decoder(
             self.embedding(tokens),
             mask=mask,
             memory=memory,
-            memory_mask=source_mask,
+            memory_mask=memory_mask,
             documents=documents,
             memory_documents=sources,
         )
@@ -101,31 +102,34 @@ class EncoderDecoder(Writer):
 
     def encode(
         self,
-        source: Int[Tensor, "batch source"],
+        source: Int[Tensor, "batch source"] | Float[Tensor, "batch *size"],
         source_mask: Bool[Tensor, "batch source"] | None = None,
         documents: Documents | None = None,
         leading: Int[Tensor, " rows"] | None = None,
-    ) -> Float[Tensor, "batch source d_model"]:
-        """The memory: the encoder's states of the source.
+    ) -> tuple[Float[Tensor, "batch memory d_model"], Bool[Tensor, "batch memory"] | None]:
+        """The memory, that is the encoder's states of the source, and True at its real positions; None: all are.
 
         Args:
-            source_mask: True at real source tokens; None: all are real.
+            source_mask: True at real tokens or frames of the source; None: all are real.
             documents: what ``source`` is one packed row of; None: nothing is packed.
             leading: see ``Stack.forward``.
         """
-        embedding = self.source_embedding or self.embedding
-        memory: Tensor = self.encoder(embedding(source), mask=source_mask, documents=documents, leading=leading)
-        return memory
+        x, mask = self.read(self.source_embedding or self.embedding, source, source_mask)
+        return self.encoder(x, mask=mask, documents=documents, leading=leading), mask
 
     def continuation(
-        self, source: Int[Tensor, "batch source"], source_mask: Bool[Tensor, "batch source"] | None, *, capacity: int
+        self,
+        source: Int[Tensor, "batch source"] | Float[Tensor, "batch *size"],
+        source_mask: Bool[Tensor, "batch source"] | None,
+        *,
+        capacity: int,
     ) -> Continuation:
         """Reads the source and starts decoding: the result, called with the start token and then with each new token,
         gives the next logits.
 
         Args:
-            source_mask: True at real source tokens; None: all are real.
+            source_mask: True at real tokens or frames of the source; None: all are real.
             capacity: the most positions of the decoder.
         """
-        memory = self.encode(source, source_mask)
-        return Continuation(self, capacity=capacity, memory=memory, memory_mask=source_mask)
+        memory, memory_mask = self.encode(source, source_mask)
+        return Continuation(self, capacity=capacity, memory=memory, memory_mask=memory_mask)

@@ -14,10 +14,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from triptych.models.decoder_only import DecoderOnly
 from triptych.models.encoder_decoder import EncoderDecoder
 from triptych.models.prefix_decoder import PrefixDecoder
-from triptych.nn import Network, PatchEmbedding, Stack
+from triptych.nn import FrameEmbedding, Network, PatchEmbedding, Stack
 
 BatchShape = tuple[int, ...]
-"""Rows, positions of ``tokens``, positions of ``source`` (0 without one); of images rows, channels, height, width."""
+"""Rows, positions of ``tokens``, positions of ``source`` (0 without one); of images rows, channels, height, width. A
+sound has a position for each of its vectors."""
 
 
 def count_parameters(network: Network) -> tuple[int, int]:
@@ -39,13 +40,16 @@ def position_tables(network: Network) -> set[nn.Parameter]:
 
 def active_parameters(network: Network) -> int:
     """Trainable parameters that a token meets in a computation: of the stacks and the head, its matrix also where that
-    is the token table, and of images the matrix of the patches. Without the tables of tokens, token types and
-    positions, of which a token reads a row. (In the full model a token meets either the encoder or the decoder; both
-    count.)"""
+    is the token table, of images the matrix of the patches, and what frames of sounds go through. Without the tables of
+    tokens, token types and positions, of which a token reads a row. (In the full model a token meets either the encoder
+    or the decoder; both count.)"""
     tables = position_tables(network)
     parts = [*network.stacks, network.head]
-    if isinstance(network.embedding, PatchEmbedding):
-        parts.append(network.embedding.patches)
+    for embedding in network.embeddings:
+        if isinstance(embedding, PatchEmbedding):
+            parts.append(embedding.patches)
+        elif isinstance(embedding, FrameEmbedding):
+            parts.append(embedding)
     met = {p for part in parts for p in part.parameters() if p.requires_grad}
     return sum(p.numel() for p in met - tables)
 
@@ -64,15 +68,19 @@ def parameters_by_part(network: Network) -> dict[str, int]:
     return counts
 
 
+LATER = " of states"
+"""Behind the name of a part: what of it reads no image or sound itself, so that its input has a gradient."""
+
+
 class TrainingCost:
-    """The operations of the matrix products, forward and backward, of training batches, by part: embedding (of images;
-    tables cost nothing), encoder, decoder, cross_attention and head.
+    """The operations of the matrix products, forward and backward, of training batches, by part: embedding (of images
+    and sounds; tables cost nothing), encoder, decoder, cross_attention and head.
 
     Padding is counted, and so are the pairs that a causal mask hides; of windows, those of the blocks in which a long
     text is attended to (see ``triptych.nn.masks.Local``), and all of other texts; of attention without all pairs, what
-    it does. The backward pass, to inputs and to
-    weights, costs twice the forward pass; an image needs no gradient. torch's counter sees fused attention on the meta
-    device only, and tells the parts of the forward pass apart, but not those of the backward pass.
+    it does. The backward pass, to inputs and to weights, costs twice the forward pass; images and frames need no
+    gradient. torch's counter sees fused attention on the meta device only, and tells the parts of the forward pass
+    apart, but not those of the backward pass.
 
     One row of a text costs c + (its tokens) a + (pairs of its tokens) b, a polynomial of degree 2 in the lengths. So a
     few counts of the shortest texts say what every batch costs, by Newton's forward differences, in whole numbers:
@@ -95,7 +103,7 @@ class TrainingCost:
             network.head(torch.zeros(1, 1, network.embedding.d_model, device="meta"))
         self._of_an_answer: int = 3 * counter.get_total_flops()
         embedding = network.embedding
-        shortest = (1, 1) if isinstance(network, EncoderDecoder) else (1,)
+        shortest = (1, 1) if network.reads_source else (1,)
         self._counted(embedding.image_shape if isinstance(embedding, PatchEmbedding) else shortest)
 
     def of_batch(self, shape: BatchShape, *, unanswered: int = 0) -> int:
@@ -118,7 +126,7 @@ class TrainingCost:
         total: Counter[str] = Counter()
         for (rows, *lengths), count in shapes.items():
             for part, flops in self._of_row(*lengths).items():
-                total[part] += (2 if part == "embedding" else 3) * count * rows * flops
+                total[part.removesuffix(LATER)] += (2 if part == "embedding" else 3) * count * rows * flops
         if unanswered:
             total["head"] -= unanswered * self._of_an_answer
         return {part: flops for part, flops in total.items() if flops}
@@ -142,6 +150,8 @@ class TrainingCost:
         if isinstance(self.network, PrefixDecoder):  # a prefix is seen by a mask of all pairs
             return total
         parts = [part for part in ("decoder", "encoder") if hasattr(self.network, part)]  # in the order of the lengths
+        if len(parts) == 1:  # the one stack reads the source too
+            lengths = (sum(lengths),)
         for part, length in zip(parts, lengths, strict=False):
             stack: Stack = getattr(self.network, part)
             for layer, window in enumerate(stack.windows):
@@ -211,7 +221,7 @@ def forward_flops(network: Network, shape: BatchShape) -> dict[str, int]:
     """
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         try:
-            network(*inputs_of(shape, torch.device("meta")))
+            network(**inputs_of(network, shape, torch.device("meta")))
         except RuntimeError as error:
             frames = traceback.extract_tb(error.__traceback__)
             ours = [frame for frame in frames if not Path(frame.filename).is_relative_to(Path(torch.__file__).parent)]
@@ -223,6 +233,10 @@ def forward_flops(network: Network, shape: BatchShape) -> dict[str, int]:
     counts = {name: sum(of_one.values()) for name, of_one in counter.get_flop_counts().items()}
     root = type(network).__name__
     parts = {part: counts.get(f"{root}.{part}", 0) for part in ("embedding", "encoder", "decoder", "head")}
+    parts["embedding"] += counts.get(f"{root}.source_embedding", 0)
+    later = f"embedding{LATER}"
+    parts[later] = sum(flops for name, flops in counts.items() if name.endswith("embedding.convolutions.1"))
+    parts["embedding"] -= parts[later]
     parts["cross_attention"] = sum(flops for name, flops in counts.items() if name.endswith(".cross_attention"))
     parts["decoder"] -= parts["cross_attention"]
     return {part: flops for part, flops in parts.items() if flops}
@@ -237,12 +251,13 @@ def decoding_flops(network: DecoderOnly | EncoderDecoder, length: int, source: i
         source: tokens of the encoder, whose pass is not counted.
     """
     tokens = torch.zeros(1, length, dtype=torch.long, device="meta")
+    given = inputs_of(network, (1, length, source), torch.device("meta")).get("source")
     with torch.no_grad():
         if isinstance(network, EncoderDecoder):
-            text = torch.zeros(1, source, dtype=torch.long, device="meta")
-            decode = network.continuation(text, None, capacity=length)
+            assert given is not None
+            decode = network.continuation(given, None, capacity=length)
         else:
-            decode = network.continuation(None, capacity=length)
+            decode = network.continuation(None, capacity=length, source=given)
         if length > 1:
             decode(tokens[:, 1:])
         with FlopCounterMode(display=False) as counter:
@@ -250,16 +265,25 @@ def decoding_flops(network: DecoderOnly | EncoderDecoder, length: int, source: i
     return int(counter.get_total_flops())
 
 
-def inputs_of(shape: BatchShape, device: torch.device) -> tuple[Tensor, ...]:
-    """What a network takes of a batch of this shape, all of it real; every token is the same.
+def inputs_of(network: Network, shape: BatchShape, device: torch.device) -> dict[str, Tensor]:
+    """What a network takes of a batch of this shape, by the names of the arguments, all of it real; every token is the
+    same, and every sound is silent.
 
     Args:
         device: of the tensors; on the meta device they cost nothing.
     """
     if len(shape) == 4:
-        return (torch.zeros(shape, device=device),)
-    rows, *lengths = shape
-    sides = [(rows, length) for length in reversed(lengths) if length]  # the source first
-    tokens = [torch.zeros(side, dtype=torch.long, device=device) for side in sides]
-    masks = [torch.ones(side, dtype=torch.bool, device=device) for side in sides]
-    return (*tokens, *masks)
+        return {"tokens": torch.zeros(shape, device=device)}
+    rows, length, source = (*shape, 0)[:3]
+    found = dict[str, Tensor]()
+    for name, count, prefix in (("source", source, "source_"), ("tokens", length, "")):
+        if not count or (name == "source" and not network.reads_source):
+            continue
+        embedding = (name == "source" and getattr(network, "source_embedding", None)) or network.embedding
+        if isinstance(embedding, FrameEmbedding):
+            count *= embedding.stride
+            found[name] = torch.zeros(rows, count, embedding.num_mels, device=device)
+        else:
+            found[name] = torch.zeros(rows, count, dtype=torch.long, device=device)
+        found[f"{prefix}mask"] = torch.ones(rows, count, dtype=torch.bool, device=device)
+    return found

@@ -6,7 +6,7 @@ from typing import ClassVar
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from triptych.models.decoder_only import DecoderOnly
+from triptych.models.decoder_only import DecoderOnly, preceded
 from triptych.models.generation.continuation import count_real
 from triptych.nn import Documents, Targets
 
@@ -30,9 +30,11 @@ class PrefixDecoder(DecoderOnly):
 
     def forward(  # type: ignore[override] # its attention has no global tokens
         self,
-        tokens: Int[Tensor, "batch length"] | Float[Tensor, "batch channels height width"],
+        tokens: Int[Tensor, "batch length"] | Float[Tensor, "batch *size"],
         mask: Bool[Tensor, "batch length"] | None = None,
         *,
+        source: Float[Tensor, "batch *size"] | None = None,
+        source_mask: Bool[Tensor, "batch frames"] | None = None,
         prefix: Int[Tensor, " rows"] | None = None,
         lengths: Sequence[int] | None = None,
         targets: Targets | None = None,
@@ -43,13 +45,18 @@ class PrefixDecoder(DecoderOnly):
             tokens: token ids.
             mask: True at real tokens; None: all are real. With a prefix, padding on the right needs none, since no
                 position sees what follows both it and the prefix.
+            source: see ``DecoderOnly``; all positions see all of it.
+            source_mask: see ``DecoderOnly``.
             prefix: the leading tokens of each text that all of its positions see; None: all tokens are seen.
             lengths: of the documents that ``tokens`` is one packed row of, each read as if it stood alone. None:
                 nothing is packed.
             targets: what should be answered, for the sum of its losses in place of logits; None: logits.
         """
         documents = None if lengths is None else Documents(lengths, tokens.device)
-        positions = None if mask is None else count_real(mask)
-        x = self.embedding(tokens)
-        states = self.decoder(x, mask=mask, positions=positions, documents=documents, prefix=prefix)
-        return self.answer(states, mask, documents, targets)
+        before, real = self.read_before(source, source_mask)
+        x, whole = preceded(before, real, self.embedding(tokens), mask)
+        given = x.shape[1] - tokens.shape[1]
+        positions = None if whole is None else count_real(whole)
+        prefix = prefix if prefix is None else prefix + given
+        states = self.decoder(x, mask=whole, positions=positions, documents=documents, prefix=prefix)
+        return self.answer(states[:, given:], mask, documents, targets)

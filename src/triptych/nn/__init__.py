@@ -4,6 +4,7 @@ from triptych.nn.attention import MultiHeadAttention, attend
 from triptych.nn.block import Block
 from triptych.nn.embedding import Embedding, PatchEmbedding
 from triptych.nn.feed_forward import FeedForward, GatedFeedForward
+from triptych.nn.frames import FrameEmbedding
 from triptych.nn.head import Head
 from triptych.nn.kernels.cross_entropy import Targets
 from triptych.nn.kv_cache import KeyValueCache
@@ -26,6 +27,7 @@ __all__ = [
     "Documents",
     "Embedding",
     "FeedForward",
+    "FrameEmbedding",
     "GatedFeedForward",
     "Head",
     "KeyValueCache",

@@ -32,6 +32,8 @@ class FrameEmbedding(nn.Module):
         hop: seconds between two frames.
         stem: see above.
         stride: frames for each vector.
+        normalized: whether each sound is first given the mean 0 and the variance 1, over all of its frames (Whisper's
+            is not).
 
     Raises:
         ValueError: a number that cannot be.
@@ -47,6 +49,7 @@ class FrameEmbedding(nn.Module):
         hop: float = 0.01,
         stem: Stem = "convolutional",
         stride: int = 2,
+        normalized: bool = True,
         time_masks: int = 0,
         time_share: float = 0.1,
         mel_masks: int = 0,
@@ -64,6 +67,7 @@ class FrameEmbedding(nn.Module):
         if not 0 < hop <= window:
             raise ValueError(f"model.embedding.hop={hop}: expected more than 0, and at most window={window}")
         self.rate, self.num_mels, self.d_model, self.window, self.hop = rate, num_mels, d_model, window, hop
+        self.normalized = normalized
         self.stride, self.time_masks, self.time_share = stride, time_masks, time_share
         self.mel_masks, self.mel_width = mel_masks, mel_width
         self.linear = nn.Linear(stride * num_mels, d_model) if stem == "stacked" else None
@@ -87,8 +91,9 @@ class FrameEmbedding(nn.Module):
             frames: of each sound; what is behind its end does not matter.
             mask: True at real frames, which come first; None: all are real.
         """
-        weight = next(self.parameters())
-        x = frames.to(weight.dtype)
+        x = frames.to(next(self.parameters()).dtype)
+        if self.normalized:
+            x = normalized(x, mask)
         if mask is not None:
             x = x * mask[..., None]
         if self.training and (self.time_masks or self.mel_masks):
@@ -126,6 +131,16 @@ class FrameEmbedding(nn.Module):
             self.mel_masks, num_mels, x.new_full((count,), num_mels), x.new_full((count,), self.mel_width)
         )
         return ~(in_time[..., None] | in_mels[:, None])
+
+
+def normalized(
+    x: Float[Tensor, "batch frames mels"], mask: Bool[Tensor, "batch frames"] | None
+) -> Float[Tensor, "batch frames mels"]:
+    """(x - m) / s, m and s being the mean and the standard deviation of the real frames of each sound."""
+    real = x.new_ones(x.shape[:2]) if mask is None else mask.to(x.dtype)
+    count = (real.sum(1) * x.shape[2])[:, None, None]
+    centred = (x - (x * real[..., None]).sum((1, 2), keepdim=True) / count) * real[..., None]
+    return centred * (centred.square().sum((1, 2), keepdim=True) / count + 1e-5).rsqrt()
 
 
 def _is_hidden(

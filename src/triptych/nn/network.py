@@ -2,24 +2,28 @@
 
 import hashlib
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from triptych.nn.embedding import Embedding, PatchEmbedding
+from triptych.nn.frames import FrameEmbedding
 from triptych.nn.head import Head
 from triptych.nn.kernels.cross_entropy import Targets
 from triptych.nn.packing import Documents
 from triptych.nn.stack import Stack
+
+Inputs: TypeAlias = Embedding | PatchEmbedding | FrameEmbedding
+"""What makes vectors of tokens, of the patches of an image, or of the frames of a sound."""
 
 
 class Network(nn.Module):
     """An embedding on the way in and a head on the way out; perhaps they share their matrix (Press and Wolf 2017).
 
     Args:
-        embedding: of the tokens, or of the patches of an image.
+        embedding: of the tokens, the patches of an image, or the frames of a sound.
         stacks: between the two.
         head: of the last states.
         tie_output: whether the head's matrix is the token table.
@@ -31,9 +35,7 @@ class Network(nn.Module):
 
     architecture: ClassVar[str]
 
-    def __init__(
-        self, *, embedding: Embedding | PatchEmbedding, stacks: Sequence[Stack], head: Head, tie_output: bool
-    ) -> None:
+    def __init__(self, *, embedding: Inputs, stacks: Sequence[Stack], head: Head, tie_output: bool) -> None:
         super().__init__()
         width = embedding.d_model
         if others := {head.output.in_features, *(stack.d_model for stack in stacks)} - {width}:
@@ -48,8 +50,9 @@ class Network(nn.Module):
             )
         if not tie_output:
             return
-        if isinstance(embedding, PatchEmbedding):
-            raise ValueError("model.tie_output=true: patches have no table of tokens; set model.tie_output=false")
+        if not isinstance(embedding, Embedding):
+            what = "patches" if isinstance(embedding, PatchEmbedding) else "frames"
+            raise ValueError(f"model.tie_output=true: {what} have no table of tokens; set model.tie_output=false")
         if head.output.weight.shape != embedding.tokens.weight.shape:
             raise ValueError(
                 f"model.tie_output=true: the head has {head.output.out_features} outputs, "
@@ -76,9 +79,31 @@ class Network(nn.Module):
         return answered
 
     @property
-    def embeddings(self) -> tuple[Embedding | PatchEmbedding, ...]:
+    def embeddings(self) -> tuple[Inputs, ...]:
         """All of them: one, unless an architecture has more."""
         return (self.embedding,)
+
+    @property
+    def reads_source(self) -> bool:
+        """Whether something else is given beside the text: to an encoder, or before it."""
+        return len(self.stacks) > 1 or len(self.embeddings) > 1
+
+    def read(
+        self,
+        embedding: Inputs,
+        given: Int[Tensor, "batch length"] | Float[Tensor, "batch *size"],
+        mask: Bool[Tensor, "batch length"] | None,
+    ) -> tuple[Float[Tensor, "batch positions d_model"], Bool[Tensor, "batch positions"] | None]:
+        """The vectors of what is given, and True at the real ones; None: all are real.
+
+        Args:
+            embedding: one of the network's.
+            given: tokens, images, or the frames of sounds.
+            mask: True at real tokens or frames; None: all are real.
+        """
+        if isinstance(embedding, FrameEmbedding):
+            return embedding(given, mask), None if mask is None else embedding.positions(mask)
+        return embedding(given), mask
 
     @property
     def num_token_types(self) -> int:

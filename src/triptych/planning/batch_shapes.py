@@ -142,7 +142,7 @@ class ReadData:
             packed += [(batch.lengths, batch.source_lengths or ()) for batch in update if batch.lengths is not None]
             updates.append(
                 Update(
-                    shapes=Counter(shape_of(batch) for batch in update),
+                    shapes=Counter(shape_of(batch, network) for batch in update),
                     tokens=sum(batch.num_real for batch in update),
                     unanswered=sum(batch.num_unscored for batch in update) if task.predicts_tokens else 0,
                 )
@@ -206,9 +206,9 @@ class UnreadData:
     def _completed(self, config: DictConfig) -> tuple[DictConfig, list[str]]:
         """The same, and what is assumed."""
         config, assumptions = config.copy(), list[str]()
-        if config.shape.vocab_size is None and "vocab_size" in config.model.embedding:
-            config.shape.vocab_size, assumptions = self._vocab_size(config)
         task = target_of(config, "task")
+        if config.shape.vocab_size is None and ("vocab_size" in config.model.embedding or task.predicts_tokens):
+            config.shape.vocab_size, assumptions = self._vocab_size(config)
         if config.model.head.num_outputs is None:
             config.model.head.num_outputs = config.shape.vocab_size if task.predicts_tokens else ASSUMED_CLASSES
             if not task.predicts_tokens:

@@ -118,7 +118,7 @@ def recomputed_share(network: Network, shape: BatchShape) -> float:
     if not any(stack.activation_checkpointing for stack in network.stacks):
         return 0.0
     with FlopCounterMode(display=False) as counter:
-        torch.autograd.backward(network.train()(*inputs_of(shape, torch.device("meta"))).sum())
+        torch.autograd.backward(network.train()(**inputs_of(network, shape, torch.device("meta"))).sum())
     total: int = counter.get_total_flops()
     return total / TrainingCost(network).of_batch(shape) - 1
 

@@ -58,7 +58,7 @@ class Stopwatch(L.Callback):
             trainer.should_stop = trainer.should_stop or is_over
         update = self._turn[-1]
         unanswered = update.unanswered + (batch.num_unscored if pl_module.predicts_tokens else 0)
-        shapes = Counter(update.shapes) + Counter([shape_of(batch)])
+        shapes = Counter(update.shapes) + Counter([shape_of(batch, pl_module.network)])
         self._turn[-1] = Update(shapes, update.tokens + batch.num_real, unanswered)
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

@@ -112,18 +112,18 @@ def training_loss(
         names = ("lengths", "source_lengths")
         lengths = {name: [*islice(cycle(side), shape[0])] for name, side in zip(names, documents, strict=True) if side}
         shape = (1, *(sum(side) for side in lengths.values()), *([0] * (2 - len(lengths))))
-    inputs = inputs_of(shape, device)
-    if len(shape) == 3 and not is_masked(network):
-        inputs = inputs[:-1]
+    inputs = inputs_of(network, shape, device)
+    if not is_masked(network):
+        inputs.pop("mask", None)
     pooled = network.head.pool != "none"
     prefix = {"prefix": torch.ones(rows, dtype=torch.long, device=device)} if is_prefixed(network) else {}
     with torch.autocast(device.type, precision.products, enabled=precision.is_mixed):
         if not pooled:
             places = torch.arange(shape[0] * shape[1], device=device)
             targets = Targets(places, torch.zeros_like(places), 0.0)
-            loss: Tensor = network(*inputs, **lengths, **prefix, targets=targets)
+            loss: Tensor = network(**inputs, **lengths, **prefix, targets=targets)
             return loss / len(places)
-        logits = network(*inputs, **lengths)
+        logits = network(**inputs, **lengths)
         labels = torch.zeros(len(logits), dtype=torch.long, device=device)
         return F.cross_entropy(logits.to(torch.promote_types(logits.dtype, torch.float32)), labels)
 

@@ -207,6 +207,8 @@ def _answer(run: Run, task: Task, question: Question) -> Card:
     Raises:
         ConfigError: a text that the model cannot read.
     """
+    if task.frames is not None:
+        raise ConfigError("this model hears sounds, which cannot be typed; use triptych predict")
     asked: Any = question.text or ""
     num_read = 0
     if task.image_shape is not None:

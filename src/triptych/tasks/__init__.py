@@ -10,6 +10,7 @@ from triptych.tasks.question_answering import QuestionAnswering
 from triptych.tasks.similarity import Similarity
 from triptych.tasks.tagging import Tagging
 from triptych.tasks.text_to_text import TextToText
+from triptych.tasks.transcription import Transcription
 from triptych.tasks.translation import Translation
 
 __all__ = [
@@ -26,5 +27,6 @@ __all__ = [
     "Tagging",
     "Task",
     "TextToText",
+    "Transcription",
     "Translation",
 ]

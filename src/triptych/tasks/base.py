@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torchmetrics import Metric
 
-from triptych.data import IGNORE, Batch, CorpusFacts, Encoded, Example, Image, Tokenizer
-from triptych.nn import Documents, Network, PatchEmbedding, Targets
+from triptych.config import refusing
+from triptych.data import IGNORE, Batch, CorpusFacts, Encoded, Example, Image, Sound, Tokenizer, log_mel
+from triptych.nn import Documents, FrameEmbedding, Network, PatchEmbedding, Targets
 from triptych.nn.head import PoolName
 from triptych.tasks.exact_sums import Mean
 from triptych.tasks.not_finite import NotFiniteUpdates
@@ -279,8 +280,10 @@ class Task(L.LightningModule):
     def predict_batch(self, texts: Sequence[str]) -> Sequence[Prediction]:
         """What the network says of each of a few texts."""
 
-    def asked(self, example: Example) -> str | tuple[str, str] | Image:
+    def asked(self, example: Example) -> str | tuple[str, str] | Image | Sound:
         """What ``predict`` is given of an example of the corpus."""
+        if example.sound is not None:
+            return example.sound
         if example.image is not None:
             return example.image
         return example.text if example.pair is None else (example.text, example.pair)
@@ -338,6 +341,26 @@ class Task(L.LightningModule):
         return embedding.image_shape if isinstance(embedding, PatchEmbedding) else None
 
     @property
+    def frames(self) -> FrameEmbedding | None:
+        """What reads the frames of sounds; None: the network hears nothing."""
+        return next((part for part in self.network.embeddings if isinstance(part, FrameEmbedding)), None)
+
+    def hear(self, example: Example) -> Float[np.ndarray, "frames mels"]:
+        """The frames of the sound, at the rate that the network reads.
+
+        Raises:
+            ValueError: there is no sound, it is silent, or shorter than a frame.
+        """
+        assert self.frames is not None
+        if example.sound is None or example.sound.is_silent:
+            raise ValueError(f"{example.where}: {'silence' if example.sound else 'there is no sound'}")
+        sound, reads = example.sound.resampled(self.frames.rate), self.frames
+        with refusing(f"{example.where}: "):
+            return log_mel(
+                sound.samples, rate=reads.rate, num_mels=reads.num_mels, window=reads.window, hop=reads.hop
+            )  # fmt: skip
+
+    @property
     def room(self) -> int | None:
         """The positions that the network has a vector for; None: no limit."""
         return self.network.room
@@ -369,6 +392,8 @@ class Task(L.LightningModule):
 
     def _size_of(self, given: Any) -> int:
         """About how long an input is; all images are as large."""
+        if isinstance(given, Sound):
+            return len(given.content)
         return 0 if self.image_shape is not None else sum(map(len, [given] if isinstance(given, str) else given))
 
     def predict(self, texts: Sequence[Any], *, batch_size: int = 64) -> list[Prediction]:
@@ -401,7 +426,13 @@ class Task(L.LightningModule):
             answered = self.network(batch.tokens, mask, token_types=token_types, **lengths, targets=targets)
         elif self.architecture == "prefix_decoder":
             prefix = batch.prefix + 1  # the state of its last token is that of the first label behind it
-            answered = self.network(batch.tokens, mask, prefix=prefix, lengths=batch.lengths, targets=targets)
+            sources = {"source": batch.source, "source_mask": batch.source_mask}
+            answered = self.network(
+                batch.tokens, mask, prefix=prefix, lengths=batch.lengths, **sources, targets=targets
+            )  # fmt: skip
+        elif batch.source is not None and self.architecture == "decoder_only":
+            sources = {"source": batch.source, "source_mask": batch.source_mask}
+            answered = self.network(batch.tokens, mask, **sources, targets=targets)
         elif batch.source is None:
             answered = self.network(batch.tokens, mask, **lengths, targets=targets)
         else:
@@ -445,12 +476,7 @@ class Task(L.LightningModule):
             torch.get_device_module(self.device).manual_seed(seed)
         random.seed(seed)
         np.random.seed(seed)
-        total: Tensor
-        if self.predicts_tokens:  # of a vocabulary of outputs, those that are not scored would cost much
-            labels = batch.labels.flatten()[batch.scored]
-            total = self(batch, Targets(batch.scored, labels, self.label_smoothing, z_loss=self.z_loss))
-        else:
-            total = self.summed_loss(self(batch), batch, self.label_smoothing)
+        total = self.training_loss(batch)
         accumulate = self.trainer.accumulate_grad_batches
         parts = accumulate * self.trainer.world_size  # Lightning and DDP take the mean of them
         loss = total * (parts / max(batch.normalizer, 1))
@@ -463,6 +489,14 @@ class Task(L.LightningModule):
             self._losses.clear()
         # An infinite loss can have a finite gradient; now it has not, and every rank sees it in the sum.
         return loss * torch.where(loss.detach().isfinite(), 1.0, torch.nan)
+
+    def training_loss(self, batch: Batch) -> Float[Tensor, ""]:
+        """The sum over the scored labels."""
+        if not self.predicts_tokens:
+            return self.summed_loss(self(batch), batch, self.label_smoothing)
+        labels = batch.labels.flatten()[batch.scored]  # what is not scored of a vocabulary of outputs would cost much
+        total: Tensor = self(batch, Targets(batch.scored, labels, self.label_smoothing, z_loss=self.z_loss))
+        return total
 
     def on_validation_start(self) -> None:
         """Validates no weights that are not finite."""

@@ -1,4 +1,4 @@
-"""What the tasks share that give one answer for a whole text, a pair of texts, or an image."""
+"""What the tasks share that give one answer for a whole text, a pair of texts, an image, or a sound."""
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -62,18 +62,24 @@ class SequenceTask(Task):
 
     def _laid_out(
         self,
-        given: Int[np.ndarray, " length"] | Float[np.ndarray, "channels height width"],
+        given: Int[np.ndarray, " length"]
+        | Float[np.ndarray, "frames mels"]
+        | Float[np.ndarray, "channels height width"],
         prefix: int,
         labels: Int[np.ndarray, " 1"],
         example: Example | None,
     ) -> Encoded:
         if self.architecture != "full":
             return Encoded(given, labels, prefix=prefix, example=example)
-        tokens = np.append(self.tokenizer.special.start, given[:-1])
+        read_again = given[:-1] if given.ndim == 1 else ()  # a sound is read by the encoder alone
+        tokens = np.append(self.tokenizer.special.start, read_again).astype(np.int64)
         return Encoded(tokens, labels, given, prefix, example)
 
     def _inputs(self, examples: Sequence[Example]) -> Iterator[tuple[np.ndarray, int]]:
-        """The texts, pairs or images, and where the second text begins."""
+        """The texts, pairs, images or sounds, and where the second text begins."""
+        if self.frames is not None:
+            yield from ((self.hear(example), 0) for example in examples)
+            return
         if self.image_shape is None:
             special = self.tokenizer.special
             seconds = iter(self.tokenizer.encode([example.pair for example in examples if example.pair is not None]))
@@ -103,11 +109,14 @@ class SequenceTask(Task):
             inputs: what ``predict`` was given.
             example: has a right answer, any.
         """
-        if self.image_shape is None:
+        if self.frames is not None:
+            examples = [replace(example, text="sound", sound=sound) for sound in inputs]
+        elif self.image_shape is None:
             examples = [self.example_of(given, example) for given in inputs]
         else:
             examples = [replace(example, text="image", image=image) for image in inputs]
-        logits: Tensor = self(collate(self.fit(self.encode(examples))).to(self.device))
+        encoded = self.encode(examples)
+        logits: Tensor = self(collate(encoded if self.frames is not None else self.fit(encoded)).to(self.device))
         return logits.float()
 
 

@@ -21,25 +21,26 @@ class Encoded:
     """An example as the network will see it.
 
     Attributes:
-        tokens: what the only stack, or the decoder of the full model, reads; or the image that the only stack reads.
+        tokens: what the only stack, or the decoder of the full model, reads; or the image, or the frames of a sound,
+            that the only stack reads.
         labels: what it should answer: one at each position of ``tokens`` (IGNORE: not scored), or one for the whole.
-        source: what the encoder of the full model reads.
+        source: what the encoder of the full model reads; or frames that are given before the text.
         prefix: of one text with a beginning that is given (a source, the prefix of a language model), the number of
             leading labels that fall into it, one less than its tokens; of a pair of texts that is read as one, the
             place where the second begins; else 0.
         example: where it comes from; None for a window of a long text.
     """
 
-    tokens: Int[np.ndarray, " length"] | Float[np.ndarray, "channels height width"]
+    tokens: Int[np.ndarray, " length"] | Float[np.ndarray, "frames mels"] | Float[np.ndarray, "channels height width"]
     labels: Int[np.ndarray, " labels"]
-    source: Int[np.ndarray, " source"] | None = None
+    source: Int[np.ndarray, " source"] | Float[np.ndarray, "frames mels"] | None = None
     prefix: int = 0
     example: Example | None = None
 
     @property
     def size(self) -> int:
-        """Tokens that the network reads; examples of like size make batches with little padding. An image counts as
-        one."""
+        """Tokens, or frames, that the network reads; examples of like size make batches with little padding. An image
+        counts as one."""
         return self._num_tokens + (0 if self.source is None else len(self.source))
 
     @property
@@ -49,7 +50,7 @@ class Encoded:
 
     @property
     def _num_tokens(self) -> int:
-        return len(self.tokens) if self.tokens.ndim == 1 else 1
+        return 1 if self.tokens.ndim == 3 else len(self.tokens)
 
     @property
     def num_scored(self) -> int:
@@ -121,10 +122,10 @@ class Batch:
     def __init__(
         self,
         *,
-        tokens: Int[Tensor, "batch length"] | Float[Tensor, "batch channels height width"],
+        tokens: Int[Tensor, "batch length"] | Float[Tensor, "batch *size"],
         mask: Bool[Tensor, "batch length"] | None,
         labels: Int[Tensor, "batch labels"],
-        source: Int[Tensor, "batch source"] | None,
+        source: Int[Tensor, "batch source"] | Float[Tensor, "batch frames mels"] | None,
         source_mask: Bool[Tensor, "batch source"] | None,
         prefix: Int[Tensor, " batch"],
         normalizer: int,
@@ -163,8 +164,8 @@ class Batch:
     @property
     def num_slots(self) -> int:
         """Positions that are computed, padding included; an image counts as one."""
-        num_tokens = len(self.tokens) if self.mask is None else self.tokens.numel()
-        return num_tokens + (0 if self.source is None else self.source.numel())
+        num_tokens = len(self.tokens) if self.mask is None else self.mask.numel()
+        return num_tokens + (0 if self.source_mask is None else self.source_mask.numel())
 
 
 def pad(
@@ -187,6 +188,22 @@ def pad(
     return torch.from_numpy(matrix), torch.from_numpy(mask)
 
 
+def pad_frames(
+    rows: Sequence[Float[np.ndarray, "frames mels"]],
+) -> tuple[Float[Tensor, "rows longest mels"], Bool[Tensor, "rows longest"]]:
+    """Frames of sounds of unequal length, with zeros behind them, and True where they are real."""
+    lengths = [len(row) for row in rows]
+    padded = np.zeros((len(rows), max(lengths), rows[0].shape[1]), dtype=np.float32)
+    for row, target in zip(rows, padded, strict=True):
+        target[: len(row)] = row
+    return torch.from_numpy(padded), torch.from_numpy(np.arange(max(lengths)) < np.array(lengths)[:, None])
+
+
+def _side(rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
+    """Tokens, or frames, with their mask."""
+    return pad_frames(rows) if rows and rows[0].ndim == 2 else pad(rows)
+
+
 def collate(
     items: Sequence[Encoded],
     normalizer: int | None = None,
@@ -205,15 +222,16 @@ def collate(
     rows, labels = [item.tokens for item in items], [item.labels for item in items]
     sources = [item.source for item in items if item.source is not None]
     has_images = bool(rows) and rows[0].ndim == 3
-    is_packed = packed and bool(rows) and not has_images
+    has_frames = any(row.ndim == 2 for row in (*rows[:1], *sources[:1]))
+    is_packed = packed and bool(rows) and not (has_images or has_frames)
     lengths = source_lengths = None
     if is_packed:
         lengths, source_lengths = ([len(row) for row in side] if side else None for side in (rows, sources))
         if all(len(answers) == len(row) for answers, row in zip(labels, rows, strict=True)):
             labels = [np.concatenate(labels)]
         rows, sources = ([np.concatenate(side)] if side else [] for side in (rows, sources))
-    tokens, mask = (torch.from_numpy(np.stack(rows)), None) if has_images else pad(rows)
-    source, source_mask = pad(sources) if sources else (None, None)
+    tokens, mask = (torch.from_numpy(np.stack(rows)), None) if has_images else _side(rows)
+    source, source_mask = _side(sources) if sources else (None, None)
     return Batch(
         tokens=tokens,
         mask=mask,

@@ -30,8 +30,8 @@ class ToneDigits:
     """Strings of digits, each digit two of five tones, one after the other, 60 ms each, in white noise.
 
     An example is a number of digits, the digits, and 0 to 4 steps of 20 ms of silence before and after them, all drawn
-    independently and uniformly; each tone has a phase of its own. ``sound`` is what is heard, ``target`` the digits,
-    and of one digit ``label``.
+    independently and uniformly; each tone has a phase of its own. ``sound`` is what is heard, ``target`` the digits
+    with blanks between them, and of one digit ``label``.
 
     Args:
         min_digits: of a string.
@@ -45,6 +45,8 @@ class ToneDigits:
     Raises:
         ValueError: a number that cannot be.
     """
+
+    columns = ("sound", "target", "label")
 
     def __init__(
         self,
@@ -69,11 +71,6 @@ class ToneDigits:
             raise ValueError(f"data.seed={seed}: expected 0 or more")
         self.counts, self.noise, self.sizes, self.seed = range(min_digits, max_digits + 1), noise, sizes, seed
         self.loudness = 1 / (1 + 6 * noise)  # that nothing is cut
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """A sound and its digits; a class, where there is one digit."""
-        return ("sound", "target", "label") if self.counts.stop == 2 else ("sound", "target")
 
     @property
     def facts(self) -> CorpusFacts:
@@ -116,7 +113,7 @@ class ToneDigits:
             tones = [self._tone(tone, random.uniform(0, 2 * math.pi)) for d in digits for tone in PAIRS[d]]
             clean = np.concatenate([np.zeros(before), *tones, np.zeros(after)])
             heard = self.loudness * (clean + self.noise * random.standard_normal(len(clean)))
-            target = "".join(map(str, digits))
+            target = " ".join(map(str, digits))
             label = target if len(target) == 1 and self.counts.stop == 2 else None
             yield Example(f"{split} {number + 1}", target=target, label=label, sound=Sound.of(heard, RATE))
 
@@ -144,7 +141,7 @@ class ToneDigits:
             alike = [
                 of_digits[range(len(string)), string].sum() for of_digits in scores if len(of_digits) == len(string)
             ]
-            found["".join(map(str, string))] = math.exp(np.logaddexp.reduce(alike) - whole)
+            found[" ".join(map(str, string))] = math.exp(np.logaddexp.reduce(alike) - whole)
         best = max(found, key=lambda string: found[string])
         return best, found[best]
 

@@ -49,8 +49,10 @@ class Continuation:
     Args:
         network: that writes.
         capacity: the most positions, prompt included.
-        mask: True at the real tokens of the prompts (padded on the left); None: no padding.
+        mask: True at the real tokens of the prompts (padded on the left), or of what is given before them; None: no
+            padding.
         leading: see ``Stack.forward``.
+        before: vectors of what is given before the prompts; None: nothing is.
         memory: the encoder's states, for a decoder that looks at them.
         memory_mask: True at real positions of the memory; None: all are real.
     """
@@ -62,10 +64,12 @@ class Continuation:
         capacity: int,
         mask: Bool[Tensor, "batch length"] | None = None,
         leading: Int[Tensor, " batch"] | None = None,
+        before: Float[Tensor, "batch given d_model"] | None = None,
         memory: Float[Tensor, "batch source d_model"] | None = None,
         memory_mask: Bool[Tensor, "batch source"] | None = None,
     ) -> None:
         self._step: Step | None = None
+        self._before = before
         self._network, self._memory, self._memory_mask, self._leading = network, memory, memory_mask, leading
         source = 0 if memory is None else memory.shape[1]
         self._cache = KeyValueCache(num_layers=len(network.decoder.layers), capacity=capacity, memory_length=source)
@@ -91,9 +95,12 @@ class Continuation:
                 self._cache.advance()
                 return logits
         self._leave_step()
-        mask = None if self._mask is None else self._mask[:, : past + tokens.shape[1]]
+        x = network.embedding(tokens)
+        if self._before is not None:
+            x, self._before = torch.cat((self._before, x), dim=1), None
+        mask = None if self._mask is None else self._mask[:, : past + x.shape[1]]
         states = network.decoder(
-            network.embedding(tokens),
+            x,
             mask=mask,
             positions=None if mask is None else count_real(mask)[:, past:],
             memory=self._memory,

@@ -13,11 +13,12 @@ from torch.optim import Optimizer
 
 from triptych.data import Batch
 from triptych.models.flops import BatchShape, TrainingCost
-from triptych.nn import Network
+from triptych.nn import FrameEmbedding, Network
+from triptych.nn.network import Inputs
 from triptych.tasks import Task
 
 
-def shape_of(batch: Batch) -> BatchShape:
+def shape_of(batch: Batch, network: Network) -> BatchShape:
     """What the cost of a batch depends on. A packed one costs about as much as a row for each document, all of them of
     the mean length."""
     if batch.mask is None:
@@ -25,7 +26,14 @@ def shape_of(batch: Batch) -> BatchShape:
     if batch.lengths is not None:
         sides = (batch.lengths, batch.source_lengths or [0])
         return (len(batch.lengths), *(max(round(fmean(side)), min(max(side), 1)) for side in sides))
-    return (*batch.tokens.shape, 0 if batch.source is None else batch.source.shape[1])
+    source = getattr(network, "source_embedding", None) or network.embedding
+    length = positions_of(network.embedding, batch.tokens.shape[1])
+    return (len(batch.tokens), length, 0 if batch.source is None else positions_of(source, batch.source.shape[1]))
+
+
+def positions_of(embedding: Inputs, count: int) -> int:
+    """The vectors of so many tokens or frames."""
+    return embedding.count(count) if isinstance(embedding, FrameEmbedding) else count
 
 
 class CostLog(L.Callback):
@@ -132,7 +140,7 @@ class CostLog(L.Callback):
         """Counts the batch, and logs what was spent."""
         self.seconds += time.perf_counter() - self._batch_started
         assert isinstance(pl_module, Task)
-        shape, unanswered = shape_of(batch), batch.num_unscored if pl_module.predicts_tokens else 0
+        shape, unanswered = shape_of(batch, pl_module.network), batch.num_unscored if pl_module.predicts_tokens else 0
         self.tokens += batch.num_real
         self._slots += batch.num_slots
         self.shapes[shape] += 1

@@ -1,0 +1,53 @@
+"""Files of sound as a corpus."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+from triptych.data import AudioFiles
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "clips").mkdir()
+    for i in range(6):
+        soundfile.write(tmp_path / "clips" / f"{i}.wav", 0.5 * np.sin(np.arange(4000) * (i + 1) / 20), 8000)
+    rows = [f"clips/{i}.wav\t{['one', 'two', 'three'][i % 3]}\t{'ab'[i % 2]}" for i in range(6)]
+    (tmp_path / "table.tsv").write_text("\n".join(["file\ttext\tspeaker", *rows]) + "\n")
+    return tmp_path
+
+
+def corpus(folder: Path, **options: Any) -> AudioFiles:
+    settings: dict[str, Any] = {
+        "train": "table.tsv", "validation": None, "test": 0.34, "file": "file", "target": "text", "label": "speaker",
+        "split_seed": 1,
+    }  # fmt: skip
+    return AudioFiles(dir=str(folder), **settings | options)
+
+
+def test_sounds_with_texts_and_classes(folder: Path) -> None:
+    splits = corpus(folder).splits()
+    assert (len(splits.train), len(splits.test)) == (4, 2)
+    assert corpus(folder).facts.labels == ("a", "b")
+    for example in (*splits.train, *splits.test):
+        number = int(Path(example.text).stem)
+        assert example.target == ["one", "two", "three"][number % 3]
+        assert example.label == "ab"[number % 2]
+        assert example.sound is not None
+        samples, rate = soundfile.read(folder / example.text)
+        assert example.sound.rate == rate
+        np.testing.assert_allclose(example.sound.samples, samples, atol=1e-4)
+
+
+def test_mistakes(folder: Path) -> None:
+    with pytest.raises(ValueError, match=r"no column said \(data.target=said\); there are file, text, speaker"):
+        corpus(folder, target="said").splits()
+    (folder / "clips" / "2.wav").write_text("no sound")
+    with pytest.raises(ValueError, match=r"table.tsv, line 4: .*2.wav: no sound that can be read"):
+        corpus(folder).splits()
+    (folder / "clips" / "2.wav").unlink()
+    with pytest.raises(ValueError, match=r"table.tsv, line 4: .*2.wav: no such file"):
+        corpus(folder).splits()

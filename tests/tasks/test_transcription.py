@@ -1,0 +1,156 @@
+"""Sounds and what is said in them: layouts, the loss over all paths, answers of each architecture."""
+
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from triptych.data import CorpusFacts, Encoded, Example, Sound, ToneDigits, Words, collate
+from triptych.data.batches.batch import nothing
+from triptych.models import DecoderOnly, EncoderDecoder, EncoderOnly, PrefixDecoder
+from triptych.models.generation import BeamSearch
+from triptych.nn import FrameEmbedding, Targets
+from triptych.tasks import Setup, Transcription
+from triptych.training.optimizers import AdamW
+from triptych.training.schedules import Linear
+
+Build = Callable[..., Any]
+ARCHITECTURES = ("encoder_only", "full", "decoder_only", "prefix_decoder")
+every_architecture = pytest.mark.parametrize("architecture", ARCHITECTURES)
+DIGITS = ToneDigits(min_digits=1, max_digits=3, noise=0.3, num_train=12, num_validation=2, num_test=4, seed=1)
+TOKENIZER = Words(vocab_size=None, lowercase=False, split_punctuation=False, joint=True).train([" ".join("0123456789")])
+
+
+def make_task(build: Build, architecture: str, *, max_length: int = 80, num_beams: int = 1, **options: Any) -> Any:
+    width = 32
+    text = build(architecture, vocab_size=TOKENIZER.vocab_size, max_length=max_length, d_model=width, position="rotary")
+    frames = FrameEmbedding(rate=8000, num_mels=16, d_model=width, **options)
+    stacks = {name: getattr(text, name) for name in ("encoder", "decoder") if hasattr(text, name)}
+    kinds: dict[str, Any] = {"full": EncoderDecoder, "decoder_only": DecoderOnly, "prefix_decoder": PrefixDecoder}
+    if architecture == "encoder_only":
+        network: Any = EncoderOnly(embedding=frames, head=text.head, **stacks)
+    else:
+        network = kinds[architecture](embedding=text.embedding, source_embedding=frames, head=text.head, **stacks)
+    setup = Setup(
+        network=network,
+        tokenizer=TOKENIZER,
+        corpus=CorpusFacts(),
+        optimizer=AdamW(lr=1e-2, beta1=0.9, beta2=0.98, eps=1e-9, weight_decay=0.01),
+        schedule=Linear(warmup_steps=2, max_steps=10, min_factor=0.0),
+        seed=0,
+        max_length=max_length,
+        truncates=True,
+    )
+    return Transcription(
+        setup, label_smoothing=0.0, max_new_tokens=6, num_beams=num_beams, length_penalty=1.0, early_stopping=False
+    )
+
+
+def learn(task: Any, items: Sequence[Encoded]) -> float:
+    """Trains on the same batch until it is known."""
+    batch, optimizer = collate(items), torch.optim.AdamW(task.network.parameters(), lr=4e-3)
+    loss = torch.tensor(torch.inf)
+    for _ in range(900):
+        optimizer.zero_grad()
+        if task.is_ctc:
+            loss = task.training_loss(batch) / len(batch.scored)
+        else:
+            loss = task(batch, Targets(batch.scored, batch.labels.flatten()[batch.scored], 0.0)) / len(batch.scored)
+        loss.backward()
+        optimizer.step()
+        if float(loss.detach()) < 0.02:
+            break
+    return float(loss.detach())
+
+
+@every_architecture
+def test_what_is_said_is_written(architecture: str, build: Build) -> None:
+    """Digits that are known by heart, each heard by itself and beside others."""
+    torch.manual_seed(0)
+    task = make_task(build, architecture)
+    examples = DIGITS.splits().train[:5]
+    assert learn(task, task.encode(examples)) < 0.1
+    sounds = [task.asked(example) for example in examples]
+    assert task.predict(sounds) == [example.target for example in examples]
+    assert task.predict(sounds[3:4]) == [examples[3].target]
+    task.search = BeamSearch(3, 1.0, early_stopping=False)
+    assert task.predict(sounds[:3]) == [example.target for example in examples[:3]]
+
+
+def test_the_loss_is_that_of_all_paths(build: Build) -> None:
+    """In float64, by enumeration."""
+    task = make_task(build, "encoder_only", stem="stacked", stride=8).double().eval()
+    example = Example("short", target="4 4", sound=Sound.of(np.sin(np.arange(3200)), 8000))
+    [item] = task.encode([example])
+    batch = collate([item])
+    batch.tokens = batch.tokens.double()
+    log_p = task(batch)[0].log_softmax(-1).detach().numpy()
+    assert len(log_p) == 5
+    target, blank = item.labels.tolist(), TOKENIZER.special.pad
+    total = -np.inf
+    for path in product({blank, *target}, repeat=len(log_p)):
+        merged = [token for i, token in enumerate(path) if not i or token != path[i - 1]]
+        if [token for token in merged if token != blank] == target:
+            total = np.logaddexp(total, sum(row[token] for row, token in zip(log_p, path, strict=True)))
+    assert float(task.training_loss(batch)) == pytest.approx(-total)
+
+
+@every_architecture
+def test_a_batch_is_the_sum_of_its_sounds(architecture: str, build: Build) -> None:
+    task = make_task(build, architecture).eval()
+    items = task.encode(DIGITS.splits().train[:5])
+    losses = [float(task.training_loss(collate([item]))) for item in items]
+    assert float(task.training_loss(collate(items))) == pytest.approx(sum(losses), rel=1e-4)
+
+
+@every_architecture
+def test_a_process_without_sounds_adds_nothing(architecture: str, build: Build) -> None:
+    task = make_task(build, architecture)
+    loss = task.training_loss(nothing(task.encode(DIGITS.splits().train[:1])[0], 7))
+    loss.backward()
+    assert float(loss) == 0
+    assert all((p.grad is not None and not p.grad.any()) for p in task.network.parameters())
+
+
+@every_architecture
+def test_layouts(architecture: str, build: Build) -> None:
+    task, special = make_task(build, architecture), TOKENIZER.special
+    example = DIGITS.splits().train[0]
+    [item] = task.encode([example])
+    ids, frames = TOKENIZER.encode([example.target or ""])[0], task.hear(example)
+    if architecture == "encoder_only":
+        np.testing.assert_array_equal(item.tokens, frames)
+        assert (item.labels.tolist(), item.source) == (ids, None)
+    else:
+        np.testing.assert_array_equal(item.source, frames)
+        start = special.start if architecture == "full" else special.bos
+        assert (item.tokens.tolist(), item.labels.tolist()) == ([start, *ids], [*ids, special.eos])
+    assert task.reference(example) == example.target
+
+
+class TestMistakes:
+    def test_silence_and_what_is_missing(self, build: Build) -> None:
+        task, sound = make_task(build, "full"), DIGITS.splits().train[0].sound
+        for example, message in (
+            (Example("a", target="1", sound=Sound.of(np.zeros(4000), 8000)), "'a': silence"),
+            (Example("a", target="1"), "'a': there is no sound"),
+            (Example("a", sound=sound), "'a': there is no target"),
+            (Example("a", target="1", sound=Sound.of([0.0, 0.5], 8000)), "'a': 2 samples; expected more than 100"),
+        ):
+            with pytest.raises(ValueError, match=message):
+                task.encode([example])
+
+    def test_a_text_that_no_path_has(self, build: Build) -> None:
+        task = make_task(build, "encoder_only", stride=4)
+        short = Sound.of(np.sin(np.arange(800)), 8000)  # 10 frames
+        with pytest.raises(ValueError, match="'a': 3 positions for a text that needs 5"):
+            task.encode([Example("a", target="1 1 1", sound=short)])
+        assert task.encode([Example("a", target="1 2 1", sound=short)])
+
+    def test_a_sound_of_another_rate_is_resampled(self, build: Build) -> None:
+        task = make_task(build, "full")
+        fast = Sound.of(np.sin(np.arange(16000) / 3), 16000)
+        assert task.hear(Example("a", sound=fast)).shape == (100, 16)
