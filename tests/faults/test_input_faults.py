@@ -335,7 +335,7 @@ MISTAKES = {
     # names that are valid for another choice of the groups only
     "a beam for a language model": (
         ["task=language_modeling", "model=decoder_only", "task.num_beams=3"],
-        ["task.num_beams: there is no such key", "task=translation has it"],
+        ["task.num_beams: there is no such key", "text_to_text and translation have it"],
     ),
     "a tokenizer without settings": (["tokenizer.vocabsize=9"], ["tokenizer.vocabsize", "mean shape.vocab_size?"]),
     "a tokenizer with settings": (
