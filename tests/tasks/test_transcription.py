@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from triptych.assembly.datasets import encode_evaluation, encode_training, read_corpus, train_tokenizer
+from triptych.assembly.network import complete
+from triptych.assembly.network import make_task as task_of
 from triptych.data import CorpusFacts, Encoded, Example, Sound, ToneDigits, Words, collate
 from triptych.data.batches.batch import nothing
 from triptych.models import DecoderOnly, EncoderDecoder, EncoderOnly, PrefixDecoder
@@ -154,3 +157,39 @@ class TestMistakes:
         task = make_task(build, "full")
         fast = Sound.of(np.sin(np.arange(16000) / 3), 16000)
         assert task.hear(Example("a", sound=fast)).shape == (100, 16)
+
+
+@pytest.mark.parametrize("kind", ["classification", "transcription"])
+@pytest.mark.parametrize("architecture", ["encoder_only", "full"])
+@pytest.mark.parametrize("too_long", ["error", "truncate", "drop"])
+def test_a_sound_with_too_many_positions(
+    kind: str, architecture: str, too_long: str, chosen: Callable[..., Any]
+) -> None:
+    """One digit has 6 to 14 steps of 20 ms, and a position each step."""
+    config = chosen(
+        f"experiment=tones/{kind}", f"model={architecture}", f"batch.too_long={too_long}", "shape.max_length=10",
+        "batch.size=4", "data.num_train=20", "data.num_validation=9", "data.num_test=1",
+        "data.min_digits=1", "data.max_digits=1",
+    )  # fmt: skip
+    _, splits, facts = read_corpus(config, "tones")
+    tokenizer = train_tokenizer(config, splits)
+    complete(config, tokenizer, facts)
+    task = task_of(config, tokenizer, facts)
+    if too_long == "error":
+        with pytest.raises(ValueError, match=r"train \d+.*: a sound of 1\d positions .*but shape.max_length=10"):
+            encode_training(config, task, splits.train)
+        return
+    train = encode_training(config, task, splits.train)
+    validation = encode_evaluation(config, task, splits.validation, "validation")
+    assert 0 < train.too_long < 20
+    assert len(train.sizes) == (20 if too_long == "truncate" else 20 - train.too_long)
+    assert len(validation.sizes) == 9
+    frames = task.frames
+    assert frames is not None
+    for split in (train, validation):
+        for i in range(len(split.sizes)):
+            item = split[i]
+            heard = item.tokens if item.source is None else item.source
+            assert heard.shape[1] == 32
+            whole = task.hear(item.example)
+            np.testing.assert_array_equal(heard, whole[: 10 * frames.stride])

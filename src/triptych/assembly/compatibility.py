@@ -9,8 +9,6 @@ from triptych.data import LongText
 from triptych.nn import PatchEmbedding
 from triptych.tasks import Task
 
-HEARING = ("transcription", "classification")
-"""Tasks that read sounds."""
 CORPUS = ("columns", "facts", "splits", "optimum")
 """What a class of corpora has; see ``triptych.data.Corpus``."""
 
@@ -55,8 +53,10 @@ def check_corpus(config: DictConfig) -> None:
             f"data={name} has images, and model={architecture} reads texts; choose model=vit/style, or "
             "model=decoder_only model/embedding=patches"
         )
-    if "sound" in corpus.columns and task.name not in HEARING:
-        raise ConfigError(f"data={name} has sounds, and task={task.name} reads texts; use task={' or '.join(HEARING)}")
+    if "sound" in corpus.columns and not task.hears:
+        raise ConfigError(
+            f"data={name} has sounds, and task={task.name} reads texts; use task=transcription or classification"
+        )
     if issubclass(embedding, PatchEmbedding) and not has_images:
         raise ConfigError(f"data={name} has texts, and model={architecture} reads images; use data=digits")
 

@@ -205,26 +205,23 @@ def encode_sounds(
         if rate != frames.rate:
             log.info("%s %s: resampled from %s to %s Hz", counted(count, "sound"), name, rate, frames.rate)
     items = task.encode(examples) if name != "train" else task.encode_training(examples)
-    too_long = [item for item in items if frames.count(item.longest) > task.max_length]
+    too_long = [i for i, item in enumerate(items) if frames.count(item.longest) > task.max_length]
     if too_long and config.batch.too_long == "error":
-        item = too_long[0]
+        item = items[too_long[0]]
         where = "" if item.example is None else f"{item.example.where}: "
         raise ValueError(
             f"{where}a sound of {frames.count(item.longest)} positions (so have {len(too_long) - 1:,} others of "
             f"{len(items):,}), but shape.max_length={task.max_length}; raise it or frames.stride={frames.stride}, or "
             "choose batch.too_long=truncate or drop"
         )
+    if not too_long:
+        return EncodedList(items)
     is_dropped = config.batch.too_long == "drop" and name == "train"
-    if too_long:
-        done = "dropped" if is_dropped else "truncated"
-        log.warning("%s of %s %s sounds have more than shape.max_length=%s positions and are %s",
-                    f"{len(too_long):,}", f"{len(items):,}", name, task.max_length, done)  # fmt: skip
-    kept = [
-        task.truncate(item) if frames.count(item.longest) > task.max_length else item
-        for item in items
-        if not is_dropped or frames.count(item.longest) <= task.max_length
-    ]
-    return EncodedList(kept, too_long=len(too_long))
+    log.warning("%s of %s %s sounds have more than shape.max_length=%s positions and are %s", f"{len(too_long):,}",
+                f"{len(items):,}", name, task.max_length, "dropped" if is_dropped else "truncated")  # fmt: skip
+    for i in reversed(too_long):
+        items[i : i + 1] = [] if is_dropped else [task.truncate_sound(items[i])]
+    return EncodedList(items, too_long=len(too_long))
 
 
 def key_of_lines(config: DictConfig, task: Task, examples: Sequence[Example], name: str) -> str | None:

@@ -213,7 +213,7 @@ class Jobs:
             how = f"exit status {status}" if status >= 0 else f"killed by {signal.Signals(-status).name}"
             self.failures[directory] = Failure(how, process.log)
             return f"failed, {how}"
-        if age(directory / "summary.json") <= process.age:  # it was not done before
+        if min(age(directory / name) for name in ("summary.json", "pruned.json")) <= process.age:  # not done before
             self.taken.append(process.age)
         return "done"
 

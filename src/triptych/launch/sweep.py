@@ -87,10 +87,11 @@ class Job:
     @property
     def title(self) -> str:
         """The job for people: its name, or its overrides without what a search adds for itself."""
-        return self.name or " ".join(self._own)
+        return self.name or " ".join(self.own)
 
     @property
-    def _own(self) -> list[str]:
+    def own(self) -> list[str]:
+        """The overrides without what a search adds for itself."""
         return [override for override in self.overrides if not override.startswith(PRUNING)]
 
     @property
@@ -101,7 +102,7 @@ class Job:
     def announce(self, redact: Redactor) -> None:
         """Makes its directory, with a note of its overrides: who watches sees the job before it begins."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        write_text(self.directory / NOTE, json.dumps({"overrides": redact(self._own)}) + "\n")
+        write_text(self.directory / NOTE, json.dumps({"overrides": redact(self.own)}) + "\n")
 
 
 @dataclass(frozen=True)
@@ -296,12 +297,13 @@ def collect(
         SweepFailed: jobs failed.
     """
     results, failed = [], []
-    shared = set.intersection(*(set(job.overrides) for job in jobs)) if len(jobs) > 1 else set()
+    shared = set.intersection(*(set(job.own) for job in jobs)) if len(jobs) > 1 else set()
     for number, job in enumerate(jobs, 1):
         value = None if job.directory in waiting else str(job.directory)
         result = JobReturn(overrides=job.overrides, status=JobStatus.COMPLETED, _return_value=value)
         if failure := failures.get(job.directory):
-            shown = redact(job.name or " ".join(text for text in job.overrides if text not in shared))
+            differing = " ".join(text for text in job.own if text not in shared)
+            shown = redact(job.name or differing or job.title)
             failed.append(f"{shown} ({failure.how}, {job.directory})")
             result.status, result.return_value = JobStatus.FAILED, ConfigError(failed[-1])
             lines = failure.log.read_text(errors="replace").splitlines() if failure.log.exists() else []

@@ -136,6 +136,8 @@ class Task(L.LightningModule):
     """What is asked for in a form."""
     needs_input: ClassVar[bool] = True
     """Whether nothing can be answered to an empty text."""
+    hears: ClassVar[bool] = False
+    """Whether it can read sounds."""
     not_comparable: ClassVar[str] = ""
     """Why architectures cannot be compared by this task; empty: they can."""
     ranked_by: ClassVar[tuple[str, str]] = ("", "")
@@ -201,6 +203,14 @@ class Task(L.LightningModule):
             kept = slice(self.max_length)
             return replace(item, tokens=item.tokens[kept], labels=item.labels[kept], source=source)
         return replace(item, tokens=self._cut(item.tokens), source=source)
+
+    def truncate_sound(self, item: Encoded) -> Encoded:
+        """The first frames, as many as have ``max_length`` positions."""
+        assert self.frames is not None
+        kept = slice(self.max_length * self.frames.stride)
+        if item.source is None:
+            return replace(item, tokens=item.tokens[kept])
+        return replace(item, source=item.source[kept])
 
     def fit(self, items: Sequence[Encoded]) -> list[Encoded]:
         """These examples, those that are too long truncated.

@@ -28,7 +28,8 @@ class Classification(SequenceTask):
 
     name = "classification"
     title = "Classification"
-    columns = ("label",)  # of a text, or of an image
+    columns = ("label",)  # of a text, of an image, or of a sound
+    hears = True
     ranked_by = ("probability", "the probability of the right class")  # it tells more than right or wrong
 
     @property

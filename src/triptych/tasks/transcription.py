@@ -1,7 +1,6 @@
 """What is said in a sound."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -43,8 +42,8 @@ class Transcription(SequenceToSequence):
     name = "transcription"
     title = "Transcription"
     columns = ("sound", "target")
+    hears = True
     input_title = "Sound"
-    ranked_by = ("character_errors", "wrong characters")
     answers_a_part = False
     refusals: ClassVar[Mapping[str, str]] = {}
 
@@ -85,14 +84,6 @@ class Transcription(SequenceToSequence):
         if self.architecture != "full":
             tokens, labels = [special.bos, *target], [*target, special.eos]
         return Encoded(np.array(tokens), np.array(labels), frames, example=example)
-
-    def truncate(self, item: Encoded) -> Encoded:
-        """The first frames."""
-        assert self.frames is not None
-        kept = slice(self.max_length * self.frames.stride)
-        return (
-            replace(item, tokens=item.tokens[kept]) if item.source is None else replace(item, source=item.source[kept])
-        )
 
     def training_loss(self, batch: Batch) -> Float[Tensor, ""]:
         """See ``Task``."""
