@@ -28,7 +28,12 @@ from triptych.config.schema import Heads
 from triptych.tasks.precision import PRECISIONS
 from triptych.training.hardware import hardware
 
-CORPUS = {"similarity": "date_pairs", "question_answering": "date_questions", "transcription": "tone_digits"}
+CORPUS = {
+    "similarity": "date_pairs",
+    "question_answering": "date_questions",
+    "transcription": "tone_digits",
+    "chat": "date_instructions",
+}
 """By task; the others read dates."""
 MARKS = {
     "infilling": ["tokenizer.num_sentinels=3"],

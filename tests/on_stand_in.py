@@ -45,6 +45,7 @@ CELLS = {
     "dates/tagging model=decoder_only": [],
     "dates/language_modeling task=infilling": ["tokenizer.num_sentinels=3", "batch.packed=true"],
     "dates/translation task=text_to_text": [],
+    "dates/translation task=chat model=decoder_only data=date_instructions": ["batch.packed=true"],
     "dates/denoising": [],
     "dates/denoising model=full": [],
     "digits/encoder_only": [],

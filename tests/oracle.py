@@ -7,7 +7,7 @@ import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import torch.nn.functional as F
 import transformers
 from torch import Tensor, nn
 
+from triptych.data import Message
 from triptych.interop import read_network, write_network
 from triptych.models.generation import BeamSearch, Sampling, beam_search, generate
 from triptych.models.generation.step import Steps
@@ -327,3 +328,13 @@ def cached_distance(case: Case, folder: Path) -> float:
         return max(
             float((next_token(chunk) - whole[:, end - 1]).abs().max()) for chunk, end in zip(chunks, ends, strict=True)
         )
+
+
+def reply(model: Any, texts: Any, talk: Sequence[Message], *, max_new_tokens: int) -> str:
+    """The next answer of a conversation, as transformers writes it with the template of its tokenizer."""
+    plain = [{"role": message.role, "content": message.content} for message in talk]
+    text = texts.apply_chat_template(plain, tokenize=False, add_generation_prompt=True)
+    is_full = model.config.is_encoder_decoder
+    given = texts(text, return_tensors="pt", add_special_tokens=is_full, return_token_type_ids=False)
+    outputs = model.generate(**given, max_new_tokens=max_new_tokens)[0, 0 if is_full else given.input_ids.shape[1] :]
+    return str(texts.decode(outputs, skip_special_tokens=True, clean_up_tokenization_spaces=False))

@@ -23,6 +23,8 @@ import tiny
 import triptych
 from commands import Finished, run
 from triptych.attention import attention_maps
+from triptych.data import Message
+from triptych.models.generation import Sampling
 
 TINY = [
     *tiny.TINY,
@@ -517,3 +519,68 @@ def test_nothing_stays_frozen_until_python_ends(tmp_path: Path) -> None:
     command = [sys.executable, "-c", script, "predict", "checkpoint=empty.ckpt"]
     finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert finished.stdout.splitlines() == ["frozen after the command: True", "frozen at the end: 0"], finished.stderr
+
+
+@pytest.fixture(scope="module")
+def chatting(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    overrides = ["task=chat", "data=date_instructions", "model=decoder_only", "data.turns=1", "task.max_new_tokens=9"]
+    return train(tmp_path_factory.mktemp("chat"), *overrides, "logger=csv")
+
+
+class TestChat:
+    """A conversation in the terminal."""
+
+    def test_what_is_said_goes_along(self, chatting: Path) -> None:
+        folder = chatting.parent
+        said = run("chat", "run", cwd=folder, stdin="sort: 1999-03-03\n\nwhich weekday is it\n/new\nsort: 1999-03-03\n")
+        assert said.returncode == 0, said.stderr
+        task, talk, expected = triptych.load(chatting), list[Message](), list[str]()
+        for text in ("sort: 1999-03-03", "which weekday is it"):
+            talk.append(Message("user", text))
+            expected += map(str, task.predict([talk]))
+            talk.append(Message("assistant", expected[-1]))
+        assert said.stdout == "".join(f"{answer}\n" for answer in [*expected, expected[0]])
+
+    def test_settings_of_an_answer(self, chatting: Path) -> None:
+        options = ("--system", "Be brief.", "--temperature", "3", "--seed", "4", "--max-new-tokens", "5")
+        said = run("chat", "run/checkpoints/last.ckpt", *options, cwd=chatting.parent, stdin="sort: 1\n")
+        task = triptych.load(chatting)
+        task.sampling, task.max_new_tokens = Sampling(3.0, seed=4), 5
+        assert said.stdout == f"{task.predict([[Message('system', 'Be brief.'), Message('user', 'sort: 1')]])[0]}\n"
+
+    def test_conversations_of_a_file(self, chatting: Path) -> None:
+        folder = chatting.parent
+        talk = [
+            {"role": "user", "content": "a"},
+            {"role": "assistant", "content": "b"},
+            {"role": "user", "content": "c"},
+        ]
+        (folder / "talks.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in (talk, {"messages": talk[:1]})))
+        found = run("predict", "checkpoint=run", "input=talks.jsonl", cwd=folder)
+        messages = [Message(message["role"], message["content"]) for message in talk]
+        expected = triptych.load(chatting).predict([messages, messages[:1]])
+        assert found.stdout.split("\n")[:-1] == expected, found.stderr
+        assert run("predict", "checkpoint=run", cwd=folder, stdin="a\n").stdout.split("\n")[:-1] == expected[1:]
+        (folder / "talks.jsonl").write_text(f"{json.dumps(talk)}\n{json.dumps(talk[:2])}\n")
+        refused = run("predict", "checkpoint=run", "input=talks.jsonl", cwd=folder)
+        assert "talks.jsonl, line 2: the last message is of 'assistant'; expected one of 'user'" in refused.stderr
+        refused = run("predict", "checkpoint=run", cwd=folder, stdin="a\n <sep>\n")
+        assert "standard input, line 2: message 1 has '<sep>' in it" in refused.stderr
+
+    @pytest.mark.parametrize(
+        ("arguments", "reason"),
+        [
+            (["none"], "none: no such"),
+            (["run", "--temperature", "-1"], "temperature=-1.0: expected 0 (greedy) or more"),
+            (["run", "--max-new-tokens", "0"], "--max-new-tokens 0: expected at least 1"),
+            (["run", "--system", " "], "message 1 of system is empty"),
+        ],
+    )
+    def test_mistakes(self, chatting: Path, arguments: list[str], reason: str) -> None:
+        refused = run("chat", *arguments, cwd=chatting.parent, stdin="a\n")
+        assert refused.returncode == 1
+        assert reason in refused.stderr
+
+    def test_a_model_of_another_task(self, classification: Path) -> None:
+        refused = run("chat", "run", cwd=classification.parent, stdin="a\n")
+        assert "run: trained for task=classification; expected one of task=chat" in refused.stderr

@@ -46,6 +46,7 @@ LAYOUTS = {
     "accumulated": ["experiment=dates/tagging", *DATES, *ACCUMULATED, *BY_TOKENS],
     "written": ["experiment=dates/translation", *DATES],
     "infilled": ["experiment=dates/language_modeling", *DATES, "task=infilling", "tokenizer.num_sentinels=3"],
+    "talked": ["task=chat", "data=date_instructions", "model=decoder_only", "tokenizer=characters", *DATES],
     "classified": ["experiment=dates/classification", "model=decoder_only", *DATES, *ACCUMULATED],
     "scored": ["experiment=dates/similarity", "model=decoder_only", *DATES],
     "asked": [

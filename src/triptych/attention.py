@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from triptych.models.generation import BeamSearch, Sampling
+from triptych.models.generation import BeamSearch, followed
 from triptych.nn import MultiHeadAttention, PatchEmbedding
 from triptych.nn.attention import attend_explicitly
 from triptych.nn.linformer import attend_shortened
@@ -69,30 +69,16 @@ def attention_maps(task: Task, inputs: Sequence[Any]) -> list[AttentionMaps]:
     return [_maps_of(task, given) for given in inputs]
 
 
-@dataclass(frozen=True, slots=True)
-class _NotedSampling(Sampling):
-    """A sampling that notes the tokens that it has chosen."""
-
-    may_run_ahead = False
-    chosen: list[int] = field(default_factory=list)
-
-    def choose(self, logits: Float[Tensor, "batch vocab"], generator: torch.Generator) -> Int[Tensor, " batch"]:
-        tokens = Sampling.choose(self, logits, generator)
-        self.chosen.extend(tokens.tolist())
-        return tokens
-
-
 @contextmanager
 def _followed(task: Task) -> Iterator[list[int]]:
     """Sets beam search aside; yields the tokens that are written meanwhile, as they come."""
     if not isinstance(task, GenerativeTask):
         yield []
         return
-    before = task.search, task.ranks, task.sampling
-    sampling = _NotedSampling(**asdict(task.sampling))
-    task.search, task.ranks, task.sampling = BeamSearch(), False, sampling
+    before, chosen = (task.search, task.ranks, task.sampling), list[int]()
+    task.search, task.ranks, task.sampling = BeamSearch(), False, followed(task.sampling, chosen.extend)
     try:
-        yield sampling.chosen
+        yield chosen
     finally:
         task.search, task.ranks, task.sampling = before
 

@@ -52,6 +52,7 @@ triptych: trains and compares the three Transformer architectures.
   triptych doctor experiment=... key=value             the plan of a training, and what would stop it; trains nothing
   triptych evaluate checkpoint=RUN                     the metrics of a checkpoint, or of a run's newest one
   triptych predict checkpoint=RUN input=FILE           translate, classify or continue, line by line
+  triptych chat RUN                                    a conversation with a model of task=chat
   triptych compare RUN... [--output PAGE.html]         tables, a page and a JSON file of finished runs
   triptych scaling RUN... [--output PAGE.html]         scaling laws of finished runs of several sizes, or of a CSV file
   triptych study [NAME] [key=value...]                 a question, a prediction, trainings, the answer; a list
@@ -84,6 +85,7 @@ def main() -> int:
     wait_briefly()
     command, *rest = sys.argv[1:] or ["help"]
     functions: dict[str, Callable[[list[str]], object]] = {
+        "chat": chat,
         "compare": compare,
         "scaling": scaling,
         "study": study,
@@ -148,6 +150,33 @@ def answer(interruption: Interruption) -> int:
         print(f"error: {error}", file=sys.stderr)
         return interruption.status
     return 0
+
+
+def chat(arguments: list[str]) -> None:
+    """``triptych chat``."""
+    parser = argparse.ArgumentParser(
+        prog="triptych chat",
+        description="A conversation with a model of task=chat; its answers come as it writes them.",
+    )
+    parser.add_argument("checkpoint", type=Path, help="a checkpoint, or a run directory (its newest checkpoint)")
+    parser.add_argument("--system", metavar="TEXT", help="what the model is told beforehand")
+    parser.add_argument("--temperature", type=float, default=0.0, help="0 (default): the likeliest token")
+    parser.add_argument("--top-k", type=int, default=0, metavar="K", help="of the K likeliest tokens; 0 (default): all")
+    parser.add_argument("--top-p", type=float, default=1.0, metavar="P", help="of the likeliest that reach P together")
+    parser.add_argument("--seed", type=int, default=0, help="of the draws")
+    parser.add_argument("--max-new-tokens", type=int, metavar="N", help="of an answer (default: that of the training)")
+    parsed = parser.parse_args(arguments)
+    if parsed.max_new_tokens is not None and parsed.max_new_tokens < 1:
+        raise ConfigError(f"--max-new-tokens {parsed.max_new_tokens}: expected at least 1")
+    find_checkpoint(parsed.checkpoint)
+    from triptych.chat import chat
+    from triptych.models.generation import Sampling
+
+    try:
+        sampling = Sampling(parsed.temperature, parsed.top_k, parsed.top_p, parsed.seed)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    chat(parsed.checkpoint, system=parsed.system, sampling=sampling, max_new_tokens=parsed.max_new_tokens)
 
 
 def compare(arguments: list[str]) -> None:

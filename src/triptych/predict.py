@@ -17,10 +17,11 @@ from rich.progress import Progress
 from triptych.assembly.early_checks import check_prediction
 from triptych.assembly.restore import restore, set_search
 from triptych.config import ConfigError, refusing
-from triptych.data import Sound, as_image, read_sound
+from triptych.data import Message, Sound, as_image, read_sound
+from triptych.data.readers.columns import as_messages
 from triptych.data.readers.files import decoded, lines_of, read_lines
 from triptych.models.generation import Sampling
-from triptych.tasks import GenerativeTask, Prediction, Task
+from triptych.tasks import Chat, GenerativeTask, Prediction, Task
 from triptych.training.hardware import device_for
 
 log = logging.getLogger("triptych")
@@ -58,6 +59,8 @@ def predict(config: DictConfig) -> None:
         inputs = sounds(lines, config.input)
     elif task.image_shape is not None:
         inputs = images(lines, task.image_shape, config.input)
+    elif isinstance(task, Chat):
+        inputs = conversations(lines, task, config.input)
     else:
         if task.reads_pairs:
             inputs = pairs(lines, config.input)
@@ -140,6 +143,26 @@ def images(lines: list[str], shape: tuple[int, int, int], source: str) -> list[n
     for number, line in enumerate(lines, 1):
         with refusing(f"{name_of(source)}, line {number}: "):
             found.append(as_image(parsed(line), shape))
+    return found
+
+
+def conversations(lines: list[str], task: Chat, source: str) -> list[Sequence[Message]]:
+    """What is said in each line: by a user, or, in a file whose name ends in .jsonl, so far: a JSON array of messages
+    with role and content, or an object with these as ``messages``.
+
+    Raises:
+        ConfigError: a line that is no conversation which the model could go on with.
+    """
+    found = list[Sequence[Message]]()
+    for number, line in enumerate(lines, 1):
+        with refusing(f"{name_of(source)}, line {number}: "):
+            if source.endswith(".jsonl"):
+                content = parsed(line)
+                messages = as_messages(content.get("messages") if isinstance(content, dict) else content)
+            else:
+                messages = (Message("user", line),)
+            task.check_asked(messages)
+            found.append(messages)
     return found
 
 

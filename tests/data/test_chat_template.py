@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
-from triptych.data.chat_template import ChatTemplate, Message, check_conversation
+from triptych.data.chat_template import ChatTemplate
+from triptych.data.example import Message, check_conversation
 
 CHATML = """
 {%- for message in messages %}

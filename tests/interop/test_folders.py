@@ -22,6 +22,7 @@ import triptych
 from triptych.assembly.datasets import train_tokenizer
 from triptych.assembly.network import complete, make_task
 from triptych.config import ConfigError, TrainConfig, build
+from triptych.data import Message
 from triptych.interop import import_folder, load_pretrained, save_pretrained
 from triptych.training import checkpoint_facts, write_checkpoint
 
@@ -141,7 +142,9 @@ def checkpoint_of(folder: Path, *overrides: str, of_dates: bool = True) -> Path:
 
 class TestExport:
     @pytest.mark.parametrize("tokenizer", ["characters", "bytes", "bpe tokenizer.vocab_size=300"])
-    @pytest.mark.parametrize("task", ["translation", "language_modeling", "translation task.num_beams=3"])
+    @pytest.mark.parametrize(
+        "task", ["translation", "language_modeling", "translation task.num_beams=3", "text_to_text"]
+    )
     def test_a_decoder_writes_the_same(self, tmp_path: Path, task: str, tokenizer: str) -> None:
         path = checkpoint_of(tmp_path, "model=decoder_only", *f"task={task} tokenizer={tokenizer}".split())
         assert save_pretrained(path, tmp_path / "out") == "GPT2LMHeadModel"
@@ -170,6 +173,17 @@ class TestExport:
         theirs.generation_config.eos_token_id = None  # so that nothing else ends it
         outputs = theirs.generate(**texts(["5 mars 1998"], return_tensors="pt"))
         assert outputs.shape[1] == 30
+
+    @pytest.mark.parametrize("model", ["decoder_only", "full"])
+    def test_a_conversation_goes_on_alike(self, tmp_path: Path, model: str) -> None:
+        path = checkpoint_of(tmp_path, f"model={model}", "task=chat", "data=date_instructions")
+        save_pretrained(path, tmp_path / "out")
+        texts = AutoTokenizer.from_pretrained(tmp_path / "out")
+        auto: Any = hf.AutoModelForCausalLM if model == "decoder_only" else hf.AutoModelForSeq2SeqLM
+        theirs, task = auto.from_pretrained(tmp_path / "out").double(), triptych.load(path).double()
+        task.max_new_tokens = 12
+        for talk in ([Message("user", "19")], [Message("user", "3."), Message("assistant", "M"), Message("user", "8")]):
+            assert task.predict([talk]) == [oracle.reply(theirs, texts, talk, max_new_tokens=12)]
 
     def check_writing(self, path: Path, folder: Path, auto: type) -> None:
         texts = AutoTokenizer.from_pretrained(folder)

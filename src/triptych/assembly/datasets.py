@@ -80,7 +80,7 @@ def train_tokenizer(config: DictConfig, splits: Splits) -> Tokenizer:
     train = splits.train
     sources = (
         text for x in train if x.image is None and x.sound is None for text in (x.text, x.pair) if text is not None
-    )
+    )  # of a conversation, all but the last answer, which is its target
     targets = () if isinstance(train, LongText) else (x.target for x in train if x.target is not None)
     key = train.sha256 if isinstance(train, LongText) else getattr(train, "key", None)
     has_texts = not any(x.image is not None or x.sound is not None for x in islice(train, 1))
@@ -231,7 +231,8 @@ def key_of_lines(config: DictConfig, task: Task, examples: Sequence[Example], na
     if key is None or not is_ours or task.draws or (name == "train" and config.batch.merge_dropout > 0):
         return None
     settings = OmegaConf.to_container(config.task, resolve=True)
-    facts = [task.corpus.as_plain(), task.tokenizer.sha256, task.architecture, task.max_length]
+    tokenizer = [task.tokenizer.sha256, task.tokenizer.special.as_plain()]
+    facts = [task.corpus.as_plain(), *tokenizer, task.architecture, task.max_length]
     return key_of(key, name, settings, *facts, config.batch.too_long, config.batch.eval_stride)
 
 

@@ -123,6 +123,8 @@ THEIR_CHOICES = {
     "parallel_text": "wmt iwslt opus bitext",
     "transcription": "asr speech speech_recognition ctc stt",
     "audio_files": "audio librispeech common_voice wav speech",
+    "chat": "instructions instruction_tuning sft dialogue dialog conversational",
+    "conversations": "sharegpt oasst openassistant ultrachat instructions",
     "infilling": "fim fill_in_the_middle code_completion completion",
     "plain_text": "text txt lm wikitext wikitext103",
     "marian/opus-mt": "marian",

@@ -4,8 +4,11 @@ from triptych.data.batches.batch import IGNORE, Batch, Encoded, EncodedList, Enc
 from triptych.data.batches.datamodule import DataModule
 from triptych.data.batches.shards import Shard, shard_of
 from triptych.data.batches.windows import TrainingWindows, Windows
+from triptych.data.chat_template import ChatTemplate
 from triptych.data.corpora.audio_files import AudioFiles
+from triptych.data.corpora.conversations import Conversations
 from triptych.data.corpora.corpus import Corpus, CorpusFacts, sha256
+from triptych.data.corpora.date_instructions import DateInstructions
 from triptych.data.corpora.date_pairs import DatePairs, DateQuestions
 from triptych.data.corpora.dates import Dates
 from triptych.data.corpora.digits import Digits
@@ -19,7 +22,7 @@ from triptych.data.corpora.source_files import SourceFiles
 from triptych.data.corpora.tagged_text import TaggedText
 from triptych.data.corpora.text_lines import TextLines
 from triptych.data.corpora.tone_digits import ToneDigits
-from triptych.data.example import Answer, Example
+from triptych.data.example import Answer, Example, Message
 from triptych.data.images import Image, as_image
 from triptych.data.readers.long_text import LongText
 from triptych.data.sound import Sound, log_mel, read_sound
@@ -46,9 +49,12 @@ __all__ = [
     "BytePairs",
     "Bytes",
     "Characters",
+    "ChatTemplate",
+    "Conversations",
     "Corpus",
     "CorpusFacts",
     "DataModule",
+    "DateInstructions",
     "DatePairs",
     "DateQuestions",
     "Dates",
@@ -62,6 +68,7 @@ __all__ = [
     "LabelledText",
     "Learned",
     "LongText",
+    "Message",
     "ParallelText",
     "PlainText",
     "Pretrained",

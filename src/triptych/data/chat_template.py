@@ -2,7 +2,7 @@
 
 import datetime
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NoReturn
@@ -11,22 +11,15 @@ from jinja2 import Template, TemplateError
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-ROLES = ("system", "user", "assistant")
-ANSWERS = "assistant"
-"""The role that a model has."""
+from triptych.data.example import ANSWERING, Message
 
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """What one of those who talk says at a time.
-
-    Attributes:
-        role: one of ``ROLES``.
-        content: the text.
-    """
-
-    role: str
-    content: str
+TURNS = """\
+{% for message in messages %}{{ message.content }}\
+{{ eos_token if message.role == "assistant" else sep_token }}{% endfor %}"""
+"""The template of tokenizers that bring none: what a model says ends with eos, all else with sep. (An encoder gets its
+begin and its end as with any text.)"""
+TURNS_BEHIND_BOS = "{{ bos_token }}" + TURNS
+"""The same for a decoder by itself. Of a single turn it makes what that reads of a source and its target."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +31,12 @@ class ChatTemplate:
     Attributes:
         source: the template.
         special: by the names of variables, how special tokens are written.
+        tokens: how all special tokens are written, which may stand in the template as they are.
     """
 
     source: str
     special: Mapping[str, str]
+    tokens: Collection[str] = ()
 
     def render(self, messages: Sequence[Message], *, asks: bool = False) -> str:
         """The conversation as one text.
@@ -68,7 +63,7 @@ class ChatTemplate:
         """
         whole, found = self.render(messages), list[tuple[int, int]]()
         for i, message in enumerate(messages):
-            if message.role != ANSWERS:
+            if message.role != ANSWERING:
                 continue
             before, behind = self.render(messages[:i], asks=True), self.render(messages[: i + 1])
             if not (behind.startswith(before) and whole.startswith(behind)):
@@ -81,7 +76,8 @@ class ChatTemplate:
 
     def _end_of_turn(self, text: str, start: int, stop: int) -> int:
         """Behind the last special token of an answer; what stands behind that, nobody has to write."""
-        ends = [text.rfind(token, start, stop) + len(token) for token in self.special.values() if token]
+        tokens = {*self.special.values(), *self.tokens}
+        ends = [text.rfind(token, start, stop) + len(token) for token in tokens if token]
         return max((end for end in ends if end > start), default=stop)
 
     @cached_property
@@ -90,27 +86,6 @@ class ChatTemplate:
         environment.filters["tojson"] = _as_json
         environment.globals |= {"raise_exception": _refuse, "strftime_now": _now}
         return environment.from_string(self.source)
-
-
-def check_conversation(messages: Sequence[Message]) -> None:
-    """Refuses what is no conversation that a model could learn from.
-
-    Raises:
-        ValueError: no message, an unknown role, a role out of turn, an empty message, or none that the model wrote.
-    """
-    if not messages:
-        raise ValueError("an empty conversation")
-    for i, message in enumerate(messages):
-        before = messages[i - 1].role if i else None
-        if message.role not in ROLES:
-            raise ValueError(f"message {i + 1}: role {message.role!r}; expected {', '.join(ROLES)}")
-        if (message.role == "system" and i) or message.role == before or (message.role == ANSWERS and before != "user"):
-            order = "an optional system message, then user and assistant in turn"
-            raise ValueError(f"message {i + 1}: {message.role!r} out of turn; expected {order}")
-        if not message.content.strip():
-            raise ValueError(f"message {i + 1} of {message.role} is empty")
-    if messages[-1].role != ANSWERS:
-        raise ValueError(f"the last message is of {messages[-1].role!r}; expected an answer of 'assistant'")
 
 
 def _as_json(value: Any, indent: int | None = None) -> str:

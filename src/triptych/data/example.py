@@ -1,9 +1,9 @@
 """What a corpus hands over: examples in three splits."""
 
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from triptych.data.images import Image
@@ -43,6 +43,24 @@ class Answer:
     start: int
 
 
+ROLES = ("system", "user", "assistant")
+ANSWERING = "assistant"
+"""The role that a model has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What one of those who talk says at a time.
+
+    Attributes:
+        role: one of ``ROLES``.
+        content: the text.
+    """
+
+    role: str
+    content: str
+
+
 @dataclass(frozen=True, slots=True)
 class Example:
     """One example of a corpus. A task uses the fields it needs and refuses a corpus that lacks them.
@@ -58,6 +76,7 @@ class Example:
         pair: the second text of a pair (classification, similarity); the text that answers the question ``text``.
         score: a number to predict (similarity).
         answers: parts of ``pair`` that answer the question, any of which is right; none: it has no answer.
+        messages: a conversation that ends with an answer of the model.
         difficulty: what makes it hard, in numbers by name (its length, for instance); None: nobody says.
         place: that it was read from; None: it was made.
     """
@@ -72,6 +91,7 @@ class Example:
     pair: str | None = None
     score: float | None = None
     answers: tuple[Answer, ...] | None = None
+    messages: tuple[Message, ...] | None = None
     difficulty: Mapping[str, int] | None = field(default=None, repr=False, compare=False)
     place: Place | None = field(default=None, repr=False, compare=False)
 
@@ -79,3 +99,53 @@ class Example:
     def where(self) -> str:
         """The beginning of a message about it."""
         return repr(self.text[:60]) if self.place is None else at(self.place)
+
+
+def conversation(messages: Sequence[Message], place: Place | None = None) -> Example:
+    """The example of a conversation: its target is the last answer, and its text what was said before, a message a
+    line."""
+    before, last = messages[:-1], messages[-1]
+    text = "\n".join(message.content for message in before)
+    return Example(text, target=last.content, messages=tuple(messages), place=place)
+
+
+def each_answer(example: Example) -> list[Example]:
+    """The conversation up to each answer of the model; how many came before tells how hard it is. What is no
+    conversation stays as it is."""
+    if example.messages is None:
+        return [example]
+    ends = [i for i, message in enumerate(example.messages, 1) if message.role == ANSWERING]
+    return [
+        replace(conversation(example.messages[:end], example.place), difficulty={"turn": turn})
+        for turn, end in enumerate(ends, 1)
+    ]
+
+
+def check_conversation(messages: Sequence[Message]) -> None:
+    """Refuses what is no conversation that a model could learn from.
+
+    Raises:
+        ValueError: no message, an unknown role, a role out of turn, an empty message, or none that the model wrote.
+    """
+    check_turns(messages)
+    if messages[-1].role != ANSWERING:
+        raise ValueError(f"the last message is of {messages[-1].role!r}; expected an answer of 'assistant'")
+    for i, message in enumerate(messages, 1):
+        if not message.content.strip():
+            raise ValueError(f"message {i} of {message.role} is empty")
+
+
+def check_turns(messages: Sequence[Message]) -> None:
+    """The same of a conversation that is going on; a model may have answered nothing."""
+    if not messages:
+        raise ValueError("an empty conversation")
+    for i, message in enumerate(messages):
+        before = messages[i - 1].role if i else None
+        if message.role not in ROLES:
+            raise ValueError(f"message {i + 1}: role {message.role!r}; expected {', '.join(ROLES)}")
+        is_late = message.role == "system" and i > 0
+        if is_late or message.role == before or (message.role == ANSWERING and before != "user"):
+            order = "an optional system message, then user and assistant in turn"
+            raise ValueError(f"message {i + 1}: {message.role!r} out of turn; expected {order}")
+        if message.role != ANSWERING and not message.content.strip():
+            raise ValueError(f"message {i + 1} of {message.role} is empty")

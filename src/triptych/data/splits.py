@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from triptych.data.example import Example, without_collection
+from triptych.data.example import Example, each_answer, without_collection
 from triptych.data.readers.files import Source
 from triptych.data.readers.long_text import LongText
 
@@ -30,7 +30,8 @@ def make_splits(
 ) -> Splits:
     """Three splits, each from files of its own or a share of the training examples.
 
-    The examples of a share are drawn without replacement by ``split_seed`` and keep their order.
+    The examples of a share are drawn without replacement by ``split_seed`` and keep their order. Of conversations, each
+    answer of the validation and of the test split is an example of its own (see ``each_answer``).
 
     Args:
         read: files to examples.
@@ -55,4 +56,5 @@ def make_splits(
             left = left[count:]
         else:
             parts[name] = [] if source is None else read(source)
-    return Splits([examples[i] for i in np.sort(left)], parts["validation"], parts["test"])
+    asked = {name: [answer for example in part for answer in each_answer(example)] for name, part in parts.items()}
+    return Splits([examples[i] for i in np.sort(left)], asked["validation"], asked["test"])

@@ -5,7 +5,7 @@ from typing import Any
 
 from triptych.models.flops import count_parameters
 from triptych.nn.network import weights_sha256
-from triptych.tasks import Task
+from triptych.tasks import Chat, Task
 
 AUTO_CLASSES = {
     "ForMaskedLM": "AutoModelForMaskedLM",
@@ -67,9 +67,7 @@ def model_card(name: str, task: Task, class_name: str, record: Mapping[str, Any]
         "",
         *([f'tokenizer = AutoTokenizer.from_pretrained("{name}")'] if reads_text else []),
         f'model = {auto}.from_pretrained("{name}")',
-        f'inputs = tokenizer({asked}, return_tensors="pt")'
-        if reads_text
-        else 'inputs = {"pixel_values": ...}  # [batch, channels, rows, columns], scaled as in the training',
+        *_inputs(task, asked),
     ]
     if writes:
         new = "outputs" if task.architecture == "full" else "outputs[:, inputs.input_ids.shape[1] :]"
@@ -90,3 +88,17 @@ def model_card(name: str, task: Task, class_name: str, record: Mapping[str, Any]
     if commit := record.get("git_commit"):
         lines += [f"Commit of the code: {commit}", ""]
     return "\n".join(lines)
+
+
+def _inputs(task: Task, asked: str) -> list[str]:
+    """The code that makes the inputs of a model."""
+    if task.image_shape is not None:
+        return ['inputs = {"pixel_values": ...}  # [batch, channels, rows, columns], scaled as in the training']
+    if not isinstance(task, Chat):
+        return [f'inputs = tokenizer({asked}, return_tensors="pt")']
+    rest = "" if task.architecture == "full" else ", add_special_tokens=False"
+    return [
+        f'messages = [{{"role": "user", "content": {asked}}}]',
+        "text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)",
+        f'inputs = tokenizer(text, return_tensors="pt"{rest})',
+    ]

@@ -30,8 +30,8 @@ def load_pretrained(
 
     Args:
         folder: with config.json, safetensors files and, but for images, the files of a tokenizer.
-        task: translation, classification, tagging, question_answering, language_modeling or denoising; None: the one of
-            its class.
+        task: translation, text_to_text, chat, classification, tagging, question_answering, language_modeling, denoising
+            or infilling; None: the one of its class.
         new_head: whether the head may be missing; it is then new.
         families: that the folder may be of.
 
@@ -108,7 +108,8 @@ def save_pretrained(checkpoint: str | Path, folder: str | Path, *, families: Seq
     family = write_network(path, task.network, config, task.name, labels=labels, special=ids, families=families)
     if reads_text:
         goes_on = task.architecture == "decoder_only" and isinstance(task, GenerativeTask)
-        end = special.end if not goes_on else (special.sep,) if task.name == "translation" else ()
+        ends_with_sep = task.name in ("translation", "text_to_text")
+        end = special.end if not goes_on else (special.sep,) if ends_with_sep else ()
         side: Literal["left", "right"] = "left" if goes_on else "right"
         write_tokenizer(
             tokenizer,

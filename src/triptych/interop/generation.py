@@ -126,6 +126,8 @@ def generation_settings(task: GenerativeTask) -> dict[str, Any]:
         is_full = task.architecture == "full"
         limit = {"max_new_tokens": min(task.max_new_tokens, task.room - 1)} if is_full else {"max_length": task.room}
     rules = asdict(task.constraints or Constraints())
+    if task.end != (eos := task.tokenizer.special.eos) and not rules["eos_token_id"]:
+        rules["eos_token_id"] = [eos, task.end]
     return {
         **limit,
         "num_beams": task.search.num_beams,

@@ -1,6 +1,7 @@
 """Tasks as LightningModules: what is read, what is scored, what is predicted. The network is given to them."""
 
 from triptych.tasks.base import ClassPrediction, Prediction, Setup, Task
+from triptych.tasks.chat import Chat
 from triptych.tasks.classification import Classification
 from triptych.tasks.denoising import Denoising
 from triptych.tasks.generative import GenerativeTask
@@ -14,6 +15,7 @@ from triptych.tasks.transcription import Transcription
 from triptych.tasks.translation import Translation
 
 __all__ = [
+    "Chat",
     "ClassPrediction",
     "Classification",
     "Denoising",

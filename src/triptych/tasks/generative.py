@@ -77,6 +77,11 @@ class GenerativeTask(Task):
         return True
 
     @property
+    def end(self) -> int:
+        """The token that ends what is written."""
+        return self.tokenizer.special.eos
+
+    @property
     def prompt_length(self) -> int:
         """The most tokens that are given: a decoder by itself needs room for its answer."""
         reserved = 0 if self.architecture == "full" else min(self.max_new_tokens, self.max_length // 2)
@@ -99,7 +104,7 @@ class GenerativeTask(Task):
             tokens, labels = special.written(target)
             return Encoded(np.array(tokens), np.array(labels), np.array(source), example=example)
         prefix = len(source) - 1
-        labels = [IGNORE] * prefix + [*target, special.eos]
+        labels = [IGNORE] * prefix + [*target, self.end]
         return Encoded(np.array([*source, *target]), np.array(labels), prefix=prefix, example=example)
 
     def truncate_pair(self, item: Encoded) -> Encoded:
@@ -168,7 +173,7 @@ class GenerativeTask(Task):
         outputs = generate(
             first.next_token,
             first.tokens,
-            end=self.tokenizer.special.eos,
+            end=self.end,
             max_new_tokens=first.limits,
             sampling=self.sampling,
             generator=self._generator,
@@ -192,7 +197,7 @@ class GenerativeTask(Task):
             found += beam_search(
                 prompts.next_token,
                 prompts.tokens,
-                end=self.tokenizer.special.eos,
+                end=self.end,
                 max_new_tokens=prompts.limits,
                 search=self.search,
                 constraints=self.constraints,

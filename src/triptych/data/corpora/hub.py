@@ -39,13 +39,14 @@ class Hub(RowCorpus[str]):
         words: column of lists of words; the text is then these.
         tags: column of lists with a tag for each word.
         answers: column of the answers.
+        messages: column of conversations, in place of text and target.
         split_seed: of the draws of the shares.
 
     Raises:
         ValueError: not three splits, shares that leave nothing to train on, or no such folder.
     """
 
-    columns = ("text", "target", "label", "pair", "score", "words", "tags", "answers")
+    columns = ("text", "target", "label", "pair", "score", "words", "tags", "answers", "messages")
 
     def __init__(
         self,
@@ -64,6 +65,7 @@ class Hub(RowCorpus[str]):
         tags: str | None,
         answers: str | None,
         split_seed: int,
+        messages: str | None = None,
     ) -> None:
         shares = [share for share in split_names[1:] if not isinstance(share, str)]
         if len(split_names) != 3 or not isinstance(split_names[0], str):
@@ -75,8 +77,9 @@ class Hub(RowCorpus[str]):
         if name.startswith((".", "/")) and not Path(name).is_dir():
             raise ValueError(f"data.name={name}: no such folder ({Path(name).resolve()})")
         columns = Columns(
-            text=text if words is None else None,
+            text=text if words is None and messages is None else None,
             target=target, label=label, pair=pair, score=score, words=words, tags=tags, answers=answers,
+            messages=messages,
         )  # fmt: skip
         super().__init__(name, columns, split_names[0], split_names[1], split_names[2], split_seed)
         self.config, self.streaming, self.limit = config, streaming, limit

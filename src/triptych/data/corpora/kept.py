@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Int, UInt8
 
 from triptych.data.corpora.corpus import Corpus, sha256
-from triptych.data.example import Answer, Example
+from triptych.data.example import Answer, Example, Message
 from triptych.data.readers.long_text import LongText
 from triptych.data.splits import Splits
 from triptych.storage.arrays import key_of, read_arrays, write_arrays
@@ -78,6 +78,8 @@ def _plain(example: Example) -> dict[str, Any]:
     values = {name: getattr(example, name) for name in FIELDS}
     if example.answers is not None:
         values["answers"] = [[answer.text, answer.start] for answer in example.answers]
+    if example.messages is not None:
+        values["messages"] = [[message.role, message.content] for message in example.messages]
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -87,6 +89,8 @@ def _example(plain: dict[str, Any]) -> Example:
             plain[name] = tuple(plain[name])
     if "answers" in plain:
         plain["answers"] = tuple(Answer(text, start) for text, start in plain["answers"])
+    if "messages" in plain:
+        plain["messages"] = tuple(Message(role, content) for role, content in plain["messages"])
     return Example(**plain)
 
 

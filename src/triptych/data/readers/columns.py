@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from triptych.config import nearest
-from triptych.data.example import Answer, Example, Place, at
+from triptych.data.example import Answer, Example, Message, Place, at, check_conversation, conversation
 
 HALF_A_PAIR = re.compile("[\ud800-\udfff]")  # JSON can spell such surrogates, UTF-8 cannot
 
@@ -18,7 +18,7 @@ class Columns:
     """Which column of a table holds which field of an example (see ``Example``); None: none does. A column may stand
     within another: ``translation.en``.
 
-    If there are words, the text is these, joined by blanks.
+    If there are words, the text is these, joined by blanks; if there are messages, see ``conversation``.
     """
 
     text: str | None = None
@@ -29,6 +29,7 @@ class Columns:
     words: str | None = None
     tags: str | None = None
     answers: str | None = None
+    messages: str | None = None
 
     def items(self) -> Iterator[tuple[str, str]]:
         """The fields that have a column, and the column of each."""
@@ -75,6 +76,8 @@ class Columns:
                 shown = json.dumps(value, default=str)
                 shown = shown if len(shown) <= 60 else f"{shown[:60]}..."
                 raise ValueError(f"{at(place)}: {column} is {shown}; {error}") from None
+        if "messages" in values:
+            return conversation(values["messages"], place)
         example = Example(**{"text": " ".join(values.get("words", ())), **values}, place=place)
         _check(example)
         return example
@@ -150,6 +153,27 @@ def _answers(value: object) -> tuple[Answer, ...]:
     return tuple(Answer(text, start) for text, start in pairs)
 
 
+def as_messages(value: object) -> tuple[Message, ...]:
+    """The messages of a list of objects; these may have other keys too.
+
+    Raises:
+        ValueError: there is something else.
+    """
+    if not isinstance(value, list) or not all(isinstance(message, dict) for message in value):
+        raise ValueError("expected a list of objects with role and content")
+    messages = [(message.get("role"), message.get("content")) for message in value]
+    for i, said in enumerate(messages, 1):
+        if not all(isinstance(part, str) and not HALF_A_PAIR.search(part) for part in said):
+            raise ValueError(f"message {i}: expected texts for role and content")
+    return tuple(Message(role, content) for role, content in messages)
+
+
+def _conversation(value: object) -> tuple[Message, ...]:
+    messages = as_messages(value)
+    check_conversation(messages)
+    return messages
+
+
 PARSERS: Mapping[str, Callable[[object], object]] = {
     "text": _text,
     "target": _text,
@@ -159,6 +183,7 @@ PARSERS: Mapping[str, Callable[[object], object]] = {
     "words": _words,
     "tags": _tags,
     "answers": _answers,
+    "messages": _conversation,
 }
 """From the value of a column to that of a field of ``Example``."""
 

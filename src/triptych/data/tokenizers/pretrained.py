@@ -93,7 +93,21 @@ def read_tokenizer(folder: Path) -> Tokenizer:
     if settings.path.name == "source.spm":
         return Tokenizer(backend, special, ((folder / "source.spm").read_bytes(), (folder / "target.spm").read_bytes()))
     keep_out_of_text(backend)
-    return Tokenizer(backend, special)
+    return Tokenizer(backend, replace(special, chat_template=_chat_template(folder, settings.tokenizer)))
+
+
+def _chat_template(folder: Path, said: Mapping[str, Any]) -> str:
+    """The template of a folder, in a file of its own or in ``tokenizer_config.json``; of several, the default."""
+    path = folder / "chat_template.jinja"
+    if path.is_file():
+        return read_text(path)
+    template = said.get("chat_template") or ""
+    if isinstance(template, list):
+        named = {str(one.get("name")): one.get("template") for one in template if isinstance(one, dict)}
+        template = named.get("default") or ""
+    if not isinstance(template, str):
+        raise ValueError(f"{folder / 'tokenizer_config.json'}: chat_template is no text")
+    return template
 
 
 def write_tokenizer(
@@ -144,7 +158,8 @@ def write_tokenizer(
         "model_max_length": model_max_length,
         "clean_up_tokenization_spaces": False,
         **names,
-        "triptych": special.as_plain(),
+        **({"chat_template": special.chat_template} if special.chat_template else {}),
+        "triptych": replace(special, chat_template="").as_plain(),
     }
     if tokenizer.sentencepiece is None:
         write_text(folder / "tokenizer.json", backend.to_str(pretty=True))
@@ -399,7 +414,7 @@ def _special_tokens(backend: tokenizers.Tokenizer, settings: _Settings, roles: M
         special = SpecialTokens.from_plain(said["triptych"])
         for value in special.as_plain().values():
             for i in value if isinstance(value, list) else [value]:
-                if i is not None and backend.id_to_token(i) is None:
+                if isinstance(i, int) and backend.id_to_token(i) is None:
                     raise ValueError(f"{folder / 'tokenizer_config.json'}: triptych: there is no token of id {i}")
         return special
     eos = roles.get("eos_token", roles.get("sep_token"))

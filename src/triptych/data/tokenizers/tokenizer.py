@@ -52,6 +52,7 @@ class SpecialTokens(Facts):
         between: stand between two texts that are read as one (RoBERTa has two of them there); (): sep alone.
         target_begin: the first tokens that the decoder of the full model is to write.
         sentinels: hide a span each, in this order (Raffel et al. 2020, section 3.1.4).
+        chat_template: how they surround conversations (see ``ChatTemplate``); empty: nobody says.
     """
 
     bos: int = BOS
@@ -66,12 +67,13 @@ class SpecialTokens(Facts):
     between: tuple[int, ...] = ()
     target_begin: tuple[int, ...] = ()
     sentinels: tuple[int, ...] = ()
+    chat_template: str = ""
 
     @property
     def ids(self) -> frozenset[int]:
         """All of them."""
         values = [value if isinstance(value, tuple) else (value,) for value in asdict(self).values()]
-        return frozenset(i for ids in values for i in ids if i is not None)
+        return frozenset(i for ids in values for i in ids if isinstance(i, int))
 
     def single(self, ids: Sequence[int]) -> list[int]:
         """A text that is read as a whole: begin, ids, end. It has a token even if there is none of these."""
@@ -287,17 +289,16 @@ class Tokenizer:
             marks: the ids of the tokens whose names are understood.
         """
         added = self._backend.get_added_tokens_decoder()
-        tokens = {added[i].content: i for i in marks}
+        tokens = {added[i].content: i for i in marks}  # of two that begin alike, the longer one is meant
         pattern = "|".join(
             (r"\s*" if added[i].lstrip else "") + f"({re.escape(name)})" + (r"\s*" if added[i].rstrip else "")
-            for name, i in tokens.items()
+            for name, i in sorted(tokens.items(), key=lambda item: -len(item[0]))
         )
-        encoded = []
-        for text in texts:
-            parts = [part for part in re.split(pattern, text) if part is not None]
-            pieces = iter(self.encode([part for part in parts if part not in tokens]))
-            encoded.append([i for part in parts for i in ([tokens[part]] if part in tokens else next(pieces))])
-        return encoded
+        parts = [[part for part in re.split(pattern, text) if part is not None] for text in texts]
+        pieces = iter(self.encode([part for of_text in parts for part in of_text if part not in tokens]))
+        return [
+            [i for part in of_text for i in ([tokens[part]] if part in tokens else next(pieces))] for of_text in parts
+        ]
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of these ids; special tokens are left out."""

@@ -5,9 +5,9 @@ from typing import Any
 
 from torch import Tensor
 
-from triptych.interop.families.family import Family, Settings, TheirConfig, their_activation
+from triptych.interop.families.family import WRITING, Family, Settings, TheirConfig, their_activation
 
-GENERATIVE = ("translation", "denoising", "language_modeling")
+GENERATIVE = (*WRITING, "language_modeling")
 """The tasks for which a full model writes tokens: one class of ``transformers`` serves them all."""
 
 SUBLAYERS = {

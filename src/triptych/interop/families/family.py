@@ -26,7 +26,10 @@ ACTIVATIONS = {
 }
 """Hugging Face's names of activations, and ours."""
 
-TOKEN_TASKS = ("language_modeling", "translation", "denoising")
+WRITING = ("translation", "text_to_text", "chat", "infilling", "denoising")
+"""The tasks that write a text for what they are given."""
+
+TOKEN_TASKS = ("language_modeling", *WRITING)
 """The tasks that a causal language model is for; the first is the one of an imported one."""
 
 CLASSIFYING = ("classification", "tagging")

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -85,6 +85,33 @@ class Sampling:
         if self.temperature == 0:
             return logits.argmax(-1)
         return torch.multinomial(self.distribution(logits.float()), 1, generator=generator)[:, 0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Followed(Sampling):
+    """A sampling that tells which tokens it has chosen.
+
+    Attributes:
+        follow: is given the tokens of all rows, step by step.
+    """
+
+    follow: Callable[[list[int]], None]
+
+    @property
+    def may_run_ahead(self) -> bool:
+        """Not so: what is told is written."""
+        return False
+
+    def choose(self, logits: Float[Tensor, "batch vocab"], generator: torch.Generator) -> Int[Tensor, " batch"]:
+        """See ``Sampling``."""
+        tokens = Sampling.choose(self, logits, generator)
+        self.follow(tokens.tolist())
+        return tokens
+
+
+def followed(sampling: Sampling, follow: Callable[[list[int]], None]) -> Followed:
+    """The same sampling, which tells the tokens that it has chosen."""
+    return Followed(**asdict(sampling), follow=follow)
 
 
 class Prompts(NamedTuple):

@@ -1,0 +1,71 @@
+"""``triptych chat``: a conversation with a trained model, in the terminal."""
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from triptych.assembly.restore import load
+from triptych.config import ConfigError
+from triptych.data import Message
+from triptych.data.example import ANSWERING
+from triptych.models.generation import Sampling
+from triptych.tasks import Chat
+
+ANEW = "/new"
+"""What begins a new conversation."""
+
+
+def load_chat(checkpoint: Path) -> Chat:
+    """The model of a checkpoint, or of a run directory.
+
+    Raises:
+        ConfigError: it is not one that was trained for conversations.
+    """
+    task = load(checkpoint)
+    if not isinstance(task, Chat):
+        raise ConfigError(f"{checkpoint}: trained for task={task.name}; expected one of task=chat")
+    return task
+
+
+def chat(checkpoint: Path, *, system: str | None, sampling: Sampling, max_new_tokens: int | None) -> None:
+    """Answers line by line, each answer as it is written, until the input ends.
+
+    Args:
+        checkpoint: a file, or a run directory (its newest checkpoint).
+        system: what the model is told beforehand; None: nothing.
+        sampling: how tokens are chosen.
+        max_new_tokens: of an answer; None: the task's.
+
+    Raises:
+        ConfigError: see ``load_chat``; or a system message that the template does not know.
+    """
+    task = load_chat(checkpoint)
+    task.sampling, task.max_new_tokens = sampling, max_new_tokens or task.max_new_tokens
+    opening = [] if system is None else [Message("system", system)]
+    said, is_told, asks = list(opening), False, sys.stdin.isatty()
+    if asks:
+        with suppress(ImportError):
+            import readline  # noqa: F401 - gives the line its history and its keys
+        print(f"{task.architecture} model of {checkpoint}; {ANEW} begins anew, Ctrl-D ends")
+    while True:
+        try:
+            line = input("> " if asks else "")
+        except EOFError:
+            return print() if asks else None
+        if line.strip() == ANEW:
+            said, is_told = list(opening), False
+        if not line.strip() or line.strip() == ANEW:
+            continue
+        asked = [*said, Message("user", line)]
+        try:
+            if task.is_forgetful(asked) and not is_told:
+                print("(too long: the model reads the end of the conversation alone)", file=sys.stderr)
+                is_told = True
+            answer = task.reply(asked, lambda part: print(part, end="", flush=True))
+        except ValueError as error:  # a text that no template can write; the next one may do
+            if not asks:
+                raise ConfigError(str(error)) from None
+            print(f"error: {error}", file=sys.stderr)
+            continue
+        print(flush=True)
+        said = [*asked, Message(ANSWERING, answer)]

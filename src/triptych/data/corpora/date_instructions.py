@@ -1,0 +1,169 @@
+"""Conversations about dates: instructions, and what a model is to answer."""
+
+import random
+from collections.abc import Sequence
+from functools import cached_property
+from statistics import fmean
+
+from babel import Locale
+
+from triptych.data.corpora.corpus import CorpusFacts
+from triptych.data.corpora.dates import Dates, certainty
+from triptych.data.example import ANSWERING, Example, Message, conversation, each_answer
+from triptych.data.splits import Splits
+
+GIVEN, ANSWERED = "full", "long"
+"""CLDR's styles: the first names the weekday, the second does not."""
+SORT, WEEKDAY = "sort", "which weekday is it"
+
+
+class DateInstructions(Dates):
+    """Conversations of one to ``turns`` instructions, each with the model's answer, equally often of two kinds.
+
+    - About one date, which the first instruction gives in CLDR's full style in any language: "say it in French", to be
+      answered in CLDR's long style, or "which weekday is it", in English, with equal probability. Later instructions do
+      not repeat the date: "say it in German".
+    - About several dates: "sort: 1998-03-05, 1971-12-24", two to four of them in ISO form, then "say the first in
+      French" or "say the last in French".
+
+    Languages and dates are drawn independently and uniformly, dates as ``Dates`` deals them to the splits. In the
+    validation and in the test split each answer is an example of its own.
+
+    Args:
+        languages: distinct codes, of ``LANGUAGES``.
+        first_year: see ``Dates``; as the others.
+        last_year: see there.
+        num_train: training conversations.
+        num_validation: conversations of the validation split.
+        num_test: conversations of the test split.
+        turns: the most instructions of a conversation.
+        seed: deals the dates and draws the conversations.
+
+    Raises:
+        ValueError: see ``Dates``.
+    """
+
+    columns = ("messages", "text", "target")
+
+    def __init__(
+        self,
+        *,
+        languages: Sequence[str],
+        first_year: int,
+        last_year: int,
+        num_train: int,
+        num_validation: int,
+        num_test: int,
+        turns: int,
+        seed: int,
+    ) -> None:
+        if turns < 1:
+            raise ValueError(f"data.turns={turns}: expected at least 1")
+        super().__init__(
+            languages=languages,
+            styles=(GIVEN, ANSWERED),
+            first_year=first_year,
+            last_year=last_year,
+            num_train=num_train,
+            num_validation=num_validation,
+            num_test=num_test,
+            target="iso",
+            seed=seed,
+        )
+        self._turns = turns
+
+    @property
+    def facts(self) -> CorpusFacts:
+        """There are no classes."""
+        return CorpusFacts()
+
+    def splits(self) -> Splits:
+        """See ``Dates``."""
+        found = super().splits()
+        validation, test = (
+            [answer for example in part for answer in each_answer(example)] for part in (found.validation, found.test)
+        )
+        return Splits(found.train, validation, test)
+
+    def optimum(self, task: str, architecture: str, examples: Sequence[Example]) -> dict[str, float]:
+        """The best values reachable on these examples, for a model that knows the corpus's distribution: of chat and of
+        text_to_text ``exact_match``, the mean of max_answer p(answer | what was said before).
+
+        Args:
+            architecture: does not matter.
+            examples: at least one example of this corpus.
+        """
+        if task not in ("chat", "text_to_text"):
+            return {}
+        talks = [example.messages or () for example in examples]
+        given = {messages[0].content.partition(": ")[2] for messages in talks if not _sorts(messages)}
+        numbers = {
+            text: [number for _, style, number in found if style == GIVEN]
+            for text, found in self._sources(given).items()
+        }
+        best = [
+            1.0
+            if _sorts(messages)
+            else certainty(
+                self._answer(messages[-2].content.partition(": ")[0], number)
+                for number in numbers[messages[0].content.partition(": ")[2]]
+            )
+            for messages in talks
+        ]
+        return {"exact_match": fmean(best)}
+
+    def _draw(self, split: str, numbers: Sequence[int]) -> list[Example]:
+        generator = random.Random(f"{self._seed} {split}")
+        draw = (self._talk_of_one, self._talk_of_several)
+        return [generator.choice(draw)(generator, numbers) for _ in range(self._sizes[split])]
+
+    def _talk_of_one(self, generator: random.Random, numbers: Sequence[int]) -> Example:
+        number = generator.choice(numbers)
+        text, _ = self._write(generator.choice(self.labels), GIVEN, number)
+        said = list[tuple[str, str]]()
+        for turn in range(generator.randint(1, self._turns)):
+            asked = WEEKDAY if generator.random() < 0.5 else f"say it in {generator.choice(self._names)}"
+            said.append((asked if turn else f"{asked}: {text}", self._answer(asked, number)))
+        return _talk(said)
+
+    def _talk_of_several(self, generator: random.Random, numbers: Sequence[int]) -> Example:
+        drawn = [generator.choice(numbers) for _ in range(generator.randint(2, 4))]
+        in_order = sorted(drawn)  # days are numbered in their order
+        said = [(f"{SORT}: {self._listed(drawn)}", self._listed(in_order))]
+        for _ in range(generator.randint(1, self._turns) - 1):
+            which, place = generator.choice((("first", 0), ("last", -1)))
+            language = generator.choice(self._names)
+            said.append((f"say the {which} in {language}", self._answer(f"say it in {language}", in_order[place])))
+        return _talk(said)
+
+    def _listed(self, numbers: Sequence[int]) -> str:
+        return ", ".join(self._targets[number] for number in numbers)
+
+    def _answer(self, asked: str, number: int) -> str:
+        """The right answer to an instruction about one date."""
+        if asked == WEEKDAY:
+            return self._weekdays[self._dates[number][3]]
+        return self._write(self._codes[asked.removeprefix("say it in ")], ANSWERED, number)[0]
+
+    @cached_property
+    def _codes(self) -> dict[str, str]:
+        """The languages by their English names."""
+        names = Locale.parse("en").languages
+        return {names[code]: code for code in self.labels}
+
+    @cached_property
+    def _names(self) -> list[str]:
+        return list(self._codes)
+
+    @cached_property
+    def _weekdays(self) -> dict[int, str]:
+        weekdays: dict[int, str] = Locale.parse("en").days["format"]["wide"]
+        return weekdays
+
+
+def _talk(said: Sequence[tuple[str, str]]) -> Example:
+    return conversation([m for asked, answer in said for m in (Message("user", asked), Message(ANSWERING, answer))])
+
+
+def _sorts(messages: Sequence[Message]) -> bool:
+    return messages[0].content.startswith(f"{SORT}: ")
