@@ -18,7 +18,8 @@ needs_browser = pytest.mark.skipif(shutil.which("chromium") is None, reason="nee
 SCREENS = [(1280, "light"), (390, "dark")]
 """On which a page is tried: a width, and the colours that its user prefers."""
 OPTIONS = """--headless=new --no-sandbox --disable-gpu --no-first-run --disable-background-networking --hide-scrollbars
---disable-component-update --disable-sync --remote-debugging-pipe about:blank"""
+--disable-component-update --disable-sync --use-fake-ui-for-media-stream --use-fake-device-for-media-stream
+--remote-debugging-pipe about:blank"""
 CUT = """
 [...document.querySelectorAll("body *")].filter(element => {
   const isDrawn = element.matches("svg text");

@@ -307,10 +307,10 @@ def playground(arguments: list[str]) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="where to listen; by default, this machine alone can ask")
     parser.add_argument("--port", type=int, default=7860, help="of the page; 0: any that is free")
     parsed = parser.parse_args(arguments)
-    from triptych.report.playground import playground
+    from triptych.report.playground_server import serve
 
     with value_errors_of_runs():
-        playground(parsed.directories, parsed.host, parsed.port)
+        serve(parsed.directories, parsed.host, parsed.port)
 
 
 def parser_of_runs(

@@ -1,5 +1,6 @@
 """The page to play with: a real server, asked as a browser asks, and opened in one."""
 
+import json
 import os
 import re
 import shutil
@@ -14,8 +15,10 @@ from html import unescape
 from html.parser import HTMLParser
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import cast
 from urllib.parse import urlencode
 
+import numpy as np
 import pytest
 
 import tiny
@@ -23,11 +26,24 @@ import triptych
 from browser import SCREENS, Browser, needs_browser
 from clock import bound
 from commands import run
+from triptych.data import Message, Sound
+from triptych.data.sound import as_wav
 from triptych.models.generation import Sampling
 from triptych.report.playground import Playground
 from triptych.report.read_records import find_runs
+from triptych.tasks import Chat
 
 EXPERIMENTS = ("classification_full", "classification_encoder_only", "language_modeling_decoder_only")
+CHAT = ["experiment=dates/chat", "task.max_new_tokens=9", *tiny.DATES]
+TONES = [
+    "experiment=tones/transcription",
+    "model=full",
+    "data.num_train=60",
+    "data.num_validation=8",
+    "data.num_test=8",
+]
+TALKING = {"talks": [*CHAT, "model=full"], "talks_too": [*CHAT, "model=decoder_only"]}
+OTHERS = TALKING | {"hears": TONES}
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
 
 
@@ -48,14 +64,16 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         attributes = dict(attrs)
         self.tags.add(tag)
-        self._into = {"prediction": self.predictions, "notice": self.notices}.get(attributes.get("class") or "")
+        self._into = {"prediction": self.predictions, "notice": self.notices}.get(
+            (attributes.get("class") or "").split(" ")[-1]
+        )
         if self._into is not None:
             self._into.append("")
         if tag == "textarea":
             self._textarea = str(attributes["name"])
             self.fields[self._textarea] = ""
         elif tag == "input":
-            self.fields[str(attributes["name"])] = str(attributes["value"])
+            self.fields[str(attributes.get("name"))] = str(attributes.get("value"))
         elif tag == "a":
             self.links.append(str(attributes["href"]))
 
@@ -83,6 +101,12 @@ class Server:
         response = connection.getresponse()
         return response.status, response.read().decode()
 
+    def post(self, path: str, content: bytes, **headers: str) -> tuple[int, str]:
+        connection = HTTPConnection(self.address.removeprefix("http://"), timeout=60)
+        connection.request("POST", path, content, headers)
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+
     def ask(self, **fields: object) -> tuple[int, Page]:
         """Fills in the form, as it is on the page, and sends it."""
         _, text = self.get(f"/?group={fields.get('group', 0)}")
@@ -106,7 +130,7 @@ def start(runs: Path, *options: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "triptych", "playground", ".", *options],
         cwd=runs,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": ""},  # scipy's signals are used here
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -114,13 +138,29 @@ def start(runs: Path, *options: str) -> subprocess.Popen[str]:
     )
 
 
-@pytest.fixture(scope="module")
-def server(runs: Path) -> Iterator[Server]:
+def serving(runs: Path) -> Iterator[Server]:
     process = start(runs, "--port", "0")
     assert process.stdout is not None
     yield Server(process, process.stdout.readline().split()[0], runs)
     process.kill()
     process.wait()
+
+
+@pytest.fixture(scope="module")
+def server(runs: Path) -> Iterator[Server]:
+    yield from serving(runs)
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Models that talk, and one that hears."""
+    folder = tmp_path_factory.mktemp("others")
+    for name, overrides in OTHERS.items():
+        steps = ["scheduler.warmup_steps=5", "trainer.max_steps=30", "trainer.val_check_interval=30"]
+        options = [*tiny.NETWORK, *steps, "logger=csv"]
+        finished = run("train", *overrides, *options, "optimizer.lr=0.01", f"run_dir={name}", cwd=folder)
+        assert finished.returncode == 0, finished.stderr
+    yield from serving(folder)
 
 
 def test_the_models_of_a_task_answer_side_by_side(server: Server) -> None:
@@ -390,3 +430,138 @@ def test_control_c_ends_it(runs: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=bound(30))
     assert (process.returncode, errors) == (0, "")
+
+
+def talk_of(model: Chat, *texts: str) -> list[Message]:
+    said = list[Message]()
+    for text in texts:
+        said.append(Message("user", text))
+        said.append(Message("assistant", str(model.predict([said])[0])))
+    return said
+
+
+def digits() -> tuple[Sound, bytes]:
+    """A sound as none of the training, and its file."""
+    time = np.arange(6000) / 8000
+    sound = Sound.of(0.3 * np.sin(2 * np.pi * (400 + 300 * (time > 0.3)) * time), 8000)
+    return sound, as_wav(sound)
+
+
+class TestConversations:
+    def test_each_model_has_its_own(self, others: Server) -> None:
+        texts = ["sort: 1999-03-03", HOSTILE, "say it in German"]
+        status, source = others.get("/?" + urlencode([("text", text) for text in texts]))
+        assert status == 200
+        models = [triptych.load(others.runs / name) for name in TALKING]
+        talks = [talk_of(cast(Chat, model), *texts) for model in models]
+        expected = [message.content for talk in talks for message in talk if message.role == "assistant"]
+        assert Page(source).predictions == [content or "(nothing)" for content in expected]
+        assert "<img" not in source
+        hidden = re.findall('type="hidden" name="text" value="([^"]*)"', source)
+        assert [unescape(text) for text in hidden] == texts
+
+    def test_an_answer_is_sent_as_it_is_written(self, others: Server) -> None:
+        model = cast(Chat, triptych.load(others.runs / "talks"))
+        model.sampling = Sampling(2.0, seed=5)
+        said = talk_of(model, "sort: 1999-03-03", "and?")
+        asked = {"group": 0, "model": 0, "temperature": 2, "seed": 5}
+        messages = [{"role": message.role, "content": message.content} for message in said[:-1]]
+        for _ in range(2):  # the second time, it is kept
+            status, answer = others.post("/reply", json.dumps(asked | {"messages": messages}).encode())
+            assert (status, answer) == (200, said[-1].content)
+
+    @pytest.mark.parametrize(
+        ("sent", "said"),
+        [
+            ({"messages": []}, "an empty conversation"),
+            ({"messages": [{"role": "user", "content": "<eos>"}]}, "message 1 has '<eos>' in it"),
+            ({"messages": [{"role": "god", "content": "a"}]}, "role 'god'; expected system, user, assistant"),
+            ({"messages": 3}, "expected a list of objects with role and content"),
+            ({"messages": [{"role": "user", "content": "a"}], "model": 2}, "group=0, model=2: no such model"),
+            ({"messages": [{"role": "user", "content": "a"}], "group": 1}, "hears: trained for task=transcription"),
+            ({"messages": [{"role": "user", "content": "a"}], "temperature": -1}, "temperature=-1.0: expected 0"),
+            ({}, "expected group, model, messages, temperature and seed"),
+        ],
+    )
+    def test_what_cannot_be_answered(self, others: Server, sent: dict[str, object], said: str) -> None:
+        whole = {"group": 0, "model": 0, "temperature": 0, "seed": 0, **sent}
+        status, answer = others.post("/reply", json.dumps(whole).encode())
+        assert status == 400
+        assert said in answer
+        assert others.post("/reply", b"no JSON")[0] == 400
+
+    @needs_browser
+    def test_one_talks_by_keys(self, others: Server, browser: Browser) -> None:
+        browser.open(others.address)
+        for text in ("sort: 1999-03-03", "say it in German"):
+            browser.click("textarea[name=text]")
+            browser.type(text)
+            browser.press("Enter")
+            browser.wait_until_loaded()
+        shown = browser.ask(
+            "[...document.querySelectorAll('.talk')].map(talk => [...talk.children].map(x => x.innerText))"
+        )
+        models = [cast(Chat, triptych.load(others.runs / name)) for name in TALKING]
+        talks = [talk_of(model, "sort: 1999-03-03", "say it in German") for model in models]
+        assert shown == [[message.content or "(nothing)" for message in talk] for talk in talks]
+        assert browser.complaints == []
+        assert browser.barriers() == []
+        assert browser.tab_through() == []
+        browser.click("form a[href^='?group']")
+        browser.wait_until_loaded()
+        assert browser.ask("document.querySelectorAll('.talk > *').length") == 0
+
+
+class TestSounds:
+    def test_a_sound_is_heard_and_can_be_listened_to(self, others: Server) -> None:
+        sound, content = digits()
+        status, address = others.post("/sound", content)
+        assert status == 200
+        status, source = others.get(f"/?group=1&sound={address}")
+        assert (status, Page(source).predictions) == (200, triptych.load(others.runs / "hears").predict([sound]))
+        assert f'src="/sound/{address}"' in source
+        connection = HTTPConnection(others.address.removeprefix("http://"), timeout=60)
+        connection.request("GET", f"/sound/{address}")
+        response = connection.getresponse()
+        assert (response.getheader("Content-Type"), response.read()) == ("audio/wav", content)
+
+    def test_what_is_no_sound(self, others: Server) -> None:
+        assert others.post("/sound", b"no sound") == (
+            400,
+            "the sound: no sound that can be read (Format not recognised.)",
+        )
+        silent = as_wav(Sound.of(np.zeros(4000), 8000))
+        status, source = others.get(f"/?group=1&sound={others.post('/sound', silent)[1]}")
+        assert (status, Page(source).notices[0]) == (400, "'the sound': silence")
+        status, source = others.get(f"/?group=1&sound={'0' * 32}")
+        assert (status, Page(source).notices[0]) == (400, "the sound is not here any more: send it again")
+        long = as_wav(Sound.of(np.sin(np.arange(80_000)), 8000))
+        status, source = others.get(f"/?group=1&sound={others.post('/sound', long)[1]}")
+        assert (status, Page(source).notices[0]) == (400, "a sound of 500 positions; the network reads at most 128")
+
+    def test_a_page_of_a_stranger_sends_nothing(self, others: Server) -> None:
+        assert others.post("/sound", digits()[1], Origin="http://evil.example")[0] == 403
+        assert others.post("/sound", digits()[1], Host="evil.example")[0] == 421
+        assert others.post("/elsewhere", b"")[0] == 404
+        assert others.post("/sound", b"", **{"Content-Length": "99999999999"})[0] == 413
+        assert others.post("/sound", digits()[1], Origin=others.address)[0] == 200
+
+    @needs_browser
+    @pytest.mark.parametrize("width", [390, 1280])
+    def test_one_records_and_sees_what_is_heard(self, others: Server, browser: Browser, width: int) -> None:
+        browser.open(f"{others.address}/?group=1", width=width)
+        assert browser.barriers() == []
+        assert browser.tab_through() == []
+        browser.click("button.record")
+        browser.ask("new Promise(done => setTimeout(done, 1500))")
+        assert browser.ask("document.querySelector('[role=status]').textContent") == "Recording"
+        browser.click("button.record")
+        browser.wait_until_loaded()
+        assert browser.ask("[...document.querySelectorAll('main .notice')].map(box => box.textContent)") == []
+        assert browser.ask("document.querySelectorAll('.prediction').length") == 1
+        assert 0.3 < browser.ask("document.querySelector('audio').duration") < 30
+        assert browser.dom.count('class="chart js-plotly-plot"') == 1
+        assert browser.complaints == []
+        assert browser.barriers() == []
+        assert browser.ask("document.documentElement.scrollWidth") == width
+        assert browser.cut_texts() == []

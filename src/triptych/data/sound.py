@@ -1,10 +1,12 @@
 """Sound as numbers: samples, and the frames that a network reads."""
 
 import hashlib
+import wave
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
+from io import BytesIO
 from math import gcd
 from pathlib import Path
 
@@ -70,8 +72,12 @@ class Sound:
         return f"Sound(rate={self.rate}, sha256={hashlib.sha256(self.content).hexdigest()})"
 
 
-def read_sound(path: Path) -> Sound:
+def read_sound(path: Path, content: bytes | None = None) -> Sound:
     """A file of sound; of several channels, their mean.
+
+    Args:
+        path: of the file, or what messages call it.
+        content: of the file; None: it is read.
 
     Raises:
         ValueError: the library is not there, or the file is no sound, has no samples, or one that is not finite.
@@ -84,13 +90,25 @@ def read_sound(path: Path) -> Sound:
     import soundfile  # type: ignore[import-untyped]  # which not everybody needs
 
     try:
-        samples, rate = soundfile.read(path, dtype="float64", always_2d=True)
+        file = path if content is None else BytesIO(content)
+        samples, rate = soundfile.read(file, dtype="float64", always_2d=True)
     except (soundfile.LibsndfileError, RuntimeError, TypeError) as error:
         raise ValueError(f"{path}: no sound that can be read ({str(error).rpartition(': ')[2]})") from None
     try:
         return Sound.of(samples.mean(1), rate)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+
+
+def as_wav(sound: Sound) -> bytes:
+    """A sound as a file."""
+    file = BytesIO()
+    with wave.open(file, "wb") as target:
+        target.setnchannels(1)
+        target.setsampwidth(2)
+        target.setframerate(sound.rate)
+        target.writeframes(sound.content)
+    return file.getvalue()
 
 
 def log_mel(

@@ -1,0 +1,97 @@
+"""What a network hears: a sound as a picture, and where in it the network looks."""
+
+from html import escape
+
+from jaxtyping import Float
+from torch import Tensor
+
+from triptych.attention import AttentionMap, AttentionMaps
+from triptych.nn import FrameEmbedding
+from triptych.report.page.attention import KINDS, number_tokens
+from triptych.report.page.charts import Figure, Switch, make_layout
+
+MOST_CELLS = 60_000
+"""Of a matrix of attention that is drawn."""
+ROW = 14
+"""Pixels of a row of a token."""
+
+
+def draw_sound(
+    frames: Float[Tensor, "frames mels"], hears: FrameEmbedding, maps: AttentionMaps, architecture: str, name: str
+) -> Switch:
+    """The log-mel spectrogram of a sound, and below it, along the same time, where the network looked: a row for each
+    token that it wrote, or else for each position that it read; the mean of the heads of each layer.
+
+    Args:
+        hears: what read the frames.
+        maps: of the network while it answered.
+        architecture: of the network, which has a colour.
+        name: of the network, at the beginning of each title.
+
+    Returns:
+        figures by their names; that of the last layer of what says most comes first.
+    """
+    figures: Switch = {}
+    found = {"cross": maps.cross, "decoder": None if maps.cross else maps.decoder, "encoder": maps.encoder}
+    positions = hears.count(len(frames))
+    for kind, of_kind in found.items():
+        if of_kind is None or len(_rows(of_kind)) * positions > MOST_CELLS:
+            continue
+        first = len(of_kind.queries) - len(of_kind.written)
+        means = of_kind.weights.mean(1)[:, first if of_kind.written else 0 :, :positions]
+        for layer in reversed(range(len(means))):
+            title = f"{name}: {KINDS[kind]} in layer {layer + 1}, mean of the heads"
+            drawn = _draw_rows(means[layer], of_kind, hears, architecture)
+            figures[f"{kind} {layer + 1}"] = _stack(title, frames, hears, drawn)
+    return figures or {"sound": _stack(f"{name}: what it hears", frames, hears, None)}
+
+
+def _rows(found: AttentionMap) -> tuple[str, ...]:
+    return found.written or found.queries
+
+
+def _draw_rows(
+    weights: Float[Tensor, "rows positions"], found: AttentionMap, hears: FrameEmbedding, architecture: str
+) -> Figure:
+    doing, names = ("writes", found.written) if found.written else ("reads", found.queries)
+    seconds = [round(i * hears.stride * hears.hop, 3) for i in range(weights.shape[1])]
+    rows = number_tokens([*map(escape, names)])
+    return {
+        "type": "heatmap", "name": "", "x": seconds, "y": rows, "yaxis": "y2",
+        "z": [[round(float(weight), 3) for weight in row] for row in weights],
+        "zmin": 0, "colorscale": [[0, "var(--card)"], [1, f"var(--{architecture})"]], "showscale": False,
+        "hovertemplate": f"{doing} %{{y}}, looks at %{{x}} s: %{{z:.3f}}<extra></extra>",
+    }  # fmt: skip
+
+
+def _stack(title: str, frames: Float[Tensor, "frames mels"], hears: FrameEmbedding, attention: Figure | None) -> Figure:
+    """The sound above what looks at it."""
+    seconds = [round(i * hears.hop, 3) for i in range(len(frames))]
+    heard = {
+        "type": "heatmap", "name": "log-mel", "x": seconds, "y": [*range(1, hears.num_mels + 1)],
+        "z": [[round(float(value), 2) for value in band] for band in frames.T],
+        "colorscale": [[0, "var(--card)"], [1, "var(--ink)"]], "showscale": False,
+        "hovertemplate": "%{x} s, band %{y}: %{z:.2f}<extra></extra>",
+    }  # fmt: skip
+    names = [] if attention is None else attention["y"]
+    below = min(max(ROW * len(names), 90), 260) if names else 0
+    above, gap = 140, 26 if names else 0
+    whole = above + gap + below
+    axis = {"showgrid": False, "zeroline": False, "linecolor": "var(--line)", "mirror": True, "fixedrange": True}
+    subtitle = "the sound as its log-mel spectrogram" + (
+        ", and below, a row for each token that is written, or position that is read: where it looks" if names else ""
+    )
+    layout = make_layout(escape(title), subtitle) | {
+        "height": whole + 66 + 44,
+        "margin": {"l": 70, "r": 14, "t": 66, "b": 44},
+        "xaxis": axis | {"title": {"text": "seconds"}, "anchor": "y2" if names else "y"},
+        "yaxis": axis | {"title": {"text": "mel band"}, "domain": [(below + gap) / whole, 1], "anchor": "x"},
+    }
+    if not names:
+        return {"data": [heard], "layout": layout}
+    shown = names[:: max(1, ROW * len(names) // below)]
+    layout["yaxis2"] = axis | {
+        "type": "category", "domain": [0, below / whole], "autorange": "reversed", "anchor": "x",
+        "tickvals": shown, "ticktext": [name.partition(": ")[2] for name in shown], "tickfont": {"size": 11},
+    }  # fmt: skip
+    return {"data": [heard, attention], "layout": layout}

@@ -1,0 +1,179 @@
+"""The server of the playground's page."""
+
+import errno
+import gzip
+import socket
+import sys
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from functools import cache
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
+
+from triptych.config import ConfigError, RunError
+from triptych.data.sound import as_wav
+from triptych.report.playground import PLOTLY, Playground, Talk
+from triptych.report.read_records import find_runs
+
+LARGEST = 30_000_000
+"""Bytes of what is sent to the page: a few minutes of sound."""
+KEPT = {"Cache-Control": "max-age=31536000, immutable"}
+"""What a browser asks for once: its address says what it is."""
+
+
+def names_this_machine(host: str, names: Collection[str]) -> bool:
+    """Whether a Host header is right. A page of a stranger may have its own name point to this machine (DNS rebinding),
+    and read what is served here; but then the browser sends that name. An address in numbers cannot be redirected.
+
+    Args:
+        host: the header, with or without a port.
+        names: of this machine, in small letters.
+    """
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return False
+    try:
+        ip_address(name)
+    except ValueError:
+        return name in names
+    return True
+
+
+@cache
+def _packed_plotly() -> bytes:
+    return gzip.compress(get_plotlyjs().encode())
+
+
+def listen(host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
+    """A server, with a thread for each connection, since browsers open some that they may not use.
+
+    Raises:
+        ConfigError: no such host or port, or the port is taken.
+    """
+    try:
+        return ThreadingHTTPServer((host, port), handler)
+    except (OSError, OverflowError) as error:
+        if isinstance(error, OverflowError):
+            reason = "expected a port from 0 to 65535; 0 takes a free one"
+        elif error.errno == errno.EADDRINUSE:
+            reason = f"{error.strerror}; --port 0 takes a free one"
+        else:
+            reason = f"{error.strerror}; expected an IPv4 address or a name of this machine, as 127.0.0.1 or 0.0.0.0"
+        raise ConfigError(f"--host {host} --port {port}: {reason}") from None
+
+
+def serve(directories: Sequence[Path], host: str, port: int) -> None:
+    """Serves the page until Ctrl-C.
+
+    Args:
+        directories: run directories, or parents of them.
+        port: of it; 0: any that is free.
+
+    Raises:
+        ValueError: no run was found that can be read.
+        ConfigError: an address or a port that cannot be listened at.
+    """
+    folder = Path()
+    found = find_runs(directories, folder)
+    for damage in found.damaged:
+        print(f"left out because it is damaged: {damage}", file=sys.stderr)
+    playground = Playground((*found.runs, *found.untested), folder)
+    names = {"localhost", host.lower(), socket.gethostname().lower()}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            path = urlsplit(self.path).path
+            if not self._is_asked_here():
+                return
+            if self.path == PLOTLY:
+                self._send(HTTPStatus.OK, "text/javascript", _packed_plotly(), is_kept=True)
+            elif path == "/":
+                status, text = playground.page(self.path)
+                self._send(status, "text/html; charset=utf-8", gzip.compress(text.encode(errors="replace")))
+            elif (sound := playground.sounds.get(path.removeprefix("/sound/"))) is not None:
+                self._send(HTTPStatus.OK, "audio/wav", gzip.compress(as_wav(sound)), is_kept=True)
+            else:
+                self.send_error(HTTPStatus.NOT_FOUND)
+
+        def do_POST(self) -> None:
+            """A sound, whose address is the answer; or a conversation, whose next message is."""
+            if not self._is_asked_here():
+                return
+            size = self.headers.get("Content-Length", "")
+            if self.path not in ("/sound", "/reply"):
+                self.send_error(HTTPStatus.NOT_FOUND)
+            elif not size.isdecimal() or int(size) > LARGEST:
+                self.send_error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+            else:
+                content = self.rfile.read(int(size))
+                try:
+                    if self.path == "/sound":
+                        self._tell(HTTPStatus.OK, playground.keep_sound(content))
+                    else:
+                        self._reply(Talk.read(content))
+                except (ConfigError, RunError, ValueError, OSError) as error:
+                    self._tell(HTTPStatus.BAD_REQUEST, str(error))
+
+        def _reply(self, talk: Talk) -> None:
+            """Sends the answer as it is written; the end of the connection ends it."""
+            has_begun = False
+
+            def say(part: str) -> None:
+                nonlocal has_begun
+                if not has_begun:
+                    self.send_response(HTTPStatus.OK)
+                    self.send_header("Content-Type", "text/plain; charset=utf-8")
+                    self.end_headers()
+                has_begun = True
+                self.wfile.write(part.encode(errors="replace"))
+                self.wfile.flush()
+
+            with suppress(ConnectionError):
+                playground.reply(talk, say)
+                say("")
+
+        def _tell(self, status: HTTPStatus, text: str) -> None:
+            self._send(status, "text/plain; charset=utf-8", gzip.compress(text.encode(errors="replace")))
+
+        def _is_asked_here(self) -> bool:
+            """Whether the browser has the address of this machine, and asks for a page of ours."""
+            asked, origin = self.headers.get("Host"), self.headers.get("Origin")
+            if asked is not None and not names_this_machine(asked, names):  # a browser always says it
+                self.send_error(HTTPStatus.MISDIRECTED_REQUEST, explain=f"Expected one of {', '.join(sorted(names))}")
+                return False
+            if origin is not None and urlsplit(origin).netloc != asked:  # a page of a stranger sends something
+                self.send_error(HTTPStatus.FORBIDDEN)
+                return False
+            return True
+
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
+        def _send(self, status: HTTPStatus, kind: str, packed: bytes, *, is_kept: bool = False) -> None:
+            headers = {"Content-Type": kind} | (KEPT if is_kept else {})
+            is_read_packed = "gzip" in self.headers.get("Accept-Encoding", "")
+            content = packed if is_read_packed else gzip.decompress(packed)
+            encoding = {"Content-Encoding": "gzip"} if is_read_packed else {}
+            with suppress(ConnectionError):  # whoever asked has left
+                self.send_response(status)
+                for name, value in {**headers, **encoding, "Content-Length": str(len(content))}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(content)
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            """What is typed stays in the browser."""
+
+    with listen(host, port, Handler) as server:
+        try:
+            print(f"http://{host}:{server.server_port} (Ctrl-C ends it)", flush=True)
+            server.serve_forever()
+        except KeyboardInterrupt:
+            print()
