@@ -220,7 +220,7 @@ class TestMatches:
             cost_log = calibration.CostLog(check_network(config))
             for batch in batches:
                 cost_log.shapes[calibration.shape_of(batch, task.network)] += 1
-                cost_log.unanswered += batch.num_unscored if task.predicts_tokens else 0
+                cost_log.unanswered += task.num_unanswered(batch)
             flops = training_flops(check_network(config), cost_log.shapes, unanswered=cost_log.unanswered)
             return sum(flops.values())
 

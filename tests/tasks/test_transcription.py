@@ -193,3 +193,19 @@ def test_a_sound_with_too_many_positions(
             assert heard.shape[1] == 32
             whole = task.hear(item.example)
             np.testing.assert_array_equal(heard, whole[: 10 * frames.stride])
+
+
+@every_architecture
+def test_the_head_is_asked_as_often_as_is_counted(architecture: str, build: Build) -> None:
+    """Of an encoder at each position, also beside a longer text; of the others where a token is scored."""
+    task = make_task(build, architecture).train()
+    batch = collate(task.encode(DIGITS.splits().train[:6]))
+    asked = list[int]()
+    weight = task.network.head.output
+    hook = weight.register_forward_hook(lambda module, inputs, output: asked.append(output[..., 0].numel()))
+    task.training_loss(batch).backward()
+    hook.remove()
+    slots = len(batch.labels) * (task.frames.count(batch.tokens.shape[1]) if architecture == "encoder_only" else 0)
+    expected = slots or batch.labels.numel()
+    assert expected - task.num_unanswered(batch) == (sum(asked) if asked else len(batch.scored))
+    assert (task.num_unanswered(batch) == 0) == (architecture == "encoder_only")

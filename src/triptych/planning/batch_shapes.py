@@ -144,7 +144,7 @@ class ReadData:
                 Update(
                     shapes=Counter(shape_of(batch, network) for batch in update),
                     tokens=sum(batch.num_real for batch in update),
-                    unanswered=sum(batch.num_unscored for batch in update) if task.predicts_tokens else 0,
+                    unanswered=sum(map(task.num_unanswered, update)),
                 )
             )
         shapes = {shape for update in updates for shape in update.shapes}

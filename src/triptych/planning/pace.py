@@ -57,7 +57,7 @@ class Stopwatch(L.Callback):
             is_over = self._starts[-1] - self._starts[0] > ROUND_S and len(self._turn) > LEAST_UPDATES
             trainer.should_stop = trainer.should_stop or is_over
         update = self._turn[-1]
-        unanswered = update.unanswered + (batch.num_unscored if pl_module.predicts_tokens else 0)
+        unanswered = update.unanswered + pl_module.num_unanswered(batch)
         shapes = Counter(update.shapes) + Counter([shape_of(batch, pl_module.network)])
         self._turn[-1] = Update(shapes, update.tokens + batch.num_real, unanswered)
 

@@ -500,6 +500,11 @@ class Task(L.LightningModule):
         # An infinite loss can have a finite gradient; now it has not, and every rank sees it in the sum.
         return loss * torch.where(loss.detach().isfinite(), 1.0, torch.nan)
 
+    def num_unanswered(self, batch: Batch) -> int:
+        """Positions of a training batch that the head says nothing about: it is asked where a token is scored, or, of
+        classes, everywhere."""
+        return batch.num_unscored if self.predicts_tokens else 0
+
     def training_loss(self, batch: Batch) -> Float[Tensor, ""]:
         """The sum over the scored labels."""
         if not self.predicts_tokens:

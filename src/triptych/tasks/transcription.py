@@ -85,6 +85,10 @@ class Transcription(SequenceToSequence):
             tokens, labels = [special.bos, *target], [*target, special.eos]
         return Encoded(np.array(tokens), np.array(labels), frames, example=example)
 
+    def num_unanswered(self, batch: Batch) -> int:
+        """See ``Task``; of an encoder each position is asked, whatever the text."""
+        return 0 if self.is_ctc else super().num_unanswered(batch)
+
     def training_loss(self, batch: Batch) -> Float[Tensor, ""]:
         """See ``Task``."""
         return self.paths_loss(self(batch), batch) if self.is_ctc else super().training_loss(batch)

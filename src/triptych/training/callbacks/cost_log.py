@@ -140,7 +140,7 @@ class CostLog(L.Callback):
         """Counts the batch, and logs what was spent."""
         self.seconds += time.perf_counter() - self._batch_started
         assert isinstance(pl_module, Task)
-        shape, unanswered = shape_of(batch, pl_module.network), batch.num_unscored if pl_module.predicts_tokens else 0
+        shape, unanswered = shape_of(batch, pl_module.network), pl_module.num_unanswered(batch)
         self.tokens += batch.num_real
         self._slots += batch.num_slots
         self.shapes[shape] += 1
