@@ -46,7 +46,8 @@ LAYOUTS = {
     "accumulated": ["experiment=dates/tagging", *DATES, *ACCUMULATED, *BY_TOKENS],
     "written": ["experiment=dates/translation", *DATES],
     "infilled": ["experiment=dates/language_modeling", *DATES, "task=infilling", "tokenizer.num_sentinels=3"],
-    "talked": ["task=chat", "data=date_instructions", "model=decoder_only", "tokenizer=characters", *DATES],
+    "talked": ["experiment=dates/chat", *DATES],
+    "heard": ["experiment=tones/transcription", *DATES[:3]],
     "classified": ["experiment=dates/classification", "model=decoder_only", *DATES, *ACCUMULATED],
     "scored": ["experiment=dates/similarity", "model=decoder_only", *DATES],
     "asked": [
@@ -60,7 +61,7 @@ LAYOUTS = {
 """Examples have unequal numbers of labels in the first and the third, whose updates have fewer examples than parts, or
 more. Of 50 examples one rank evaluates 20, the other
 30; of 3, one all."""
-COPIED = ["padded", "windows", "accumulated", "infilled"]
+COPIED = ["padded", "windows", "accumulated", "infilled", "talked", "heard"]
 TOGETHER = {"padded": ["batch.packed=true"], "classified": ["batch.packed=true"]}
 """What several processes have besides: a packed batch gives what a padded one gives."""
 SHARED = ["trainer=fsdp", "trainer.accelerator=cpu", "trainer.devices=2"]
