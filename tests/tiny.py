@@ -8,6 +8,7 @@ TINY = [*NETWORK, *DATES, "batch.size=20", "batch.eval_size=32", "callbacks.prog
 
 
 def dates(name: str) -> list[str]:
-    """A run of dates by the name of its record: translation_full."""
-    question, architecture = re.findall("(.+)_(full|encoder_only|decoder_only)", name)[0]
-    return [f"experiment=dates/{question}", f"model={architecture}"]
+    """A run of dates, or of tones, by the name of its record: translation_full."""
+    question, architecture = re.findall("(.+)_(full|encoder_only|decoder_only|prefix_decoder)", name)[0]
+    corpus = "tones" if question == "transcription" else "dates"
+    return [f"experiment={corpus}/{question}", f"model={architecture}"]

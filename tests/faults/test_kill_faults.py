@@ -4,6 +4,7 @@ import os
 import random
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ CASES = {
     "translation_full": [*HALVES, DROPOUT, PACKED, "optimizer=muon"],
     "classification_encoder_only": [WORKERS, BF16, "optimizer=schedule_free_adamw"],
     "language_modeling_decoder_only": [EMA, DROPOUT, *BY_TOKENS],
+    "transcription_prefix_decoder": [DROPOUT, "frames.time_masks=2", "frames.mel_masks=1"],
 }
 OTHERS = {
     "translation_decoder_only": [WORKERS, *HALVES],
@@ -34,6 +36,8 @@ OTHERS = {
     "denoising_full": [DROPOUT, *HALVES, "optimizer=sgd"],
     "denoising_encoder_only": [EMA, DROPOUT],
     "denoising_decoder_only": [WORKERS, BF16],
+    "transcription_encoder_only": [WORKERS, EMA, "frames.stem=stacked"],
+    "chat_decoder_only": [DROPOUT, PACKED],
 }
 FULL = os.environ.get("TRIPTYCH_FAULTS") == "full"
 
@@ -48,6 +52,7 @@ def test_fault_1_killed_at_random_steps(
     record_property: Callable[[str, object], None],
 ) -> None:
     overrides = [*tiny.dates(case), *{**CASES, **OTHERS}[case]]
+    job = partial(job, without="data.languages" if case.startswith("transcription") else "-")
     undisturbed = job(tmp_path, *overrides, "run_dir=alone")
     assert undisturbed.wait() == 0, undisturbed.text
     alone, killed = run_of(tmp_path / "alone"), run_of(tmp_path / "killed")
