@@ -22,7 +22,7 @@ def folder(tmp_path: Path) -> Path:
 
 def corpus(folder: Path, **options: Any) -> AudioFiles:
     settings: dict[str, Any] = {
-        "train": "table.tsv", "validation": None, "test": 0.34, "file": "file", "target": "text", "label": "speaker",
+        "train": "table.tsv", "validation": None, "test": 0.34, "sound": "file", "target": "text", "label": "speaker",
         "split_seed": 1,
     }  # fmt: skip
     return AudioFiles(dir=str(folder), **settings | options)

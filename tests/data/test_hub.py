@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import numpy as np
 import pytest
-from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Translation, Value
+import soundfile
+from datasets import Audio, ClassLabel, Dataset, DatasetDict, Features, List, Translation, Value
 
-from triptych.data import Answer, Example, Hub
+from triptych.data import Answer, Example, Hub, HubAudio, read_sound
 
 SPLITS = ("train", "validation", "test")
 
@@ -192,3 +194,48 @@ def test_without_a_network_it_says_so_at_once(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(ValueError, match=r"^data\.name=nobody/nothing: .* the hub cannot be reached \("):
         corpus("nobody/nothing", text="text").splits()
     assert sum(slept) < 1  # datasets would try five times, for 23 seconds
+
+
+class TestSounds:
+    @pytest.fixture
+    def clips(self, tmp_path: Path) -> Dataset:
+        """As the hub has them: sounds, and what is known of them."""
+        files = [str(tmp_path / f"{i}.flac") for i in range(4)]
+        for i, file in enumerate(files):
+            soundfile.write(file, 0.3 * np.sin(np.arange(2000) * 0.1 * (i + 1)), 8000)
+        columns = {"audio": files, "said": [f"word {i}" for i in range(4)], "kind": [*"abab"]}
+        return Dataset.from_dict(columns).cast_column("audio", Audio())
+
+    def corpus(self, name: Path, **options: Any) -> HubAudio:
+        settings: dict[str, Any] = {
+            "config": None, "split_names": ["train", 0.25, 0.25], "streaming": False, "limit": None, "sound": "audio",
+            "target": "said", "label": "kind", "split_seed": 1,
+        }  # fmt: skip
+        return HubAudio(name=str(name), **settings | options)
+
+    def test_what_was_saved_and_tables(self, clips: Dataset, tmp_path: Path) -> None:
+        DatasetDict(train=clips).save_to_disk(str(tmp_path / "saved"))
+        (tmp_path / "paths").mkdir()
+        paths = clips.cast_column("audio", Audio(decode=False))
+        rows = [{**row, "audio": row["audio"]["path"]} for row in paths]
+        (tmp_path / "paths" / "train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        for name in ("saved", "paths"):
+            found = self.corpus(tmp_path / name)
+            splits = found.splits()
+            assert found.facts.labels == ("a", "b")
+            assert (len(splits.train), len(splits.validation), len(splits.test)) == (2, 1, 1)
+            for example in (*splits.train, *splits.validation, *splits.test):
+                number = int(Path(example.text).stem)
+                assert (example.target, example.label) == (f"word {number}", "abab"[number])
+                assert example.sound == read_sound(tmp_path / f"{number}.flac")
+
+    def test_mistakes(self, clips: Dataset, tmp_path: Path) -> None:
+        DatasetDict(train=clips).save_to_disk(str(tmp_path / "saved"))
+        with pytest.raises(ValueError, match=r"no column sounds \(data\.sound=sounds\); there are audio, said, kind"):
+            self.corpus(tmp_path / "saved", sound="sounds").splits()
+        with pytest.raises(ValueError, match=r"saved/train, row 1: a: no sound that can be read"):
+            self.corpus(tmp_path / "saved", sound="kind", label=None).splits()
+        broken = Dataset.from_dict({"audio": [{"bytes": b"no sound", "path": "2.flac"}], "said": ["a"], "kind": ["b"]})
+        DatasetDict(train=broken).save_to_disk(str(tmp_path / "broken"))
+        with pytest.raises(ValueError, match=r"train, row 1: 2\.flac: no sound that can be read"):
+            self.corpus(tmp_path / "broken", split_names=["train", "train", "train"]).splits()

@@ -12,7 +12,7 @@ from triptych.data.corpora.date_instructions import DateInstructions
 from triptych.data.corpora.date_pairs import DatePairs, DateQuestions
 from triptych.data.corpora.dates import Dates
 from triptych.data.corpora.digits import Digits
-from triptych.data.corpora.hub import Hub
+from triptych.data.corpora.hub import Hub, HubAudio
 from triptych.data.corpora.kept import read_optimum, read_splits
 from triptych.data.corpora.labelled_text import LabelledText
 from triptych.data.corpora.parallel_text import ParallelText
@@ -64,6 +64,7 @@ __all__ = [
     "EncodedSet",
     "Example",
     "Hub",
+    "HubAudio",
     "Image",
     "LabelledText",
     "Learned",

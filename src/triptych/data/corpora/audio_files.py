@@ -22,7 +22,7 @@ class AudioFiles(RowCorpus[str]):
         train: name of the table of the training examples; None: only the test is read.
         validation: likewise, or a share of the training examples; None: there are none.
         test: likewise, or a share of the training examples.
-        file: column of the paths, below ``dir``.
+        sound: column of the paths, below ``dir``.
         target: column of what is said; None: there is none.
         label: column of the classes; None: there is none.
         split_seed: of the draws of the shares.
@@ -40,13 +40,13 @@ class AudioFiles(RowCorpus[str]):
         train: str | None,
         validation: str | float | None,
         test: str | float,
-        file: str,
+        sound: str,
         target: str | None,
         label: str | None,
         split_seed: int,
     ) -> None:
         check_files(dir, FORMATS, train=train, validation=validation, test=test)
-        used = Columns(text=file, target=target, label=label)
+        used = Columns(sound=sound, target=target, label=label)
         super().__init__(dir, used, train, validation, test, split_seed)
 
     def rows(self, source: str) -> Iterator[tuple[Place, Row]]:

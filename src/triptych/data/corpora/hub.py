@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -9,9 +10,10 @@ from typing import Any
 
 from triptych.config import suggestion
 from triptych.data.corpora.table import RowCorpus
-from triptych.data.example import Place, at
+from triptych.data.example import Example, Place, at
 from triptych.data.readers.columns import Columns, outermost
 from triptych.data.readers.tables import Row
+from triptych.data.sound import read_sound
 
 PATIENCE = 10.0
 """Seconds to wait for the hub's first answer."""
@@ -46,7 +48,9 @@ class Hub(RowCorpus[str]):
         ValueError: not three splits, shares that leave nothing to train on, or no such folder.
     """
 
-    columns = ("text", "target", "label", "pair", "score", "words", "tags", "answers", "messages")
+    columns: tuple[str, ...] = (
+        "text", "target", "label", "pair", "score", "words", "tags", "answers", "messages"
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -126,6 +130,71 @@ class Hub(RowCorpus[str]):
         except Exception as error:  # datasets' own, pyarrow's, those of the network, ...
             config = "" if self.config is None else f" data.config={self.config}"
             raise ValueError(f"data.name={self.dir}{config}: {_first_line(error.__cause__ or error)}") from None
+
+
+class HubAudio(Hub):
+    """A data set of sounds: see ``Hub``. Sounds are decoded by soundfile.
+
+    Args:
+        name: see there.
+        config: see there.
+        split_names: see there.
+        streaming: see there.
+        limit: see there.
+        sound: column of the sounds, or of the paths of their files.
+        target: column of what is said; None: there is none.
+        label: column of the classes; None: there is none.
+        split_seed: see there.
+
+    Raises:
+        ValueError: see there.
+    """
+
+    columns = ("sound", "target", "label")
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        config: str | None,
+        split_names: list[str | float],
+        streaming: bool,
+        limit: int | None,
+        sound: str,
+        target: str | None,
+        label: str | None,
+        split_seed: int,
+    ) -> None:
+        super().__init__(
+            name=name, config=config, split_names=split_names, streaming=streaming, limit=limit,
+            text=None, target=target, label=label, pair=None, score=None, words=None, tags=None, answers=None,
+            split_seed=split_seed,
+        )  # fmt: skip
+        self.reader = replace(self.reader, sound=sound)
+        self.sound = sound
+
+    @cached_property
+    def _sets(self) -> Mapping[str, Any]:
+        """See ``Hub``; the sounds as their files."""
+        from datasets import Audio
+
+        found = super()._sets
+        files = Audio(decode=False)
+        return {
+            name: rows.cast_column(self.sound, files) if self.sound in (rows.features or ()) else rows
+            for name, rows in found.items()
+        }
+
+    def _read(self, source: str) -> list[Example]:
+        found = []
+        for place, row in self.rows(source):
+            example, file = self.reader.example(row, place), row[self.sound]
+            content = file.get("bytes") if isinstance(file, dict) else None
+            try:
+                found.append(replace(example, sound=read_sound(Path(example.text), content)))
+            except ValueError as error:
+                raise ValueError(f"{at(place)}: {error}") from None
+        return found
 
 
 def _on_the_hub(name: str) -> str:

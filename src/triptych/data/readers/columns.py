@@ -18,7 +18,8 @@ class Columns:
     """Which column of a table holds which field of an example (see ``Example``); None: none does. A column may stand
     within another: ``translation.en``.
 
-    If there are words, the text is these, joined by blanks; if there are messages, see ``conversation``.
+    If there are words, the text is these, joined by blanks; if there are messages, see ``conversation``; if there is a
+    sound, the text is the path of its file, and the sound is read by whom it is asked.
     """
 
     text: str | None = None
@@ -30,6 +31,7 @@ class Columns:
     tags: str | None = None
     answers: str | None = None
     messages: str | None = None
+    sound: str | None = None
 
     def items(self) -> Iterator[tuple[str, str]]:
         """The fields that have a column, and the column of each."""
@@ -78,7 +80,8 @@ class Columns:
                 raise ValueError(f"{at(place)}: {column} is {shown}; {error}") from None
         if "messages" in values:
             return conversation(values["messages"], place)
-        example = Example(**{"text": " ".join(values.get("words", ())), **values}, place=place)
+        name = values.pop("sound", "") or " ".join(values.get("words", ()))
+        example = Example(**{"text": name, **values}, place=place)
         _check(example)
         return example
 
@@ -174,6 +177,16 @@ def _conversation(value: object) -> tuple[Message, ...]:
     return messages
 
 
+def _sound(value: object) -> str:
+    """The path of a file of sound, which data sets of the hub have beside its bytes, or in place of them."""
+    path = value.get("path") if isinstance(value, dict) else value
+    if isinstance(value, dict) and value.get("bytes"):
+        return str(path or "a sound")
+    if not isinstance(path, str) or not path:
+        raise ValueError("expected a sound, or the path of its file")
+    return path
+
+
 PARSERS: Mapping[str, Callable[[object], object]] = {
     "text": _text,
     "target": _text,
@@ -184,6 +197,7 @@ PARSERS: Mapping[str, Callable[[object], object]] = {
     "tags": _tags,
     "answers": _answers,
     "messages": _conversation,
+    "sound": _sound,
 }
 """From the value of a column to that of a field of ``Example``."""
 
