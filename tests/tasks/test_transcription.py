@@ -153,6 +153,14 @@ class TestMistakes:
             task.encode([Example("a", target="1 1 1", sound=short)])
         assert task.encode([Example("a", target="1 2 1", sound=short)])
 
+    def test_a_text_that_is_too_long_for_what_is_left_of_its_sound(self, build: Build) -> None:
+        task = make_task(build, "encoder_only", max_length=3)
+        (item,) = task.encode([Example("s", target="1 1 2", sound=Sound.of(np.sin(np.arange(4000)), 8000))])
+        with pytest.raises(ValueError, match=r"3 positions for a text that needs 4 \(batch.too_long=drop leaves it"):
+            task.truncate_sound(item)
+        kept = make_task(build, "encoder_only", max_length=4).truncate_sound(item)
+        assert task.frames.count(len(kept.tokens)) == 4
+
     def test_a_sound_of_another_rate_is_resampled(self, build: Build) -> None:
         task = make_task(build, "full")
         fast = Sound.of(np.sin(np.arange(16000) / 3), 16000)

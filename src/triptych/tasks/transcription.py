@@ -73,17 +73,29 @@ class Transcription(SequenceToSequence):
     def _laid_out(self, example: Example, target: Sequence[int]) -> Encoded:
         frames, special = self.hear(example), self.tokenizer.special
         if self.is_ctc:
-            assert self.frames is not None
-            least = len(target) + sum(a == b for a, b in pairwise(target))
-            if (positions := self.frames.count(len(frames))) < least:
-                raise ValueError(
-                    f"{example.where}: {positions} positions for a text that needs {least} (lower the stride)"
-                )
-            return Encoded(frames, np.array(target, dtype=np.int64), example=example)
+            return self._checked(Encoded(frames, np.array(target, dtype=np.int64), example=example), "lower the stride")
         tokens, labels = special.written(target)
         if self.architecture != "full":
             tokens, labels = [special.bos, *target], [*target, special.eos]
         return Encoded(np.array(tokens), np.array(labels), frames, example=example)
+
+    def _checked(self, item: Encoded, advice: str) -> Encoded:
+        """The same, whose text has a path: a position for each token, and a blank between two that are equal."""
+        assert self.frames is not None
+        least = len(item.labels) + sum(a == b for a, b in pairwise(item.labels.tolist()))
+        if (positions := self.frames.count(len(item.tokens))) < least:
+            where = "" if item.example is None else f"{item.example.where}: "
+            raise ValueError(f"{where}{positions} positions for a text that needs {least} ({advice})")
+        return item
+
+    def truncate_sound(self, item: Encoded) -> Encoded:
+        """See ``Task``.
+
+        Raises:
+            ValueError: of an encoder, a text that is too long for what is left of its sound.
+        """
+        kept = super().truncate_sound(item)
+        return self._checked(kept, "batch.too_long=drop leaves it out of a training") if self.is_ctc else kept
 
     def num_unanswered(self, batch: Batch) -> int:
         """See ``Task``; of an encoder each position is asked, whatever the text."""
