@@ -5,7 +5,7 @@ import logging
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
@@ -56,7 +56,7 @@ def predict(config: DictConfig) -> None:
     lines = read_texts(config.input)
     inputs: Sequence[Any] = lines
     if task.frames is not None:
-        inputs = sounds(lines, config.input)
+        inputs = sounds(lines, config.input, have_speakers=task.corpus.has_speakers)
     elif task.image_shape is not None:
         inputs = images(lines, task.image_shape, config.input)
     elif isinstance(task, Chat):
@@ -117,16 +117,20 @@ def check_lengths(task: Task, texts: Sequence[str | tuple[str, str]], source: st
     return len(too_long)
 
 
-def sounds(lines: list[str], source: str) -> list[Sound]:
+def sounds(lines: list[str], source: str, *, have_speakers: bool) -> list[Sound]:
     """The sound that each line names, by its path.
+
+    Args:
+        have_speakers: whether who speaks may stand behind the path and a tab.
 
     Raises:
         ConfigError: a file that is no sound.
     """
     found = []
     for number, line in enumerate(lines, 1):
+        path, _, speaker = line.partition("\t") if have_speakers else (line, "", "")
         with refusing(f"{name_of(source)}, line {number}: "):
-            found.append(read_sound(Path(line)))
+            found.append(replace(read_sound(Path(path)), speaker=speaker))
     return found
 
 

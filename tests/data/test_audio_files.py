@@ -23,6 +23,7 @@ def folder(tmp_path: Path) -> Path:
 def corpus(folder: Path, **options: Any) -> AudioFiles:
     settings: dict[str, Any] = {
         "train": "table.tsv", "validation": None, "test": 0.34, "sound": "file", "target": "text", "label": "speaker",
+        "speaker": None,
         "split_seed": 1,
     }  # fmt: skip
     return AudioFiles(dir=str(folder), **settings | options)
@@ -51,3 +52,14 @@ def test_mistakes(folder: Path) -> None:
     (folder / "clips" / "2.wav").unlink()
     with pytest.raises(ValueError, match=r"table.tsv, line 4: .*2.wav: no such file"):
         corpus(folder).splits()
+
+
+def test_who_speaks(folder: Path) -> None:
+    splits = corpus(folder, speaker="speaker", label=None).splits()
+    for example in (*splits.train, *splits.test):
+        assert example.sound is not None
+        assert example.sound.speaker == "ab"[int(Path(example.text).stem) % 2]
+        assert example.sound.resampled(4000).speaker == example.sound.speaker
+    assert corpus(folder).splits().train[0].sound != corpus(folder, speaker="speaker").splits().train[0].sound
+    with pytest.raises(ValueError, match=r"no column who \(data\.speaker=who\)"):
+        corpus(folder, speaker="who").splits()

@@ -209,7 +209,7 @@ class TestSounds:
     def corpus(self, name: Path, **options: Any) -> HubAudio:
         settings: dict[str, Any] = {
             "config": None, "split_names": ["train", 0.25, 0.25], "streaming": False, "limit": None, "sound": "audio",
-            "target": "said", "label": "kind", "split_seed": 1,
+            "target": "said", "label": "kind", "speaker": None, "split_seed": 1,
         }  # fmt: skip
         return HubAudio(name=str(name), **settings | options)
 

@@ -1,6 +1,7 @@
 """Sounds and what is said in them: layouts, the loss over all paths, answers of each architecture."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from triptych.assembly.datasets import encode_evaluation, encode_training, read_corpus, train_tokenizer
 from triptych.assembly.network import complete
 from triptych.assembly.network import make_task as task_of
-from triptych.data import CorpusFacts, Encoded, Example, Sound, ToneDigits, Words, collate
+from triptych.data import CorpusFacts, Encoded, Example, Sound, ToneDigits, Words, collate, log_mel
 from triptych.data.batches.batch import nothing
 from triptych.models import DecoderOnly, EncoderDecoder, EncoderOnly, PrefixDecoder
 from triptych.models.generation import BeamSearch
@@ -217,3 +218,46 @@ def test_the_head_is_asked_as_often_as_is_counted(architecture: str, build: Buil
     expected = slots or batch.labels.numel()
     assert expected - task.num_unanswered(batch) == (sum(asked) if asked else len(batch.scored))
     assert (task.num_unanswered(batch) == 0) == (architecture == "encoder_only")
+
+
+class TestSpeakers:
+    @staticmethod
+    def sounds() -> list[Sound]:
+        """Two speakers, the second of which is louder, by a microphone of his own."""
+        generator = np.random.default_rng(0)
+        made = []
+        for i in range(6):
+            samples = 0.05 * generator.standard_normal(3000 + 200 * i) * (1 + np.sin(np.arange(3000 + 200 * i) / 400))
+            made.append(replace(Sound.of(samples * (4 if i % 2 else 1), 8000), speaker="ab"[i % 2]))
+        return made
+
+    def test_the_mean_frame_of_a_speaker_is_taken_from_all_that_he_says(self, build: Build) -> None:
+        task, sounds = make_task(build, "encoder_only"), self.sounds()
+        plain = [task.hear(Example("s", sound=sound)) for sound in sounds]
+        task.corpus = replace(task.corpus, has_speakers=True)
+        task.meet(sounds)
+        for speaker in (0, 1):
+            frames = np.concatenate(plain[speaker::2])
+            for sound, whole in zip(sounds[speaker::2], plain[speaker::2], strict=True):
+                heard = task.hear(Example("s", sound=sound))
+                np.testing.assert_allclose(heard, whole - frames.astype(np.float64).mean(0), atol=1e-5)
+        stranger = replace(sounds[0], speaker="")
+        np.testing.assert_allclose(task.hear(Example("s", sound=stranger)).mean(0), 0, atol=1e-5)
+
+    def test_answers_do_not_depend_on_who_else_is_heard(self, build: Build) -> None:
+        task, sounds = make_task(build, "encoder_only"), self.sounds()
+        task.corpus = replace(task.corpus, has_speakers=True)
+        together = task.predict(sounds)
+        apart = make_task(build, "encoder_only")
+        apart.load_state_dict(task.state_dict())
+        apart.corpus = task.corpus
+        found = [apart.predict(sounds[speaker::2]) for speaker in (0, 1)]
+        assert together == [found[i % 2][i // 2] for i in range(6)]
+
+    def test_without_speakers_sounds_are_heard_as_they_are(self, build: Build) -> None:
+        task, (sound, *_) = make_task(build, "encoder_only"), self.sounds()
+        task.meet([sound])
+        assert task.speakers == {}
+        np.testing.assert_array_equal(
+            task.hear(Example("s", sound=sound)), log_mel(sound.samples, rate=8000, num_mels=16)
+        )

@@ -70,7 +70,8 @@ def read_corpus(config: DictConfig, name: str) -> tuple[Corpus, Splits, CorpusFa
     log.info("%s to train, %s to validate, %s to test", *sizes)
     first = next(iter(splits.train), None)
     has_pairs = first is not None and first.pair is not None
-    return corpus, splits, replace(corpus.facts, sha256=digest, has_pairs=has_pairs)
+    has_speakers = first is not None and first.sound is not None and bool(first.sound.speaker)
+    return corpus, splits, replace(corpus.facts, sha256=digest, has_pairs=has_pairs, has_speakers=has_speakers)
 
 
 def train_tokenizer(config: DictConfig, splits: Splits) -> Tokenizer:
@@ -204,6 +205,7 @@ def encode_sounds(
     for rate, count in rates.items():
         if rate != frames.rate:
             log.info("%s %s: resampled from %s to %s Hz", counted(count, "sound"), name, rate, frames.rate)
+    task.meet([example.sound for example in examples if example.sound is not None])
     items = task.encode(examples) if name != "train" else task.encode_training(examples)
     too_long = [i for i, item in enumerate(items) if frames.count(item.longest) > task.max_length]
     if too_long and config.batch.too_long == "error":

@@ -3,7 +3,7 @@
 import hashlib
 import wave
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.util import find_spec
 from io import BytesIO
@@ -26,10 +26,12 @@ class Sound:
     Attributes:
         rate: samples a second.
         content: the samples, 16 bits each, the lower byte first.
+        speaker: who speaks; empty: nobody says.
     """
 
     rate: int
     content: bytes
+    speaker: str = ""
 
     @classmethod
     def of(cls, samples: Float[np.ndarray, " samples"] | Sequence[float], rate: int) -> "Sound":
@@ -65,11 +67,13 @@ class Sound:
         from scipy.signal import resample_poly  # type: ignore[import-untyped]  # takes a second to import
 
         common = gcd(rate, self.rate)
-        return Sound.of(resample_poly(self.samples.astype(np.float64), rate // common, self.rate // common), rate)
+        samples = resample_poly(self.samples.astype(np.float64), rate // common, self.rate // common)
+        return replace(Sound.of(samples, rate), speaker=self.speaker)
 
     def __repr__(self) -> str:
         """Equal for equal sounds, and short: corpora are identified by it."""
-        return f"Sound(rate={self.rate}, sha256={hashlib.sha256(self.content).hexdigest()})"
+        spoken = f", speaker={self.speaker!r}" if self.speaker else ""
+        return f"Sound(rate={self.rate}, sha256={hashlib.sha256(self.content).hexdigest()}{spoken})"
 
 
 def read_sound(path: Path, content: bytes | None = None) -> Sound:

@@ -117,6 +117,7 @@ class Task(L.LightningModule):
         compiles: whether training runs the blocks as torch.compile translates them.
         has_one_shape: whether all batches have the same shape; else one program serves those of all shapes.
         precision: ``trainer.precision``, in which ``predict`` computes.
+        speakers: by name, the mean frame of those who were met; see ``meet``.
         tested: what was answered to the examples of this process in the last test, in no order; empty where the answers
             are no record (denoising).
 
@@ -182,6 +183,7 @@ class Task(L.LightningModule):
         self.label_smoothing = label_smoothing
         self.matrices: dict[str, list[list[int]]] = {}
         self.tested: list[Tested] = []
+        self.speakers: dict[str, Float[np.ndarray, " mels"]] = {}
         self._losses: list[Tensor] = []  # of the batches since the last logging
         self._update_losses: list[Tensor] = []  # of the batches of this update
         self.metrics = nn.ModuleDict(
@@ -356,19 +358,39 @@ class Task(L.LightningModule):
         return next((part for part in self.network.embeddings if isinstance(part, FrameEmbedding)), None)
 
     def hear(self, example: Example) -> Float[np.ndarray, "frames mels"]:
-        """The frames of the sound, at the rate that the network reads.
+        """The frames of the sound, at the rate that the network reads. Of a corpus that knows its speakers, without the
+        mean frame of the one who speaks: what voice, microphone and room have in common with all that he says (as Atal
+        1974 and Kaldi do, there by cepstra). Of a speaker whom nobody has met, the mean is that of the sound.
 
         Raises:
             ValueError: there is no sound, it is silent, or shorter than a frame.
         """
-        assert self.frames is not None
         if example.sound is None or example.sound.is_silent:
             raise ValueError(f"{example.where}: {'silence' if example.sound else 'there is no sound'}")
-        sound, reads = example.sound.resampled(self.frames.rate), self.frames
         with refusing(f"{example.where}: "):
-            return log_mel(
-                sound.samples, rate=reads.rate, num_mels=reads.num_mels, window=reads.window, hop=reads.hop
-            )  # fmt: skip
+            frames = self._frames_of(example.sound)
+        if not self.corpus.has_speakers:
+            return frames
+        mean = self.speakers.get(example.sound.speaker, frames.mean(0))
+        without: Float[np.ndarray, "frames mels"] = frames - mean
+        return without
+
+    def meet(self, sounds: Sequence[Sound]) -> None:
+        """Takes the mean frame of each speaker from these sounds, where the corpus knows speakers; nobody need say what
+        is said in them."""
+        if not self.corpus.has_speakers:
+            return
+        heard: dict[str, list[np.ndarray]] = {}
+        for sound in sounds:
+            if sound.speaker and not sound.is_silent:
+                heard.setdefault(sound.speaker, []).append(self._frames_of(sound))
+        self.speakers |= {name: np.concatenate(frames).mean(0) for name, frames in heard.items()}
+
+    def _frames_of(self, sound: Sound) -> Float[np.ndarray, "frames mels"]:
+        reads = self.frames
+        assert reads is not None
+        samples = sound.resampled(reads.rate).samples
+        return log_mel(samples, rate=reads.rate, num_mels=reads.num_mels, window=reads.window, hop=reads.hop)
 
     @property
     def room(self) -> int | None:
@@ -387,6 +409,7 @@ class Task(L.LightningModule):
             advance: told how many more inputs were taken up.
         """
         self.eval()
+        self.meet([given for given in texts if isinstance(given, Sound) and given.speaker not in self.speakers])
         for start in range(0, len(texts), BATCHES_SORTED * batch_size):
             some = texts[start : start + BATCHES_SORTED * batch_size]
             answers: dict[int, Prediction] = {}

@@ -1,15 +1,13 @@
 """Files of sound, with what is said in them or their classes, in tables."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from triptych.data.corpora.table import RowCorpus
-from triptych.data.example import Example, Place, at
-from triptych.data.readers.columns import Columns
+from triptych.data.example import Example, Place
+from triptych.data.readers.columns import Columns, with_sound
 from triptych.data.readers.files import check_files, find
 from triptych.data.readers.tables import FORMATS, Row, table_rows
-from triptych.data.sound import read_sound
 
 
 class AudioFiles(RowCorpus[str]):
@@ -25,6 +23,8 @@ class AudioFiles(RowCorpus[str]):
         sound: column of the paths, below ``dir``.
         target: column of what is said; None: there is none.
         label: column of the classes; None: there is none.
+        speaker: column of who speaks, whose mean frame is taken from all that he says (see ``Task.hear``); None: nobody
+            says.
         split_seed: of the draws of the shares.
 
     Raises:
@@ -43,25 +43,21 @@ class AudioFiles(RowCorpus[str]):
         sound: str,
         target: str | None,
         label: str | None,
+        speaker: str | None,
         split_seed: int,
     ) -> None:
         check_files(dir, FORMATS, train=train, validation=validation, test=test)
-        used = Columns(sound=sound, target=target, label=label)
+        used = Columns(sound=sound, target=target, label=label, speaker=speaker)
         super().__init__(dir, used, train, validation, test, split_seed)
 
     def rows(self, source: str) -> Iterator[tuple[Place, Row]]:
         """See ``RowCorpus``."""
         yield from table_rows(find(self.dir, "data", source), self.reader, None)
 
-    def _read(self, source: str) -> list[Example]:
-        return [self._hear(example) for example in super()._read(source)]
-
-    def _hear(self, example: Example) -> Example:
-        assert example.place is not None
+    def example(self, row: Row, place: Place) -> Example:
+        """See ``RowCorpus``."""
+        example = super().example(row, place)
         path = Path(self.dir, example.text)
         if not path.is_file():
-            raise ValueError(f"{at(example.place)}: {path}: no such file")
-        try:
-            return replace(example, sound=read_sound(path))
-        except ValueError as error:
-            raise ValueError(f"{at(example.place)}: {error}") from None
+            raise ValueError(f"{example.where}: {path}: no such file")
+        return with_sound(example, self.reader, row, path)

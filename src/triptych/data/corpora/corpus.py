@@ -21,6 +21,7 @@ class CorpusFacts(Facts):
         is_stream: whether the texts are long and are read in windows, not line by line.
         words_are_characters: whether the words that are tagged are single characters.
         has_pairs: whether the inputs are pairs of texts; seen at the first example of the training.
+        has_speakers: whether it is known who speaks in a sound; likewise.
         version: of what the examples come from, where it has one (Python 3.11.7).
         sha256: of the examples of the training; empty before they are read.
     """
@@ -30,6 +31,7 @@ class CorpusFacts(Facts):
     is_stream: bool = False
     words_are_characters: bool = False
     has_pairs: bool = False
+    has_speakers: bool = False
     version: str = ""
     sha256: str = ""
 

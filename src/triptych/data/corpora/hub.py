@@ -11,9 +11,8 @@ from typing import Any
 from triptych.config import suggestion
 from triptych.data.corpora.table import RowCorpus
 from triptych.data.example import Example, Place, at
-from triptych.data.readers.columns import Columns, outermost
+from triptych.data.readers.columns import Columns, outermost, with_sound
 from triptych.data.readers.tables import Row
-from triptych.data.sound import read_sound
 
 PATIENCE = 10.0
 """Seconds to wait for the hub's first answer."""
@@ -144,6 +143,7 @@ class HubAudio(Hub):
         sound: column of the sounds, or of the paths of their files.
         target: column of what is said; None: there is none.
         label: column of the classes; None: there is none.
+        speaker: column of who speaks; see ``AudioFiles``.
         split_seed: see there.
 
     Raises:
@@ -163,6 +163,7 @@ class HubAudio(Hub):
         sound: str,
         target: str | None,
         label: str | None,
+        speaker: str | None,
         split_seed: int,
     ) -> None:
         super().__init__(
@@ -170,7 +171,7 @@ class HubAudio(Hub):
             text=None, target=target, label=label, pair=None, score=None, words=None, tags=None, answers=None,
             split_seed=split_seed,
         )  # fmt: skip
-        self.reader = replace(self.reader, sound=sound)
+        self.reader = replace(self.reader, sound=sound, speaker=speaker)
         self.sound = sound
 
     @cached_property
@@ -185,16 +186,10 @@ class HubAudio(Hub):
             for name, rows in found.items()
         }
 
-    def _read(self, source: str) -> list[Example]:
-        found = []
-        for place, row in self.rows(source):
-            example, file = self.reader.example(row, place), row[self.sound]
-            content = file.get("bytes") if isinstance(file, dict) else None
-            try:
-                found.append(replace(example, sound=read_sound(Path(example.text), content)))
-            except ValueError as error:
-                raise ValueError(f"{at(place)}: {error}") from None
-        return found
+    def example(self, row: Row, place: Place) -> Example:
+        """See ``RowCorpus``."""
+        example = super().example(row, place)
+        return with_sound(example, self.reader, row, Path(example.text))
 
 
 def _on_the_hub(name: str) -> str:

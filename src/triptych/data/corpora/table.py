@@ -74,8 +74,16 @@ class RowCorpus(ABC, Generic[Source]):
     def _splits(self) -> Splits:
         return make_splits(self._read, self.train, self.validation, self.test, self.split_seed)
 
+    def example(self, row: Row, place: Place) -> Example:
+        """What a row says.
+
+        Raises:
+            ValueError: a value that does not fit, with its place.
+        """
+        return self.reader.example(row, place)
+
     def _read(self, source: Source) -> list[Example]:
-        examples = [self.reader.example(row, place) for place, row in self.rows(source)]
+        examples = [self.example(row, place) for place, row in self.rows(source)]
         if not examples:
             raise ValueError(f"{Path(self.dir, str(source))}: no rows")
         return examples

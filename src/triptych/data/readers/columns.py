@@ -4,11 +4,13 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 from triptych.config import nearest
 from triptych.data.example import Answer, Example, Message, Place, at, check_conversation, conversation
+from triptych.data.sound import read_sound
 
 HALF_A_PAIR = re.compile("[\ud800-\udfff]")  # JSON can spell such surrogates, UTF-8 cannot
 
@@ -32,6 +34,7 @@ class Columns:
     answers: str | None = None
     messages: str | None = None
     sound: str | None = None
+    speaker: str | None = None
 
     def items(self) -> Iterator[tuple[str, str]]:
         """The fields that have a column, and the column of each."""
@@ -80,10 +83,32 @@ class Columns:
                 raise ValueError(f"{at(place)}: {column} is {shown}; {error}") from None
         if "messages" in values:
             return conversation(values["messages"], place)
+        values.pop("speaker", None)  # is the sound's
         name = values.pop("sound", "") or " ".join(values.get("words", ()))
         example = Example(**{"text": name, **values}, place=place)
         _check(example)
         return example
+
+
+def with_sound(example: Example, columns: Columns, row: Mapping[str, object], path: Path) -> Example:
+    """The example of a row with its sound, and who speaks in it.
+
+    Args:
+        row: the columns with their values; the sound is a path, or has its bytes beside it.
+        path: of the file, if the row has no bytes.
+
+    Raises:
+        ValueError: no sound that can be read.
+    """
+    assert columns.sound is not None
+    file = row[columns.sound]
+    content = file.get("bytes") if isinstance(file, dict) else None
+    try:
+        sound = read_sound(path, content)
+    except ValueError as error:
+        raise ValueError(f"{example.where}: {error}") from None
+    speaker = "" if columns.speaker is None else _label(row[columns.speaker])
+    return replace(example, sound=replace(sound, speaker=speaker))
 
 
 def outermost(column: str, there: Collection[str]) -> str:
@@ -198,6 +223,7 @@ PARSERS: Mapping[str, Callable[[object], object]] = {
     "answers": _answers,
     "messages": _conversation,
     "sound": _sound,
+    "speaker": _label,
 }
 """From the value of a column to that of a field of ``Example``."""
 
