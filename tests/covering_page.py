@@ -50,6 +50,17 @@ HEADS = [f"head@heads.{kind}" for kind in Heads.__dataclass_fields__]
 WITH_EPS = ("adamw", "muon", "schedule_free_adamw")
 STYLES = {"encoder_only": "classification", "decoder_only": "language_modeling", "full": "translation"}
 """What the families are trained on, by architecture."""
+OTHERS = {
+    "vit": (["data=digits"], "classification"),
+    "whisper": (
+        [
+            *("data=tone_digits", *(text for text in DATES if ".num_" in text)),
+            *("frames.seconds=1", "model.encoder.max_length=50", "frames.num_mels=16"),
+        ],
+        "transcription",
+    ),
+}
+"""Of families that read no texts, what they are trained on instead."""
 SHAPE = ["shape.d_model=64", "shape.num_heads=8", "shape.d_ff=64"]
 """Of families, some of which have 8 key heads."""
 
@@ -120,8 +131,8 @@ def styles() -> dict[str, list[str]]:
     with command_lines() as chosen:
         for name in (name for name in choices_of("model", []) if name.endswith("style")):
             architecture = target_of(chosen(f"model={name}"), "model").architecture
-            data = ["data=digits"] if name.startswith("vit/") else DATES
-            found[name] = [*data, f"model={name}", *SHAPE, f"task={STYLES[architecture]}"]
+            data, task = OTHERS.get(name.partition("/")[0], (DATES, STYLES[architecture]))
+            found[name] = [*data, f"model={name}", *SHAPE, f"task={task}"]
     return found
 
 
@@ -348,7 +359,7 @@ In how many rows of each value; - where it was not asked. Of exports: for how ma
 ## Families
 
 The models of any size (`model=bert/style`), with their own parts: an encoder on classification, a decoder on language
-modelling, a full model on translation.
+modelling, a full model on translation, Whisper on transcription.
 
 {families}
 

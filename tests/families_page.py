@@ -43,6 +43,7 @@ FAMILIES = {
     "BART": ("Bart", "bart/style, /base, /large"),
     "MarianMT, the original": ("Marian", "marian/style, /opus-mt; transformer/style, /base, /big"),
     "PEGASUS": ("Pegasus", "full (Triptych's own default)"),
+    "Whisper": ("Whisper", "whisper/style, /tiny, /base, /small, /medium, /large, /large-v3, /large-v3-turbo"),
 }
 """By family: how the classes of ``transformers`` begin, and the choices of ``model=``."""
 
@@ -158,16 +159,24 @@ pass, in float64, ours against ours. Round trip: export, then import, bitwise.
   here.
 - ViT by the names that it has in the memory of `transformers` 5 (`vit.layers.N.attention.q_proj`): refused. Published
   files have others (`vit.encoder.layer.N.attention.attention.query`), as have those that `save_pretrained` writes.
+- Whisper hears 30 s at once: `triptych predict` refuses a longer sound, and a training refuses, cuts or drops it. No
+  language is detected: where `generation_config.json` names none, `<|en|>` is taken, which a warning says
+  (`"language": "de"` in that file is another). `return_timestamps` is left out, and named. Another rate than 16,000 Hz
+  is refused, for `WhisperFeatureExtractor` has the filters of that rate at any other; so are its classifier of sounds,
+  and an export whose sounds are no whole seconds. Its keys have no bias, which softmax would not see: an export leaves
+  ours out. Frames are computed in float32 there: of tones in noise they were up to 2.4e-5 apart.
 - Pickles (`*.bin`), which can run code, and quantised weights: refused. Code of a folder (`auto_map`) is never run.
 - A tokenizer that fills up or ends texts with another token than `config.json` says: refused. Whatever looks for that
   token, a classifier for instance, would find the end of a text elsewhere.
 
 Of `generation_config.json` (in old folders of `config.json`) these are obeyed, token for token as by `generate`, and
 exported again: `max_new_tokens`, `no_repeat_ngram_size`, `repetition_penalty`, `bad_words_ids`, `min_new_tokens`,
-`renormalize_logits`, `forced_bos_token_id`, `forced_eos_token_id`, several `eos_token_id`; of full models `max_length`
-and `min_length`; of translation `num_beams`, `length_penalty` and `early_stopping`. Others that act are named when the
-folder is read. `do_sample` is one of them, and so is `num_beams` of language models: `triptych predict` samples and
-searches when it is asked to (`temperature=0.7`, `num_beams=5`).
+`renormalize_logits`, `forced_bos_token_id`, `forced_eos_token_id`, `suppress_tokens`, `begin_suppress_tokens`, several
+`eos_token_id`; of full models `max_length` and `min_length`; of translation and transcription `num_beams`,
+`length_penalty` and `early_stopping`; of Whisper `language`, `task` and `forced_decoder_ids`, which an export writes in
+place of the others. Others that act are named when the folder is read. `do_sample` is one of them, and so is
+`num_beams` of language models: `triptych predict` samples and searches when it is asked to (`temperature=0.7`,
+`num_beams=5`).
 
 ## Parameters
 

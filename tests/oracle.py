@@ -21,7 +21,7 @@ from triptych.data import Message
 from triptych.interop import read_network, write_network
 from triptych.models.generation import BeamSearch, Sampling, beam_search, generate
 from triptych.models.generation.step import Steps
-from triptych.nn import PatchEmbedding
+from triptych.nn import FrameEmbedding, PatchEmbedding
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
@@ -115,6 +115,34 @@ def inputs(
     return {"tokens": tokens, "mask": mask, "source": source, "source_mask": source_mask}
 
 
+def save(model: nn.Module, folder: Path) -> None:
+    """Writes a model of ``transformers``, and what makes the frames that it reads."""
+    model.save_pretrained(folder)  # type: ignore[operator]
+    config: Any = model.config
+    if hasattr(config, "num_mel_bins"):
+        seconds, rest = divmod(config.max_source_positions, 50)
+        assert not rest
+        extractor = transformers.WhisperFeatureExtractor(feature_size=config.num_mel_bins, chunk_length=seconds)
+        extractor.save_pretrained(folder)
+
+
+def with_frames(network: Any, given: dict[str, Tensor], *, seed: int = 1) -> dict[str, Tensor]:
+    """The same inputs, with frames of sounds, all of one length, for sources; if the network hears."""
+    if not isinstance(getattr(network, "source_embedding", None), FrameEmbedding):
+        return given
+    generator, count = torch.Generator().manual_seed(seed), network.source_embedding.stride * network.encoder.room
+    frames = torch.randn((3, count, network.source_embedding.num_mels), generator=generator)
+    frames = frames.to(network.head.output.weight.dtype)
+    return given | {"source": frames, "source_mask": torch.ones(3, count, dtype=torch.bool)}
+
+
+def as_source(given: dict[str, Tensor]) -> dict[str, Tensor]:
+    """What their encoder reads."""
+    if given["source"].is_floating_point():
+        return {"input_features": given["source"].mT}
+    return {"input_ids": given["source"], "attention_mask": given["source_mask"].long()}
+
+
 def images(shape: tuple[int, int, int], *, seed: int = 1) -> dict[str, Tensor]:
     """Three random images."""
     generator = torch.Generator().manual_seed(seed)
@@ -141,10 +169,7 @@ def theirs(model: nn.Module, given: dict[str, Tensor]) -> Tensor:
         return torch.as_tensor(model(pixel_values=given["images"]).logits)
     if "source" in given:
         answer = model(
-            input_ids=given["source"],
-            attention_mask=given["source_mask"].long(),
-            decoder_input_ids=given["tokens"],
-            decoder_attention_mask=given["mask"].long(),
+            **as_source(given), decoder_input_ids=given["tokens"], decoder_attention_mask=given["mask"].long()
         )
         return torch.as_tensor(answer.logits)
     counts = any(word in type(model).__name__ for word in ("Bert", "Roberta", "Longformer"))  # places by itself
@@ -185,7 +210,7 @@ def measure(case: Case, folder: Path) -> Measured:
         folder: an empty folder to write to.
     """
     model = randomized(case.model())
-    model.save_pretrained(folder / "theirs")
+    save(model, folder / "theirs")
     read = read_network(folder / "theirs")
     network = read.network
     (folder / "ours").mkdir()
@@ -203,7 +228,7 @@ def measure(case: Case, folder: Path) -> Measured:
         else:
             is_full, is_pooled = network.architecture == "full", network.head.pool != "none"
             start = model.config.decoder_start_token_id if is_full and is_pooled else None
-            given = inputs(padding, is_full=is_full, length=case.length, start=start)
+            given = with_frames(network, inputs(padding, is_full=is_full, length=case.length, start=start))
         their, mine = theirs(model, given), ours(network, given)
         imported.append(distance(mine, their, given.get("mask")))
         exported.append(distance(theirs(written, given), their, given.get("mask")))
@@ -236,7 +261,8 @@ def loss_distance(model: nn.Module, given: dict[str, Tensor], mine: Tensor) -> f
         arguments = {"input_ids": given["tokens"], "attention_mask": given["mask"].long(), "labels": labels}
         arguments |= global_tokens(model, given)
     if "source" in given:
-        arguments |= {"input_ids": given["source"], "attention_mask": given["source_mask"].long()}
+        del arguments["input_ids"], arguments["attention_mask"]
+        arguments |= as_source(given)
         arguments |= {"decoder_input_ids": given["tokens"], "decoder_attention_mask": given["mask"].long()}
     elif "mask" in given and not given["mask"][:, 0].all():
         return 0.0  # the label after a left pad is scored there
@@ -276,12 +302,12 @@ def decoded_alike(
         steps: by which ours decodes; None: as it chooses.
     """
     model = randomized(case.model())
-    model.save_pretrained(folder)
+    save(model, folder)
     network: Any = read_network(folder).network.double().to(device).eval()
     network.steps = steps or network.steps
     model = model.double().to(device)
     is_full = network.architecture == "full"
-    given = inputs("right" if is_full else "left", is_full=is_full, length=8)
+    given = with_frames(network, inputs("right" if is_full else "left", is_full=is_full, length=8))
     given = {name: tensor.to(device) for name, tensor in given.items()}
     prompt = given["tokens"]
     if is_full:
@@ -299,7 +325,9 @@ def decoded_alike(
     if is_full:
         options |= {"decoder_start_token_id": int(prompt[0, 0]), "forced_eos_token_id": None}
         options |= {"forced_bos_token_id": None}
-        their = model.generate(given["source"], attention_mask=given["source_mask"].long(), **options)[:, 1:]
+        if hears := given["source"].is_floating_point():
+            options["pad_token_id"] = end  # which fills up in place of the end
+        their = model.generate(**as_source(given), **options)[:, 0 if hears else 1 :]
     else:
         their = model.generate(prompt, attention_mask=given["mask"].long(), **options)[:, prompt.shape[1] :]
     if num_beams == 1:
@@ -313,10 +341,10 @@ def decoded_alike(
 
 def cached_distance(case: Case, folder: Path) -> float:
     """The largest difference between decoding in uneven chunks with a cache and one pass, in float64."""
-    randomized(case.model()).save_pretrained(folder)
+    save(randomized(case.model()), folder)
     network: Any = read_network(folder).network.double()
     is_full = network.architecture == "full"
-    given = inputs("right", is_full=is_full, length=17)
+    given = with_frames(network, inputs("right", is_full=is_full, length=17))
     whole = ours(network, given | {"mask": torch.ones_like(given["mask"])})
     if is_full:
         next_token = network.continuation(given["source"], given["source_mask"], capacity=17)

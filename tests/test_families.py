@@ -46,6 +46,8 @@ def network_of(model: str, vocab_size: int, *overrides: str) -> tuple[DictConfig
     causal = ("gpt2", "gpt3", "llama", "qwen3", "olmo2", "pythia", "modernbert_decoder")
     task |= dict.fromkeys(causal, "language_modeling")
     size = [f"shape.vocab_size={vocab_size}", f"task={task.get(family, 'translation')}"]
+    if family == "whisper":
+        size = [f"shape.vocab_size={vocab_size}", "task=transcription", "data=tone_digits"]
     if family == "vit":
         size = [f"model.head.num_outputs={vocab_size}", "task=classification", "data=digits"]
     config = composed(f"model={model}", *size, *overrides)
@@ -180,6 +182,15 @@ def vit(width: int, layers: int, heads: int, patch: int) -> Any:
     return hf.ViTForImageClassification(config)
 
 
+def whisper(width: int, layers: int, heads: int, decoder_layers: int, mels: int, vocab: int) -> Any:
+    config = hf.WhisperConfig(
+        vocab_size=vocab, d_model=width, encoder_layers=layers, decoder_layers=decoder_layers, num_mel_bins=mels,
+        encoder_attention_heads=heads, decoder_attention_heads=heads, encoder_ffn_dim=4 * width,
+        decoder_ffn_dim=4 * width,
+    )  # fmt: skip
+    return hf.WhisperForConditionalGeneration(config)
+
+
 PUBLISHED: dict[str, tuple[int, Any]] = {
     **{
         f"bert/{name}": (30522, (bert, width, layers))
@@ -266,6 +277,14 @@ PUBLISHED: dict[str, tuple[int, Any]] = {
     "vit/b-16": (1000, (vit, 768, 12, 12, 16)),
     "vit/l-16": (1000, (vit, 1024, 24, 16, 16)),
     "vit/h-14": (1000, (vit, 1280, 32, 16, 14)),
+    **{
+        f"whisper/{name}": (vocab, (whisper, *sizes, vocab))
+        for name, vocab, *sizes in (
+            ("tiny", 51865, 384, 4, 6, 4, 80), ("base", 51865, 512, 6, 8, 6, 80), ("small", 51865, 768, 12, 12, 12, 80),
+            ("medium", 51865, 1024, 24, 16, 24, 80), ("large", 51865, 1280, 32, 20, 32, 80),
+            ("large-v3", 51866, 1280, 32, 20, 32, 128), ("large-v3-turbo", 51866, 1280, 32, 20, 4, 128),
+        )
+    },
 }  # fmt: skip
 """Vocabulary (of images, the classes), and how transformers builds the model."""
 
@@ -291,6 +310,10 @@ EXACT = {
     "t5gemma/xl-xl": 3_766_980_608,
     "t5gemma/2b-2b": 5_596_853_760,
     "t5gemma/9b-9b": 20_333_401_088,
+    # in the hub's numbers the encoder's 1,500 positions count too
+    "whisper/tiny": 37_760_640 - 1500 * 384,
+    "whisper/small": 241_734_912 - 1500 * 768,
+    "whisper/large": 1_543_304_960 - 1500 * 1280,
 }
 """What others have counted; of T5Gemma KerasHub's presets."""
 
@@ -372,6 +395,12 @@ def test_the_command_line_wins() -> None:
     assert isinstance(network.stacks[0].final_norm, torch.nn.LayerNorm)
     config, _ = network_of("bert/base", 50, "shape=tiny")
     assert (config.shape.d_model, config.shape.num_layers, config.block.norm.eps) == (64, 2, 1e-12)
+
+
+def test_the_frames_of_whisper() -> None:
+    frames = composed("model=whisper/large-v3", "task=transcription", "data=tone_digits").frames
+    assert (frames.num_mels, frames.seconds, frames.normalized) == (128, 30, False)
+    assert composed("model=whisper/tiny", "experiment=tones/transcription").frames.num_mels == 32
 
 
 def test_the_options_of_the_rotations() -> None:

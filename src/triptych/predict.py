@@ -57,6 +57,7 @@ def predict(config: DictConfig) -> None:
     inputs: Sequence[Any] = lines
     if task.frames is not None:
         inputs = sounds(lines, config.input, have_speakers=task.corpus.has_speakers)
+        check_seconds(task, inputs, config.input)
     elif task.image_shape is not None:
         inputs = images(lines, task.image_shape, config.input)
     elif isinstance(task, Chat):
@@ -132,6 +133,22 @@ def sounds(lines: list[str], source: str, *, have_speakers: bool) -> list[Sound]
         with refusing(f"{name_of(source)}, line {number}: "):
             found.append(replace(read_sound(Path(path)), speaker=speaker))
     return found
+
+
+def check_seconds(task: Task, heard: Sequence[Sound], source: str) -> None:
+    """Refuses sounds that are longer than what the network hears at once.
+
+    Raises:
+        ConfigError: such a sound.
+    """
+    assert task.frames is not None
+    longest = task.sound_length * task.frames.stride * task.frames.hop
+    too_long = [number for number, sound in enumerate(heard, 1) if sound.seconds >= longest + task.frames.hop]
+    if too_long:
+        raise ConfigError(
+            f"{name_of(source)}, line {too_long[0]}: {heard[too_long[0] - 1].seconds:.1f} s of sound; the network "
+            f"hears at most {longest:.1f} s"
+        )
 
 
 def images(lines: list[str], shape: tuple[int, int, int], source: str) -> list[np.ndarray]:

@@ -92,6 +92,7 @@ BOTH: list[dict[str, Any]] = [
     {"min_new_tokens": 9},
     {"bad_words_ids": [[14], [18, 18], [20, 20, 8], [EOS]]},
     {"repetition_penalty": 1.6},
+    {"suppress_tokens": [14, 18, 20], "begin_suppress_tokens": [5, 9, 11, EOS]},
     {"bad_words_ids": [[14], [18]], "renormalize_logits": True},
     {"eos_token_id": [EOS, 14, 18]},
     {"eos_token_id": [19, EOS], "min_new_tokens": 4, "no_repeat_ngram_size": 3},
@@ -107,6 +108,7 @@ FULL: list[dict[str, Any]] = [
     {"bad_words_ids": [[PAD]], "forced_eos_token_id": EOS, "max_length": 16, "renormalize_logits": True},
     # of pegasus-xsum
     {"forced_eos_token_id": EOS, "length_penalty": 0.6, "max_length": 12},
+    {"forced_bos_token_id": 8, "begin_suppress_tokens": [5, 9, 14, 18, 20, 23]},
 ]
 SETTINGS_OF = [(bart, settings) for settings in BOTH + FULL] + [(gpt2, settings) for settings in BOTH]
 
@@ -134,6 +136,7 @@ def test_what_generate_writes_we_write(
 def test_settings_go_in_and_out_again(tmp_path: Path) -> None:
     settings = {**FULL[3], "num_beams": 2, "bad_words_ids": [[5], [6, 7]], "repetition_penalty": 1.2}
     settings |= {"eos_token_id": [EOS, 19], "renormalize_logits": True}
+    settings |= {"suppress_tokens": [9], "begin_suppress_tokens": [10, EOS]}
     published(tmp_path / "theirs", bart, settings)
     first = import_folder(tmp_path / "theirs", tmp_path / "imported.ckpt")
     save_pretrained(tmp_path / "imported.ckpt", tmp_path / "out")
@@ -172,7 +175,7 @@ def test_settings_of_an_old_folder_stand_in_its_configuration(tmp_path: Path) ->
         (gpt2, {"do_sample": True, "temperature": 0.6, "top_p": 0.9}, "do_sample=True, temperature=0.6, top_p=0.9"),
         (gpt2, {"num_beams": 4, "max_length": 12}, "max_length=12, num_beams=4"),
         (gpt2, {"min_length": 3}, "min_length=3"),
-        (bart, {"encoder_no_repeat_ngram_size": 3, "suppress_tokens": [4]}, "encoder_no_repeat_ngram_size=3, suppress"),
+        (bart, {"encoder_no_repeat_ngram_size": 3, "penalty_alpha": 0.6}, "encoder_no_repeat_ngram_size=3, penalty"),
         (bart, {"new_in_transformers_6": 1}, "new_in_transformers_6=1"),
         (bart, {"use_cache": True, "top_k": 50, "num_return_sequences": 1, "guidance_scale": 1.0}, None),
         (gpt2, {"max_length": 40}, None),

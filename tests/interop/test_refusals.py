@@ -75,7 +75,7 @@ def test_a_configuration_of_another_kind(text: str, words: str, folder: Path) ->
 
 @pytest.mark.parametrize(
     ("kind", "words"),
-    [("gpt_2", "; did you mean gpt2?"), ("whisper", "; expected one of bart, "), (["gpt2"], "model_type=['gpt2']")],
+    [("gpt_2", "; did you mean gpt2?"), ("wav2vec2", "; expected one of bart, "), (["gpt2"], "model_type=['gpt2']")],
     ids=["typo", "other", "list"],
 )
 def test_an_unknown_model_type(kind: Any, words: str, folder: Path) -> None:

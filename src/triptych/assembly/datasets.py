@@ -207,20 +207,21 @@ def encode_sounds(
             log.info("%s %s: resampled from %s to %s Hz", counted(count, "sound"), name, rate, frames.rate)
     task.meet([example.sound for example in examples if example.sound is not None])
     items = task.encode(examples) if name != "train" else task.encode_training(examples)
-    too_long = [i for i, item in enumerate(items) if frames.count(item.longest) > task.max_length]
+    lengths = [frames.count(len(item.tokens if item.source is None else item.source)) for item in items]
+    too_long = [i for i, length in enumerate(lengths) if length > task.sound_length]
     if too_long and config.batch.too_long == "error":
         item = items[too_long[0]]
         where = "" if item.example is None else f"{item.example.where}: "
         raise ValueError(
-            f"{where}a sound of {frames.count(item.longest)} positions (so have {len(too_long) - 1:,} others of "
-            f"{len(items):,}), but shape.max_length={task.max_length}; raise it or frames.stride={frames.stride}, or "
+            f"{where}a sound of {lengths[too_long[0]]} positions (so have {len(too_long) - 1:,} others of "
+            f"{len(items):,}), but shape.max_length={task.sound_length}; raise it or frames.stride={frames.stride}, or "
             "choose batch.too_long=truncate or drop"
         )
     if not too_long:
         return EncodedList(items)
     is_dropped = config.batch.too_long == "drop" and name == "train"
     log.warning("%s of %s %s sounds have more than shape.max_length=%s positions and are %s", f"{len(too_long):,}",
-                f"{len(items):,}", name, task.max_length, "dropped" if is_dropped else "truncated")  # fmt: skip
+                f"{len(items):,}", name, task.sound_length, "dropped" if is_dropped else "truncated")  # fmt: skip
     for i in reversed(too_long):
         items[i : i + 1] = [] if is_dropped else [task.truncate_sound(items[i])]
     return EncodedList(items, too_long=len(too_long))

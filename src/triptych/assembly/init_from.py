@@ -71,7 +71,7 @@ class Pretrained:
         """
         own = network.architecture
         stacks = stack_sources(self.architecture, own)
-        if EMBEDDING_OF_SOURCE not in self._weights:
+        if not any(name.startswith("source_embedding.") for name in self._weights):
             stacks["source_embedding"] = "embedding"
         elif own == "encoder_only":
             stacks["embedding"] = "source_embedding"

@@ -89,7 +89,7 @@ def without_values(network: Network) -> Network:
     shapes: dict[int, Tensor] = {}
     for tensor in (*network.parameters(), *network.buffers()):
         shape = torch.empty_like(tensor, device="meta")
-        shapes[id(tensor)] = Parameter(shape) if isinstance(tensor, Parameter) else shape
+        shapes[id(tensor)] = Parameter(shape, tensor.requires_grad) if isinstance(tensor, Parameter) else shape
     return copy.deepcopy(network, shapes)
 
 

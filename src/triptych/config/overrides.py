@@ -153,7 +153,10 @@ def adopt(config: DictConfig, theirs: DictConfig) -> None:
     def is_set(key: str) -> bool:
         return is_overridden(key) or any(f"{name}.".startswith(f"{key}.") for name in meant)
 
-    settings = {f"{node}.{key}": value for node in ("shape", "block", "heads") for key, value in theirs[node].items()}
+    embeddings = (OmegaConf.select(theirs, f"model.{name}") for name in ("embedding", "source_embedding"))
+    hears = any(embedding is not None and "num_mels" in embedding for embedding in embeddings)
+    nodes = ("shape", "block", "heads", *(("frames",) if hears else ()))
+    settings = {f"{node}.{key}": value for node in nodes for key, value in theirs[node].items()}
     differing = differing_settings(theirs, template)
     if architecture != own:
         differing = of_other_stacks(differing, architecture, own)

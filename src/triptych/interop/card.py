@@ -13,6 +13,7 @@ AUTO_CLASSES = {
     "ForQuestionAnswering": "AutoModelForQuestionAnswering",
     "ForTokenClassification": "AutoModelForTokenClassification",
     "ForImageClassification": "AutoModelForImageClassification",
+    "WhisperForConditionalGeneration": "AutoModelForSpeechSeq2Seq",
     "ForConditionalGeneration": "AutoModelForSeq2SeqLM",
     "MTModel": "AutoModelForSeq2SeqLM",
     "ForCausalLM": "AutoModelForCausalLM",
@@ -31,7 +32,7 @@ def model_card(name: str, task: Task, class_name: str, record: Mapping[str, Any]
     auto = next(auto for ending, auto in AUTO_CLASSES.items() if class_name.endswith(ending))
     answers = auto == "AutoModelForQuestionAnswering"
     asked = '"QUESTION", "TEXT"' if answers else '"..."'
-    writes = auto in ("AutoModelForSeq2SeqLM", "AutoModelForCausalLM")
+    writes = auto in ("AutoModelForSeq2SeqLM", "AutoModelForSpeechSeq2Seq", "AutoModelForCausalLM")
     kinds = {"full": "full (encoder-decoder)", "encoder_only": "encoder-only", "decoder_only": "decoder-only"}
     facts = {
         "task": task.name.replace("_", " "),
@@ -48,6 +49,7 @@ def model_card(name: str, task: Task, class_name: str, record: Mapping[str, Any]
     if labels:
         facts["classes"] = ", ".join(labels)
     reads_text = task.image_shape is None
+    reader = "tokenizer" if task.frames is None else "processor"
     lines = [
         "---",
         "library_name: transformers",
@@ -63,9 +65,9 @@ def model_card(name: str, task: Task, class_name: str, record: Mapping[str, Any]
         *(f"| {key} | {value} |" for key, value in facts.items()),
         "",
         "```python",
-        f"from transformers import {auto}" + (", AutoTokenizer" if reads_text else ""),
+        f"from transformers import {auto}" + (f", Auto{reader.title()}" if reads_text else ""),
         "",
-        *([f'tokenizer = AutoTokenizer.from_pretrained("{name}")'] if reads_text else []),
+        *([f'{reader} = Auto{reader.title()}.from_pretrained("{name}")'] if reads_text else []),
         f'model = {auto}.from_pretrained("{name}")',
         *_inputs(task, asked),
     ]
@@ -73,7 +75,7 @@ def model_card(name: str, task: Task, class_name: str, record: Mapping[str, Any]
         new = "outputs" if task.architecture == "full" else "outputs[:, inputs.input_ids.shape[1] :]"
         lines += [
             "outputs = model.generate(**inputs)",
-            f"tokenizer.batch_decode({new}, skip_special_tokens=True)",
+            f"{reader}.batch_decode({new}, skip_special_tokens=True)",
         ]
     elif answers:
         lines += ["outputs = model(**inputs)  # start_logits and end_logits of each token"]
@@ -94,6 +96,11 @@ def _inputs(task: Task, asked: str) -> list[str]:
     """The code that makes the inputs of a model."""
     if task.image_shape is not None:
         return ['inputs = {"pixel_values": ...}  # [batch, channels, rows, columns], scaled as in the training']
+    if task.frames is not None:
+        rate = task.frames.rate
+        return [
+            f'inputs = processor(..., sampling_rate={rate}, return_tensors="pt")  # samples of one channel, -1 to 1'
+        ]
     if not isinstance(task, Chat):
         return [f'inputs = tokenizer({asked}, return_tensors="pt")']
     rest = "" if task.architecture == "full" else ", add_special_tokens=False"

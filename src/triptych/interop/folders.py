@@ -109,11 +109,14 @@ def save_pretrained(checkpoint: str | Path, folder: str | Path, *, families: Seq
     if reads_text:
         goes_on = task.architecture == "decoder_only" and isinstance(task, GenerativeTask)
         ends_with_sep = task.name in ("translation", "text_to_text")
-        end = special.end if not goes_on else (special.sep,) if ends_with_sep else ()
+        begin, end = special.begin, special.end if not goes_on else (special.sep,) if ends_with_sep else ()
+        if task.frames is not None:  # its texts are what the decoder writes
+            begin, end = (special.start, *special.target_begin), (special.eos,)
         side: Literal["left", "right"] = "left" if goes_on else "right"
         write_tokenizer(
             tokenizer,
             path,
+            begin=begin,
             end=end,
             padding_side=side,
             model_max_length=task.max_length,
@@ -146,7 +149,10 @@ def _read(
     architecture = read.network.architecture
     if issubclass(target_of(config, "task"), GenerativeTask) and architecture != "encoder_only":
         is_full = architecture == "full"
-        read_generation(path, config.task, tokenizer.special, room=config.shape.max_length, is_full=is_full)
+        room, hears = config.shape.max_length, read.task == "transcription"
+        special = read_generation(path, config.task, tokenizer.special, room=room, is_full=is_full, hears=hears)
+        if special != tokenizer.special:
+            tokenizer = Tokenizer.from_json(tokenizer.to_json(), special)
     facts = CorpusFacts(tag_labels=read.labels) if read.task == "tagging" else CorpusFacts(labels=read.labels)
     with refusing(f"{path}: "):
         return config, make_task(config, tokenizer, facts, read.network).eval()

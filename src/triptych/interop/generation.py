@@ -1,7 +1,7 @@
 """How a published model decodes: generation_config.json, read and written."""
 
 import logging
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,8 @@ from omegaconf import DictConfig
 
 from triptych.config import ConfigError
 from triptych.data import SpecialTokens
+from triptych.interop.families.family import TheirConfig
+from triptych.interop.families.whisper import PROMPTING, TIMING, read_prompt
 from triptych.interop.tensors import read_json
 from triptych.models.generation import Constraints
 from triptych.tasks import GenerativeTask
@@ -32,7 +34,6 @@ SAMPLING |= {"epsilon_cutoff": 0.0, "eta_cutoff": 0.0}
 """What only acts where do_sample is true, with the values that do nothing."""
 
 NEUTRAL: dict[str, Any] = {
-    "begin_suppress_tokens": None,
     "constraints": None,
     "diversity_penalty": 0.0,
     "do_sample": False,
@@ -46,9 +47,9 @@ NEUTRAL: dict[str, Any] = {
     "num_beam_groups": 1,
     "num_return_sequences": 1,
     "penalty_alpha": None,
+    "return_timestamps": False,
     "sequence_bias": None,
     "stop_strings": None,
-    "suppress_tokens": None,
     "token_healing": False,
     "watermarking_config": None,
 }
@@ -61,11 +62,14 @@ IDLE = {
     *("prompt_lookup_num_tokens", "num_assistant_tokens", "num_assistant_tokens_schedule", "compile_config"),
     *("assistant_confidence_threshold", "assistant_early_exit", "assistant_lookbehind", "target_lookbehind"),
     *("disable_compile", "prefill_chunk_size", "max_matching_ngram_size"),
+    *TIMING,
 }
 """What says nothing of the text: how fast it comes, and what is returned with it."""
 
 
-def read_generation(folder: Path, task: DictConfig, special: SpecialTokens, *, room: int, is_full: bool) -> None:
+def read_generation(
+    folder: Path, task: DictConfig, special: SpecialTokens, *, room: int, is_full: bool, hears: bool
+) -> SpecialTokens:
     """Puts the settings of a folder into those of a task that writes: generation_config.json, or what older folders
     have of it in config.json. Those that are not supported, and do something, are named.
 
@@ -74,7 +78,11 @@ def read_generation(folder: Path, task: DictConfig, special: SpecialTokens, *, r
         task: the node to fill in.
         special: the tokens of the folder's tokenizer.
         room: the most tokens that the network reads at once.
-        is_full: whether the decoder has an encoder; its prompt is then one token.
+        is_full: whether the decoder has an encoder; its prompt is then one token, unless it hears.
+        hears: whether it is Whisper, whose prompt the file says.
+
+    Returns:
+        The special tokens, with this prompt.
 
     Raises:
         ConfigError: a file that contradicts the tokenizer, or settings that cannot be.
@@ -91,13 +99,19 @@ def read_generation(folder: Path, task: DictConfig, special: SpecialTokens, *, r
     rules["eos_token_id"] = ends if len(ends) > 1 else []
     idle = IDLE if values.get("do_sample") else IDLE | SAMPLING.keys()
     neutral = NEUTRAL | SAMPLING
+    prompt, taken = read_prompt(TheirConfig(values, str(path))) if hears else ((), "")
+    if taken:
+        log.warning(
+            '%s: no language is named, and none is detected; taken is %s ("language": "..." is another)', path, taken
+        )
+    idle = idle | PROMPTING if hears else idle
     names = {*values} - TAKEN - idle if path.name == FILE else {*values} & neutral.keys() - idle
     left_out = {name for name in names if values[name] != neutral.get(name)}
     longest, fewest = (_count(path, name, values.get(name, default)) for name, default in LENGTHS.items())
-    if is_full:  # the prompt, which they count, is one token
+    if is_full:  # the prompt, which they count, is one token; but Whisper's is not counted in the most
         if longest:
-            values = {"max_new_tokens": longest - 1} | values
-        rules = {"min_new_tokens": max(fewest - 1, 0)} | rules
+            values = {"max_new_tokens": longest - (0 if hears else 1)} | values
+        rules = {"min_new_tokens": max(fewest - 1 - len(prompt), 0)} | rules
     else:  # it may be of any length
         left_out |= {name for name, acts in (("max_length", 0 < longest < room), ("min_length", fewest > 0)) if acts}
     for name in SEARCH:
@@ -110,6 +124,7 @@ def read_generation(folder: Path, task: DictConfig, special: SpecialTokens, *, r
         log.warning("%s: left out, so texts may differ from those of transformers: %s", path, said)
     if any(value != rule for value, rule in zip(rules.values(), map(FREE.get, rules), strict=True)):
         task.constraints = {"_target_": "triptych.models.generation.Constraints", **rules}
+    return replace(special, target_begin=prompt) if hears else special
 
 
 def _count(path: Path, name: str, value: object) -> int:
@@ -122,9 +137,10 @@ def generation_settings(task: GenerativeTask) -> dict[str, Any]:
     """How the task decodes, by the names of ``transformers``. A decoder by itself may write as far as it has positions,
     since there is no limit that takes account of both the prompt and the new tokens."""
     limit = {"max_new_tokens": task.max_new_tokens}
+    prompt = task.tokenizer.special.target_begin if task.frames is not None else ()
     if task.room is not None:
-        is_full = task.architecture == "full"
-        limit = {"max_new_tokens": min(task.max_new_tokens, task.room - 1)} if is_full else {"max_length": task.room}
+        most = min(task.max_new_tokens, task.room - 1 - len(prompt))
+        limit = {"max_new_tokens": most} if task.architecture == "full" else {"max_length": task.room}
     rules = asdict(task.constraints or Constraints())
     if task.end != (eos := task.tokenizer.special.eos) and not rules["eos_token_id"]:
         rules["eos_token_id"] = [eos, task.end]
@@ -134,5 +150,6 @@ def generation_settings(task: GenerativeTask) -> dict[str, Any]:
         "length_penalty": task.search.length_penalty,
         "early_stopping": task.search.early_stopping,
         "do_sample": False,
+        **({"forced_decoder_ids": list(enumerate(prompt, 1))} if prompt else {}),
         **{name: value for name, value in rules.items() if value != FREE[name]},
     }

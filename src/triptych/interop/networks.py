@@ -74,6 +74,8 @@ def read_network(
     if task not in family.classes:
         raise ConfigError(f"task={task} with {place}: expected one of {', '.join(family.classes)}")
     config.expect("quantization_config", None, [None])
+    further = {name: read_further(place.parent, name, *other) for name, other in family.files.items()}
+    config = TheirConfig({**config.values, **further}, config.place)
     if task in CLASSIFYING:
         config.expect("problem_type", None, [None, "single_label_classification"])
     tensors = Tensors(place.parent, family)
@@ -91,6 +93,18 @@ def read_network(
         if names:
             log.warning("%s: %s tensors are %s: %s", folder, len(names), what, listed(names))
     return Read(network.eval(), ours, task, labels)
+
+
+def read_further(folder: Path, name: str, other: str, key: str) -> Mapping[str, Any]:
+    """The content of a further file of a folder; see ``Family.files``.
+
+    Raises:
+        ConfigError: there is neither.
+    """
+    file, others = folder / f"{name}.json", folder / f"{other}.json"
+    if not file.is_file() and others.is_file():
+        return TheirConfig(read_json(others), str(others)).part(key).values
+    return read_json(file)
 
 
 def write_network(
@@ -131,6 +145,8 @@ def write_network(
         content["label2id"] = {label: i for i, label in enumerate(labels)}
     tensors = to_theirs(family, task, TheirConfig(content, "config.json"), state, is_tied=is_tied)
     folder.mkdir(parents=True, exist_ok=True)
+    for name in family.files:
+        write_json(folder / f"{name}.json", content.pop(name))
     write_json(folder / "config.json", content)
     with replacing(folder / FILE) as temporary:
         save_file(tensors, str(temporary), metadata={"format": "pt"})

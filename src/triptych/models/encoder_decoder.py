@@ -8,7 +8,7 @@ from torch import Tensor
 
 from triptych.models.generation.continuation import Continuation, Writer
 from triptych.models.generation.step import Steps
-from triptych.nn import Documents, Embedding, Head, Stack, Targets
+from triptych.nn import Documents, Embedding, FrameEmbedding, Head, Stack, Targets
 from triptych.nn.network import Inputs
 
 
@@ -61,6 +61,11 @@ class EncoderDecoder(Writer):
     def embeddings(self) -> tuple[Inputs, ...]:
         """See ``Network``."""
         return (self.embedding,) if self.source_embedding is None else (self.embedding, self.source_embedding)
+
+    @property
+    def room(self) -> int | None:
+        """See ``Network``; of a network that hears, the positions of a text."""
+        return self.decoder.room if isinstance(self.source_embedding, FrameEmbedding) else super().room
 
     def forward(
         self,

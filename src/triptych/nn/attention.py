@@ -280,6 +280,8 @@ class MultiHeadAttention(nn.Module):
         softcap: c: scores become c tanh(score / c), so none goes beyond c (Gemma 2, Riviere et al. 2024, section 2);
             attention then takes memory for all pairs. None: they stay as they are.
         qkv_bias: whether the projections to queries, keys and values have a bias; None: as all.
+        k_bias: whether the projection to keys has one where the others have. It adds the same to all scores of a query,
+            which softmax does not see (Whisper has none, Radford et al. 2022).
         qk_norm: makes a norm of the queries and one of the keys, x W_q and m W_k, before positions turn them, so that
             scores stay bounded (Dehghani et al. 2023, section 2); None: there are none.
         qk_norm_over: what is normalised at a time: each head (Qwen 3), or all heads of a layer together (OLMo 2).
@@ -310,6 +312,7 @@ class MultiHeadAttention(nn.Module):
         scale: float | None = None,
         softcap: float | None = None,
         qkv_bias: bool | None = None,
+        k_bias: bool = True,
         qk_norm: Callable[[int], nn.Module] | None = None,
         qk_norm_over: NormWidthName = "head",
         windows: Sequence[int | None] | None = None,
@@ -339,7 +342,7 @@ class MultiHeadAttention(nn.Module):
         self.window = None if cross else windows[layer % len(windows)]
         self.head_dim, self.scale, self.softcap, self.dropout = sizes.head_dim, scale, softcap, dropout
         self.q = nn.Linear(sizes.d_model, num_heads * sizes.head_dim, bias=qkv_bias)
-        self.k = nn.Linear(sizes.d_model, num_kv_heads * sizes.head_dim, bias=qkv_bias)
+        self.k = nn.Linear(sizes.d_model, num_kv_heads * sizes.head_dim, bias=qkv_bias and k_bias)
         self.v = nn.Linear(sizes.d_model, num_kv_heads * sizes.head_dim, bias=qkv_bias)
         self.o = nn.Linear(num_heads * sizes.head_dim, sizes.d_model, bias=sizes.bias)
         self.normalises_heads = qk_norm_over == "head"

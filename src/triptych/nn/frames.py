@@ -34,6 +34,8 @@ class FrameEmbedding(nn.Module):
         stride: frames for each vector.
         normalized: whether each sound is first given the mean 0 and the variance 1, over all of its frames (Whisper's
             is not).
+        seconds: that each sound is continued to with silence, which is heard like the rest (Whisper: 30); None: as long
+            as it is.
 
     Raises:
         ValueError: a number that cannot be.
@@ -50,6 +52,7 @@ class FrameEmbedding(nn.Module):
         stem: Stem = "convolutional",
         stride: int = 2,
         normalized: bool = True,
+        seconds: float | None = None,
         time_masks: int = 0,
         time_share: float = 0.1,
         mel_masks: int = 0,
@@ -66,8 +69,10 @@ class FrameEmbedding(nn.Module):
             raise ValueError(f"model.embedding.time_share={time_share}: expected 0 to 1")
         if not 0 < hop <= window:
             raise ValueError(f"model.embedding.hop={hop}: expected more than 0, and at most window={window}")
+        if seconds is not None and seconds < window:
+            raise ValueError(f"model.embedding.seconds={seconds}: expected null, or at least window={window}")
         self.rate, self.num_mels, self.d_model, self.window, self.hop = rate, num_mels, d_model, window, hop
-        self.normalized = normalized
+        self.normalized, self.seconds = normalized, seconds
         self.stride, self.time_masks, self.time_share = stride, time_masks, time_share
         self.mel_masks, self.mel_width = mel_masks, mel_width
         self.linear = nn.Linear(stride * num_mels, d_model) if stem == "stacked" else None

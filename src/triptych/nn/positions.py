@@ -107,20 +107,25 @@ class Table(Position):
 
 
 class Learned(Table):
-    """A table P that is trained. Gehring et al. 2017, section 3.1.
+    """A table P that is trained (Gehring et al. 2017, section 3.1), or that stays as it begins, as ``sinusoids`` in
+    halves (the encoder of Whisper, Radford et al. 2022).
 
     Args:
         sizes: of the stack; P has max_length rows more than ``first``.
         first: row of the first token.
+        trained: whether training changes P.
     """
 
-    def __init__(self, sizes: Sizes, *, first: int = 0) -> None:
+    def __init__(self, sizes: Sizes, *, first: int = 0, trained: bool = True) -> None:
         super().__init__(sizes, first=first)
-        self.table = nn.Parameter(torch.empty(first + sizes.max_length, sizes.d_model))
+        self.table = nn.Parameter(torch.empty(first + sizes.max_length, sizes.d_model), requires_grad=trained)
 
     def reset_parameters(self) -> None:
-        """P ~ normal(0, d_model^-1/2)."""
-        nn.init.normal_(self.table, std=self.table.shape[1] ** -0.5)
+        """P ~ normal(0, d_model^-1/2), if it is trained."""
+        if self.table.requires_grad:
+            nn.init.normal_(self.table, std=self.table.shape[1] ** -0.5)
+        else:
+            self.table.data.copy_(sinusoids(*self.table.shape, halves=True))
 
 
 class Sinusoidal(Table):
@@ -139,22 +144,28 @@ class Sinusoidal(Table):
         self.register_buffer("table", sinusoids(first + sizes.max_length, sizes.d_model), persistent=False)
 
 
-def sinusoids(num_positions: int, d_model: int) -> Float[Tensor, "positions d_model"]:
-    """PE[p, 2i] = sin(p w_i), PE[p, 2i+1] = cos(p w_i) with w_i = 10000^(-2i / d_model).
+def sinusoids(num_positions: int, d_model: int, *, halves: bool = False) -> Float[Tensor, "positions d_model"]:
+    """PE[p, 2i] = sin(p w_i), PE[p, 2i+1] = cos(p w_i) with w_i = 10000^(-2i / d_model) (Vaswani et al. 2017, section
+    3.5); in halves PE[p, i] = sin(p w_i), PE[p, d_model / 2 + i] = cos(p w_i) with w_i = 10000^(-2i / (d_model - 2)),
+    so that the last is 1 / 10000 (Whisper, Radford et al. 2022).
 
-    Computed in float64, then rounded. Vaswani et al. 2017, section 3.5.
+    Computed in float64, then rounded.
 
     Args:
         num_positions: rows of the table; positions start at 0.
         d_model: width, even.
+        halves: see above.
 
     Raises:
         ValueError: an odd width.
     """
     if d_model % 2:
         raise ValueError(f"shape.d_model={d_model}: sinusoidal positions need an even width")
-    frequencies = 10000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
+    last = max(d_model - 2, 2) if halves else d_model
+    frequencies = 10000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / last)
     angles = torch.arange(num_positions, dtype=torch.float64)[:, None] * frequencies
+    if halves:
+        return torch.cat((angles.sin(), angles.cos()), dim=1).float()
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1).float()
 
 

@@ -369,16 +369,16 @@ def _listen(run: Run, task: Task, sound: Sound) -> Card:
     assert task.frames is not None
     frames = torch.from_numpy(task.hear(Example("the sound", sound=sound)))
     length = task.frames.count(len(frames))
-    if length > task.max_length and not task.truncates:
-        raise ConfigError(f"a sound of {length} positions; the network reads at most {task.max_length}")
+    if length > task.sound_length and not task.truncates:
+        raise ConfigError(f"a sound of {length} positions; the network reads at most {task.sound_length}")
     (maps,) = attention_maps(task, [sound])
     name = ARCHITECTURES[run.architecture]
-    read = frames[: task.max_length * task.frames.stride]
+    read = frames[: task.sound_length * task.frames.stride]
     return Card(
         run,
         answer=format_answer(maps.prediction),
         probabilities=_likeliest(maps.prediction),
-        num_read=task.max_length if length > task.max_length else 0,
+        num_read=task.sound_length if length > task.sound_length else 0,
         attention=draw_sound(read, task.frames, maps, run.architecture, name),
     )
 

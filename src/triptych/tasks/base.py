@@ -207,9 +207,9 @@ class Task(L.LightningModule):
         return replace(item, tokens=self._cut(item.tokens), source=source)
 
     def truncate_sound(self, item: Encoded) -> Encoded:
-        """The first frames, as many as have ``max_length`` positions."""
+        """The first frames, as many as there are positions for."""
         assert self.frames is not None
-        kept = slice(self.max_length * self.frames.stride)
+        kept = slice(self.sound_length * self.frames.stride)
         if item.source is None:
             return replace(item, tokens=item.tokens[kept])
         return replace(item, source=item.source[kept])
@@ -357,10 +357,18 @@ class Task(L.LightningModule):
         """What reads the frames of sounds; None: the network hears nothing."""
         return next((part for part in self.network.embeddings if isinstance(part, FrameEmbedding)), None)
 
+    @property
+    def sound_length(self) -> int:
+        """The most positions of a sound: of the full model those of its encoder, for which there may be more, or fewer,
+        than for a text."""
+        room = self.network.stacks[0].room if self.architecture == "full" else None
+        return self.max_length if room is None else room
+
     def hear(self, example: Example) -> Float[np.ndarray, "frames mels"]:
-        """The frames of the sound, at the rate that the network reads. Of a corpus that knows its speakers, without the
-        mean frame of the one who speaks: what voice, microphone and room have in common with all that he says (as Atal
-        1974 and Kaldi do, there by cepstra). Of a speaker whom nobody has met, the mean is that of the sound.
+        """The frames of the sound, at the rate that the network reads, and of the silence that it is continued with. Of
+        a corpus that knows its speakers, without the mean frame of the one who speaks: what voice, microphone and room
+        have in common with all that he says (as Atal 1974 and Kaldi do, there by cepstra). Of a speaker whom nobody has
+        met, the mean is that of the sound.
 
         Raises:
             ValueError: there is no sound, it is silent, or shorter than a frame.
@@ -390,6 +398,7 @@ class Task(L.LightningModule):
         reads = self.frames
         assert reads is not None
         samples = sound.resampled(reads.rate).samples
+        samples = np.pad(samples, (0, max(0, round((reads.seconds or 0) * reads.rate) - len(samples))))
         return log_mel(samples, rate=reads.rate, num_mels=reads.num_mels, window=reads.window, hop=reads.hop)
 
     @property

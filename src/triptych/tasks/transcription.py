@@ -196,13 +196,14 @@ class Transcription(SequenceToSequence):
         network: Any = self.network
         assert self.frames is not None
         source, mask = (tensor.to(self.device) for tensor in pad_frames(given))
-        start = self.tokenizer.special.start if self.architecture == "full" else self.tokenizer.special.bos
-        taken = 1 if self.architecture == "full" else 1 + self.frames.count(source.shape[1])
+        special, is_full = self.tokenizer.special, self.architecture == "full"
+        given_tokens = [special.start, *special.target_begin] if is_full else [special.bos]
+        taken = len(given_tokens) + (0 if is_full else self.frames.count(source.shape[1]))
         limit = self.max_new_tokens if self.room is None else min(self.max_new_tokens, self.room - taken)
         if limit < 1:
             raise ValueError(f"a sound of {source.shape[1]} frames leaves no room: shape.max_length={self.room}")
-        sounds = (source, mask) if self.architecture == "full" else (None,)
-        named = {} if self.architecture == "full" else {"source": source, "source_mask": mask}
-        next_token = network.continuation(*sounds, capacity=1 + limit, **named)
-        prompt = torch.full((len(given), 1), start, device=self.device)
+        sounds = (source, mask) if is_full else (None,)
+        named = {} if is_full else {"source": source, "source_mask": mask}
+        next_token = network.continuation(*sounds, capacity=len(given_tokens) + limit, **named)
+        prompt = torch.tensor([given_tokens] * len(given), device=self.device)
         return Prompts(next_token, prompt, None, [limit] * len(given))

@@ -199,6 +199,7 @@ _FAMILIES = {
     "roberta": _Family(_ROBERTA, begin="cls_token", end="sep_token", between=("sep_token",) * 2),
     "bart": _Family(_ROBERTA, begin="cls_token", end="sep_token", start="eos_token", between=("sep_token",) * 2),
     "longformer": _Family(_ROBERTA, begin="cls_token", end="sep_token", between=("sep_token",) * 2),
+    "whisper": _Family(dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>"), end="eos_token"),
     "gpt2": _Family(dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")),
     "t5": _Family(_T5, end="eos_token", start="pad_token"),
     "marian": _Family(_T5, end="eos_token", start="pad_token"),
@@ -447,7 +448,8 @@ def _special_tokens(backend: tokenizers.Tokenizer, settings: _Settings, roles: M
         begin=begin,
         end=end,
         between=() if between == (sep,) else between,
-        target_begin=begin if is_full else (),  # its labels are texts like others
+        # its labels are texts like others, but Whisper's begin with the start
+        target_begin=() if not is_full else begin[1:] if family is _FAMILIES["whisper"] else begin,
         sentinels=tuple(hidden[token] for token in sorted(hidden, key=lambda token: int(token[10:-1]))),
     )
 

@@ -10,9 +10,13 @@ from triptych.interop.families.family import Settings
 from triptych.nn import RopeScaling, sinusoids
 
 OF_ATTENTION = tuple(f"attention.{option}" for option in ("num_kv_heads", "scale", "windows", "qkv_bias"))
+AUGMENTING = (".time_masks", ".time_share", ".mel_masks", ".mel_width")
+"""What hides parts of sounds in training."""
 TABLES = ("triptych.nn.Learned", "triptych.nn.Sinusoidal")
 """Of the position schemes, those that have as many vectors as max_length says."""
 
+KEYS = (".k", ".global_k")
+"""How the names of the projections to keys end."""
 State = dict[str, Tensor]
 """Weights by our names; tied ones under each of their names."""
 
@@ -24,7 +28,7 @@ def canonical(model: Mapping[str, Any]) -> Settings:
     Args:
         model: the resolved node, flat, such as encoder.norm.eps.
     """
-    idle = ("_partial_", ".activation_checkpointing")
+    idle = ("_partial_", ".activation_checkpointing", *AUGMENTING, ".position.trained")
     acting = {key: value for key, value in model.items() if "dropout" not in key and not key.endswith(idle)}
     found = {key.removesuffix("._target_"): value for key, value in acting.items()}
     for stack in stacks_of(model):
@@ -39,6 +43,7 @@ def canonical(model: Mapping[str, Any]) -> Settings:
         if meant["attention.qkv_bias"] is None:
             meant["attention.qkv_bias"] = found[f"{stack}.bias"]
         found |= {f"{stack}.{key}": value for key, value in meant.items()}
+        found.setdefault(f"{stack}.attention.k_bias", True)
         if f"{stack}.position.theta" in found:
             found[f"{stack}.position.scaling"] = rope_scaling(model, stack)
             found = {key: value for key, value in found.items() if f"{stack}.position.scaling." not in key}
@@ -67,6 +72,12 @@ def rope_scaling(model: Mapping[str, Any], stack: str) -> RopeScaling | None:
 def stacks_of(model: Mapping[str, Any]) -> list[str]:
     """The stacks that a flat ``model`` node has."""
     return [stack for stack in ("encoder", "decoder") if f"{stack}.d_model" in model]
+
+
+def add_biases(state: State, stack: str, endings: tuple[str, ...]) -> None:
+    """Gives the linear layers of a stack whose names end so biases of zero."""
+    for weight in [n for n in state if n.startswith(stack) and n.removesuffix(".weight").endswith(endings)]:
+        state[weight.replace(".weight", ".bias")] = torch.zeros(len(state[weight]))
 
 
 def differences(mine: Settings, theirs: Settings) -> dict[str, tuple[Any, Any]]:
@@ -113,10 +124,13 @@ def absorb(state: State, mine: Settings, theirs: Settings) -> list[str]:
                 table = state[f"{stack}.position.table"][my:]
                 state[f"{stack}.position.table"] = torch.cat((table.new_zeros(their, table.shape[1]), table))
             case (("bias" | "attention.qkv_bias"), False, True):
-                qkv = (".q", ".k", ".v", ".global_q", ".global_k", ".global_v")
-                endings = qkv if name == "attention.qkv_bias" else (".o", ".up", ".gate", ".down")
-                for weight in [n for n in state if n.startswith(stack) and n.removesuffix(".weight").endswith(endings)]:
-                    state[weight.replace(".weight", ".bias")] = torch.zeros(len(state[weight]))
+                qkv = (".q", ".v", ".global_q", ".global_v", *(KEYS if theirs[f"{stack}.attention.k_bias"] else ()))
+                add_biases(state, stack, qkv if name == "attention.qkv_bias" else (".o", ".up", ".gate", ".down"))
+            case "attention.k_bias", False, True:
+                add_biases(state, stack, KEYS if theirs[f"{stack}.attention.qkv_bias"] else ())
+            case "attention.k_bias", True, False:  # q b is the same in all scores of a query q, which softmax forgets
+                for n in [n for n in state if n.startswith(stack) and n.removesuffix(".bias").endswith(KEYS)]:
+                    state.pop(n)
             case "bias", "none", "trained" | "fixed":
                 state["head.output.bias"] = torch.zeros(len(state["head.output.weight"]))
             case "attention.num_kv_heads", _, heads if heads % my == 0:

@@ -61,6 +61,8 @@ class Family(ABC):
         tied_copies: the same, where the output layer is the token table.
         own_if_untied: those copies that are weights of their own where tie_word_embeddings is false.
         parts: keys of config.json whose values are configurations too, with the special tokens once more.
+        files: further JSON files of a folder, whose content stands in the configuration under their names; each with
+            the file, and the key in it, that some folders have instead.
         buffers: patterns of names in old files that are no weights.
         other_heads: patterns of names that belong to other heads than the one that is read.
     """
@@ -78,6 +80,7 @@ class Family(ABC):
     tied_copies: ClassVar[Mapping[str, str]] = {}
     own_if_untied: ClassVar[tuple[str, ...]] = ()
     parts: ClassVar[tuple[str, ...]] = ()
+    files: ClassVar[Mapping[str, tuple[str, str]]] = {}
     buffers: ClassVar[tuple[str, ...]] = ()
     other_heads: ClassVar[tuple[str, ...]] = ()
 

@@ -27,6 +27,8 @@ class Constraints:
         min_new_tokens: the fewest tokens before the end token.
         forced_bos_token_id: what follows a prompt of one token (as the full model has); None: anything.
         forced_eos_token_id: the last token of a text that has reached its limit; None: anything.
+        suppress_tokens: tokens that never come, not even as an end.
+        begin_suppress_tokens: the same of the first new token (after a forced one, of the second).
         renormalize_logits: whether the scores become log-probabilities again, which beam search adds up.
     """
 
@@ -37,6 +39,8 @@ class Constraints:
     min_new_tokens: int = 0
     forced_bos_token_id: int | None = None
     forced_eos_token_id: int | None = None
+    suppress_tokens: list[int] = field(default_factory=list)
+    begin_suppress_tokens: list[int] = field(default_factory=list)
     renormalize_logits: bool = False
 
     def __post_init__(self) -> None:
@@ -52,7 +56,8 @@ class Constraints:
     def largest(self) -> int:
         """The largest id of a token that they name; -1: they name none."""
         single = [i for i in (self.forced_bos_token_id, self.forced_eos_token_id) if i is not None]
-        return max([-1, *single, *self.eos_token_id, *(i for ids in self.bad_words_ids for i in ids)])
+        several = (*self.bad_words_ids, self.eos_token_id, self.suppress_tokens, self.begin_suppress_tokens)
+        return max([-1, *single, *(i for ids in several for i in ids)])
 
     def applied(
         self,
@@ -94,6 +99,10 @@ class Constraints:
             scores = _only(self.forced_bos_token_id, scores)
         if self.forced_eos_token_id is not None:
             scores = torch.where(is_last[:, None], _only(self.forced_eos_token_id, scores), scores)
+        is_forced = self.forced_bos_token_id is not None and tokens.shape[1] - num_new == 1
+        suppressed = [*self.suppress_tokens, *(self.begin_suppress_tokens if num_new == int(is_forced) else ())]
+        if suppressed:
+            scores = scores.index_fill(1, upload(torch.tensor(suppressed), scores.device), -torch.inf)
         return scores.log_softmax(-1) if self.renormalize_logits else scores
 
 

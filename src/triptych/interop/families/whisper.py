@@ -1,0 +1,191 @@
+"""Whisper (Radford et al. 2022)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from triptych.config import ConfigError
+from triptych.interop.families.bart import SUBLAYERS
+from triptych.interop.families.family import Family, Settings, TheirConfig, their_activation
+
+RATE, STRIDE = 16000, 2
+"""Samples a second: the filters of ``WhisperFeatureExtractor`` end at 8000 Hz, whatever the rate. Frames a position."""
+EXTRACTOR = "preprocessor_config"
+"""The file of what makes frames of sounds."""
+OUTSIDE = {"position.table": "embed_positions.weight", "final_norm": "layer_norm"}
+PROMPTING = {
+    *("forced_decoder_ids", "is_multilingual", "lang_to_id", "language", "no_timestamps_token_id", "task"),
+    "task_to_id",
+}
+"""What of generation_config.json says which tokens are given to the decoder."""
+TIMING = {"alignment_heads", "max_initial_timestamp_index", "prev_sot_token_id"}
+"""What of it is about times and sounds of more than 30 s, which nobody asks for here."""
+DETECTED = "<|en|>"
+"""The language where none is named."""
+
+
+class Whisper(Family):
+    """Pre-norm on both sides; the encoder reads 30 s of frames, silence included, through two convolutions, and has a
+    fixed table of positions, the decoder a learned one.
+
+    Its keys have no bias b, which would add q b to all scores of a query q; softmax does not see that, so an export
+    drops ours (``absorb``). The fixed table is among its weights, and so any table is.
+    """
+
+    model_type = "whisper"
+    architecture = "full"
+    prefix = "model."
+    classes = {"transcription": "WhisperForConditionalGeneration"}
+    files = {EXTRACTOR: ("processor_config", "feature_extractor")}  # the second by transformers 5
+    names = {
+        "embedding.tokens": "model.decoder.embed_tokens",
+        "source_embedding.convolutions.0": "model.encoder.conv1",
+        "source_embedding.convolutions.1": "model.encoder.conv2",
+        **{
+            f"{stack}.{ours}": f"model.{stack}.{theirs}"
+            for stack in ("encoder", "decoder")
+            for ours, theirs in OUTSIDE.items()
+        },
+        **{
+            f"{stack}.layers.{{}}.{ours}": f"model.{stack}.layers.{{}}.{theirs}"
+            for stack in ("encoder", "decoder")
+            for ours, theirs in SUBLAYERS.items()
+        },
+    }
+    heads = {"transcription": {"head.output": "proj_out"}}
+    tied_copies = {"proj_out.weight": "model.decoder.embed_tokens.weight"}
+
+    def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
+        """See ``Family``."""
+        config.expect("scale_embedding", False, [False])  # which transformers does not obey
+        extractor, positions = config.part(EXTRACTOR), config.size("max_source_positions")
+        extractor.expect("feature_size", 80, [config["num_mel_bins"]])
+        extractor.expect("sampling_rate", RATE, [RATE])
+        extractor.expect("padding_value", 0.0, [0.0])
+        extractor.expect("do_normalize", False, [False])
+        hop, seconds = extractor.size("hop_length"), positions * STRIDE * extractor.size("hop_length") / RATE
+        frames = {
+            "rate": RATE,
+            "num_mels": config.size("num_mel_bins"),
+            "window": extractor.size("n_fft") / RATE,
+            "hop": hop / RATE,
+            "stem": "convolutional",
+            "stride": STRIDE,
+            "normalized": False,
+            "seconds": seconds,
+        }
+        extractor.expect("chunk_length", 30, [seconds])
+        return {
+            "model/embedding@model.source_embedding": "frames",
+            **{
+                f"{node}.{key}": value for node in ("frames", "model.source_embedding") for key, value in frames.items()
+            },
+            "shape.d_model": config.size("d_model"),
+            "shape.num_layers": config.size("encoder_layers"),
+            "shape.num_heads": config.size("encoder_attention_heads"),
+            "shape.d_ff": config.size("encoder_ffn_dim"),
+            "shape.vocab_size": config.size("vocab_size"),
+            "shape.max_length": config.size("max_target_positions"),
+            "model.encoder.max_length": positions,
+            "model.decoder.num_layers": config.size("decoder_layers"),
+            "model.decoder.num_heads": config.size("decoder_attention_heads"),
+            "model.decoder.d_ff": config.size("decoder_ffn_dim"),
+            "block.norm.eps": 1e-5,
+            "block/residual": "pre",
+            "block.feed_forward.activation": config.activation("activation_function", "gelu"),
+            "block.attention.k_bias": False,
+            "block/position": "learned",
+            "block/position@model.encoder.position": "learned",
+            "model.encoder.position.trained": False,
+            "block.scale_embedding": False,
+            "block.tie_output": config.get("tie_word_embeddings", True),
+            "block.dropout": config.get("dropout", 0.0),
+            "block.attention.dropout": config.get("attention_dropout", 0.0),
+            "block.feed_forward.dropout": config.get("activation_dropout", 0.0),
+        }
+
+    def config(self, model: Settings) -> dict[str, Any]:
+        """See ``Family``. A tied output of tokens that are scaled on the way in is written as one of its own, and
+        sounds are as long as the encoder has positions.
+
+        Raises:
+            ConfigError: its positions are no whole number of seconds, which ``WhisperFeatureExtractor`` wants.
+        """
+        hop, positions = round(model["source_embedding.hop"] * RATE), model["encoder.max_length"]
+        seconds, rest = divmod(positions * STRIDE * hop, RATE)
+        if rest:
+            raise ConfigError(
+                f"model.encoder.max_length={positions}: {positions * STRIDE * hop / RATE:g} s of sound; "
+                "WhisperFeatureExtractor wants whole seconds, of which frames.seconds must be as many"
+            )
+        return {
+            "d_model": model["encoder.d_model"],
+            **{
+                f"{stack}_{theirs}": model[f"{stack}.{ours}"]
+                for stack in ("encoder", "decoder")
+                for ours, theirs in (("num_layers", "layers"), ("num_heads", "attention_heads"), ("d_ff", "ffn_dim"))
+            },
+            "vocab_size": model["embedding.vocab_size"],
+            "num_mel_bins": model["source_embedding.num_mels"],
+            "max_source_positions": positions,
+            "max_target_positions": model["decoder.max_length"],
+            "activation_function": their_activation(model, "encoder"),
+            "scale_embedding": False,
+            "tie_word_embeddings": model["tie_output"] and not model["embedding.scale_embedding"],
+            "begin_suppress_tokens": None,  # by default some of the published vocabulary
+            "dropout": model["encoder.dropout"],
+            "attention_dropout": model.get("encoder.attention.dropout", 0.0),
+            "activation_dropout": model.get("encoder.feed_forward.dropout", 0.0),
+            EXTRACTOR: {
+                "feature_extractor_type": "WhisperFeatureExtractor",
+                "processor_class": "WhisperProcessor",
+                "feature_size": model["source_embedding.num_mels"],
+                "sampling_rate": RATE,
+                "hop_length": hop,
+                "n_fft": round(model["source_embedding.window"] * RATE),
+                "chunk_length": seconds,
+                "padding_side": "right",
+                "padding_value": 0.0,
+                "return_attention_mask": False,
+            },
+        }
+
+
+def read_prompt(config: TheirConfig) -> tuple[tuple[int, ...], str]:
+    """What the decoder is given behind its start token, as ``generate`` puts it together: language, task and
+    <|notimestamps|>, or what ``forced_decoder_ids`` says.
+
+    Args:
+        config: the content of generation_config.json.
+
+    Returns:
+        The tokens; and the language that was taken because none is named, or an empty text.
+
+    Raises:
+        ConfigError: a language or a task that is not there, or tokens that do not follow one another.
+    """
+    language, task = config.get("language", None), config.get("task", None)
+    languages, tasks = config.get("lang_to_id", None) or {}, config.get("task_to_id", None) or {}
+    forced = [] if language or task else config.get("forced_decoder_ids", None) or []
+    if [place for place, _ in forced] != list(range(1, len(forced) + 1)):
+        raise ConfigError(f"{config.place}: forced_decoder_ids={forced}; expected one for each of 1, 2, 3, ...")
+    tokens, taken = [token for _, token in forced], ""
+    if language or (languages and tokens[:1] in ([], [None])):
+        name = f"<|{language.strip('<|>').lower()}|>" if language else DETECTED
+        taken = "" if language else name
+        tokens[:1] = [_number(config, "lang_to_id", name, languages)]
+    if task:
+        tokens.append(_number(config, "task_to_id", task, tasks))
+    elif language and tasks:
+        tokens.append(_number(config, "task_to_id", "transcribe", tasks))
+    untimed = config.get("no_timestamps_token_id", None)
+    if untimed is not None and tokens[-1:] != [untimed]:
+        tokens.append(untimed)
+    return tuple(token for token in tokens if token is not None), taken
+
+
+def _number(config: TheirConfig, key: str, name: str, numbers: Mapping[str, int]) -> int:
+    if name not in numbers:
+        raise ConfigError(f"{config.place}: {key} has no {name}; expected one of {', '.join(numbers) or 'none'}")
+    return numbers[name]
