@@ -47,6 +47,14 @@ CHANGES: list[list[Change]] = [
         ((False, True), (True, None)),
         ((False, False), (False, True)),
     ),
+    changes(
+        ["block.bias", "block.attention.qkv_bias", "block.attention.k_bias"],
+        ((True, None, True), (True, None, False)),
+        ((True, None, False), (True, None, True)),
+        ((False, None, True), (True, None, False)),
+        ((False, None, False), (True, None, True)),
+        ((True, False, False), (True, True, True)),
+    ),
     changes(["block.attention.num_kv_heads"], ((1,), (None,)), ((1,), (2,)), ((2,), (4,))),
     changes(["block.attention.scale"], ((0.3,), (None,)), ((None,), (1.0,))),
     changes(["block.num_token_types"], ((0,), (2,))),
@@ -163,6 +171,17 @@ def test_names_what_they_cannot(other: dict[str, Any], obstacles: list[str]) -> 
     named = {key.partition(".")[2] for key in absorb(dict(mine.state_dict()), my_settings, their_settings)}
     assert named <= set(obstacles)
     assert obstacles[0] in named
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [{"block/position": "rotary"}, {"block/attention": "qk_norm"}, {"block.attention.softcap": 2.0}],
+    ids=str,
+)
+def test_a_bias_of_keys_that_scores_see_stands_in_the_way(parts: dict[str, Any]) -> None:
+    mine, my_settings = network("decoder_only", BASE | parts)
+    _, their_settings = network("decoder_only", BASE | parts | {"block.attention.k_bias": False})
+    assert absorb(dict(mine.state_dict()), my_settings, their_settings) == ["decoder.attention.k_bias"]
 
 
 def test_a_share_of_each_head_stands_in_the_way() -> None:

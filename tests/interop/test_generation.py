@@ -108,7 +108,7 @@ FULL: list[dict[str, Any]] = [
     {"bad_words_ids": [[PAD]], "forced_eos_token_id": EOS, "max_length": 16, "renormalize_logits": True},
     # of pegasus-xsum
     {"forced_eos_token_id": EOS, "length_penalty": 0.6, "max_length": 12},
-    {"forced_bos_token_id": 8, "begin_suppress_tokens": [5, 9, 14, 18, 20, 23]},
+    {"forced_bos_token_id": 8, "begin_suppress_tokens": [8, 14]},
 ]
 SETTINGS_OF = [(bart, settings) for settings in BOTH + FULL] + [(gpt2, settings) for settings in BOTH]
 

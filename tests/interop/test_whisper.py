@@ -251,6 +251,8 @@ def test_a_processor_of_transformers_5_is_read(tmp_path: Path) -> None:
         ("config", {"max_source_positions": 100}, "chunk_length=1; expected 2.0"),
         ("config", {"num_mel_bins": 8}, "feature_size=7; expected 8"),
         ("preprocessor_config", {"sampling_rate": 8000}, "preprocessor_config: sampling_rate=8000; expected 16000"),
+        ("preprocessor_config", {"dither": 0.1}, "dither=0.1; expected 0.0"),
+        ("preprocessor_config", {"padding_value": 1.0}, "padding_value=1.0; expected 0.0"),
         ("preprocessor_config", {"do_normalize": True}, "do_normalize=True; expected False"),
         ("preprocessor_config", {"hop_length": 80}, "chunk_length=1; expected 0.5"),
         ("preprocessor_config", {"hop_length": "160"}, "hop_length='160'; expected a whole number"),

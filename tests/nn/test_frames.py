@@ -109,6 +109,7 @@ class TestSpecAugment:
         ({"stride": 0}, "model.embedding.stride=0: expected at least 1"),
         ({"time_masks": -1}, "model.embedding.time_masks=-1: expected 0 or more"),
         ({"time_share": 1.5}, "model.embedding.time_share=1.5: expected 0 to 1"),
+        ({"seconds": 0.02}, "model.embedding.seconds=0.02: expected null, or at least window=0.025"),
         ({"hop": 0.03}, "model.embedding.hop=0.03: expected more than 0, and at most window=0.025"),
     ],
 )

@@ -74,6 +74,12 @@ def stacks_of(model: Mapping[str, Any]) -> list[str]:
     return [stack for stack in ("encoder", "decoder") if f"{stack}.d_model" in model]
 
 
+def scores_are_products(model: Settings, stack: str) -> bool:
+    """Whether the scores of a canonical model are q k, and what does not depend on k: no rotation, norm or cap."""
+    others = (model.get(f"{stack}.attention.{name}") for name in ("softcap", "qk_norm"))
+    return model[f"{stack}.position"] != "triptych.nn.Rotary" and all(other is None for other in others)
+
+
 def add_biases(state: State, stack: str, endings: tuple[str, ...]) -> None:
     """Gives the linear layers of a stack whose names end so biases of zero."""
     for weight in [n for n in state if n.startswith(stack) and n.removesuffix(".weight").endswith(endings)]:
@@ -128,7 +134,8 @@ def absorb(state: State, mine: Settings, theirs: Settings) -> list[str]:
                 add_biases(state, stack, qkv if name == "attention.qkv_bias" else (".o", ".up", ".gate", ".down"))
             case "attention.k_bias", False, True:
                 add_biases(state, stack, KEYS if theirs[f"{stack}.attention.qkv_bias"] else ())
-            case "attention.k_bias", True, False:  # q b is the same in all scores of a query q, which softmax forgets
+            case "attention.k_bias", True, False if scores_are_products(theirs, stack):
+                # q b is the same in all scores of a query q, which softmax forgets
                 for n in [n for n in state if n.startswith(stack) and n.removesuffix(".bias").endswith(KEYS)]:
                     state.pop(n)
             case "bias", "none", "trained" | "fixed":

@@ -63,8 +63,10 @@ class Whisper(Family):
         extractor.expect("feature_size", 80, [config["num_mel_bins"]])
         extractor.expect("sampling_rate", RATE, [RATE])
         extractor.expect("padding_value", 0.0, [0.0])
+        extractor.expect("dither", 0.0, [0.0])
         extractor.expect("do_normalize", False, [False])
-        hop, seconds = extractor.size("hop_length"), positions * STRIDE * extractor.size("hop_length") / RATE
+        hop = extractor.size("hop_length")
+        seconds = positions * STRIDE * hop / RATE
         frames = {
             "rate": RATE,
             "num_mels": config.size("num_mel_bins"),
