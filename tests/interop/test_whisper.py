@@ -277,6 +277,7 @@ def test_what_is_refused(file: str, values: dict[str, Any], words: str, tmp_path
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
     with pytest.raises(ConfigError) as caught:
         load_pretrained(tmp_path)
+    assert str(caught.value).startswith("no published family is this network (model=full): the nearest, whisper, ")
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -375,6 +376,7 @@ def test_what_is_no_whisper(overrides: list[str], words: str, tmp_path: Path) ->
     path = checkpoint_of(tmp_path, *overrides)
     with pytest.raises(ConfigError) as caught:
         save_pretrained(path, tmp_path / "out")
+    assert str(caught.value).startswith("no published family is this network (model=full): the nearest, whisper, ")
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 

@@ -172,7 +172,11 @@ def find_family(
         reads_alike = family.embedding == model["embedding._target_"]
         if family.architecture != architecture or not reads_alike or task not in family.classes:
             continue
-        values = {**special} | family.config(model)
+        try:
+            values = {**special} | family.config(model)
+        except ConfigError as error:
+            others.append((1, f"the nearest, {family.model_type}, has no such configuration: {error}"))
+            continue
         values |= {part: {**special, **values[part]} for part in family.parts}
         theirs = configuration(architecture, task, family.settings(TheirConfig(values, "config.json"), {}), num_outputs)
         other = canonical(flat(OmegaConf.to_container(theirs.model, resolve=True)))

@@ -103,6 +103,9 @@ class Family(ABC):
         Args:
             model: the resolved ``model`` node, flat, such as encoder.norm.eps; its parts may be any, also such as no
                 family has.
+
+        Raises:
+            ConfigError: it cannot say what it must.
         """
 
     def shapes(self, config: "TheirConfig") -> Mapping[str, tuple[int, ...]]:
