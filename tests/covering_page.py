@@ -36,6 +36,7 @@ CORPUS = {
 }
 """By task; the others read dates."""
 MARKS = {
+    "chat": ["batch.too_long=truncate"],
     "infilling": ["tokenizer.num_sentinels=3"],
     "transcription": [
         "data.noise=1",
