@@ -9,12 +9,15 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from threading import Thread
 from typing import Any
 
+import numpy as np
 import pytest
+import soundfile
 import torch
 from sacrebleu.metrics.bleu import BLEU
 from safetensors.torch import load_file
@@ -23,7 +26,7 @@ import tiny
 import triptych
 from commands import Finished, run
 from triptych.attention import attention_maps
-from triptych.data import Message
+from triptych.data import Message, read_sound
 from triptych.models.generation import Sampling
 
 TINY = [
@@ -573,7 +576,9 @@ class TestChat:
             (["none"], "none: no such"),
             (["run", "--temperature", "-1"], "temperature=-1.0: expected 0 (greedy) or more"),
             (["run", "--max-new-tokens", "0"], "--max-new-tokens 0: expected at least 1"),
-            (["run", "--system", " "], "message 1 of system is empty"),
+            (["run", "--max-new-tokens", "1000"], "--max-new-tokens 1000: the model reads 128 tokens; expected fewer"),
+            (["run", "--system", " "], "--system: message 1 of system is empty"),
+            (["run", "--system", "a <eos>"], "--system: message 1 has '<eos>' in it"),
         ],
     )
     def test_mistakes(self, chatting: Path, arguments: list[str], reason: str) -> None:
@@ -581,6 +586,79 @@ class TestChat:
         assert refused.returncode == 1
         assert reason in refused.stderr
 
+    def test_what_cannot_be_read(self, chatting: Path) -> None:
+        folder = chatting.parent
+        refused = run("chat", "run", cwd=folder, stdin="a\n\nb <sep>\n")
+        assert "standard input, line 3: message 3 has '<sep>' in it" in refused.stderr
+        (folder / "talks.jsonl").write_text('{"massages": []}\n')
+        refused = run("predict", "checkpoint=run", "input=talks.jsonl", cwd=folder)
+        assert "line 1: no messages; there are massages; did you mean massages?" in refused.stderr
+        long = [{"role": "user", "content": "a" * 300}]
+        (folder / "talks.jsonl").write_text(f"{json.dumps(long)}\n")
+        answered = run("predict", "checkpoint=run", "input=talks.jsonl", cwd=folder)
+        assert "1 of 1 conversations are too long: their beginnings are forgotten" in answered.stderr
+
     def test_a_model_of_another_task(self, classification: Path) -> None:
         refused = run("chat", "run", cwd=classification.parent, stdin="a\n")
         assert "run: trained for task=classification; expected one of task=chat" in refused.stderr
+
+
+@pytest.fixture(scope="module")
+def hearing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of two speakers, whose sounds stand beside it."""
+    folder = tmp_path_factory.mktemp("hearing")
+    rows = ["file\ttarget\tspeaker"]
+    for i in range(12):
+        soundfile.write(folder / f"{i}.wav", 0.3 * np.sin(np.arange(3000) * (0.1 + 0.02 * i)), 8000)
+        rows.append(f"{i}.wav\tword\t{'ab'[i % 2]}")
+    soundfile.write(folder / "silent.wav", np.zeros(3000), 8000)
+    soundfile.write(folder / "short.wav", [0.1, 0.2, 0.1], 8000)
+    soundfile.write(folder / "long.wav", 0.3 * np.sin(np.arange(40_000)), 8000)
+    (folder / "no.wav").write_text("no sound")
+    (folder / "table.tsv").write_text("\n".join(rows) + "\n")
+    data = ["data=audio_files", "data.dir=.", "data.train=table.tsv", "data.validation=0.2", "data.test=0.2"]
+    overrides = [option for option in TINY if not option.startswith("data.")]
+    finished = run(
+        "train", *overrides, *data, "data.speaker=speaker", "task=transcription", "model=encoder_only", "batch.size=4",
+        "tokenizer=characters", "frames.rate=8000", "frames.num_mels=8", "logger=csv", "run_dir=run", cwd=folder,
+    )  # fmt: skip
+    assert finished.returncode == 0, finished.stderr
+    return folder
+
+
+class TestHear:
+    @pytest.mark.parametrize(
+        ("line", "reason"),
+        [
+            ("silent.wav\ta", "silent.wav: silence; expected a sound"),
+            ("short.wav\ta", "0.0004 s of sound; expected more than half a window (frames.window=0.025)"),
+            ("long.wav\ta", "5.0 s of sound; the network hears at most 2.6 s"),
+            ("no.wav\ta", "no.wav: no sound that can be read"),
+            ("none.wav", "none.wav: no such file"),
+            (" ", "an empty line; expected the path of a sound"),
+        ],
+    )
+    def test_what_cannot_be_heard(self, hearing: Path, line: str, reason: str) -> None:
+        refused = run("predict", "checkpoint=run", cwd=hearing, stdin=f"0.wav\ta\n{line}\n")
+        assert refused.returncode == 1
+        assert f"standard input, line 2: {reason}" in refused.stderr
+        assert "Traceback" not in refused.stderr
+
+    def test_speakers_are_named_behind_a_tab(self, hearing: Path) -> None:
+        answered = run("predict", "checkpoint=run", cwd=hearing, stdin="0.wav\ta\n2.wav\ta\n3.wav\n")
+        assert "1 of 3 lines name no speaker (PATH, tab, SPEAKER)" in answered.stderr
+        sounds = [read_sound(hearing / f"{i}.wav") for i in (0, 2, 3)]
+        named = [replace(sound, speaker="a" if i < 2 else "") for i, sound in enumerate(sounds)]
+        assert answered.stdout.split("\n")[:-1] == triptych.load(hearing / "run").predict(named)
+
+
+def test_texts_in_json_may_have_several_lines(shakespeare: Path) -> None:
+    folder = shakespeare.parent
+    (folder / "texts.jsonl").write_text('"Line 3\\nof"\n')
+    answered = run("predict", "checkpoint=run", "input=texts.jsonl", "max_new_tokens=5", cwd=folder)
+    expected = triptych.load(shakespeare)
+    expected.max_new_tokens = 5
+    assert answered.stdout.split("\n")[:-1] == [text.replace("\n", "\\n") for text in expected.predict(["Line 3\nof"])]
+    (folder / "texts.jsonl").write_text("[1]\n")
+    refused = run("predict", "checkpoint=run", "input=texts.jsonl", cwd=folder)
+    assert "texts.jsonl, line 1: [1]; expected a JSON text" in refused.stderr

@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from triptych.assembly.restore import load
-from triptych.config import ConfigError
+from triptych.config import ConfigError, refusing
 from triptych.data import Message
 from triptych.data.example import ANSWERING
 from triptych.models.generation import Sampling
@@ -42,7 +42,13 @@ def chat(checkpoint: Path, *, system: str | None, sampling: Sampling, max_new_to
     task = load_chat(checkpoint)
     task.sampling, task.max_new_tokens = sampling, max_new_tokens or task.max_new_tokens
     opening = [] if system is None else [Message("system", system)]
-    said, is_told, asks = list(opening), False, sys.stdin.isatty()
+    said, is_told, asks, number = list(opening), False, sys.stdin.isatty(), 0
+    if max_new_tokens is not None and max_new_tokens > task.max_length:
+        raise ConfigError(
+            f"--max-new-tokens {max_new_tokens}: the model reads {task.max_length} tokens; expected fewer"
+        )
+    with refusing("--system: "):
+        task.check_asked([*opening, Message("user", "a")])
     if asks:
         with suppress(ImportError):
             import readline  # noqa: F401 - gives the line its history and its keys
@@ -52,6 +58,7 @@ def chat(checkpoint: Path, *, system: str | None, sampling: Sampling, max_new_to
             line = input("> " if asks else "")
         except EOFError:
             return print() if asks else None
+        number += 1
         if line.strip() == ANEW:
             said, is_told = list(opening), False
         if not line.strip() or line.strip() == ANEW:
@@ -64,7 +71,7 @@ def chat(checkpoint: Path, *, system: str | None, sampling: Sampling, max_new_to
             answer = task.reply(asked, lambda part: print(part, end="", flush=True))
         except ValueError as error:  # a text that no template can write; the next one may do
             if not asks:
-                raise ConfigError(str(error)) from None
+                raise ConfigError(f"standard input, line {number}: {error}") from None
             print(f"error: {error}", file=sys.stderr)
             continue
         print(flush=True)

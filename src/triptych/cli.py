@@ -156,7 +156,8 @@ def chat(arguments: list[str]) -> None:
     """``triptych chat``."""
     parser = argparse.ArgumentParser(
         prog="triptych chat",
-        description="A conversation with a model of task=chat; its answers come as it writes them.",
+        description="A conversation with a model of task=chat, a message a line; its answers come as it writes them. "
+        "/new begins anew.",
     )
     parser.add_argument("checkpoint", type=Path, help="a checkpoint, or a run directory (its newest checkpoint)")
     parser.add_argument("--system", metavar="TEXT", help="what the model is told beforehand")

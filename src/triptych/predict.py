@@ -16,7 +16,7 @@ from rich.progress import Progress
 
 from triptych.assembly.early_checks import check_prediction
 from triptych.assembly.restore import restore, set_search
-from triptych.config import ConfigError, refusing
+from triptych.config import ConfigError, nearest, refusing
 from triptych.data import Message, Sound, as_image, read_sound
 from triptych.data.readers.columns import as_messages
 from triptych.data.readers.files import decoded, lines_of, read_lines
@@ -63,14 +63,35 @@ def predict(config: DictConfig) -> None:
     elif isinstance(task, Chat):
         inputs = conversations(lines, task, config.input)
     else:
+        if config.input.endswith(".jsonl"):
+            lines = inputs = texts_of(lines, config.input)
         if task.reads_pairs:
             inputs = pairs(lines, config.input)
         check_lengths(task, inputs, config.input)
+        for number, given in enumerate(inputs, 1):
+            with refusing(f"{name_of(config.input)}, line {number}: "):
+                task.check_asked(given)
     with output(config.output) as file, Progress(disable=config.output == "-") as progress:
         bar = progress.add_task("predicting", total=len(lines))
         advance = partial(progress.advance, bar)
         for prediction in task.predictions(inputs, batch_size=config.batch_size, advance=advance):
             file.write(as_line(prediction) + "\n")
+
+
+def texts_of(lines: list[str], source: str) -> list[str]:
+    """The text in each line, in which JSON has written ends of lines and the like.
+
+    Raises:
+        ConfigError: a line that is no JSON text.
+    """
+    found = list[str]()
+    for number, line in enumerate(lines, 1):
+        with refusing(f"{name_of(source)}, line {number}: "):
+            text = parsed(line)
+            if not isinstance(text, str):
+                raise ValueError(f"{line[:60]}; expected a JSON text")
+            found.append(text)
+    return found
 
 
 def pairs(lines: list[str], source: str) -> list[tuple[str, str]]:
@@ -129,19 +150,39 @@ def sounds(lines: list[str], source: str, *, have_speakers: bool) -> list[Sound]
     """
     found = []
     for number, line in enumerate(lines, 1):
-        path, _, speaker = line.partition("\t") if have_speakers else (line, "", "")
+        path, tab, speaker = line.partition("\t") if have_speakers else (line, "", "")
         with refusing(f"{name_of(source)}, line {number}: "):
-            found.append(replace(read_sound(Path(path)), speaker=speaker))
+            if not path.strip():
+                raise ValueError("an empty line; expected the path of a sound")
+            if not Path(path).is_file():
+                knows = "" if tab or "\t" not in path else " (this model was trained without data.speaker)"
+                raise ValueError(f"{path}: no such file{knows}")
+            sound = read_sound(Path(path))
+            if sound.is_silent:
+                raise ValueError(f"{path}: silence; expected a sound")
+            found.append(replace(sound, speaker=speaker))
+    if have_speakers and (unnamed := sum(not sound.speaker for sound in found)):
+        log.warning(
+            "%s of %s lines name no speaker (PATH, tab, SPEAKER): each of these is heard without its own mean alone",
+            unnamed,
+            len(found),
+        )
     return found
 
 
 def check_seconds(task: Task, heard: Sequence[Sound], source: str) -> None:
-    """Refuses sounds that are longer than what the network hears at once.
+    """Refuses sounds that are longer than what the network hears at once, or shorter than half a window.
 
     Raises:
         ConfigError: such a sound.
     """
     assert task.frames is not None
+    for number, sound in enumerate(heard, 1):
+        if sound.seconds <= task.frames.window / 2:
+            raise ConfigError(
+                f"{name_of(source)}, line {number}: {sound.seconds:.4f} s of sound; expected more than half a window "
+                f"(frames.window={task.frames.window})"
+            )
     longest = task.sound_length * task.frames.stride * task.frames.hop
     too_long = [number for number, sound in enumerate(heard, 1) if sound.seconds >= longest + task.frames.hop]
     if too_long:
@@ -179,11 +220,15 @@ def conversations(lines: list[str], task: Chat, source: str) -> list[Sequence[Me
         with refusing(f"{name_of(source)}, line {number}: "):
             if source.endswith(".jsonl"):
                 content = parsed(line)
-                messages = as_messages(content.get("messages") if isinstance(content, dict) else content)
+                if isinstance(content, dict) and "messages" not in content:
+                    raise ValueError(f"no messages; there are {', '.join(content)}{nearest('messages', list(content))}")
+                messages = as_messages(content["messages"] if isinstance(content, dict) else content)
             else:
                 messages = (Message("user", line),)
             task.check_asked(messages)
             found.append(messages)
+    if forgetful := sum(map(task.is_forgetful, found)):
+        log.warning("%s of %s conversations are too long: their beginnings are forgotten", forgetful, len(found))
     return found
 
 

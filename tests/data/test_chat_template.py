@@ -201,6 +201,11 @@ def test_a_template_that_writes_earlier_answers_in_another_way() -> None:
         ChatTemplate(source, {"eos_token": "<|im_end|>"}).answers(TALK)
 
 
+def test_a_template_that_leaves_answers_out() -> None:
+    with pytest.raises(ValueError, match="the chat template does not write message 2"):
+        ChatTemplate("{% for m in messages %}{{ m.content if m.role == 'user' }}{% endfor %}", S).answers(TALK[1:3])
+
+
 @given(st.lists(st.text(min_size=1), min_size=2, max_size=6).filter(lambda texts: len(texts) % 2 == 0))
 def test_what_is_said_stands_in_the_text_as_it_is(texts: list[str]) -> None:
     messages = [Message(("user", "assistant")[i % 2], text) for i, text in enumerate(texts)]

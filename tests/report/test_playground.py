@@ -532,7 +532,7 @@ class TestSounds:
         )
         silent = as_wav(Sound.of(np.zeros(4000), 8000))
         status, source = others.get(f"/?group=1&sound={others.post('/sound', silent)[1]}")
-        assert (status, Page(source).notices[0]) == (400, "'the sound': silence")
+        assert (status, Page(source).notices[0]) == (400, "'the sound': silence; expected a sound")
         status, source = others.get(f"/?group=1&sound={'0' * 32}")
         assert (status, Page(source).notices[0]) == (400, "the sound is not here any more: send it again")
         long = as_wav(Sound.of(np.sin(np.arange(80_000)), 8000))

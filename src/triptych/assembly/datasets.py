@@ -212,10 +212,10 @@ def encode_sounds(
     if too_long and config.batch.too_long == "error":
         item = items[too_long[0]]
         where = "" if item.example is None else f"{item.example.where}: "
+        others = f" (so have {len(too_long) - 1:,} others of {len(items):,})" if len(too_long) > 1 else ""
         raise ValueError(
-            f"{where}a sound of {lengths[too_long[0]]} positions (so have {len(too_long) - 1:,} others of "
-            f"{len(items):,}), but shape.max_length={task.sound_length}; raise it or frames.stride={frames.stride}, or "
-            "choose batch.too_long=truncate or drop"
+            f"{where}a sound of {lengths[too_long[0]]} positions{others}, but shape.max_length={task.sound_length}; "
+            f"raise it, or frames.stride (now {frames.stride}), or choose batch.too_long=truncate or drop"
         )
     if not too_long:
         return EncodedList(items)

@@ -59,7 +59,8 @@ class ChatTemplate:
         follows the rest of the text that asks for it, up to the end of the turn.
 
         Raises:
-            ValueError: the template fails, or writes the beginning of a conversation in another way than the whole.
+            ValueError: the template fails, leaves an answer out, or writes the beginning of a conversation in another
+                way than the whole.
         """
         whole, found = self.render(messages), list[tuple[int, int]]()
         for i, message in enumerate(messages):
@@ -71,6 +72,8 @@ class ChatTemplate:
                     f"the chat template writes message {i + 1} in another way where others follow it: what of the text "
                     "the model is to write is not known"
                 )
+            if len(before) == len(behind):
+                raise ValueError(f"the chat template does not write message {i + 1}")
             found.append((len(before), self._end_of_turn(whole, len(before), len(behind))))
         return whole, found
 

@@ -168,8 +168,8 @@ class Talk:
             number, model, seed = (int(sent[name]) for name in ("group", "model", "seed"))
             sampling = Sampling(float(sent["temperature"]), seed=seed)
             return cls(number, model, as_messages(sent["messages"]), sampling)
-        except (KeyError, TypeError, RecursionError) as error:
-            raise ValueError(f"expected group, model, messages, temperature and seed ({error})") from None
+        except (KeyError, TypeError, RecursionError):
+            raise ValueError("expected group, model, messages, temperature and seed") from None
 
 
 class Playground:

@@ -292,6 +292,13 @@ class Task(L.LightningModule):
     def predict_batch(self, texts: Sequence[str]) -> Sequence[Prediction]:
         """What the network says of each of a few texts."""
 
+    def check_asked(self, given: Any) -> None:
+        """Refuses an input that cannot be answered, apart from its length.
+
+        Raises:
+            ValueError: such an input.
+        """
+
     def asked(self, example: Example) -> str | tuple[str, str] | Image | Sound:
         """What ``predict`` is given of an example of the corpus."""
         if example.sound is not None:
@@ -373,9 +380,10 @@ class Task(L.LightningModule):
         Raises:
             ValueError: there is no sound, it is silent, or shorter than a frame.
         """
+        place = example.where if example.place is None else f"{example.where}: {example.text}"
         if example.sound is None or example.sound.is_silent:
-            raise ValueError(f"{example.where}: {'silence' if example.sound else 'there is no sound'}")
-        with refusing(f"{example.where}: "):
+            raise ValueError(f"{place}: {'silence; expected a sound' if example.sound else 'there is no sound'}")
+        with refusing(f"{place}: "):
             frames = self._frames_of(example.sound)
         if not self.corpus.has_speakers:
             return frames

@@ -224,12 +224,13 @@ class Chat(TextToText):
         pieces = self._in_pieces([(*messages, Message(ANSWERING, "b")) for messages in talks])
         return [[*chain(*parts[:-1])] for parts in pieces]
 
-    def check_asked(self, messages: Conversation) -> None:
-        """Refuses what the model cannot go on with.
+    def check_asked(self, given: str | Conversation) -> None:
+        """See ``Task``.
 
         Raises:
             ValueError: no conversation, an answer at its end, or the name of a special token in it.
         """
+        messages = _messages(given)
         check_turns(messages)
         if messages[-1].role == ANSWERING:
             raise ValueError("the last message is of 'assistant'; expected one of 'user'")

@@ -239,6 +239,15 @@ class Infilling(SequenceToSequence):
             metrics[name].update(math.fsum(of_each), len(of_each))
         return values
 
+    def check_asked(self, given: str) -> None:
+        """See ``Task``.
+
+        Raises:
+            ValueError: a text with several marks.
+        """
+        if (count := given.count(self.mark)) > 1:
+            raise ValueError(f"{count} times {self.mark} in a text; expected it once")
+
     def predict_batch(self, texts: Sequence[str]) -> Sequence[Prediction]:
         """What is missing in each text, where it has the mark <extra_id_0> (the tokenizer's own name of it), or else at
         its end.
@@ -247,9 +256,9 @@ class Infilling(SequenceToSequence):
             ValueError: a text with several marks.
         """
         mark, given = self.tokenizer.special.sentinels[0], list[list[int]]()
+        for text in texts:
+            self.check_asked(text)
         for ids in self.tokenizer.encode_marked(texts, [mark]):
-            if ids.count(mark) > 1:
-                raise ValueError(f"{ids.count(mark)} times {self.mark} in a text; expected it once")
             place = ids.index(mark) if mark in ids else len(ids)
             given.append(self.given(ids[:place], ids[place + 1 :]))
         return self.answer([self._fitting(source) for source in given])

@@ -65,15 +65,19 @@ class Transcription(SequenceToSequence):
         Raises:
             ValueError: an example without a sound or a text, or a text that is too long for its sound.
         """
-        if missing := [example for example in examples if example.target is None]:
-            raise ValueError(f"{missing[0].where}: there is no target")
+        if missing := [example for example in examples if not (example.target or "").strip()]:
+            is_empty = missing[0].target is not None
+            raise ValueError(
+                f"{missing[0].where}: {'an empty text; expected what is said' if is_empty else 'there is no target'}"
+            )
         targets = self.tokenizer.encode([example.target or "" for example in examples], as_target=True)
         return [self._laid_out(example, target) for example, target in zip(examples, targets, strict=True)]
 
     def _laid_out(self, example: Example, target: Sequence[int]) -> Encoded:
         frames, special = self.hear(example), self.tokenizer.special
         if self.is_ctc:
-            return self._checked(Encoded(frames, np.array(target, dtype=np.int64), example=example), "lower the stride")
+            item = Encoded(frames, np.array(target, dtype=np.int64), example=example)
+            return self._checked(item, f"lower frames.stride={self.frames.stride if self.frames else 1}")
         tokens, labels = special.written(target)
         if self.architecture != "full":
             tokens, labels = [special.bos, *target], [*target, special.eos]
@@ -175,7 +179,7 @@ class Transcription(SequenceToSequence):
         examples = [Example("sound", target="", sound=sound) for sound in texts]
         if not self.is_ctc:
             return self.answer([self.hear(example) for example in examples])  # type: ignore[misc]
-        batch = collate(self.encode(examples)).to(self.device)
+        batch = collate([Encoded(self.hear(x), np.empty(0, np.int64), example=x) for x in examples]).to(self.device)
         return self._read(self(batch), self._lengths(batch))
 
     @property
