@@ -277,7 +277,6 @@ def test_what_is_refused(file: str, values: dict[str, Any], words: str, tmp_path
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
     with pytest.raises(ConfigError) as caught:
         load_pretrained(tmp_path)
-    assert str(caught.value).startswith("no published family is this network (model=full): the nearest, whisper, ")
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -289,7 +288,7 @@ def test_longer_sounds_are_cut_in_a_training(tmp_path: Path, caplog: pytest.LogC
     assert (task.max_length, task.sound_length) == (60, 50)
     examples = [Example("sound", target="the", sound=sound) for sound in sounds(1.1, 0.5)]
     assert task.frames is not None
-    with pytest.raises(ValueError, match=r"a sound of 55 positions .* but shape\.max_length=50"):
+    with pytest.raises(ValueError, match=r"a sound of 55 positions, but shape\.max_length=50"):
         encode_sounds(config, task, examples, "train", task.frames)
     config.batch.too_long = "truncate"
     found = encode_sounds(config, task, examples, "train", task.frames)
