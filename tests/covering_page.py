@@ -36,7 +36,7 @@ CORPUS = {
 }
 """By task; the others read dates."""
 MARKS = {
-    "chat": ["batch.too_long=truncate"],
+    "chat": ["data.turns=1", "shape.max_length=128"],
     "infilling": ["tokenizer.num_sentinels=3"],
     "transcription": [
         "data.noise=1",
