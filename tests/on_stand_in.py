@@ -45,7 +45,7 @@ CELLS = {
     "dates/tagging model=decoder_only": [],
     "dates/language_modeling task=infilling": ["tokenizer.num_sentinels=3", "batch.packed=true"],
     "dates/translation task=text_to_text": [],
-    "dates/translation task=chat model=decoder_only data=date_instructions": ["batch.packed=true"],
+    "dates/chat": ["batch.packed=true", "block.dropout=0", "block.tie_output=false"],
     "dates/denoising": [],
     "dates/denoising model=full": [],
     "digits/encoder_only": [],

@@ -55,7 +55,7 @@ train E ~trainer.max_steps  ->  trainer.max_steps | expected a whole number
 # choices of groups
 train experiment=dates/translatoin  ->  dates/translatoin | did you mean dates/translation?
 train experiment=dates.translation_full  ->  did you mean dates/translation?
-train experiment=nowhere/x  ->  nowhere/x | dates/... (8) | wikitext2
+train experiment=nowhere/x  ->  nowhere/x | dates/... (9) | wikitext2
 train model=ful  ->  model=ful | did you mean full?
 train E model=bert  ->  model=bert | bert/base
 train E model=bert-base  ->  model=bert-base: there is no such choice; did you mean bert/base?

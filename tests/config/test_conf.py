@@ -31,6 +31,7 @@ EXPERIMENTS = sorted(
 )
 
 WRITING = (
+    "dates/chat",
     "dates/translation",
     "dates/language_modeling",
     *(f"probes/{x}" for x in ("copy", "reverse", "sort", "addition")),
