@@ -15,18 +15,6 @@ ANEW = "/new"
 """What begins a new conversation."""
 
 
-def load_chat(checkpoint: Path) -> Chat:
-    """The model of a checkpoint, or of a run directory.
-
-    Raises:
-        ConfigError: it is not one that was trained for conversations.
-    """
-    task = load(checkpoint)
-    if not isinstance(task, Chat):
-        raise ConfigError(f"{checkpoint}: trained for task={task.name}; expected one of task=chat")
-    return task
-
-
 def chat(checkpoint: Path, *, system: str | None, sampling: Sampling, max_new_tokens: int | None) -> None:
     """Answers line by line, each answer as it is written, until the input ends.
 
@@ -37,9 +25,11 @@ def chat(checkpoint: Path, *, system: str | None, sampling: Sampling, max_new_to
         max_new_tokens: of an answer; None: the task's.
 
     Raises:
-        ConfigError: see ``load_chat``; or a system message that the template does not know.
+        ConfigError: a model that was not trained for conversations, or a system message its template does not know.
     """
-    task = load_chat(checkpoint)
+    task = load(checkpoint)
+    if not isinstance(task, Chat):
+        raise ConfigError(f"{checkpoint}: trained for task={task.name}; expected one of task=chat")
     task.sampling, task.max_new_tokens = sampling, max_new_tokens or task.max_new_tokens
     opening = [] if system is None else [Message("system", system)]
     said, is_told, asks, number = list(opening), False, sys.stdin.isatty(), 0

@@ -81,7 +81,7 @@ def train_tokenizer(config: DictConfig, splits: Splits) -> Tokenizer:
     train = splits.train
     sources = (
         text for x in train if x.image is None and x.sound is None for text in (x.text, x.pair) if text is not None
-    )  # of a conversation, all but the last answer, which is its target
+    )  # the text of a conversation is all that stands before its last answer, and that is the target
     targets = () if isinstance(train, LongText) else (x.target for x in train if x.target is not None)
     key = train.sha256 if isinstance(train, LongText) else getattr(train, "key", None)
     has_texts = not any(x.image is not None or x.sound is not None for x in islice(train, 1))

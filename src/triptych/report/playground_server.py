@@ -50,22 +50,123 @@ def _packed_plotly() -> bytes:
     return gzip.compress(get_plotlyjs().encode())
 
 
-def listen(host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
-    """A server, with a thread for each connection, since browsers open some that they may not use.
+class PlaygroundServer(ThreadingHTTPServer):
+    """A thread for each connection, since browsers open some that they may not use.
+
+    Args:
+        playground: the page.
+        host: to be listened at.
+        port: of it; 0: any that is free.
 
     Raises:
         ConfigError: no such host or port, or the port is taken.
     """
-    try:
-        return ThreadingHTTPServer((host, port), handler)
-    except (OSError, OverflowError) as error:
-        if isinstance(error, OverflowError):
-            reason = "expected a port from 0 to 65535; 0 takes a free one"
-        elif error.errno == errno.EADDRINUSE:
-            reason = f"{error.strerror}; --port 0 takes a free one"
+
+    def __init__(self, playground: Playground, host: str, port: int) -> None:
+        try:
+            super().__init__((host, port), PlaygroundHandler)
+        except (OSError, OverflowError) as error:
+            if isinstance(error, OverflowError):
+                reason = "expected a port from 0 to 65535; 0 takes a free one"
+            elif error.errno == errno.EADDRINUSE:
+                reason = f"{error.strerror}; --port 0 takes a free one"
+            else:
+                reason = (
+                    f"{error.strerror}; expected an IPv4 address or a name of this machine, as 127.0.0.1 or 0.0.0.0"
+                )
+            raise ConfigError(f"--host {host} --port {port}: {reason}") from None
+        self.playground = playground
+        self.names = {"localhost", host.lower(), socket.gethostname().lower()}
+
+
+class PlaygroundHandler(BaseHTTPRequestHandler):
+    """One connection."""
+
+    server: PlaygroundServer
+
+    def do_GET(self) -> None:
+        path, playground = urlsplit(self.path).path, self.server.playground
+        if not self._is_asked_here():
+            return
+        if self.path == PLOTLY:
+            self._send(HTTPStatus.OK, "text/javascript", _packed_plotly(), is_kept=True)
+        elif path == "/":
+            status, text = playground.page(self.path)
+            self._send(status, "text/html; charset=utf-8", gzip.compress(text.encode(errors="replace")))
+        elif (sound := playground.sounds.get(path.removeprefix("/sound/"))) is not None:
+            self._send(HTTPStatus.OK, "audio/wav", gzip.compress(as_wav(sound)), is_kept=True)
         else:
-            reason = f"{error.strerror}; expected an IPv4 address or a name of this machine, as 127.0.0.1 or 0.0.0.0"
-        raise ConfigError(f"--host {host} --port {port}: {reason}") from None
+            self.send_error(HTTPStatus.NOT_FOUND)
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def do_POST(self) -> None:
+        """A sound, whose address is the answer; or a conversation, whose next message is."""
+        if not self._is_asked_here():
+            return
+        size = self.headers.get("Content-Length", "")
+        if self.path not in ("/sound", "/reply"):
+            self.send_error(HTTPStatus.NOT_FOUND)
+        elif not size.isdecimal() or int(size) > LARGEST:
+            self.send_error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        else:
+            content = self.rfile.read(int(size))
+            try:
+                if self.path == "/sound":
+                    self._tell(HTTPStatus.OK, self.server.playground.keep_sound(content))
+                else:
+                    self._reply(Talk.read(content))
+            except (ConfigError, RunError, ValueError, OSError) as error:
+                self._tell(HTTPStatus.BAD_REQUEST, str(error))
+
+    def _reply(self, talk: Talk) -> None:
+        """Sends the answer as it is written; the end of the connection ends it."""
+        has_begun = False
+
+        def say(part: str) -> None:
+            nonlocal has_begun
+            if not has_begun:
+                self.send_response(HTTPStatus.OK)
+                self.send_header("Content-Type", "text/plain; charset=utf-8")
+                self.end_headers()
+            has_begun = True
+            self.wfile.write(part.encode(errors="replace"))
+            self.wfile.flush()
+
+        with suppress(ConnectionError):
+            self.server.playground.reply(talk, say)
+            say("")
+
+    def _tell(self, status: HTTPStatus, text: str) -> None:
+        self._send(status, "text/plain; charset=utf-8", gzip.compress(text.encode(errors="replace")))
+
+    def _is_asked_here(self) -> bool:
+        """Whether the browser has the address of this machine, and asks for a page of ours."""
+        asked, origin, names = self.headers.get("Host"), self.headers.get("Origin"), self.server.names
+        if asked is not None and not names_this_machine(asked, names):  # a browser always says it
+            self.send_error(HTTPStatus.MISDIRECTED_REQUEST, explain=f"Expected one of {', '.join(sorted(names))}")
+            return False
+        if origin is not None and urlsplit(origin).netloc != asked:  # a page of a stranger sends something
+            self.send_error(HTTPStatus.FORBIDDEN)
+            return False
+        return True
+
+    def _send(self, status: HTTPStatus, kind: str, packed: bytes, *, is_kept: bool = False) -> None:
+        headers = {"Content-Type": kind} | (KEPT if is_kept else {})
+        is_read_packed = "gzip" in self.headers.get("Accept-Encoding", "")
+        content = packed if is_read_packed else gzip.decompress(packed)
+        encoding = {"Content-Encoding": "gzip"} if is_read_packed else {}
+        with suppress(ConnectionError):  # whoever asked has left
+            self.send_response(status)
+            for name, value in {**headers, **encoding, "Content-Length": str(len(content))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(content)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """What is typed stays in the browser."""
 
 
 def serve(directories: Sequence[Path], host: str, port: int) -> None:
@@ -73,6 +174,7 @@ def serve(directories: Sequence[Path], host: str, port: int) -> None:
 
     Args:
         directories: run directories, or parents of them.
+        host: to be listened at.
         port: of it; 0: any that is free.
 
     Raises:
@@ -84,94 +186,7 @@ def serve(directories: Sequence[Path], host: str, port: int) -> None:
     for damage in found.damaged:
         print(f"left out because it is damaged: {damage}", file=sys.stderr)
     playground = Playground((*found.runs, *found.untested), folder)
-    names = {"localhost", host.lower(), socket.gethostname().lower()}
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            path = urlsplit(self.path).path
-            if not self._is_asked_here():
-                return
-            if self.path == PLOTLY:
-                self._send(HTTPStatus.OK, "text/javascript", _packed_plotly(), is_kept=True)
-            elif path == "/":
-                status, text = playground.page(self.path)
-                self._send(status, "text/html; charset=utf-8", gzip.compress(text.encode(errors="replace")))
-            elif (sound := playground.sounds.get(path.removeprefix("/sound/"))) is not None:
-                self._send(HTTPStatus.OK, "audio/wav", gzip.compress(as_wav(sound)), is_kept=True)
-            else:
-                self.send_error(HTTPStatus.NOT_FOUND)
-
-        def do_POST(self) -> None:
-            """A sound, whose address is the answer; or a conversation, whose next message is."""
-            if not self._is_asked_here():
-                return
-            size = self.headers.get("Content-Length", "")
-            if self.path not in ("/sound", "/reply"):
-                self.send_error(HTTPStatus.NOT_FOUND)
-            elif not size.isdecimal() or int(size) > LARGEST:
-                self.send_error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-            else:
-                content = self.rfile.read(int(size))
-                try:
-                    if self.path == "/sound":
-                        self._tell(HTTPStatus.OK, playground.keep_sound(content))
-                    else:
-                        self._reply(Talk.read(content))
-                except (ConfigError, RunError, ValueError, OSError) as error:
-                    self._tell(HTTPStatus.BAD_REQUEST, str(error))
-
-        def _reply(self, talk: Talk) -> None:
-            """Sends the answer as it is written; the end of the connection ends it."""
-            has_begun = False
-
-            def say(part: str) -> None:
-                nonlocal has_begun
-                if not has_begun:
-                    self.send_response(HTTPStatus.OK)
-                    self.send_header("Content-Type", "text/plain; charset=utf-8")
-                    self.end_headers()
-                has_begun = True
-                self.wfile.write(part.encode(errors="replace"))
-                self.wfile.flush()
-
-            with suppress(ConnectionError):
-                playground.reply(talk, say)
-                say("")
-
-        def _tell(self, status: HTTPStatus, text: str) -> None:
-            self._send(status, "text/plain; charset=utf-8", gzip.compress(text.encode(errors="replace")))
-
-        def _is_asked_here(self) -> bool:
-            """Whether the browser has the address of this machine, and asks for a page of ours."""
-            asked, origin = self.headers.get("Host"), self.headers.get("Origin")
-            if asked is not None and not names_this_machine(asked, names):  # a browser always says it
-                self.send_error(HTTPStatus.MISDIRECTED_REQUEST, explain=f"Expected one of {', '.join(sorted(names))}")
-                return False
-            if origin is not None and urlsplit(origin).netloc != asked:  # a page of a stranger sends something
-                self.send_error(HTTPStatus.FORBIDDEN)
-                return False
-            return True
-
-        def do_HEAD(self) -> None:
-            self.do_GET()
-
-        def _send(self, status: HTTPStatus, kind: str, packed: bytes, *, is_kept: bool = False) -> None:
-            headers = {"Content-Type": kind} | (KEPT if is_kept else {})
-            is_read_packed = "gzip" in self.headers.get("Accept-Encoding", "")
-            content = packed if is_read_packed else gzip.decompress(packed)
-            encoding = {"Content-Encoding": "gzip"} if is_read_packed else {}
-            with suppress(ConnectionError):  # whoever asked has left
-                self.send_response(status)
-                for name, value in {**headers, **encoding, "Content-Length": str(len(content))}.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                if self.command != "HEAD":
-                    self.wfile.write(content)
-
-        def log_message(self, format: str, *arguments: object) -> None:
-            """What is typed stays in the browser."""
-
-    with listen(host, port, Handler) as server:
+    with PlaygroundServer(playground, host, port) as server:
         try:
             print(f"http://{host}:{server.server_port} (Ctrl-C ends it)", flush=True)
             server.serve_forever()
