@@ -48,6 +48,7 @@ LAYOUTS = {
     "infilled": ["experiment=dates/language_modeling", *DATES, "task=infilling", "tokenizer.num_sentinels=3"],
     "talked": ["experiment=dates/chat", *DATES],
     "heard": ["experiment=tones/transcription", *DATES[:3]],
+    "seen": ["experiment=captions/drawn", *DATES[:3]],
     "classified": ["experiment=dates/classification", "model=decoder_only", *DATES, *ACCUMULATED],
     "scored": ["experiment=dates/similarity", "model=decoder_only", *DATES],
     "asked": [
@@ -61,7 +62,7 @@ LAYOUTS = {
 """Examples have unequal numbers of labels in the first and the third, whose updates have fewer examples than parts, or
 more. Of 50 examples one rank evaluates 20, the other
 30; of 3, one all."""
-COPIED = ["padded", "windows", "accumulated", "infilled", "talked", "heard"]
+COPIED = ["padded", "windows", "accumulated", "infilled", "talked", "heard", "seen"]
 TOGETHER = {"padded": ["batch.packed=true"], "classified": ["batch.packed=true"]}
 """What several processes have besides: a packed batch gives what a padded one gives."""
 SHARED = ["trainer=fsdp", "trainer.accelerator=cpu", "trainer.devices=2"]

@@ -1,5 +1,6 @@
 """Images through the commands: training, evaluation, answers, refusals."""
 
+import base64
 import json
 import math
 import re
@@ -16,7 +17,8 @@ import tiny
 import triptych
 from commands import run
 from triptych.config import ConfigError, EvaluateConfig, PredictConfig
-from triptych.data import Digits, Example
+from triptych.data import Digits, Example, Image, read_image
+from triptych.data.images import PNG_ADDRESS, as_png
 from triptych.evaluate import evaluate
 from triptych.models import EncoderOnly
 from triptych.nn import Head, PatchEmbedding, Stack
@@ -64,6 +66,9 @@ def test_learns(name: str, request: pytest.FixtureRequest, examples: list[Exampl
     assert record["train_tokens"] == 80 * 64
     assert record["train_flops"] > 0
     assert [sample["input"] for sample in record["samples"]] == [example.text for example in examples[:8]]
+    shown = base64.b64decode(record["samples"][0]["image"].removeprefix(PNG_ADDRESS))
+    assert examples[0].image is not None
+    assert shown == as_png(examples[0].image)
 
 
 @pytest.mark.parametrize("precision", ["bf16-true", "64-true"])
@@ -118,18 +123,41 @@ def test_predict_reads_an_image_a_line(decoder: Path, examples: list[Example], t
         assert answer["probabilities"] == pytest.approx(prediction.probabilities, abs=1e-6)
 
 
+def test_predict_reads_files(
+    decoder: Path, examples: list[Example], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a file of another size and in colours too, which is made to fit."""
+    image = examples[0].image
+    assert image is not None
+    (tmp_path / "a.png").write_bytes(as_png(image))
+    large = np.asarray(image).repeat(2, 1).repeat(2, 2).repeat(3, 0)
+    (tmp_path / "b.png").write_bytes(as_png(Image.of(large)))
+    (tmp_path / "files").write_text(f"{tmp_path}/a.png\n{tmp_path}/b.png\n")
+    predict(composed("predict", f"checkpoint={decoder}", f"input={tmp_path}/files", f"output={tmp_path}/out"))
+    found = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
+    fitting, done = read_image(tmp_path / "b.png", channels=1, size=(8, 8))
+    for answer, shown in zip(found, triptych.load(decoder).predict([image, fitting]), strict=True):
+        assert answer["probabilities"] == pytest.approx(shown.probabilities, abs=2e-3)  # a byte has 256 steps, not 17
+    assert done == ("made grey", "stretched")
+    assert [record.getMessage() for record in caplog.records] == [f"1 of 2 images were {what}" for what in done]
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        (json.dumps([[0.0] * 7] * 8), "line 2: 8x7; expected 8x8 or 1x8x8 (model.embedding: channels, rows, columns)"),
-        ("Donnerstag", "line 2: not JSON (Expecting value"),
+        (json.dumps([[0.0] * 7] * 8), "line 2: 8x7; expected 8x8 or 1x8x8 (patches: channels, rows, columns)"),
+        ("Donnerstag", "line 2: Donnerstag: no such file"),
+        ("images.jsonl", "line 2: images.jsonl: no image that can be read"),
         ("", "line 2: not JSON"),
-        (json.dumps("seven"), "line 2: not an array of numbers"),
+        ('["seven"]', "line 2: not an array of numbers"),
         ("[" * 100_000, "line 2: not JSON"),
     ],
-    ids=["shape", "text", "empty", "string", "deep"],
+    ids=["shape", "text", "file", "empty", "string", "deep"],
 )
-def test_a_line_that_is_no_image(line: str, words: str, encoder: Path, tmp_path: Path) -> None:
+def test_a_line_that_is_no_image(
+    line: str, words: str, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     file = tmp_path / "images.jsonl"
     file.write_text(json.dumps([[0.5] * 8] * 8) + "\n" + line + "\n")
     with pytest.raises(ConfigError) as error:

@@ -8,7 +8,7 @@ TINY = [*NETWORK, *DATES, "batch.size=20", "batch.eval_size=32", "callbacks.prog
 
 
 def dates(name: str) -> list[str]:
-    """A run of dates, or of tones, by the name of its record: translation_full."""
+    """A run of dates, or of tones or drawn digits, by the name of its record: translation_full."""
     question, architecture = re.findall("(.+)_(full|encoder_only|decoder_only|prefix_decoder)", name)[0]
-    corpus = "tones" if question == "transcription" else "dates"
-    return [f"experiment={corpus}/{question}", f"model={architecture}"]
+    others = {"transcription": "tones/transcription", "captioning": "captions/drawn"}
+    return [f"experiment={others.get(question, f'dates/{question}')}", f"model={architecture}"]

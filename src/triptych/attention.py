@@ -114,13 +114,13 @@ def _maps_of(task: Task, given: Any) -> AttentionMaps:
 def _names(task: Task, tokens: Tensor) -> tuple[str, ...]:
     """Of the tokens of the one text, of the patches of the one image, by row and column, or of the frames of the one
     sound, by time."""
-    embedding = task.network.embedding
-    if tokens.is_floating_point() and task.frames is not None:
-        hears = task.frames
+    hears = task.frames
+    if tokens.ndim == 3 and hears is not None:
         return tuple(f"{hears.hop * hears.stride * i:.2f} s" for i in range(hears.count(tokens.shape[1])))
-    if not isinstance(embedding, PatchEmbedding):
+    if tokens.ndim == 2:
         return tuple(task.tokenizer.names(tokens[0].tolist()))
-    rows, columns = (size // patch for size, patch in zip(embedding.image_shape[1:], embedding.patch_size, strict=True))
+    (sees,) = (part for part in task.network.embeddings if isinstance(part, PatchEmbedding))
+    rows, columns = sees.grid
     return ("<cls>", *(f"{row},{column}" for row in range(1, rows + 1) for column in range(1, columns + 1)))
 
 

@@ -3,6 +3,7 @@
 import json
 import logging
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
@@ -17,7 +18,7 @@ from rich.progress import Progress
 from triptych.assembly.early_checks import check_prediction
 from triptych.assembly.restore import restore, set_search
 from triptych.config import ConfigError, nearest, refusing
-from triptych.data import Message, Sound, as_image, read_sound
+from triptych.data import Message, Sound, as_image, read_image, read_sound
 from triptych.data.readers.columns import as_messages
 from triptych.data.readers.files import decoded, lines_of, read_lines
 from triptych.models.generation import Sampling
@@ -193,18 +194,28 @@ def check_seconds(task: Task, heard: Sequence[Sound], source: str) -> None:
 
 
 def images(lines: list[str], shape: tuple[int, int, int], source: str) -> list[np.ndarray]:
-    """The image in each line, a JSON array of rows of pixels, or of channels of such rows.
+    """The image in each line: the path of a file, which is made to fit, or a JSON array of rows of pixels, or of
+    channels of such rows.
 
     Args:
         shape: channels, height, width.
 
     Raises:
-        ConfigError: a line that is no such image.
+        ConfigError: a line that is no such image, or an array of another shape.
     """
-    found = []
+    found, changed = [], Counter[str]()
     for number, line in enumerate(lines, 1):
         with refusing(f"{name_of(source)}, line {number}: "):
-            found.append(as_image(parsed(line), shape))
+            if line.lstrip().startswith("[") or not line.strip():
+                found.append(as_image(parsed(line), shape))
+                continue
+            if not Path(line).is_file():
+                raise ValueError(f"{line}: no such file")
+            image, done = read_image(Path(line), channels=shape[0], size=shape[1:])
+            changed.update(done)
+            found.append(np.asarray(image))
+    for what, count in changed.items():
+        log.warning("%s of %s images were %s", f"{count:,}", f"{len(lines):,}", what)
     return found
 
 

@@ -78,7 +78,7 @@ def test_without_scikit_learn_it_says_what_to_install(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ([[0.0] * 7] * 8, r"8x7; expected 8x8 or 1x8x8 \(model\.embedding: channels, rows, columns\)"),
+        ([[0.0] * 7] * 8, r"8x7; expected 8x8 or 1x8x8 \(patches: channels, rows, columns\)"),
         ([[[0.0] * 8] * 8] * 2, "2x8x8; expected 8x8 or 1x8x8"),
         ([[0.0] * 8] * 7 + [[0.0]], "not an array of numbers; expected"),
         ("a text", "not an array of numbers; expected"),
@@ -99,5 +99,5 @@ def test_an_image_with_and_without_its_only_channel() -> None:
     pixels = np.random.default_rng(0).random((4, 6))
     for values in (pixels, pixels.tolist(), pixels[None], [pixels.tolist()]):
         assert np.array_equal(as_image(values, (1, 4, 6)), pixels.astype(np.float32)[None])
-    with pytest.raises(ValueError, match=r"4x6; expected 2x4x6 \(model"):
+    with pytest.raises(ValueError, match=r"4x6; expected 2x4x6 \(patches"):
         as_image(pixels, (2, 4, 6))

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 import soundfile
 from datasets import Audio, ClassLabel, Dataset, DatasetDict, Features, List, Translation, Value
+from datasets import Image as Pictures
+from PIL import Image as Pillow
 
-from triptych.data import Answer, Example, Hub, HubAudio, read_sound
+from triptych.data import Answer, Example, Hub, HubAudio, HubImages, read_image, read_sound
 
 SPLITS = ("train", "validation", "test")
 
@@ -238,4 +240,34 @@ class TestSounds:
         broken = Dataset.from_dict({"audio": [{"bytes": b"no sound", "path": "2.flac"}], "said": ["a"], "kind": ["b"]})
         DatasetDict(train=broken).save_to_disk(str(tmp_path / "broken"))
         with pytest.raises(ValueError, match=r"train, row 1: 2\.flac: no sound that can be read"):
+            self.corpus(tmp_path / "broken", split_names=["train", "train", "train"]).splits()
+
+
+class TestImages:
+    def corpus(self, name: Path, **options: Any) -> HubImages:
+        settings: dict[str, Any] = {
+            "config": None, "split_names": ["train", 0.25, 0.25], "streaming": False, "limit": None, "image": "image",
+            "target": "said", "label": "kind", "channels": 1, "size": None, "split_seed": 1,
+        }  # fmt: skip
+        return HubImages(name=str(name), **settings | options)
+
+    def test_what_was_saved(self, tmp_path: Path) -> None:
+        files = [tmp_path / f"{i}.png" for i in range(4)]
+        for i, file in enumerate(files):
+            Pillow.new("L", (4, 4), 50 * i).save(file)
+        columns = {"image": [*map(str, files)], "said": [f"word {i}" for i in range(4)], "kind": [*"abab"]}
+        pictures = Dataset.from_dict(columns).cast_column("image", Pictures())
+        DatasetDict(train=pictures).save_to_disk(str(tmp_path / "saved"))
+        splits = self.corpus(tmp_path / "saved").splits()
+        assert (len(splits.train), len(splits.validation), len(splits.test)) == (2, 1, 1)
+        for example in (*splits.train, *splits.validation, *splits.test):
+            number = int(Path(example.text).stem)
+            assert (example.target, example.label) == (f"word {number}", "abab"[number])
+            assert example.image == read_image(files[number], channels=1)[0]
+        coloured = self.corpus(tmp_path / "saved", channels=3, size=[2, 2]).splits().test[0]
+        assert coloured.image is not None
+        assert coloured.image.shape == (3, 2, 2)
+        broken = Dataset.from_dict({"image": [{"bytes": b"no", "path": "2.png"}], "said": ["a"], "kind": ["b"]})
+        DatasetDict(train=broken).save_to_disk(str(tmp_path / "broken"))
+        with pytest.raises(ValueError, match=r"train, row 1: 2\.png: no image that can be read"):
             self.corpus(tmp_path / "broken", split_names=["train", "train", "train"]).splits()

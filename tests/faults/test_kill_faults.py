@@ -38,6 +38,8 @@ OTHERS = {
     "denoising_decoder_only": [WORKERS, BF16],
     "transcription_encoder_only": [WORKERS, EMA, "frames.stem=stacked"],
     "chat_decoder_only": [DROPOUT, PACKED],
+    "captioning_full": [WORKERS, DROPOUT, *HALVES],
+    "captioning_prefix_decoder": [EMA, BF16, DROPOUT],
 }
 FULL = os.environ.get("TRIPTYCH_FAULTS") == "full"
 
@@ -52,7 +54,7 @@ def test_fault_1_killed_at_random_steps(
     record_property: Callable[[str, object], None],
 ) -> None:
     overrides = [*tiny.dates(case), *{**CASES, **OTHERS}[case]]
-    job = partial(job, without="data.languages" if case.startswith("transcription") else "-")
+    job = partial(job, without="data.languages" if case.startswith(("transcription", "captioning")) else "-")
     undisturbed = job(tmp_path, *overrides, "run_dir=alone")
     assert undisturbed.wait() == 0, undisturbed.text
     alone, killed = run_of(tmp_path / "alone"), run_of(tmp_path / "killed")

@@ -265,6 +265,26 @@ class TestOperations:
         model = cost_of(build, architecture).network
         assert decoding_flops(model, length, source) == 2 * (LAYERS * layer + D * VOCAB)
 
+    @pytest.mark.parametrize("architecture", ["decoder_only", "prefix_decoder", "full"])
+    def test_of_images_before_texts_by_torchs_counter(self, build: Callable[..., Any], architecture: str) -> None:
+        """Forward and backward, and of one more token, counted as they run."""
+        text = on_meta(build, architecture, position="rotary")
+        with torch.device("meta"):
+            patches = PatchEmbedding(image_size=[4, 12], patch_size=[2, 3], num_channels=2, d_model=D)
+        stacks = {name: getattr(text, name) for name in ("encoder", "decoder") if hasattr(text, name)}
+        model: Any = type(text)(embedding=text.embedding, source_embedding=patches, head=text.head, **stacks)
+        for shape in [(2, 5, 9), (1, 2, 9)]:
+            with FlopCounterMode(display=False) as counter:
+                model(**inputs_of(model, shape, torch.device("meta"))).sum().backward()
+            assert total(model, {shape: 1}) == counter.get_total_flops()
+        if architecture == "decoder_only":
+            layer = 4 * D * D + 2 * (5 + 9) * D + 2 * D * FF
+            assert decoding_flops(model, 5, 9) == 2 * (LAYERS * layer + D * VOCAB)
+        words, image = np.array([1, 7, 2]), np.zeros((2, 4, 12), dtype=np.float32)
+        batch = collate([Encoded(words, words, image)] * 5)
+        assert shape_of(batch, model) == (5, 3, 9)
+        assert (batch.num_real, batch.num_slots, batch.source_mask) == (20, 20, None)
+
 
 def test_the_shape_of_a_batch_of_images(build: Callable[..., Any]) -> None:
     batch = collate([Encoded(np.zeros((2, 4, 12), dtype=np.float32), np.array([1]))] * 3)

@@ -517,7 +517,7 @@ class TestSounds:
         sound, content = digits()
         status, address = others.post("/sound", content)
         assert status == 200
-        status, source = others.get(f"/?group=1&sound={address}")
+        status, source = others.get(f"/?group=1&file={address}")
         assert (status, Page(source).predictions) == (200, triptych.load(others.runs / "hears").predict([sound]))
         assert f'src="/sound/{address}"' in source
         connection = HTTPConnection(others.address.removeprefix("http://"), timeout=60)
@@ -531,12 +531,12 @@ class TestSounds:
             "the sound: no sound that can be read (Format not recognised.)",
         )
         silent = as_wav(Sound.of(np.zeros(4000), 8000))
-        status, source = others.get(f"/?group=1&sound={others.post('/sound', silent)[1]}")
+        status, source = others.get(f"/?group=1&file={others.post('/sound', silent)[1]}")
         assert (status, Page(source).notices[0]) == (400, "'the sound': silence; expected a sound")
-        status, source = others.get(f"/?group=1&sound={'0' * 32}")
-        assert (status, Page(source).notices[0]) == (400, "the sound is not here any more: send it again")
+        status, source = others.get(f"/?group=1&file={'0' * 32}")
+        assert (status, Page(source).notices[0]) == (400, "the file is not here any more: send it again")
         long = as_wav(Sound.of(np.sin(np.arange(80_000)), 8000))
-        status, source = others.get(f"/?group=1&sound={others.post('/sound', long)[1]}")
+        status, source = others.get(f"/?group=1&file={others.post('/sound', long)[1]}")
         assert (status, Page(source).notices[0]) == (400, "a sound of 500 positions; the network reads at most 128")
 
     def test_a_page_of_a_stranger_sends_nothing(self, others: Server) -> None:

@@ -9,6 +9,8 @@ from triptych.data import LongText
 from triptych.nn import PatchEmbedding
 from triptych.tasks import Task
 
+READ_BY = {"sound": "transcription or classification", "image": "captioning or classification"}
+"""The tasks that read what is no text."""
 CORPUS = ("columns", "facts", "splits", "optimum")
 """What a class of corpora has; see ``triptych.data.Corpus``."""
 
@@ -38,7 +40,6 @@ def check_corpus(config: DictConfig) -> None:
             f"{', '.join(lacking)}"
         )
     name = re.sub("(?<!^)(?=[A-Z])", "_", corpus.__name__).lower()  # data=tagged_text is TaggedText
-    architecture, embedding = target_of(config, "model").architecture, target_of(config, "model.embedding")
     if missing := task.missing(corpus.columns):
         raise ConfigError(
             f"task={task.name}: data={name} has no {' and no '.join(missing)}, but {', '.join(corpus.columns)}; choose "
@@ -47,20 +48,17 @@ def check_corpus(config: DictConfig) -> None:
     for key in task.columns:
         if key != "text" and key in config.data and config.data[key] is None:  # words may stand in place of a text
             raise ConfigError(f"task={task.name}: data.{key}=null; expected the column of the data that has it")
-    has_images = "image" in corpus.columns
-    if has_images and not issubclass(embedding, PatchEmbedding):
-        raise ConfigError(
-            f"data={name} has images, and model={architecture} reads texts; choose model=vit/style, or "
-            "model=decoder_only model/embedding=patches"
-        )
-    if "sound" in corpus.columns and not task.hears:
-        raise ConfigError(
-            f"data={name} has sounds, and task={task.name} reads texts; use task=transcription or classification"
-        )
-    if issubclass(embedding, PatchEmbedding) and not has_images:
+    for signal, tasks in READ_BY.items():
+        if signal in corpus.columns and signal not in task.reads:
+            raise ConfigError(
+                f"data={name} has {signal}s, and task={task.name} reads "
+                f"{' and '.join(f'{other}s' for other in task.reads) or 'texts'}; use task={tasks}"
+            )
+    if "image" not in corpus.columns and issubclass(target_of(config, "model.embedding"), PatchEmbedding):
+        architecture = target_of(config, "model").architecture
         raise ConfigError(f"data={name} has texts, and model={architecture} reads images; use data=digits")
 
 
 def has_one_shape(task: Task, train: object) -> bool:
-    """Whether all full batches of a training split have the same shape: images, and windows of a long text."""
-    return task.image_shape is not None or isinstance(train, LongText)
+    """Whether all full batches of a training split have the same shape: images alone, and windows of a long text."""
+    return not task.has_tokens or isinstance(train, LongText)

@@ -170,8 +170,12 @@ def encode_lines(config: DictConfig, task: Task, examples: Sequence[Example], na
     Raises:
         ValueError: an example that is too long, where batch.too_long=error; an id beyond the vocabulary.
     """
-    if task.image_shape is not None:
+    if not task.has_tokens:
         return EncodedList(task.encode(examples))
+    if task.image_shape is not None:
+        items, lost = lay_out(config, task, examples, name)
+        warn_of_lost(config, task, lost, name)
+        return EncodedList(items, too_long=lost.too_long)
     if task.frames is not None:
         return encode_sounds(config, task, examples, name, task.frames)
     key = key_of_lines(config, task, examples, name)
@@ -182,7 +186,9 @@ def encode_lines(config: DictConfig, task: Task, examples: Sequence[Example], na
         return None if arrays is None else EncodedArrays.from_arrays(arrays, examples)
 
     def make() -> EncodedArrays:
-        return lay_out(config, task, examples, name)
+        listed = [*examples]  # what is kept reads an example anew each time
+        items, lost = lay_out(config, task, listed, name)
+        return EncodedArrays.of(items, listed, lost)
 
     def write(lines: EncodedArrays) -> None:
         write_arrays(path, lines.as_arrays())
@@ -240,9 +246,8 @@ def key_of_lines(config: DictConfig, task: Task, examples: Sequence[Example], na
 
 
 @without_collection()
-def lay_out(config: DictConfig, task: Task, examples: Sequence[Example], name: str) -> EncodedArrays:
-    """A split line by line; see ``encode_lines``."""
-    examples = [*examples]  # what is kept reads an example anew each time
+def lay_out(config: DictConfig, task: Task, examples: Sequence[Example], name: str) -> tuple[list[Encoded], Lost]:
+    """A split line by line, and what the network does not see of it; see ``encode_lines``."""
     columns, console = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()), Console(stderr=True)
     with Progress(*columns, console=console, disable=not sys.stderr.isatty(), transient=True) as progress:
         progress.add_task(f"laying out {name}: {counted(len(examples), 'example')}", total=None)
@@ -272,7 +277,7 @@ def lay_out(config: DictConfig, task: Task, examples: Sequence[Example], name: s
         tokens=len(tokens),
         unknown=0 if (unk := task.tokenizer.special.unk) is None else int((tokens == unk).sum()),
     )
-    return EncodedArrays.of(kept, examples, lost)
+    return kept, lost
 
 
 def scores_in_windows(config: DictConfig, task: Task, name: str) -> bool:
@@ -304,7 +309,7 @@ def check_ids(items: Sequence[Encoded], vocab_size: int) -> None:
     Raises:
         ValueError: such an id.
     """
-    sides = [(item, ids) for item in items for ids in (item.tokens, item.source) if ids is not None]
+    sides = [(item, ids) for item in items for ids in (item.tokens, item.source) if ids is not None and ids.ndim == 1]
     if not sides or np.concatenate([ids for _, ids in sides]).max(initial=0) < vocab_size:
         return
     item, ids = next((item, ids) for item, ids in sides if ids.max(initial=0) >= vocab_size)

@@ -1,6 +1,7 @@
 """From a configuration to a task with its network."""
 
 import copy
+import math
 from typing import cast
 
 import torch
@@ -15,6 +16,9 @@ from triptych.data import (
 )
 from triptych.nn import Embedding, Network
 from triptych.tasks import Setup, Task
+
+SIGNALS = {"sound": "frames", "image": "patches"}
+"""What reads each field of an example that is no text: the names of nodes of the configuration."""
 
 
 def complete(config: DictConfig, tokenizer: Tokenizer, corpus: CorpusFacts) -> None:
@@ -32,9 +36,13 @@ def choose_parts(config: DictConfig) -> None:
     """Fills in what is null of the network: the parts of each stack by those of ``block``, and the head by the task."""
     task, architecture = target_of(config, "task"), target_of(config, "model").architecture
     model, kind = config.model, "classes"
-    if has_sounds(config):
+    if (node := signal_node(config)) is not None:
         is_alone = architecture == "encoder_only" or (architecture == "decoder_only" and not task.writes_text)
-        model["embedding" if is_alone else "source_embedding"] = config.frames
+        model["embedding" if is_alone else "source_embedding"] = config[node]
+        if node == "patches":
+            reader, length = model.encoder if "encoder" in model else model.decoder, 1 + count_patches(config)
+            has_text = not is_alone and architecture != "full"
+            reader.max_length = length + (config.shape.max_length if has_text else 0)
     if task.predicts_tokens or task.pools[architecture] == "none":
         kind = "tokens" if task.predicts_tokens else "tags"
     for stack in (model[name] for name in ("encoder", "decoder") if name in model):
@@ -49,9 +57,16 @@ def choose_parts(config: DictConfig) -> None:
         model.tie_output = task.predicts_tokens and "vocab_size" in model.embedding and config.block.tie_output
 
 
-def has_sounds(config: DictConfig) -> bool:
-    """Whether what is to be read are sounds."""
-    return "_target_" in config.data and "sound" in getattr(target_of(config, "data"), "columns", ())
+def signal_node(config: DictConfig) -> str | None:
+    """Of the configuration, what reads the data that are no texts; None: they are."""
+    columns = getattr(target_of(config, "data"), "columns", ()) if "_target_" in config.data else ()
+    return next((node for column, node in SIGNALS.items() if column in columns), None)
+
+
+def count_patches(config: DictConfig) -> int:
+    """Of an image."""
+    sides = zip(config.patches.image_size, config.patches.patch_size, strict=False)
+    return math.prod(image // max(patch, 1) for image, patch in sides)
 
 
 def make_task(config: DictConfig, tokenizer: Tokenizer, corpus: CorpusFacts, network: Network | None = None) -> Task:

@@ -134,8 +134,8 @@ def settings(path: list[str], root: type) -> dict[str, bool]:
     if root is not TrainConfig or not path:
         return found
     sources = [(f"{path[0]}/**/*.yaml", 1)]  # and how many names lead to the node that a file has
-    if path[0] == "frames":
-        sources = [("model/embedding/frames.yaml", 1)]
+    if path[0] in ("frames", "patches"):
+        sources = [(f"model/embedding/{path[0]}.yaml", 1)]
     if path[0] in ("block", "heads", "model"):
         models = {"head": "model/parts/head.yaml"}
         models |= dict.fromkeys(("embedding", "source_embedding"), "model/embedding/*.yaml")

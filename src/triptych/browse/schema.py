@@ -27,6 +27,8 @@ PARTS_OF_MODELS = {
     **dict.fromkeys(("embedding", "source_embedding"), "model/embedding"),
     "head": "head",
 }
+SIGNALS = ("frames", "patches")
+"""What reads the data that are no texts, at the root; files of model/embedding."""
 
 
 def write_schema(output: Path, arguments: Sequence[str]) -> None:
@@ -56,7 +58,7 @@ def make_schema(arguments: Sequence[str]) -> Schema:
         for part in PARTS if name == "block" else ():
             node["properties"][part] = of_files(folders, f"block/{part}")
         if typing.get_origin(hints_of(TrainConfig)[name]) is dict:
-            root["properties"][name] = of_files(folders, "model/embedding" if name == "frames" else name)
+            root["properties"][name] = of_files(folders, "model/embedding" if name in SIGNALS else name)
     heads = root["properties"]["heads"]["properties"]
     heads |= dict.fromkeys(heads, of_files(folders, "head"))
     for part, group in PARTS_OF_MODELS.items():

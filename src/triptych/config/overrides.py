@@ -153,9 +153,10 @@ def adopt(config: DictConfig, theirs: DictConfig) -> None:
     def is_set(key: str) -> bool:
         return is_overridden(key) or any(f"{name}.".startswith(f"{key}.") for name in meant)
 
-    embeddings = (OmegaConf.select(theirs, f"model.{name}") for name in ("embedding", "source_embedding"))
-    hears = any(embedding is not None and "num_mels" in embedding for embedding in embeddings)
-    nodes = ("shape", "block", "heads", *(("frames",) if hears else ()))
+    embeddings = [OmegaConf.select(theirs, f"model.{name}") for name in ("embedding", "source_embedding")]
+    signals = {"frames": "num_mels", "patches": "patch_size"}  # and a key that what reads them has
+    read = [node for node, key in signals.items() if any(part is not None and key in part for part in embeddings)]
+    nodes = ("shape", "block", "heads", *read)
     settings = {f"{node}.{key}": value for node in nodes for key, value in theirs[node].items()}
     differing = differing_settings(theirs, template)
     if architecture != own:

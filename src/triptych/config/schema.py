@@ -140,6 +140,7 @@ class TrainConfig:
 
     Attributes:
         frames: what reads sounds, where the data have some (``triptych.nn.FrameEmbedding``).
+        patches: what reads images, where the data have some (``triptych.nn.PatchEmbedding``).
         seed: of the weights, the order of the examples and dropout.
         run_dir: where everything is written.
         resume: auto (go on from the newest good checkpoint in run_dir, if there is one), never (start over), or the run
@@ -164,6 +165,7 @@ class TrainConfig:
     batch: BatchConfig = field(default_factory=BatchConfig)
     model: dict[str, Any] = MISSING
     frames: dict[str, Any] = MISSING
+    patches: dict[str, Any] = MISSING
     task: dict[str, Any] = MISSING
     data: dict[str, Any] = MISSING
     tokenizer: dict[str, Any] = MISSING

@@ -1,6 +1,6 @@
 """Corpora, tokenizers, samplers and batches."""
 
-from triptych.data.batches.batch import IGNORE, Batch, Encoded, EncodedList, EncodedSet, collate, pad, pad_frames
+from triptych.data.batches.batch import IGNORE, Batch, Encoded, EncodedList, EncodedSet, collate, pad, side_by_side
 from triptych.data.batches.datamodule import DataModule
 from triptych.data.batches.shards import Shard, shard_of
 from triptych.data.batches.windows import TrainingWindows, Windows
@@ -12,7 +12,9 @@ from triptych.data.corpora.date_instructions import DateInstructions
 from triptych.data.corpora.date_pairs import DatePairs, DateQuestions
 from triptych.data.corpora.dates import Dates
 from triptych.data.corpora.digits import Digits
-from triptych.data.corpora.hub import Hub, HubAudio
+from triptych.data.corpora.drawn_digits import DrawnDigits
+from triptych.data.corpora.hub import Hub, HubAudio, HubImages
+from triptych.data.corpora.image_files import ImageFiles
 from triptych.data.corpora.kept import read_optimum, read_splits
 from triptych.data.corpora.labelled_text import LabelledText
 from triptych.data.corpora.parallel_text import ParallelText
@@ -23,7 +25,7 @@ from triptych.data.corpora.tagged_text import TaggedText
 from triptych.data.corpora.text_lines import TextLines
 from triptych.data.corpora.tone_digits import ToneDigits
 from triptych.data.example import Answer, Example, Message
-from triptych.data.images import Image, as_image
+from triptych.data.images import Image, as_image, read_image
 from triptych.data.readers.long_text import LongText
 from triptych.data.sound import Sound, log_mel, read_sound
 from triptych.data.splits import Splits
@@ -59,13 +61,16 @@ __all__ = [
     "DateQuestions",
     "Dates",
     "Digits",
+    "DrawnDigits",
     "Encoded",
     "EncodedList",
     "EncodedSet",
     "Example",
     "Hub",
     "HubAudio",
+    "HubImages",
     "Image",
+    "ImageFiles",
     "LabelledText",
     "Learned",
     "LongText",
@@ -94,10 +99,11 @@ __all__ = [
     "learned",
     "log_mel",
     "pad",
-    "pad_frames",
+    "read_image",
     "read_optimum",
     "read_sound",
     "read_splits",
     "sha256",
     "shard_of",
+    "side_by_side",
 ]

@@ -48,7 +48,7 @@ def model_card(name: str, task: Task, class_name: str, record: Mapping[str, Any]
     labels = task.labels
     if labels:
         facts["classes"] = ", ".join(labels)
-    reads_text = task.image_shape is None
+    reads_text = task.has_tokens
     reader = "tokenizer" if task.frames is None else "processor"
     lines = [
         "---",

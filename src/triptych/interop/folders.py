@@ -99,7 +99,7 @@ def save_pretrained(checkpoint: str | Path, folder: str | Path, *, families: Seq
     if task.corpus.is_stream:  # what goes on with a part of a long text begins anywhere
         tokenizer = Tokenizer.from_json(tokenizer.to_json(), replace(tokenizer.special, begin=()))
     special = tokenizer.special
-    reads_text = task.image_shape is None
+    reads_text = task.has_tokens
     ids = {"bos_token_id": special.bos, "eos_token_id": special.eos, "pad_token_id": special.pad} if reads_text else {}
     if task.architecture == "full":
         ids["decoder_start_token_id"] = special.start

@@ -21,7 +21,8 @@ class DecoderOnly(Writer):
         decoder: a causal stack without cross-attention.
         head: the next token at each position, or classes of the last position.
         tie_output: whether the head's matrix is the token table.
-        source_embedding: of what is given before the text and is no text, such as frames of a sound; None: nothing is.
+        source_embedding: of what is given before the text and is no text: frames of a sound, patches of an image; None:
+            nothing is.
 
     Raises:
         ValueError: a stack that is not causal, or a tie of matrices of different shapes.
@@ -82,7 +83,7 @@ class DecoderOnly(Writer):
             tokens: token ids, images, or frames of sounds.
             mask: True at real tokens; None: all are real. Padding on the right needs no mask, since no position sees
                 what follows it (a pooled head does need it, to find the last real token).
-            source: what is given before the text, such as frames; None: nothing is. There are no answers to it.
+            source: what is given before the text, frames or an image; None: nothing is. There are no answers to it.
             source_mask: True at real frames; None: all are real.
             lengths: of the documents that ``tokens`` is one packed row of, each read as if it stood alone; ``mask``
                 says nothing then. None: nothing is packed.

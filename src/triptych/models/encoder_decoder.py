@@ -8,7 +8,7 @@ from torch import Tensor
 
 from triptych.models.generation.continuation import Continuation, Writer
 from triptych.models.generation.step import Steps
-from triptych.nn import Documents, Embedding, FrameEmbedding, Head, Stack, Targets
+from triptych.nn import Documents, Embedding, Head, PatchEmbedding, Stack, Targets
 from triptych.nn.network import Inputs
 
 
@@ -22,7 +22,8 @@ class EncoderDecoder(Writer):
         head: the next token at each position, or classes of the last position.
         tie_output: whether the head's matrix is the token table.
         source_embedding: of the tokens of the source, if the encoder has a table of its own (T5Gemma, Zhang et al.
-            2025), or of what is no text (frames of sounds: Whisper, Radford et al. 2022); None: ``embedding``.
+            2025), or of what is no text (frames of sounds: Whisper, Radford et al. 2022; patches of images); None:
+            ``embedding``.
 
     Raises:
         ValueError: a stack of the wrong kind, parts of different widths, or a tie of matrices of different shapes.
@@ -54,6 +55,8 @@ class EncoderDecoder(Writer):
             raise ValueError("model.decoder.causal=false: a decoder must not see the future")
         if not decoder.has_cross_attention:
             raise ValueError("model.decoder.cross_attention=false: the decoder of the full model looks at the encoder")
+        if isinstance(source_embedding, PatchEmbedding):
+            source_embedding.check_room(encoder.room, "encoder")
         self.encoder, self.decoder, self.steps = encoder, decoder, Steps()
         self.source_embedding = source_embedding
 
@@ -64,8 +67,9 @@ class EncoderDecoder(Writer):
 
     @property
     def room(self) -> int | None:
-        """See ``Network``; of a network that hears, the positions of a text."""
-        return self.decoder.room if isinstance(self.source_embedding, FrameEmbedding) else super().room
+        """See ``Network``; of one whose encoder reads no text, the positions of the decoder's."""
+        reads_text = isinstance(self.source_embedding, Embedding | None)
+        return super().room if reads_text else self.decoder.room
 
     def forward(
         self,
@@ -84,7 +88,7 @@ class EncoderDecoder(Writer):
         Args:
             source: what the encoder reads.
             tokens: what the decoder reads.
-            source_mask: True at real tokens or frames of the source; None: all are real.
+            source_mask: True at real tokens or frames of the source; None: all are real, as of images.
             mask: True at real tokens of the decoder. Padding on the right needs none, but for a pooled head.
             source_lengths: of the documents that ``source`` is one packed row of; masks say nothing then. None: nothing
                 is packed.
@@ -115,7 +119,7 @@ class EncoderDecoder(Writer):
         """The memory, that is the encoder's states of the source, and True at its real positions; None: all are.
 
         Args:
-            source_mask: True at real tokens or frames of the source; None: all are real.
+            source_mask: True at real tokens or frames of the source; None: all are real, as of images.
             documents: what ``source`` is one packed row of; None: nothing is packed.
             leading: see ``Stack.forward``.
         """
@@ -133,7 +137,7 @@ class EncoderDecoder(Writer):
         gives the next logits.
 
         Args:
-            source_mask: True at real tokens or frames of the source; None: all are real.
+            source_mask: True at real tokens or frames of the source; None: all are real, as of images.
             capacity: the most positions of the decoder.
         """
         memory, memory_mask = self.encode(source, source_mask)

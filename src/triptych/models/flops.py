@@ -103,7 +103,8 @@ class TrainingCost:
             network.head(torch.zeros(1, 1, network.embedding.d_model, device="meta"))
         self._of_an_answer: int = 3 * counter.get_total_flops()
         embedding = network.embedding
-        shortest = (1, 1) if network.reads_source else (1,)
+        self._given = [part.length for part in network.embeddings[1:] if isinstance(part, PatchEmbedding)]
+        shortest = (1, *(self._given or [1])) if network.reads_source else (1,)
         self._counted(embedding.image_shape if isinstance(embedding, PatchEmbedding) else shortest)
 
     def of_batch(self, shape: BatchShape, *, unanswered: int = 0) -> int:
@@ -135,11 +136,11 @@ class TrainingCost:
         """Forward."""
         if len(lengths) == 3:  # of an image, of which there is one size
             return self._counted(lengths)
-        sides = [length for length in lengths if length]
-        unread = lengths[len(sides) :]
+        sides = [length for length in lengths if length][: 1 if self._given else None]  # images have one size
+        fixed = lengths[len(sides) :]
         total: Counter[str] = Counter()
         for place, weight in differences(sides).items():
-            for part, flops in self._counted((*place, *unread)).items():
+            for part, flops in self._counted((*place, *fixed)).items():
                 total[part] += weight * flops
         total.update(self._beside_the_polynomial(lengths))
         return total
@@ -267,7 +268,7 @@ def decoding_flops(network: DecoderOnly | EncoderDecoder, length: int, source: i
 
 def inputs_of(network: Network, shape: BatchShape, device: torch.device) -> dict[str, Tensor]:
     """What a network takes of a batch of this shape, by the names of the arguments, all of it real; every token is the
-    same, and every sound is silent.
+    same, every sound is silent, and every image is black.
 
     Args:
         device: of the tensors; on the meta device they cost nothing.
@@ -280,6 +281,9 @@ def inputs_of(network: Network, shape: BatchShape, device: torch.device) -> dict
         if not count or (name == "source" and not network.reads_source):
             continue
         embedding = (name == "source" and getattr(network, "source_embedding", None)) or network.embedding
+        if isinstance(embedding, PatchEmbedding):
+            found[name] = torch.zeros(rows, *embedding.image_shape, device=device)
+            continue
         if isinstance(embedding, FrameEmbedding):
             count *= embedding.stride
             found[name] = torch.zeros(rows, count, embedding.num_mels, device=device)

@@ -62,37 +62,64 @@ class PatchEmbedding(nn.Module):
 
     A patch is flattened in the order channel, row, column. Dosovitskiy et al. 2021, section 3.1, equation 1.
 
+    Attributes:
+        grid: rows and columns of patches.
+        length: vectors of an image.
+
     Args:
         image_size: height and width, in pixels.
         patch_size: height and width of a patch.
+        normalized: whether each image is first given the mean 0 and the variance 1, over all of its values.
 
     Raises:
         ValueError: sizes that cannot be.
     """
 
     def __init__(
-        self, *, image_size: Sequence[int], patch_size: Sequence[int], num_channels: int, d_model: int
+        self,
+        *,
+        image_size: Sequence[int],
+        patch_size: Sequence[int],
+        num_channels: int,
+        d_model: int,
+        normalized: bool = False,
     ) -> None:
         super().__init__()
         for name, size in (("image_size", image_size), ("patch_size", patch_size)):
             if len(size) != 2 or min(size) < 1:
-                raise ValueError(f"model.embedding.{name}={list(size)}: expected [height, width]")
+                raise ValueError(f"patches.{name}={list(size)}: expected [height, width]")
         if num_channels < 1:
-            raise ValueError(f"model.embedding.num_channels={num_channels}: expected at least 1")
+            raise ValueError(f"patches.num_channels={num_channels}: expected at least 1")
         (height, width), (patch_height, patch_width) = image_size, patch_size
         if height % patch_height or width % patch_width:
             raise ValueError(
-                f"model.embedding.patch_size={list(patch_size)} does not divide "
-                f"model.embedding.image_size={list(image_size)}"
+                f"patches.patch_size={list(patch_size)} does not divide patches.image_size={list(image_size)}"
             )
-        self.d_model = d_model
+        self.d_model, self.normalized = d_model, normalized
         self.image_shape = (num_channels, height, width)
         self.patch_size = (patch_height, patch_width)
-        self.length = 1 + (height // patch_height) * (width // patch_width)
+        self.grid = (height // patch_height, width // patch_width)
+        self.length = 1 + self.grid[0] * self.grid[1]
         self.patches = nn.Linear(num_channels * patch_height * patch_width, d_model)
         self.cls = nn.Parameter(torch.empty(d_model))
         initialize_linear(self.patches)
         nn.init.normal_(self.cls, std=d_model**-0.5)
+
+    def check_room(self, room: int | None, stack: str) -> None:
+        """Refuses a stack that has more or fewer positions.
+
+        Args:
+            room: the positions that the stack has a vector for; None: no limit.
+            stack: its name.
+
+        Raises:
+            ValueError: such a stack.
+        """
+        if room not in (None, self.length):
+            raise ValueError(
+                f"max_length={room}: [cls] and the patches of an image are {self.length} positions; set "
+                f"model.{stack}.max_length={self.length}"
+            )
 
     def forward(self, images: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch length d_model"]:
         """The vectors of these images, 1 + (number of patches) for each.
@@ -105,5 +132,8 @@ class PatchEmbedding(nn.Module):
         """
         if images.shape[1:] != self.image_shape:
             raise ValueError(f"images of {tuple(images.shape[1:])} (channels, height, width); not {self.image_shape}")
-        patches = F.unfold(images.to(self.cls.dtype), self.patch_size, stride=self.patch_size).mT
+        x = images.to(self.cls.dtype)
+        if self.normalized:
+            x = F.layer_norm(x, self.image_shape)
+        patches = F.unfold(x, self.patch_size, stride=self.patch_size).mT
         return torch.cat((self.cls.expand(len(images), 1, -1), self.patches(patches)), dim=1)

@@ -43,11 +43,8 @@ class Network(nn.Module):
                 f"d_model={others.pop()} beside d_model={width}: embedding, stacks and head share one width"
             )
         self.embedding, self.stacks, self.head = embedding, tuple(stacks), head
-        if isinstance(embedding, PatchEmbedding) and self.room not in (None, embedding.length):
-            raise ValueError(
-                f"max_length={self.room}: [cls] and the patches of an image are {embedding.length} positions; "
-                f"set model.{self.architecture.removesuffix('_only')}.max_length={embedding.length}"
-            )
+        if isinstance(embedding, PatchEmbedding):
+            embedding.check_room(self.room, self.architecture.removesuffix("_only"))
         if not tie_output:
             return
         if not isinstance(embedding, Embedding):
@@ -88,6 +85,11 @@ class Network(nn.Module):
         """Whether something else is given beside the text: to an encoder, or before it."""
         return len(self.stacks) > 1 or len(self.embeddings) > 1
 
+    @property
+    def image_shape(self) -> tuple[int, int, int] | None:
+        """Channels, height and width of the images that it reads; None: it reads none."""
+        return next((part.image_shape for part in self.embeddings if isinstance(part, PatchEmbedding)), None)
+
     def read(
         self,
         embedding: Inputs,
@@ -115,6 +117,17 @@ class Network(nn.Module):
     def room(self) -> int | None:
         """The positions that the stacks have a vector for; None: no limit."""
         return min((stack.room for stack in self.stacks if stack.room is not None), default=None)
+
+
+def count_positions(embedding: Inputs, given: Tensor) -> int:
+    """The vectors that are made of each row of what is given.
+
+    Args:
+        given: tokens, images, or frames of sounds.
+    """
+    if isinstance(embedding, PatchEmbedding):
+        return embedding.length
+    return embedding.count(given.shape[1]) if isinstance(embedding, FrameEmbedding) else given.shape[1]
 
 
 def weights_sha256(network: nn.Module) -> str:

@@ -278,6 +278,8 @@ def unknown_parts(network: Network) -> list[str]:
         unknown.add("softcap")
     if any(isinstance(stack.layers[0].self_residual.norm, nn.Identity) for stack in network.stacks):
         unknown.add("first_norm")
+    if any(isinstance(part, PatchEmbedding) for part in network.embeddings[1:]):
+        unknown.add("images as sources")
     if any(isinstance(stack.position, Rotary) and stack.position.cross for stack in network.stacks):
         unknown.add("cross")
     return sorted(unknown - {type(network).__qualname__})

@@ -118,7 +118,7 @@ def begin_directory(run: Run) -> None:
         else:
             write_text(run.run_dir / FILE, json.dumps(plan.redact(asdict(plan.match)), indent=2) + "\n")
         write_text(run.run_dir / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(plan.plain)))
-        if task.image_shape is None:
+        if task.has_tokens:
             write_text(run.run_dir / "tokenizer.json", tokenizer.to_json())
     parameters, _ = count_parameters(task.network)
     log.info(
@@ -126,7 +126,7 @@ def begin_directory(run: Run) -> None:
         task.name,
         task.architecture,
         f"{parameters:,}",
-        f"{tokenizer.vocab_size} tokens in the vocabulary" if task.image_shape is None else "images in patches",
+        f"{tokenizer.vocab_size} tokens in the vocabulary" if task.has_tokens else "images in patches",
         counted(run.config.trainer.max_steps, "update"),
         run.run_dir,
     )

@@ -136,5 +136,5 @@ def is_prefixed(network: Network) -> bool:
 def is_masked(network: Network) -> bool:
     """Whether a training gives the last stack the mask of its texts: a causal one needs none for padding on the right,
     unless its states are pooled."""
-    is_image = isinstance(network.embedding, PatchEmbedding)
+    is_image = isinstance(network.embedding, PatchEmbedding)  # and nothing else is read
     return not is_image and (network.architecture == "encoder_only" or network.head.pool != "none")

@@ -1,6 +1,7 @@
 """``triptych playground``: a page to type a text into, or to say something to; what each trained model makes of it, and
 where it looks."""
 
+import base64
 import hashlib
 import json
 import math
@@ -13,20 +14,24 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
+import numpy as np
 import torch
 from plotly.offline import get_plotlyjs_version  # type: ignore[import-untyped]
 
 from triptych.assembly.restore import load
 from triptych.attention import attention_maps
 from triptych.config import ConfigError, RunError
-from triptych.data import Example, Message, Sound, read_sound
+from triptych.data import Example, Image, Message, Sound, read_image, read_sound
 from triptych.data.example import ANSWERING
+from triptych.data.images import PNG_ADDRESS, as_address
 from triptych.data.readers.columns import as_messages
 from triptych.models.generation import Sampling
-from triptych.predict import check_lengths, images
+from triptych.nn import PatchEmbedding
+from triptych.predict import check_lengths
 from triptych.report.page.attention import draw_attention
 from triptych.report.page.charts import Switch
 from triptych.report.page.document import render_template
+from triptych.report.page.image import draw_image
 from triptych.report.page.sound import draw_sound
 from triptych.report.read_records import ARCHITECTURES, Run
 from triptych.report.samples import format_answer, is_recordable, list_maps, recordable_length
@@ -42,7 +47,10 @@ HOTTEST, LAST_SEED = 100, 2**32 - 1
 """The largest temperature and seed."""
 
 MOST_KEPT = 100
-"""Sounds, and answers in conversations, that are kept while the page is served."""
+"""Files, and answers in conversations, that are kept while the page is served."""
+
+MOST_SHOWN = 512
+"""Pixels of a side of an image on the page; of a larger one some are left out."""
 
 PLOTLY = f"/plotly-{get_plotlyjs_version()}.js"
 """Where the charts' library is served: megabytes that a browser asks for once, not with each answer."""
@@ -58,7 +66,7 @@ class Question:
         pair: the second text, for models of pairs.
         sampling: for models that write.
         earlier: what was said before the text in a conversation, answers excepted.
-        sound: the address of one that was sent, for models that hear.
+        file: the address of a sound or an image that was sent, for models that read such.
     """
 
     number: int = 0
@@ -66,12 +74,12 @@ class Question:
     pair: str = ""
     sampling: Sampling = field(default_factory=Sampling)
     earlier: tuple[str, ...] = ()
-    sound: str = ""
+    file: str = ""
 
     def is_asked(self, task: Task) -> bool:
         """Whether there is something to answer; a language model begins from nothing, too."""
-        if task.frames is not None:
-            return bool(self.sound)
+        if takes_files(task):
+            return bool(self.file)
         return self.text is not None and bool(self.text.strip() or not task.needs_input)
 
     @classmethod
@@ -110,7 +118,7 @@ class Question:
             given.get("pair", "").replace("\r\n", "\n"),
             Sampling(temperature, seed=seed),
             tuple(texts[:-1]),
-            given.get("sound", ""),
+            given.get("file", ""),
         )
         return question, mistakes
 
@@ -180,7 +188,7 @@ class Playground:
         folder: that their directories are relative to.
 
     Attributes:
-        sounds: the last that were sent, by their addresses.
+        files: the sounds and images that were sent last, by their addresses.
     """
 
     def __init__(self, runs: Sequence[Run], folder: Path) -> None:
@@ -189,7 +197,7 @@ class Playground:
             self.groups.setdefault((run.task, run.data), []).append(run)
         self.titles = [f"{found[0].task_facts.title} · {data}" for (_, data), found in self.groups.items()]
         self.model = cache(lambda directory: load(folder / directory).eval())  # read when it is first asked
-        self.sounds: dict[str, Sound] = {}
+        self.files: dict[str, Sound | bytes] = {}
         self._replies: dict[tuple[str, tuple[Message, ...], Sampling], str] = {}
         self._one_at_a_time = threading.Lock()
 
@@ -206,8 +214,26 @@ class Playground:
             ValueError: it is none that can be read.
         """
         sound = read_sound(Path("the sound"), content)
+        return self._keep_file(content, sound)
+
+    def keep_image(self, content: bytes) -> str:
+        """Keeps an image that was sent; each model makes it fit.
+
+        Args:
+            content: of a file of an image.
+
+        Returns:
+            its address.
+
+        Raises:
+            ValueError: it is none that can be read.
+        """
+        read_image(Path("the image"), content, channels=3)
+        return self._keep_file(content, content)
+
+    def _keep_file(self, content: bytes, read: Sound | bytes) -> str:
         address = hashlib.sha256(content).hexdigest()[:32]
-        _keep(self.sounds, address, sound)
+        _keep(self.files, address, read)
         return address
 
     def reply(self, talk: Talk, say: Callable[[str], None]) -> str:
@@ -266,7 +292,7 @@ class Playground:
                     num_answers += is_asked
                 except (ConfigError, RunError, ValueError, OSError) as error:  # others may answer
                     cards.append(Card(run, error=str(error)))
-            is_sent = question.text is not None or bool(question.sound)
+            is_sent = question.text is not None or bool(question.file)
             if not mistakes and is_sent and task is not None and not question.is_asked(task):
                 mistakes.append("the text is empty: expected something to answer")
             context = {
@@ -278,7 +304,8 @@ class Playground:
                 "temperature": f"{question.sampling.temperature:g}",
                 "hottest": HOTTEST,
                 "last_seed": LAST_SEED,
-                "form": None if task is None else _describe_form(question, runs, task),
+                "form": None if task is None else self._describe_form(question, runs, task),
+                "picture": self._show_picture(question),
                 "mistakes": mistakes,
                 "architectures": ARCHITECTURES,
                 "cards": cards,
@@ -297,17 +324,16 @@ class Playground:
         """
         asked: Any = question.text or ""
         num_read, talk = 0, list[Message]()
-        if task.frames is not None:
-            if question.sound not in self.sounds:
-                raise ConfigError("the sound is not here any more: send it again")
-            return _listen(run, task, self.sounds[question.sound])
+        if takes_files(task):
+            file = self.files.get(question.file)
+            if file is None or isinstance(file, Sound) != (task.frames is not None):
+                raise ConfigError("the file is not here any more: send it again")
+            return _listen(run, task, file) if isinstance(file, Sound) else _look(run, task, file, question.sampling)
         if isinstance(task, Chat):
             for text in (*question.earlier, asked):
                 talk.append(Message("user", text))
                 talk.append(Message(ANSWERING, self._reply(run, task, tuple(talk), question.sampling)))
             asked = talk[:-1]
-        elif task.image_shape is not None:
-            (asked,) = images([asked], task.image_shape, "the image")
         else:
             asked = (asked, question.pair) if task.reads_pairs else asked
             num_read = task.max_length if check_lengths(task, [asked], "the text") else 0
@@ -328,6 +354,40 @@ class Playground:
             talk=talk,
         )
 
+    def _show_picture(self, question: Question) -> str:
+        """The address of the image that was sent, as a page shows it; empty: there is none."""
+        file = self.files.get(question.file)
+        if not isinstance(file, bytes):
+            return ""
+        image, _ = read_image(Path("the image"), file, channels=3)
+        step = -(-max(image.shape) // MOST_SHOWN)
+        return as_address(Image.of(np.asarray(image)[:, ::step, ::step]))
+
+    def _describe_form(self, question: Question, runs: Sequence[Run], task: Task) -> dict[str, object]:
+        """What the models can be asked, and some examples, by the addresses that ask them."""
+        writes = isinstance(task, GenerativeTask) and task.architecture != "encoder_only"
+        sampling = {"temperature": f"{question.sampling.temperature:g}", "seed": question.sampling.seed}
+        asked = {"group": question.number, **(sampling if writes else {})}
+        texts, pictures = dict[str, str](), dict[str, str]()
+        samples = [sample for run in runs for sample in run.samples]
+        if task.image_shape is not None:
+            for picture in [*dict.fromkeys(sample["image"] for sample in samples if "image" in sample)][:NUM_EXAMPLES]:
+                content = base64.b64decode(picture.removeprefix(PNG_ADDRESS))
+                pictures[f"?{urlencode({**asked, 'file': self._keep_file(content, content)})}"] = picture
+        elif task.frames is None and not task.reads_pairs:
+            inputs = [*dict.fromkeys(sample["input"] for sample in samples)][:NUM_EXAMPLES]
+            texts = {f"?{urlencode({**asked, 'text': text})}": text for text in inputs}
+        return {
+            "label": task.input_title,
+            "reads_pairs": task.reads_pairs,
+            "hears": task.frames is not None,
+            "sees": task.image_shape is not None,
+            "talks": isinstance(task, Chat),
+            "writes": writes,
+            "examples": texts,
+            "pictures": pictures,
+        }
+
     def _link_groups(self, question: Question) -> list[str]:
         """The addresses of the groups, where there are several; they take the text along."""
         is_single = question.text is not None and not question.earlier
@@ -336,28 +396,9 @@ class Playground:
         return [f"?{urlencode({'group': number, **asked})}" for number in several]
 
 
-def _describe_form(question: Question, runs: Sequence[Run], task: Task) -> dict[str, object]:
-    """What the models can be asked, and some examples, by the addresses that ask them."""
-    writes = isinstance(task, GenerativeTask) and task.architecture != "encoder_only"
-    label = task.input_title
-    examples: dict[str, str] = {}
-    if task.frames is not None:
-        label = "Sound"
-    elif task.image_shape is not None:
-        label = f"Image, as JSON: {' by '.join(map(str, task.image_shape))}"
-    elif not task.reads_pairs:
-        texts = dict.fromkeys(sample["input"] for run in runs for sample in run.samples)
-        sampling = {"temperature": f"{question.sampling.temperature:g}", "seed": question.sampling.seed}
-        asked = {"group": question.number, **(sampling if writes else {})}
-        examples = {f"?{urlencode({**asked, 'text': text})}": text for text in [*texts][:NUM_EXAMPLES]}
-    return {
-        "label": label,
-        "reads_pairs": task.reads_pairs,
-        "hears": task.frames is not None,
-        "talks": isinstance(task, Chat),
-        "writes": writes,
-        "examples": examples,
-    }
+def takes_files(task: Task) -> bool:
+    """Whether it is asked by a sound or an image, and not by a text."""
+    return task.frames is not None or task.image_shape is not None
 
 
 def _listen(run: Run, task: Task, sound: Sound) -> Card:
@@ -380,6 +421,27 @@ def _listen(run: Run, task: Task, sound: Sound) -> Card:
         probabilities=_likeliest(maps.prediction),
         num_read=task.sound_length if length > task.sound_length else 0,
         attention=draw_sound(read, task.frames, maps, run.architecture, name),
+    )
+
+
+def _look(run: Run, task: Task, content: bytes, sampling: Sampling) -> Card:
+    """What one model makes of an image.
+
+    Args:
+        content: of its file.
+    """
+    assert task.image_shape is not None
+    channels, height, width = task.image_shape
+    image, _ = read_image(Path("the image"), content, channels=channels, size=(height, width))
+    if isinstance(task, GenerativeTask):
+        task.sampling = sampling
+    (maps,) = attention_maps(task, [image])
+    (sees,) = (part for part in task.network.embeddings if isinstance(part, PatchEmbedding))
+    return Card(
+        run,
+        answer=format_answer(maps.prediction),
+        probabilities=_likeliest(maps.prediction),
+        attention=draw_image(np.asarray(image), sees, maps, run.architecture, ARCHITECTURES[run.architecture]),
     )
 
 

@@ -16,12 +16,12 @@ from urllib.parse import urlsplit
 from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
 from triptych.config import ConfigError, RunError
-from triptych.data.sound import as_wav
+from triptych.data.sound import Sound, as_wav
 from triptych.report.playground import PLOTLY, Playground, Talk
 from triptych.report.read_records import find_runs
 
 LARGEST = 30_000_000
-"""Bytes of what is sent to the page: a few minutes of sound."""
+"""Bytes of what is sent to the page: a few minutes of sound, a large image."""
 KEPT = {"Cache-Control": "max-age=31536000, immutable"}
 """What a browser asks for once: its address says what it is."""
 
@@ -93,7 +93,7 @@ class PlaygroundHandler(BaseHTTPRequestHandler):
         elif path == "/":
             status, text = playground.page(self.path)
             self._send(status, "text/html; charset=utf-8", gzip.compress(text.encode(errors="replace")))
-        elif (sound := playground.sounds.get(path.removeprefix("/sound/"))) is not None:
+        elif isinstance(sound := playground.files.get(path.removeprefix("/sound/")), Sound):
             self._send(HTTPStatus.OK, "audio/wav", gzip.compress(as_wav(sound)), is_kept=True)
         else:
             self.send_error(HTTPStatus.NOT_FOUND)
@@ -102,19 +102,20 @@ class PlaygroundHandler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def do_POST(self) -> None:
-        """A sound, whose address is the answer; or a conversation, whose next message is."""
+        """A sound or an image, whose address is the answer; or a conversation, whose next message is."""
         if not self._is_asked_here():
             return
         size = self.headers.get("Content-Length", "")
-        if self.path not in ("/sound", "/reply"):
+        keep = {"/sound": self.server.playground.keep_sound, "/image": self.server.playground.keep_image}
+        if self.path not in (*keep, "/reply"):
             self.send_error(HTTPStatus.NOT_FOUND)
         elif not size.isdecimal() or int(size) > LARGEST:
             self.send_error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         else:
             content = self.rfile.read(int(size))
             try:
-                if self.path == "/sound":
-                    self._tell(HTTPStatus.OK, self.server.playground.keep_sound(content))
+                if self.path in keep:
+                    self._tell(HTTPStatus.OK, keep[self.path](content))
                 else:
                     self._reply(Talk.read(content))
             except (ConfigError, RunError, ValueError, OSError) as error:

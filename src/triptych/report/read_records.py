@@ -15,6 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError  # type: ignore[import-untyped]
 
 from triptych.config import FREE, chosen, nearest
+from triptych.data.images import PNG_ADDRESS
 from triptych.launch.watch import NOTE, why_failed
 from triptych.storage.runs import is_tested
 from triptych.tasks.scores import TaskFacts
@@ -159,7 +160,11 @@ def _is_object_of(check: Callable[[object], bool]) -> Callable[[object], bool]:
 
 def _is_samples(value: object) -> bool:
     keys = ("input", "output", "reference")
-    return isinstance(value, list) and all(isinstance(x, dict) and all(_is_text(x.get(k)) for k in keys) for x in value)
+    if not isinstance(value, list) or not all(isinstance(sample, dict) for sample in value):
+        return False
+    pictures = [sample.get("image", PNG_ADDRESS) for sample in value]
+    has_texts = all(_is_text(sample.get(key)) for sample in value for key in keys)
+    return has_texts and all(_is_text(picture) and picture.startswith(PNG_ADDRESS) for picture in pictures)
 
 
 def _are_facts(value: object) -> bool:

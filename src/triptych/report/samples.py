@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from triptych.attention import AttentionMap, AttentionMaps, attention_maps
 from triptych.data import Example, LongText, Splits
+from triptych.data.images import as_address
 from triptych.nn import MultiHeadAttention
 from triptych.storage.atomic import replacing
 from triptych.tasks import Task
@@ -24,6 +25,9 @@ MOST_BYTES = 300_000
 MOST_TOKENS = 40
 """Of a text in attention.json."""
 
+MOST_PIXELS = 96
+"""Of a side of an image in summary.json."""
+
 MOST_CHARACTERS = 300
 """Of an input in answers.jsonl; the file is for looking at, and the data are elsewhere."""
 
@@ -34,10 +38,18 @@ def samples(task: Task, splits: Splits, count: int = 8) -> list[dict[str, str]]:
         text = next(iter(splits.test)).text[:200]
         return [{"input": text[:50], "output": str(task.predict([text[:50]])[0]), "reference": text[50:]}]
     examples = list(splits.test[:count])
+    answers = task.predict([task.asked(example) for example in examples])
     return [
         {"input": name_of(task, example), "output": format_answer(output), "reference": task.reference(example)}
-        for example, output in zip(examples, task.predict([task.asked(example) for example in examples]), strict=True)
+        | picture_of(example)
+        for example, output in zip(examples, answers, strict=True)
     ]
+
+
+def picture_of(example: Example) -> dict[str, str]:
+    """The image of an example as a page shows it, if it is small enough for a record."""
+    image = example.image
+    return {} if image is None or max(image.shape) > MOST_PIXELS else {"image": as_address(image)}
 
 
 def answer_time(task: Task, splits: Splits, count: int = 8) -> float:

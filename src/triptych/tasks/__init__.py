@@ -1,6 +1,7 @@
 """Tasks as LightningModules: what is read, what is scored, what is predicted. The network is given to them."""
 
 from triptych.tasks.base import ClassPrediction, Prediction, Setup, Task
+from triptych.tasks.captioning import Captioning
 from triptych.tasks.chat import Chat
 from triptych.tasks.classification import Classification
 from triptych.tasks.denoising import Denoising
@@ -15,6 +16,7 @@ from triptych.tasks.transcription import Transcription
 from triptych.tasks.translation import Translation
 
 __all__ = [
+    "Captioning",
     "Chat",
     "ClassPrediction",
     "Classification",

@@ -19,7 +19,7 @@ from torch.distributed.tensor import DTensor
 from torchmetrics import Metric
 
 from triptych.config import refusing
-from triptych.data import IGNORE, Batch, CorpusFacts, Encoded, Example, Image, Sound, Tokenizer, log_mel
+from triptych.data import IGNORE, Batch, CorpusFacts, Encoded, Example, Image, Sound, Tokenizer, as_image, log_mel
 from triptych.nn import Documents, FrameEmbedding, Network, PatchEmbedding, Targets
 from triptych.nn.head import PoolName
 from triptych.tasks.exact_sums import Mean
@@ -137,8 +137,8 @@ class Task(L.LightningModule):
     """What is asked for in a form."""
     needs_input: ClassVar[bool] = True
     """Whether nothing can be answered to an empty text."""
-    hears: ClassVar[bool] = False
-    """Whether it can read sounds."""
+    reads: ClassVar[tuple[str, ...]] = ()
+    """What it can read beside texts: the fields of ``Example`` that have it."""
     not_comparable: ClassVar[str] = ""
     """Why architectures cannot be compared by this task; empty: they can."""
     ranked_by: ClassVar[tuple[str, str]] = ("", "")
@@ -355,9 +355,26 @@ class Task(L.LightningModule):
 
     @property
     def image_shape(self) -> tuple[int, int, int] | None:
-        """Channels, height and width of the images that the network reads; None: it reads texts."""
-        embedding = self.network.embedding
-        return embedding.image_shape if isinstance(embedding, PatchEmbedding) else None
+        """Channels, height and width of the images that the network reads; None: it reads none."""
+        return self.network.image_shape
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether there are tokens that the network reads or writes; where it sees an image and nothing else, there are
+        none."""
+        return not isinstance(self.network.embedding, PatchEmbedding)
+
+    def see(self, example: Example) -> Float[np.ndarray, "channels height width"]:
+        """The pixels of the image, 0 to 1.
+
+        Raises:
+            ValueError: there is none, or one of another size.
+        """
+        assert self.image_shape is not None
+        with refusing(f"{example.where}: "):
+            if example.image is None:
+                raise ValueError("there is no image")
+            return as_image(example.image, self.image_shape)
 
     @property
     def frames(self) -> FrameEmbedding | None:

@@ -29,7 +29,7 @@ class Classification(SequenceTask):
     name = "classification"
     title = "Classification"
     columns = ("label",)  # of a text, of an image, or of a sound
-    hears = True
+    reads = ("sound", "image")
     ranked_by = ("probability", "the probability of the right class")  # it tells more than right or wrong
 
     @property

@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from triptych.config import refusing
-from triptych.data import Encoded, Example, SpecialTokens, as_image, collate
+from triptych.data import Encoded, Example, SpecialTokens, collate
+from triptych.data.batches.batch import Given
 from triptych.nn.head import PoolName
 from triptych.tasks.base import NOTHING_IS_WRITTEN, Task
 
@@ -62,16 +62,14 @@ class SequenceTask(Task):
 
     def _laid_out(
         self,
-        given: Int[np.ndarray, " length"]
-        | Float[np.ndarray, "frames mels"]
-        | Float[np.ndarray, "channels height width"],
+        given: Given,
         prefix: int,
         labels: Int[np.ndarray, " 1"],
         example: Example | None,
     ) -> Encoded:
         if self.architecture != "full":
             return Encoded(given, labels, prefix=prefix, example=example)
-        read_again = given[:-1] if given.ndim == 1 else ()  # a sound is read by the encoder alone
+        read_again = given[:-1] if given.ndim == 1 else ()  # sounds and images are read by the encoder alone
         tokens = np.append(self.tokenizer.special.start, read_again).astype(np.int64)
         return Encoded(tokens, labels, given, prefix, example)
 
@@ -89,10 +87,7 @@ class SequenceTask(Task):
                 tokens, prefix = (special.single(ids), 0) if example.pair is None else special.pair(ids, next(seconds))
                 yield np.array(tokens), prefix
             return
-        for example in examples:
-            with refusing(f"{example.where}: "):
-                image = as_image(() if example.image is None else example.image, self.image_shape)
-            yield image, 0
+        yield from ((self.see(example), 0) for example in examples)
 
     def truncate(self, item: Encoded) -> Encoded:
         """See ``Task``; the decoder of the full model reads what its encoder reads."""

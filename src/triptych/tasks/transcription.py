@@ -13,25 +13,22 @@ from torchmetrics import Metric
 from torchmetrics.functional.text import char_error_rate, word_error_rate
 from torchmetrics.text import CharErrorRate, WordErrorRate
 
-from triptych.data import IGNORE, Batch, Encoded, Example, collate, pad_frames
-from triptych.models.generation import Prompts
+from triptych.data import IGNORE, Batch, Encoded, Example, collate
 from triptych.models.generation.ctc import collapsed, prefix_beam_search
 from triptych.tasks.base import Prediction
 from triptych.tasks.exact_sums import Mean
 from triptych.tasks.scores import EXACT_MATCH, Score
-from triptych.tasks.sequence_to_sequence import SequenceToSequence
+from triptych.tasks.signal_to_text import Signal, SignalToText
 
 ERRORS = {"word": word_error_rate, "character": char_error_rate}
 
 
-class Transcription(SequenceToSequence):
+class Transcription(SignalToText):
     """Writes what is said in a sound.
 
     - An encoder by itself gives each of its positions a token or a blank (``pad``); the loss is connectionist temporal
       classification, -log of the sum over all paths that collapse to the text (Graves et al. 2006).
-    - The full model hears with its encoder and writes with its decoder (Whisper, Radford et al. 2022).
-    - A decoder by itself reads frames and text in one sequence, the frames first; a prefix decoder sees them from both
-      sides.
+    - The full model (Whisper, Radford et al. 2022) and the decoders write it as ``SignalToText`` says.
 
     Metrics: loss (of an encoder, the nats of all paths a token), exact_match; token_accuracy of those that write token
     by token; at the test, and of an encoder always, word_error_rate and character_error_rate: substitutions, insertions
@@ -42,9 +39,9 @@ class Transcription(SequenceToSequence):
     name = "transcription"
     title = "Transcription"
     columns = ("sound", "target")
-    hears = True
+    signal = "sound"
+    reads = ("sound",)
     input_title = "Sound"
-    answers_a_part = False
     refusals: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
@@ -59,29 +56,20 @@ class Transcription(SequenceToSequence):
         """Whether each position has its token, and not each token its position."""
         return self.architecture == "encoder_only"
 
-    def encode(self, examples: Sequence[Example]) -> list[Encoded]:
-        """Frames and text, laid out for the architecture.
+    def perceive(self, example: Example) -> Float[np.ndarray, "frames mels"]:
+        """The frames of the sound; see ``Task.hear``."""
+        return self.hear(example)
+
+    def lay_out_signal(self, given: Signal, target: Sequence[int], example: Example) -> Encoded:
+        """See ``SignalToText``; an encoder reads the frames alone.
 
         Raises:
-            ValueError: an example without a sound or a text, or a text that is too long for its sound.
+            ValueError: a text that is too long for its sound.
         """
-        if missing := [example for example in examples if not (example.target or "").strip()]:
-            is_empty = missing[0].target is not None
-            raise ValueError(
-                f"{missing[0].where}: {'an empty text; expected what is said' if is_empty else 'there is no target'}"
-            )
-        targets = self.tokenizer.encode([example.target or "" for example in examples], as_target=True)
-        return [self._laid_out(example, target) for example, target in zip(examples, targets, strict=True)]
-
-    def _laid_out(self, example: Example, target: Sequence[int]) -> Encoded:
-        frames, special = self.hear(example), self.tokenizer.special
-        if self.is_ctc:
-            item = Encoded(frames, np.array(target, dtype=np.int64), example=example)
-            return self._checked(item, f"lower frames.stride={self.frames.stride if self.frames else 1}")
-        tokens, labels = special.written(target)
-        if self.architecture != "full":
-            tokens, labels = [special.bos, *target], [*target, special.eos]
-        return Encoded(np.array(tokens), np.array(labels), frames, example=example)
+        if not self.is_ctc:
+            return super().lay_out_signal(given, target, example)
+        item = Encoded(given, np.array(target, dtype=np.int64), example=example)
+        return self._checked(item, f"lower frames.stride={self.frames.stride if self.frames else 1}")
 
     def _checked(self, item: Encoded, advice: str) -> Encoded:
         """The same, whose text has a path: a position for each token, and a blank between two that are equal."""
@@ -176,9 +164,9 @@ class Transcription(SequenceToSequence):
         Args:
             texts: sounds.
         """
-        examples = [Example("sound", target="", sound=sound) for sound in texts]
         if not self.is_ctc:
-            return self.answer([self.hear(example) for example in examples])  # type: ignore[misc]
+            return super().predict_batch(texts)
+        examples = self.examples_of(texts)
         batch = collate([Encoded(self.hear(x), np.empty(0, np.int64), example=x) for x in examples]).to(self.device)
         return self._read(self(batch), self._lengths(batch))
 
@@ -186,28 +174,3 @@ class Transcription(SequenceToSequence):
     def fills_batches(self) -> bool:
         """See ``GenerativeTask``; an encoder answers at once."""
         return not self.is_ctc
-
-    def _fitting(self, source: Any) -> Any:
-        return source
-
-    def _sources_of(self, batch: Batch) -> list[Any]:
-        assert batch.source is not None
-        assert batch.source_mask is not None
-        return [row[mask].cpu().numpy() for row, mask in zip(batch.source, batch.source_mask, strict=True)]
-
-    def _start(self, given: Sequence[Any]) -> Prompts:
-        """Of frames, before the first token of each text."""
-        network: Any = self.network
-        assert self.frames is not None
-        source, mask = (tensor.to(self.device) for tensor in pad_frames(given))
-        special, is_full = self.tokenizer.special, self.architecture == "full"
-        given_tokens = [special.start, *special.target_begin] if is_full else [special.bos]
-        taken = len(given_tokens) + (0 if is_full else self.frames.count(source.shape[1]))
-        limit = self.max_new_tokens if self.room is None else min(self.max_new_tokens, self.room - taken)
-        if limit < 1:
-            raise ValueError(f"a sound of {source.shape[1]} frames leaves no room: shape.max_length={self.room}")
-        sounds = (source, mask) if is_full else (None,)
-        named = {} if is_full else {"source": source, "source_mask": mask}
-        next_token = network.continuation(*sounds, capacity=len(given_tokens) + limit, **named)
-        prompt = torch.tensor([given_tokens] * len(given), device=self.device)
-        return Prompts(next_token, prompt, None, [limit] * len(given))

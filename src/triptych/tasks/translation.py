@@ -1,21 +1,18 @@
 """Source text to target text."""
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import Literal
 
-import torch
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
-from torch import Tensor
 from torchmetrics import Metric
 
 from triptych.models.generation import Constraints
 from triptych.tasks.base import Setup
+from triptych.tasks.corpus_score import CorpusMetric, CorpusScore, chrf_of_each
 from triptych.tasks.scores import EXACT_MATCH, Score
 from triptych.tasks.sequence_to_sequence import SequenceToSequence
-
-CorpusMetric: TypeAlias = BLEU | CHRF | TER
 
 
 class Translation(SequenceToSequence):
@@ -90,32 +87,4 @@ class Translation(SequenceToSequence):
         """See ``SequenceToSequence``; each answer has the chrF of its sentence."""
         for name in self._scores:
             metrics[name].update(outputs, references)
-        chrf = CHRF()
-        pairs = zip(outputs, references, strict=True)
-        return {"chrf": [chrf.sentence_score(output, [right]).score for output, right in pairs]}
-
-
-class CorpusScore(Metric):
-    """A score of sacrebleu over a whole corpus, in points of 100. Its statistics are sums: batches change nothing.
-
-    Args:
-        score: a metric of sacrebleu.
-    """
-
-    statistics: Tensor
-
-    def __init__(self, score: CorpusMetric) -> None:
-        super().__init__()
-        self._score = score
-        zeros = torch.tensor(score._extract_corpus_statistics([""], [[""]])[0], dtype=torch.int64) * 0
-        self.add_state("statistics", default=zeros, dist_reduce_fx="sum")
-
-    def update(self, outputs: Sequence[str], references: Sequence[str]) -> None:
-        """Counts the n-grams, or edits, of these texts."""
-        rows = self._score._extract_corpus_statistics(outputs, [references])
-        self.statistics += torch.tensor(rows, dtype=torch.int64, device=self.device).sum(0)
-
-    def compute(self) -> float:
-        """The score."""
-        score: float = self._score._compute_score_from_stats(self.statistics.tolist()).score
-        return score
+        return {"chrf": chrf_of_each(outputs, references)}

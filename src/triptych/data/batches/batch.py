@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -16,6 +16,12 @@ IGNORE = -100
 """The label of a position that is not scored (the default of torch's cross-entropy)."""
 
 
+Given: TypeAlias = (
+    Int[np.ndarray, " length"] | Float[np.ndarray, "frames mels"] | Float[np.ndarray, "channels height width"]
+)
+"""Tokens, frames of a sound, or the pixels of an image."""
+
+
 @dataclass(frozen=True, slots=True)
 class Encoded:
     """An example as the network will see it.
@@ -24,16 +30,16 @@ class Encoded:
         tokens: what the only stack, or the decoder of the full model, reads; or the image, or the frames of a sound,
             that the only stack reads.
         labels: what it should answer: one at each position of ``tokens`` (IGNORE: not scored), or one for the whole.
-        source: what the encoder of the full model reads; or frames that are given before the text.
+        source: what the encoder of the full model reads; or the image, or the frames, that are given before the text.
         prefix: of one text with a beginning that is given (a source, the prefix of a language model), the number of
             leading labels that fall into it, one less than its tokens; of a pair of texts that is read as one, the
             place where the second begins; else 0.
         example: where it comes from; None for a window of a long text.
     """
 
-    tokens: Int[np.ndarray, " length"] | Float[np.ndarray, "frames mels"] | Float[np.ndarray, "channels height width"]
+    tokens: Given
     labels: Int[np.ndarray, " labels"]
-    source: Int[np.ndarray, " source"] | Float[np.ndarray, "frames mels"] | None = None
+    source: Given | None = None
     prefix: int = 0
     example: Example | None = None
 
@@ -41,21 +47,25 @@ class Encoded:
     def size(self) -> int:
         """Tokens, or frames, that the network reads; examples of like size make batches with little padding. An image
         counts as one."""
-        return self._num_tokens + (0 if self.source is None else len(self.source))
+        return sum(map(_size, self._sides))
 
     @property
     def longest(self) -> int:
         """Tokens of the longer side."""
-        return max(self._num_tokens, 0 if self.source is None else len(self.source))
+        return max(map(_size, self._sides))
 
     @property
-    def _num_tokens(self) -> int:
-        return 1 if self.tokens.ndim == 3 else len(self.tokens)
+    def _sides(self) -> tuple[np.ndarray, ...]:
+        return (self.tokens,) if self.source is None else (self.tokens, self.source)
 
     @property
     def num_scored(self) -> int:
         """Labels that count."""
         return int((self.labels != IGNORE).sum())
+
+
+def _size(given: np.ndarray) -> int:
+    return 1 if given.ndim == 3 else len(given)
 
 
 class EncodedSet(Protocol):
@@ -104,8 +114,8 @@ class Batch:
         tokens: what the only stack, or the decoder of the full model, reads; or images.
         mask: True at real tokens; None: images, which have no padding.
         labels: what it should answer; IGNORE where nothing is scored.
-        source: what the encoder of the full model reads.
-        source_mask: True at real source tokens.
+        source: what the encoder of the full model reads, or what is given before the text.
+        source_mask: True at real source tokens, or frames; None: images.
         prefix: see ``Encoded``.
         normalizer: scored labels of the whole update that this batch is a part of, over all ranks and accumulated
             batches; the loss is a sum divided by it.
@@ -125,7 +135,7 @@ class Batch:
         tokens: Int[Tensor, "batch length"] | Float[Tensor, "batch *size"],
         mask: Bool[Tensor, "batch length"] | None,
         labels: Int[Tensor, "batch labels"],
-        source: Int[Tensor, "batch source"] | Float[Tensor, "batch frames mels"] | None,
+        source: Int[Tensor, "batch source"] | Float[Tensor, "batch *size"] | None,
         source_mask: Bool[Tensor, "batch source"] | None,
         prefix: Int[Tensor, " batch"],
         normalizer: int,
@@ -164,8 +174,8 @@ class Batch:
     @property
     def num_slots(self) -> int:
         """Positions that are computed, padding included; an image counts as one."""
-        num_tokens = len(self.tokens) if self.mask is None else self.mask.numel()
-        return num_tokens + (0 if self.source_mask is None else self.source_mask.numel())
+        sides = [(self.tokens, self.mask), *([] if self.source is None else [(self.source, self.source_mask)])]
+        return sum(len(given) if mask is None else mask.numel() for given, mask in sides)
 
 
 def pad(
@@ -199,8 +209,10 @@ def pad_frames(
     return torch.from_numpy(padded), torch.from_numpy(np.arange(max(lengths)) < np.array(lengths)[:, None])
 
 
-def _side(rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
-    """Tokens, or frames, with their mask."""
+def side_by_side(rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor | None]:
+    """Tokens, frames of sounds, or images, as one tensor, and True at what is real; None: all is."""
+    if rows and rows[0].ndim == 3:
+        return torch.from_numpy(np.stack(rows)), None
     return pad_frames(rows) if rows and rows[0].ndim == 2 else pad(rows)
 
 
@@ -221,17 +233,15 @@ def collate(
     """
     rows, labels = [item.tokens for item in items], [item.labels for item in items]
     sources = [item.source for item in items if item.source is not None]
-    has_images = bool(rows) and rows[0].ndim == 3
-    has_frames = any(row.ndim == 2 for row in (*rows[:1], *sources[:1]))
-    is_packed = packed and bool(rows) and not (has_images or has_frames)
+    is_packed = packed and bool(rows) and all(row.ndim == 1 for row in (*rows[:1], *sources[:1]))
     lengths = source_lengths = None
     if is_packed:
         lengths, source_lengths = ([len(row) for row in side] if side else None for side in (rows, sources))
         if all(len(answers) == len(row) for answers, row in zip(labels, rows, strict=True)):
             labels = [np.concatenate(labels)]
         rows, sources = ([np.concatenate(side)] if side else [] for side in (rows, sources))
-    tokens, mask = (torch.from_numpy(np.stack(rows)), None) if has_images else _side(rows)
-    source, source_mask = _side(sources) if sources else (None, None)
+    tokens, mask = side_by_side(rows)
+    source, source_mask = side_by_side(sources) if sources else (None, None)
     return Batch(
         tokens=tokens,
         mask=mask,

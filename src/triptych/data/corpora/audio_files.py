@@ -1,19 +1,14 @@
 """Files of sound, with what is said in them or their classes, in tables."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
-from triptych.data.corpora.table import RowCorpus
+from triptych.data.corpora.table_of_files import TableOfFiles
 from triptych.data.example import Example, Place
 from triptych.data.readers.columns import Columns, with_sound
-from triptych.data.readers.files import check_files, find
-from triptych.data.readers.tables import FORMATS, Row, table_rows
+from triptych.data.readers.tables import Row
 
 
-class AudioFiles(RowCorpus[str]):
-    """A table whose rows have the path of a file of sound (wav, flac, mp3 or ogg), and a text or a label. Its name says
-    what it is: .tsv, .csv, .jsonl or .parquet, as of ``LabelledText``; the first line of .tsv and .csv names the
-    columns.
+class AudioFiles(TableOfFiles):
+    """A table whose rows have the path of a file of sound (wav, flac, mp3 or ogg), and a text or a label; see
+    ``TableOfFiles``.
 
     Args:
         dir: folder of the tables, and of the files that they name.
@@ -46,18 +41,10 @@ class AudioFiles(RowCorpus[str]):
         speaker: str | None,
         split_seed: int,
     ) -> None:
-        check_files(dir, FORMATS, train=train, validation=validation, test=test)
-        used = Columns(sound=sound, target=target, label=label, speaker=speaker)
-        super().__init__(dir, used, train, validation, test, split_seed)
-
-    def rows(self, source: str) -> Iterator[tuple[Place, Row]]:
-        """See ``RowCorpus``."""
-        yield from table_rows(find(self.dir, "data", source), self.reader, None)
+        columns = Columns(sound=sound, target=target, label=label, speaker=speaker)
+        super().__init__(dir, columns, train, validation, test, split_seed)
 
     def example(self, row: Row, place: Place) -> Example:
         """See ``RowCorpus``."""
         example = super().example(row, place)
-        path = Path(self.dir, example.text)
-        if not path.is_file():
-            raise ValueError(f"{example.where}: {path}: no such file")
-        return with_sound(example, self.reader, row, path)
+        return with_sound(example, self.reader, row, self.file_of(example))

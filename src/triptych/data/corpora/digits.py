@@ -7,6 +7,7 @@ from importlib.util import find_spec
 
 from triptych.data.corpora.corpus import CorpusFacts
 from triptych.data.example import Example
+from triptych.data.images import Image
 from triptych.data.readers.files import check_shares
 from triptych.data.splits import Splits
 
@@ -51,7 +52,7 @@ class Digits:
 
         digits = load_digits()
         examples = [
-            Example(f"digit {i}", label=str(label), image=(tuple(tuple(row) for row in (pixels / 16).tolist()),))
+            Example(f"digit {i}", label=str(label), image=Image.of(pixels[None] / 16, brightest=16))
             for i, (pixels, label) in enumerate(zip(digits.images, digits.target, strict=True))
         ]
         parts: dict[str, list[int]] = {"train": [], "validation": [], "test": []}

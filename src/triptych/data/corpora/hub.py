@@ -1,17 +1,17 @@
 """Data sets of the Hugging Face hub."""
 
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from triptych.config import suggestion
 from triptych.data.corpora.table import RowCorpus
 from triptych.data.example import Example, Place, at
 from triptych.data.readers.columns import Columns, outermost, with_sound
+from triptych.data.readers.images import ImageReader
 from triptych.data.readers.tables import Row
 
 PATIENCE = 10.0
@@ -131,7 +131,56 @@ class Hub(RowCorpus[str]):
             raise ValueError(f"data.name={self.dir}{config}: {_first_line(error.__cause__ or error)}") from None
 
 
-class HubAudio(Hub):
+class _HubOfFiles(Hub):
+    """A data set of files, which are read by whom they are asked.
+
+    Args:
+        name: see ``Hub``.
+        config: see there.
+        split_names: see there.
+        streaming: see there.
+        limit: see there.
+        columns: which column holds which field of an example.
+        column: of the files.
+        split_seed: see there.
+    """
+
+    feature: ClassVar[str]
+    """The class of ``datasets`` that decodes such files."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        config: str | None,
+        split_names: list[str | float],
+        streaming: bool,
+        limit: int | None,
+        columns: Columns,
+        column: str,
+        split_seed: int,
+    ) -> None:
+        super().__init__(
+            name=name, config=config, split_names=split_names, streaming=streaming, limit=limit,
+            text=None, target=None, label=None, pair=None, score=None, words=None, tags=None, answers=None,
+            split_seed=split_seed,
+        )  # fmt: skip
+        self.reader, self.column = columns, column
+
+    @cached_property
+    def _sets(self) -> Mapping[str, Any]:
+        """See ``Hub``; not decoded."""
+        import datasets
+
+        found = super()._sets
+        files = getattr(datasets, self.feature)(decode=False)
+        return {
+            name: rows.cast_column(self.column, files) if self.column in (rows.features or ()) else rows
+            for name, rows in found.items()
+        }
+
+
+class HubAudio(_HubOfFiles):
     """A data set of sounds: see ``Hub``. Sounds are decoded by soundfile.
 
     Args:
@@ -151,6 +200,7 @@ class HubAudio(Hub):
     """
 
     columns = ("sound", "target", "label")
+    feature = "Audio"
 
     def __init__(
         self,
@@ -166,30 +216,72 @@ class HubAudio(Hub):
         speaker: str | None,
         split_seed: int,
     ) -> None:
+        columns = Columns(sound=sound, target=target, label=label, speaker=speaker)
         super().__init__(
             name=name, config=config, split_names=split_names, streaming=streaming, limit=limit,
-            text=None, target=target, label=label, pair=None, score=None, words=None, tags=None, answers=None,
-            split_seed=split_seed,
+            columns=columns, column=sound, split_seed=split_seed,
         )  # fmt: skip
-        self.reader = replace(self.reader, sound=sound, speaker=speaker)
-        self.sound = sound
-
-    @cached_property
-    def _sets(self) -> Mapping[str, Any]:
-        """See ``Hub``; the sounds as their files."""
-        from datasets import Audio
-
-        found = super()._sets
-        files = Audio(decode=False)
-        return {
-            name: rows.cast_column(self.sound, files) if self.sound in (rows.features or ()) else rows
-            for name, rows in found.items()
-        }
 
     def example(self, row: Row, place: Place) -> Example:
         """See ``RowCorpus``."""
         example = super().example(row, place)
         return with_sound(example, self.reader, row, Path(example.text))
+
+
+class HubImages(_HubOfFiles):
+    """A data set of images: see ``Hub``. They are decoded by pillow.
+
+    Args:
+        name: see there.
+        config: see there.
+        split_names: see there.
+        streaming: see there.
+        limit: see there.
+        image: column of the images, or of the paths of their files.
+        target: column of the captions; None: there is none.
+        label: column of the classes; None: there is none.
+        channels: see ``ImageFiles``.
+        size: see there.
+        split_seed: see ``Hub``.
+
+    Raises:
+        ValueError: see ``Hub`` and ``ImageFiles``.
+    """
+
+    columns = ("image", "target", "label")
+    feature = "Image"
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        config: str | None,
+        split_names: list[str | float],
+        streaming: bool,
+        limit: int | None,
+        image: str,
+        target: str | None,
+        label: str | None,
+        channels: int,
+        size: Sequence[int] | None,
+        split_seed: int,
+    ) -> None:
+        self.images = ImageReader(channels, size)
+        columns = Columns(image=image, target=target, label=label)
+        super().__init__(
+            name=name, config=config, split_names=split_names, streaming=streaming, limit=limit,
+            columns=columns, column=image, split_seed=split_seed,
+        )  # fmt: skip
+
+    def example(self, row: Row, place: Place) -> Example:
+        """See ``RowCorpus``."""
+        example = super().example(row, place)
+        return self.images.with_image(example, self.reader, row, Path(example.text))
+
+    def _read(self, source: str) -> list[Example]:
+        examples = super()._read(source)
+        self.images.tell(source)
+        return examples
 
 
 def _on_the_hub(name: str) -> str:

@@ -5,10 +5,11 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from triptych.config import nearest
+from triptych.config import nearest, refusing
 from triptych.data.example import Answer, Example, Message, Place, at, check_conversation, conversation
 from triptych.data.sound import read_sound
 
@@ -21,7 +22,7 @@ class Columns:
     within another: ``translation.en``.
 
     If there are words, the text is these, joined by blanks; if there are messages, see ``conversation``; if there is a
-    sound, the text is the path of its file, and the sound is read by whom it is asked.
+    sound, or an image, the text is the path of its file, and it is read by whom it is asked.
     """
 
     text: str | None = None
@@ -35,6 +36,7 @@ class Columns:
     messages: str | None = None
     sound: str | None = None
     speaker: str | None = None
+    image: str | None = None
 
     def items(self) -> Iterator[tuple[str, str]]:
         """The fields that have a column, and the column of each."""
@@ -84,7 +86,7 @@ class Columns:
         if "messages" in values:
             return conversation(values["messages"], place)
         values.pop("speaker", None)  # is the sound's
-        name = values.pop("sound", "") or " ".join(values.get("words", ()))
+        name = values.pop("sound", "") or values.pop("image", "") or " ".join(values.get("words", ()))
         example = Example(**{"text": name, **values}, place=place)
         _check(example)
         return example
@@ -101,14 +103,15 @@ def with_sound(example: Example, columns: Columns, row: Mapping[str, object], pa
         ValueError: no sound that can be read.
     """
     assert columns.sound is not None
-    file = row[columns.sound]
-    content = file.get("bytes") if isinstance(file, dict) else None
-    try:
-        sound = read_sound(path, content)
-    except ValueError as error:
-        raise ValueError(f"{example.where}: {error}") from None
+    with refusing(f"{example.where}: "):
+        sound = read_sound(path, content_of(row[columns.sound]))
     speaker = "" if columns.speaker is None else _label(row[columns.speaker])
     return replace(example, sound=replace(sound, speaker=speaker))
+
+
+def content_of(file: object) -> bytes | None:
+    """Of a file that a data set of the hub has in itself; None: it has the path alone."""
+    return file.get("bytes") if isinstance(file, dict) else None
 
 
 def outermost(column: str, there: Collection[str]) -> str:
@@ -202,13 +205,13 @@ def _conversation(value: object) -> tuple[Message, ...]:
     return messages
 
 
-def _sound(value: object) -> str:
-    """The path of a file of sound, which data sets of the hub have beside its bytes, or in place of them."""
+def _file(kind: str, value: object) -> str:
+    """The path of a file, which data sets of the hub have beside its bytes, or in place of them."""
     path = value.get("path") if isinstance(value, dict) else value
     if isinstance(value, dict) and value.get("bytes"):
-        return str(path or "a sound")
+        return str(path or kind)
     if not isinstance(path, str) or not path:
-        raise ValueError("expected a sound, or the path of its file")
+        raise ValueError(f"expected {kind}, or the path of its file")
     return path
 
 
@@ -222,8 +225,9 @@ PARSERS: Mapping[str, Callable[[object], object]] = {
     "tags": _tags,
     "answers": _answers,
     "messages": _conversation,
-    "sound": _sound,
+    "sound": partial(_file, "a sound"),
     "speaker": _label,
+    "image": partial(_file, "an image"),
 }
 """From the value of a column to that of a field of ``Example``."""
 

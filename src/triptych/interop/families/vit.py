@@ -44,19 +44,20 @@ class Vit(Family):
         """See ``Family``."""
         image_size, patch_size = sides(config, "image_size", 224), sides(config, "patch_size", 16)
         rows, columns = (image // patch for image, patch in zip(image_size, patch_size, strict=True))
+        patches = {
+            "image_size": image_size,
+            "patch_size": patch_size,
+            "num_channels": config.get("num_channels", 3),
+            "normalized": False,
+        }
         return {
             "shape.d_model": config.size("hidden_size"),
             "shape.num_layers": config.size("num_hidden_layers"),
             "shape.num_heads": config.size("num_attention_heads"),
             "shape.d_ff": config.size("intermediate_size"),
             "shape.max_length": 1 + rows * columns,
-            "model.embedding": {
-                "_target_": self.embedding,
-                "image_size": image_size,
-                "patch_size": patch_size,
-                "num_channels": config.get("num_channels", 3),
-                "d_model": "${shape.d_model}",
-            },
+            "model.embedding": {"_target_": self.embedding, **patches, "d_model": "${shape.d_model}"},
+            **{f"patches.{key}": value for key, value in patches.items()},
             "block.norm.eps": config.get("layer_norm_eps", 1e-12),
             "block/residual": "pre",
             "block.feed_forward.activation": config.activation("hidden_act", "gelu"),

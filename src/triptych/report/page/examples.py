@@ -28,11 +28,13 @@ class Example:
         input: what the models read.
         reference: the right answer; empty where there is none.
         outputs: by architecture.
+        picture: the address of what stands for the input; empty: its text does.
     """
 
     input: str
     reference: str
     outputs: dict[str, str]
+    picture: str = ""
 
 
 @dataclass(frozen=True, slots=True)

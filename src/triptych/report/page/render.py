@@ -264,11 +264,13 @@ def _tabulate_runs(group: Group) -> list[list[Cell]]:
 def _compare_samples(group: Group, runs: Mapping[str, Run]) -> list[dict[str, object]]:
     """What the runs have recorded of the first test examples, and the examples that tell most, each with the answers of
     all architectures side by side."""
-    outputs: dict[tuple[str, str], dict[str, str]] = {}
+    outputs: dict[tuple[str, str, str], dict[str, str]] = {}
     for name, run in runs.items():
         for sample in run.samples:
-            outputs.setdefault((sample["input"], sample["reference"]), {})[name] = sample["output"]
-    first = [Example(text, reference, answers) for (text, reference), answers in outputs.items()][:_MAX_SAMPLES]
+            key = (sample["input"], sample["reference"], sample.get("image", ""))
+            outputs.setdefault(key, {})[name] = sample["output"]
+    first = [Example(text, reference, answers, picture) for (text, reference, picture), answers in outputs.items()]
+    first = first[:_MAX_SAMPLES]
     criterion = group.runs[0].task_facts.ranked_by_title or group.metric.title
     return [
         {
@@ -279,6 +281,7 @@ def _compare_samples(group: Group, runs: Mapping[str, Run]) -> list[dict[str, ob
             "rows": [
                 {
                     "input": example.input,
+                    "picture": example.picture,
                     "reference": example.reference,
                     "answers": {
                         name: _mark_differences(example.outputs.get(name), example.reference, group) for name in runs

@@ -13,8 +13,8 @@ from torch.optim import Optimizer
 
 from triptych.data import Batch
 from triptych.models.flops import BatchShape, TrainingCost
-from triptych.nn import FrameEmbedding, Network
-from triptych.nn.network import Inputs
+from triptych.nn import Network
+from triptych.nn.network import count_positions
 from triptych.tasks import Task
 
 
@@ -27,13 +27,8 @@ def shape_of(batch: Batch, network: Network) -> BatchShape:
         sides = (batch.lengths, batch.source_lengths or [0])
         return (len(batch.lengths), *(max(round(fmean(side)), min(max(side), 1)) for side in sides))
     source = getattr(network, "source_embedding", None) or network.embedding
-    length = positions_of(network.embedding, batch.tokens.shape[1])
-    return (len(batch.tokens), length, 0 if batch.source is None else positions_of(source, batch.source.shape[1]))
-
-
-def positions_of(embedding: Inputs, count: int) -> int:
-    """The vectors of so many tokens or frames."""
-    return embedding.count(count) if isinstance(embedding, FrameEmbedding) else count
+    length = count_positions(network.embedding, batch.tokens)
+    return (len(batch.tokens), length, 0 if batch.source is None else count_positions(source, batch.source))
 
 
 class CostLog(L.Callback):

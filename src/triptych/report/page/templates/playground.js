@@ -6,7 +6,7 @@ form?.querySelectorAll("textarea").forEach(box => box.addEventListener("keydown"
 }));
 // Another task is asked what is in the form, sent or not.
 document.querySelectorAll("nav.switch a").forEach(link => link.addEventListener("click", event => {
-  if (!form?.elements.text.value.trim()) return;
+  if (!form?.elements.text?.value.trim()) return;
   event.preventDefault();
   form.elements.group.value = link.dataset.group;
   form.requestSubmit();
@@ -41,19 +41,19 @@ form?.addEventListener("submit", async event => {
   location.assign(`?${new URLSearchParams(fields)}`);
 });
 
-// A sound is sent as it is; what is recorded, as a file of samples.
+// A sound, or an image, is sent as it is; what is recorded, as a file of samples.
 const notice = document.querySelector("form.ask [role=status]");
-async function send(content) {
+async function send(content, kind) {
   notice.textContent = "Sending";
-  const response = await fetch("/sound", {method: "POST", body: content}), said = await response.text();
+  const response = await fetch(`/${kind}`, {method: "POST", body: content}), said = await response.text();
   if (!response.ok) {
     notice.textContent = said;
     return;
   }
-  form.elements.sound.value = said;
+  form.elements.file.value = said;
   form.requestSubmit();
 }
-form?.querySelector("[type=file]")?.addEventListener("change", event => send(event.target.files[0]));
+form?.querySelector("[type=file]")?.addEventListener("change", event => send(event.target.files[0], event.target.dataset.kind));
 
 function toWav(samples, rate) {
   const view = new DataView(new ArrayBuffer(44 + 2 * samples.length));
@@ -86,7 +86,7 @@ recording?.addEventListener("click", async () => {
   recorder.addEventListener("stop", async () => {
     stream.getTracks().forEach(track => track.stop());
     const heard = await new AudioContext().decodeAudioData(await new Blob(parts).arrayBuffer());
-    send(toWav(heard.getChannelData(0), heard.sampleRate));
+    send(toWav(heard.getChannelData(0), heard.sampleRate), "sound");
   });
   recorder.start();
   recording.setAttribute("aria-pressed", "true");

@@ -1,0 +1,257 @@
+"""Drawn digits beside a flag: images that need no download, with captions, whose best reachable scores are known."""
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import product
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from triptych.data.corpora.corpus import CorpusFacts
+from triptych.data.example import Example
+from triptych.data.images import WHITE, Image
+from triptych.data.splits import Splits
+
+CELL = 12
+"""Pixels of a side of the flag, and of what each digit is drawn into."""
+MOST_DIGITS = 3
+"""Beside a flag."""
+INK = {"w": (1, 1, 1), "#": (0, 0, 0), "r": (0.9, 0.1, 0.2), "b": (0.1, 0.2, 0.7),
+       "g": (0.1, 0.6, 0.3), "y": (1, 0.8, 0.1)}  # fmt: skip
+"""Red, green and blue of each letter of a flag."""
+FLAGS = {
+    "en": ("wwrrww", "wwrrww", "rrrrrr", "rrrrrr", "wwrrww", "wwrrww"),
+    "de": ("######", "######", "rrrrrr", "rrrrrr", "yyyyyy", "yyyyyy"),
+    "fr": ("bbwwrr",) * 6,
+    "it": ("ggwwrr",) * 6,
+    "es": ("rrrrrr", "yyyyyy", "yyyyyy", "yyyyyy", "yyyyyy", "rrrrrr"),
+    "nl": ("rrrrrr", "rrrrrr", "wwwwww", "wwwwww", "bbbbbb", "bbbbbb"),
+    "pl": ("wwwwww", "wwwwww", "wwwwww", "rrrrrr", "rrrrrr", "rrrrrr"),
+    "sv": ("bbybbb", "bbybbb", "yyyyyy", "yyyyyy", "bbybbb", "bbybbb"),
+    "da": ("rrwrrr", "rrwrrr", "wwwwww", "wwwwww", "rrwrrr", "rrwrrr"),
+    "fi": ("wwbwww", "wwbwww", "bbbbbb", "bbbbbb", "wwbwww", "wwbwww"),
+}
+"""Of each language, simplified; a letter is 2x2 pixels."""
+WORDS = {
+    "en": "zero one two three four five six seven eight nine",
+    "de": "null eins zwei drei vier fünf sechs sieben acht neun",
+    "fr": "zéro un deux trois quatre cinq six sept huit neuf",
+    "it": "zero uno due tre quattro cinque sei sette otto nove",
+    "es": "cero uno dos tres cuatro cinco seis siete ocho nueve",
+    "nl": "nul een twee drie vier vijf zes zeven acht negen",
+    "pl": "zero jeden dwa trzy cztery pięć sześć siedem osiem dziewięć",
+    "sv": "noll ett två tre fyra fem sex sju åtta nio",
+    "da": "nul en to tre fire fem seks syv otte ni",
+    "fi": "nolla yksi kaksi kolme neljä viisi kuusi seitsemän kahdeksan yhdeksän",
+}
+"""Of 0 to 9."""
+SEGMENTS = ("abcdef", "bc", "abged", "abgcd", "fgbc", "afgcd", "afgedc", "abc", "abcdefg", "abcdfg")
+"""Of a seven-segment display, that make 0 to 9."""
+PLACES: dict[str, tuple[int | slice, int | slice]] = {
+    "a": (0, slice(0, 5)), "g": (4, slice(0, 5)), "d": (8, slice(0, 5)), "f": (slice(0, 5), 0),
+    "b": (slice(0, 5), 4), "e": (slice(4, 9), 0), "c": (slice(4, 9), 4),
+}  # fmt: skip
+"""Rows and columns of each segment, of 9 by 5 pixels."""
+OFFSETS = tuple(product(range(CELL - 9 + 1), range(CELL - 5 + 1)))
+"""Where a digit may begin in its cell."""
+
+
+class DrawnDigits:
+    """A flag, and one to three digits beside it, white on black, in Gaussian noise; the caption names the digits in the
+    language of the flag ("drei sieben").
+
+    An example is a language, a number of digits, the digits, and the place of each in its cell, all drawn independently
+    and uniformly; each value of each pixel has noise of its own. ``image`` is what is seen: red, green and blue of 12
+    rows and of 12 columns for the flag and for each of ``max_digits``. ``target`` is the caption, and where there is
+    one digit in each image, ``label`` is the digit.
+
+    Args:
+        languages: distinct codes, of ``WORDS``.
+        min_digits: of an image.
+        max_digits: of an image, 1 to 3; images of fewer are dark at their ends.
+        noise: its standard deviation, white being 1 and black 0.
+        num_train: training examples.
+        num_validation: validation examples.
+        num_test: test examples.
+        seed: of all draws.
+
+    Raises:
+        ValueError: a number that cannot be, or a language that is not known.
+    """
+
+    columns = ("image", "target", "label")
+
+    def __init__(
+        self,
+        *,
+        languages: Sequence[str],
+        min_digits: int,
+        max_digits: int,
+        noise: float,
+        num_train: int,
+        num_validation: int,
+        num_test: int,
+        seed: int,
+    ) -> None:
+        if not languages or len({*languages}) < len(languages) or (unknown := [*({*languages} - WORDS.keys())]):
+            found = unknown[0] if languages and len({*languages}) == len(languages) else list(languages)
+            raise ValueError(f"data.languages: {found}; expected distinct ones of {', '.join(WORDS)}")
+        if not 1 <= min_digits <= max_digits <= MOST_DIGITS:
+            raise ValueError(
+                f"data.min_digits={min_digits}, data.max_digits={max_digits}: expected 1 to {MOST_DIGITS}, in order"
+            )
+        if not 0 < noise < math.inf:
+            raise ValueError(f"data.noise={noise}: expected more than 0")
+        sizes = {"train": num_train, "validation": num_validation, "test": num_test}
+        for split, size in sizes.items():
+            if size < 1:
+                raise ValueError(f"data.num_{split}={size}: expected at least 1")
+        if seed < 0:
+            raise ValueError(f"data.seed={seed}: expected 0 or more")
+        self.languages, self.counts, self.noise = tuple(languages), range(min_digits, max_digits + 1), noise
+        self.sizes, self.seed = sizes, seed
+        self.contrast = 1 / (1 + 4 * noise)  # that little is cut
+
+    @property
+    def facts(self) -> CorpusFacts:
+        """The digits as classes, where an image has one."""
+        return CorpusFacts(labels=tuple("0123456789") if self.counts.stop == 2 else ())
+
+    def splits(self) -> Splits:
+        """The images; each split is independent of the size of the others."""
+        return self._splits
+
+    def optimum(self, task: str, architecture: str, examples: Sequence[Example]) -> dict[str, float]:
+        """The best values reachable on these examples, for one who knows how they are made:
+
+        - classification: ``accuracy``, the mean of max_digit p(digit | image)
+        - captioning: ``exact_match``, the mean of max_caption p(caption | image)
+
+        Args:
+            task: one that the corpus does not know has no figures.
+            architecture: does not matter.
+            examples: at least one example of this corpus.
+        """
+        images = [example.image for example in examples if example.image is not None]
+        if task == "captioning":
+            return {"exact_match": float(np.mean([self.read(image).max() for image in images]))}
+        if task == "classification" and self.counts.stop == 2:
+            return {"accuracy": float(np.mean([_normalized(self._of_digits(image)[0]).max() for image in images]))}
+        return {}
+
+    def read(self, image: Image) -> Float[np.ndarray, " captions"]:
+        """p(caption | image) of each of ``captions``: the sum over the languages that say it so.
+
+        Args:
+            image: of this corpus.
+        """
+        of_digits = self._of_digits(image)
+        of_strings = [of_digits[range(len(digits)), digits].sum() for digits in self._strings]
+        joint = np.outer(_normalized(self._of_languages(image)), _normalized(np.array(of_strings)))
+        found: Float[np.ndarray, " captions"] = np.bincount(self._numbers.ravel(), joint.ravel())
+        return found
+
+    @cached_property
+    def captions(self) -> tuple[str, ...]:
+        """All that there are."""
+        return tuple(dict.fromkeys(self._caption(code, digits) for code in self.languages for digits in self._strings))
+
+    @staticmethod
+    def _caption(language: str, digits: Sequence[int]) -> str:
+        words = WORDS[language].split()
+        return " ".join(words[digit] for digit in digits)
+
+    @cached_property
+    def _strings(self) -> list[tuple[int, ...]]:
+        """Of digits, all."""
+        return [digits for count in self.counts for digits in product(range(10), repeat=count)]
+
+    @cached_property
+    def _numbers(self) -> Int[np.ndarray, "languages strings"]:
+        """Of the caption of each string in each language."""
+        number = {caption: i for i, caption in enumerate(self.captions)}
+        return np.array([[number[self._caption(code, digits)] for digits in self._strings] for code in self.languages])
+
+    @cached_property
+    def _splits(self) -> Splits:
+        return Splits(*([*self._draw(name)] for name in ("train", "validation", "test")))
+
+    def _draw(self, split: str) -> Iterator[Example]:
+        random = np.random.default_rng([self.seed, *split.encode()])
+        for number in range(self.sizes[split]):
+            language = self.languages[random.integers(len(self.languages))]
+            digits = random.integers(10, size=random.choice(self.counts))
+            clean = np.zeros((3, CELL, CELL * self.counts.stop))
+            clean[:, :, :CELL] = FLAGS_DRAWN[language]
+            for place, digit in enumerate(digits, 1):
+                clean[:, :, place * CELL : (place + 1) * CELL] = DIGITS_DRAWN[digit, random.integers(len(OFFSETS))]
+            seen = clean + self.noise * random.standard_normal(clean.shape)
+            label = str(digits[0]) if self.counts.stop == 2 else None
+            target = self._caption(language, digits.tolist())
+            yield Example(f"{split} {number + 1}", target=target, label=label, image=Image.of(self._shown(seen)))
+
+    def _shown(self, values: Float[np.ndarray, "*size"]) -> Float[np.ndarray, "*size"]:
+        """Grey is in the middle, so that noise is seen on both sides."""
+        shown: Float[np.ndarray, "*size"] = 0.5 + self.contrast * (values - 0.5)
+        return shown
+
+    def _of_languages(self, image: Image) -> Float[np.ndarray, " languages"]:
+        """log p(flag | language), but for what does not depend on the language."""
+        levels = np.searchsorted(LEVELS, np.stack([FLAGS_DRAWN[code] for code in self.languages]))
+        found: Float[np.ndarray, " languages"] = self._log_likelihood[levels, _bytes_of(image)[:, :, :CELL]].sum(
+            (1, 2, 3)
+        )
+        return found
+
+    def _of_digits(self, image: Image) -> Float[np.ndarray, "places 10"]:
+        """log p(cell, digit) - log p(cell | it is dark), of each place beside the flag."""
+        black, white = self._log_likelihood[np.searchsorted(LEVELS, (0, 1))]
+        of_pixels = (white - black)[_bytes_of(image)[:, :, CELL:]].sum(0)
+        cells = of_pixels.reshape(CELL, -1, CELL).swapaxes(0, 1)
+        of_places = np.einsum("pyx,doyx->pdo", cells, DIGITS_DRAWN)
+        found: Float[np.ndarray, "places 10"] = np.logaddexp.reduce(of_places, axis=2) - math.log(10 * len(OFFSETS))
+        return found
+
+    @cached_property
+    def _log_likelihood(self) -> Float[np.ndarray, "levels bytes"]:
+        """log p(byte | value without noise), of each of ``LEVELS``: byte i stands for what is rounded to i; the first
+        and the last for all beyond, too."""
+        from scipy.special import log_ndtr  # type: ignore[import-untyped]  # takes a while to import
+
+        limits = np.array([-np.inf, *(np.arange(WHITE) + 0.5), np.inf]) / WHITE
+        z = (limits - self._shown(np.array(LEVELS)[:, None])) / (self.contrast * self.noise)
+        # of two limits above the middle, the upper tails are subtracted: they are not near 1
+        low, high = z[:, :-1], z[:, 1:]
+        low, high = np.where(low > 0, -high, low), np.where(low > 0, -low, high)
+        found: Float[np.ndarray, "levels bytes"] = log_ndtr(high) + np.log1p(-np.exp(log_ndtr(low) - log_ndtr(high)))
+        return found
+
+
+def _bytes_of(image: Image) -> Int[np.ndarray, "3 rows columns"]:
+    return np.frombuffer(image.content, np.uint8).reshape(image.shape)
+
+
+def _normalized(logs: Float[np.ndarray, " choices"]) -> Float[np.ndarray, " choices"]:
+    found: Float[np.ndarray, " choices"] = np.exp(logs - np.logaddexp.reduce(logs))
+    return found
+
+
+def _draw_flag(rows: Sequence[str]) -> Float[np.ndarray, "3 12 12"]:
+    small = np.array([[INK[letter] for letter in row] for row in rows]).transpose(2, 0, 1)
+    return small.repeat(2, axis=1).repeat(2, axis=2)
+
+
+def _draw_digit(segments: str, offset: tuple[int, int]) -> Float[np.ndarray, "12 12"]:
+    glyph, cell = np.zeros((9, 5)), np.zeros((CELL, CELL))
+    for segment in segments:
+        glyph[PLACES[segment]] = 1
+    cell[offset[0] : offset[0] + 9, offset[1] : offset[1] + 5] = glyph
+    return cell
+
+
+FLAGS_DRAWN = {language: _draw_flag(rows) for language, rows in FLAGS.items()}
+LEVELS = sorted({float(level) for flag in FLAGS_DRAWN.values() for level in flag.ravel()} | {0.0, 1.0})
+"""All values that are drawn."""
+DIGITS_DRAWN = np.array([[_draw_digit(segments, offset) for offset in OFFSETS] for segments in SEGMENTS])
+"""Of each digit at each of its places."""

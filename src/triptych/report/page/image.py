@@ -1,0 +1,114 @@
+"""What a network sees: an image, and where in it the network looks."""
+
+from collections.abc import Sequence
+from html import escape
+from math import ceil
+
+import numpy as np
+from jaxtyping import Float
+from torch import Tensor
+
+from triptych.attention import AttentionMap, AttentionMaps
+from triptych.nn import PatchEmbedding
+from triptych.report.page.attention import KINDS
+from triptych.report.page.charts import Figure, Switch, make_layout
+
+MOST_PANELS = 12
+"""Of a figure: the image, and where the network looked for each of the first tokens."""
+WIDTH = 560
+"""Pixels of a figure, about."""
+DARK, LIGHT = "rgba(0,0,0,0.82)", "rgba(0,0,0,0)"
+"""What lies over the image where the network looks least, and most."""
+
+
+def draw_image(
+    pixels: Float[np.ndarray, "channels height width"],
+    sees: PatchEmbedding,
+    maps: AttentionMaps,
+    architecture: str,
+    name: str,
+) -> Switch:
+    """The image, and then, for each token that the network wrote, the image lit where it looked; of a network that
+    writes nothing, where the state that answers looked. The mean of the heads of each layer.
+
+    Args:
+        pixels: 0 to 1.
+        sees: what read them.
+        maps: of the network while it answered.
+        architecture: of the network.
+        name: of the network, at the beginning of each title.
+
+    Returns:
+        figures by their names; that of the last layer of what says most comes first.
+    """
+    figures: Switch = {}
+    found = {"cross": maps.cross, "decoder": None if maps.cross else maps.decoder, "encoder": maps.encoder}
+    for kind, of_kind in found.items():
+        if of_kind is None:
+            continue
+        rows, names = _choose_rows(of_kind, architecture)
+        patches = of_kind.weights.mean(1)[:, rows, 1 : sees.length]
+        patches = patches.reshape(*patches.shape[:2], *sees.grid)
+        for layer in reversed(range(len(patches))):
+            title = f"{name}: {KINDS[kind]} in layer {layer + 1}, mean of the heads"
+            figures[f"{kind} {layer + 1}"] = _draw(title, pixels, sees.patch_size, patches[layer], names)
+    return figures
+
+
+def _choose_rows(found: AttentionMap, architecture: str) -> tuple[slice, Sequence[str]]:
+    """The rows that are shown, and their names."""
+    if found.written:
+        first = len(found.queries) - len(found.written)
+        return slice(first, first + MOST_PANELS - 1), found.written[: MOST_PANELS - 1]
+    if architecture == "decoder_only":  # the last state answers
+        return slice(-1, None), found.queries[-1:]
+    return slice(1), found.queries[:1]
+
+
+def _draw(
+    title: str,
+    pixels: Float[np.ndarray, "channels height width"],
+    patch_size: tuple[int, int],
+    looks: Float[Tensor, "rows grid_rows grid_columns"],
+    names: Sequence[str],
+) -> Figure:
+    """The panels, from left to right and from top to bottom; names stand above them."""
+    _, height, width = pixels.shape
+    columns = min(len(names) + 1, 2 if width > 2 * height else 4)
+    num_rows = ceil((len(names) + 1) / columns)
+    gap, head = 12, 22  # pixels between panels, and above each, for its name
+    panel_width = (WIDTH - gap * (columns - 1)) / columns
+    row_height = panel_width * height / width + head
+    whole = num_rows * row_height
+    picture = np.rint(255 * np.broadcast_to(pixels, (3, height, width))).astype(int).transpose(1, 2, 0).tolist()
+    subtitle = "the image, and for each token that is written the image again, light where it looks"
+    layout = make_layout(escape(title), subtitle if len(names) > 1 else "the image, and where what answers looks")
+    layout |= {"height": round(whole) + 80, "margin": {"l": 14, "r": 14, "t": 66, "b": 14}, "annotations": []}
+    traces: list[Figure] = []
+    for i, label in enumerate(["", *names]):
+        number = str(i + 1) if i else ""
+        left, top = (i % columns) / columns, 1 - (i // columns) * row_height / whole - head / whole
+        right, bottom = left + panel_width / WIDTH, top - (row_height - head) / whole
+        axes = {"xaxis": f"x{number}", "yaxis": f"y{number}"}
+        traces.append({"type": "image", "z": picture, "hoverinfo": "skip"} | axes)
+        if i:
+            traces.append(_spotlight(looks[i - 1], patch_size, label) | axes)
+        hidden = {"visible": False, "fixedrange": True}
+        layout[f"xaxis{number}"] = hidden | {"domain": [left, right], "range": [-0.5, width - 0.5]}
+        layout[f"yaxis{number}"] = hidden | {"domain": [max(bottom, 0), top], "range": [height - 0.5, -0.5]}
+        layout[f"xaxis{number}"]["anchor"], layout[f"yaxis{number}"]["anchor"] = f"y{number}", f"x{number}"
+        layout["annotations"].append(
+            {"text": escape(label), "showarrow": False, "x": left, "y": top, "xref": "paper", "yref": "paper"}
+            | {"xanchor": "left", "yanchor": "bottom", "font": {"color": "var(--ink)"}}
+        )
+    return {"data": traces, "layout": layout}
+
+
+def _spotlight(looks: Float[Tensor, "rows columns"], patch_size: tuple[int, int], label: str) -> Figure:
+    """A patch is the darker the less the network looked there."""
+    return {
+        "type": "heatmap", "name": "", "z": [[round(float(weight), 4) for weight in row] for row in looks],
+        "y0": (patch_size[0] - 1) / 2, "dy": patch_size[0], "x0": (patch_size[1] - 1) / 2, "dx": patch_size[1],
+        "zmin": 0, "colorscale": [[0, DARK], [1, LIGHT]], "showscale": False,
+        "hovertemplate": f"{escape(label)}: %{{z:.3f}}<extra></extra>",
+    }  # fmt: skip

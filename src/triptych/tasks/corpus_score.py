@@ -1,0 +1,45 @@
+"""sacrebleu's scores as metrics."""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import torch
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
+from torch import Tensor
+from torchmetrics import Metric
+
+CorpusMetric: TypeAlias = BLEU | CHRF | TER
+
+
+class CorpusScore(Metric):
+    """A score of sacrebleu over a whole corpus, in points of 100. Its statistics are sums: batches change nothing.
+
+    Args:
+        score: a metric of sacrebleu.
+    """
+
+    statistics: Tensor
+
+    def __init__(self, score: CorpusMetric) -> None:
+        super().__init__()
+        self._score = score
+        zeros = torch.tensor(score._extract_corpus_statistics([""], [[""]])[0], dtype=torch.int64) * 0
+        self.add_state("statistics", default=zeros, dist_reduce_fx="sum")
+
+    def update(self, outputs: Sequence[str], references: Sequence[str]) -> None:
+        """Counts the n-grams, or edits, of these texts."""
+        rows = self._score._extract_corpus_statistics(outputs, [references])
+        self.statistics += torch.tensor(rows, dtype=torch.int64, device=self.device).sum(0)
+
+    def compute(self) -> float:
+        """The score."""
+        score: float = self._score._compute_score_from_stats(self.statistics.tolist()).score
+        return score
+
+
+def chrf_of_each(outputs: Sequence[str], references: Sequence[str]) -> list[float]:
+    """The chrF of each sentence by itself, in points of 100."""
+    chrf = CHRF()
+    return [chrf.sentence_score(output, [right]).score for output, right in zip(outputs, references, strict=True)]

@@ -1,0 +1,108 @@
+"""What the tasks share that write a text about what is no text: a sound, an image."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from triptych.data import Batch, Encoded, Example, side_by_side
+from triptych.models.generation import Prompts
+from triptych.nn.network import count_positions
+from triptych.tasks.base import Prediction
+from triptych.tasks.sequence_to_sequence import SequenceToSequence
+
+Signal = Float[np.ndarray, "frames mels"] | Float[np.ndarray, "channels height width"]
+"""The frames of a sound, or the pixels of an image."""
+
+
+class SignalToText(SequenceToSequence):
+    """Writes the target of a signal. The full model reads the signal with its encoder, and writes with its decoder. A
+    decoder by itself reads signal and text in one sequence, the signal first; a prefix decoder sees it from both sides.
+    """
+
+    answers_a_part = False
+    signal: ClassVar[str]
+    """The field of ``Example`` that has it."""
+
+    @abstractmethod
+    def perceive(self, example: Example) -> Signal:
+        """The signal of an example as the network reads it.
+
+        Raises:
+            ValueError: there is none, or one that the network cannot read.
+        """
+
+    def encode(self, examples: Sequence[Example]) -> list[Encoded]:
+        """Signal and text, laid out for the architecture.
+
+        Raises:
+            ValueError: an example without a signal or a text, or one that the network cannot read.
+        """
+        if missing := [example for example in examples if not (example.target or "").strip()]:
+            is_empty = missing[0].target is not None
+            raise ValueError(
+                f"{missing[0].where}: {'an empty text; expected what is to be written' if is_empty else 'there is no target'}"
+            )
+        targets = self.tokenizer.encode([example.target or "" for example in examples], as_target=True)
+        return [
+            self.lay_out_signal(self.perceive(example), target, example)
+            for example, target in zip(examples, targets, strict=True)
+        ]
+
+    def lay_out_signal(self, given: Signal, target: Sequence[int], example: Example) -> Encoded:
+        """The signal, and the text behind its start token.
+
+        Args:
+            target: what should be written.
+        """
+        special = self.tokenizer.special
+        tokens, labels = special.written(target)
+        if self.architecture != "full":
+            tokens, labels = [special.bos, *target], [*target, special.eos]
+        return Encoded(np.array(tokens), np.array(labels), given, example=example)
+
+    def truncate(self, item: Encoded) -> Encoded:
+        """The first ``max_length`` tokens of the text; of a sound see ``truncate_sound``."""
+        tokens, labels = item.tokens[: self.max_length], item.labels[: self.max_length]
+        return Encoded(tokens, labels, item.source, example=item.example)
+
+    def predict_batch(self, texts: Sequence[Any]) -> Sequence[Prediction]:
+        """What is written for each signal.
+
+        Args:
+            texts: sounds, or images.
+        """
+        return self.answer([self.perceive(example) for example in self.examples_of(texts)])  # type: ignore[misc]
+
+    def examples_of(self, given: Sequence[Any]) -> list[Example]:
+        """What ``predict`` is given, as examples."""
+        return [Example(self.signal, target="", **{self.signal: one}) for one in given]
+
+    def _fitting(self, source: Any) -> Any:
+        return source
+
+    def _sources_of(self, batch: Batch) -> list[Any]:
+        assert batch.source is not None
+        if batch.source_mask is None:
+            return [*batch.source.cpu().numpy()]
+        return [row[mask].cpu().numpy() for row, mask in zip(batch.source, batch.source_mask, strict=True)]
+
+    def _start(self, given: Sequence[Any]) -> Prompts:
+        """Of signals, before the first token of each text."""
+        network: Any = self.network
+        source, mask = (None if part is None else part.to(self.device) for part in side_by_side(given))
+        assert source is not None
+        special, is_full = self.tokenizer.special, self.architecture == "full"
+        given_tokens = [special.start, *special.target_begin] if is_full else [special.bos]
+        taken = len(given_tokens) + (0 if is_full else count_positions(network.source_embedding, source))
+        limit = self.max_new_tokens if self.room is None else min(self.max_new_tokens, self.room - taken)
+        if limit < 1:
+            raise ValueError(f"the {self.signal} leaves no room for a text: a stack has max_length={self.room}")
+        signals = (source, mask) if is_full else (None,)
+        named = {} if is_full else {"source": source, "source_mask": mask}
+        next_token = network.continuation(*signals, capacity=len(given_tokens) + limit, **named)
+        prompt = torch.tensor([given_tokens] * len(given), device=self.device)
+        return Prompts(next_token, prompt, None, [limit] * len(given))
