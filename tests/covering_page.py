@@ -33,6 +33,7 @@ CORPUS = {
     "question_answering": "date_questions",
     "transcription": "tone_digits",
     "chat": "date_instructions",
+    "captioning": "drawn_digits",
 }
 """By task; the others read dates."""
 MARKS = {
@@ -44,6 +45,13 @@ MARKS = {
         "data.max_digits=3",
         "frames.rate=8000",
         "frames.num_mels=16",
+    ],
+    "captioning": [
+        "data.noise=0.1",
+        "data.max_digits=1",
+        "patches.image_size=[12,24]",
+        "patches.patch_size=[12,6]",
+        "patches.num_channels=3",
     ],
 }
 """What a task needs besides."""

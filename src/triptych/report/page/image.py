@@ -93,10 +93,11 @@ def _draw(
         traces.append({"type": "image", "z": picture, "hoverinfo": "skip"} | axes)
         if i:
             traces.append(_spotlight(looks[i - 1], patch_size, label) | axes)
-        hidden = {"visible": False, "fixedrange": True}
+        hidden = {"visible": False, "fixedrange": True, "constrain": "domain"}
         layout[f"xaxis{number}"] = hidden | {"domain": [left, right], "range": [-0.5, width - 0.5]}
         layout[f"yaxis{number}"] = hidden | {"domain": [max(bottom, 0), top], "range": [height - 0.5, -0.5]}
-        layout[f"xaxis{number}"]["anchor"], layout[f"yaxis{number}"]["anchor"] = f"y{number}", f"x{number}"
+        layout[f"xaxis{number}"] |= {"anchor": f"y{number}", "constraintoward": "left"}
+        layout[f"yaxis{number}"] |= {"anchor": f"x{number}", "constraintoward": "top"}
         layout["annotations"].append(
             {"text": escape(label), "showarrow": False, "x": left, "y": top, "xref": "paper", "yref": "paper"}
             | {"xanchor": "left", "yanchor": "bottom", "font": {"color": "var(--ink)"}}
