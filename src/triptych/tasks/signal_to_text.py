@@ -42,7 +42,9 @@ class SignalToText(SequenceToSequence):
             ValueError: an example without a signal or a text, or one that the network cannot read.
         """
         if missing := [example for example in examples if not (example.target or "").strip()]:
-            there = "there is no target" if missing[0].target is None else "an empty text; expected what is to be written"
+            there = (
+                "there is no target" if missing[0].target is None else "an empty text; expected what is to be written"
+            )
             raise ValueError(f"{missing[0].where}: {there}")
         targets = self.tokenizer.encode([example.target or "" for example in examples], as_target=True)
         return [
