@@ -208,11 +208,8 @@ def test_one_stack_can_be_overridden() -> None:
             ["task=translation", "data=digits", "model=decoder_only"],
             "task=translation: data=digits has no text and no target, but",
         ),
-        (
-            ["task=classification", "data=digits", "model=full"],
-            "data=digits has images, and model=full reads texts; choose model=vit/style, or model=decoder_only",
-        ),
-        (["task=classification", "data=digits", "model=bert/style"], "data=digits has images, and model=encoder_only"),
+        (["task=tagging", "data=tone_digits", "model=full"], "task=tagging: data=tone_digits has no words and no tags"),
+        (["task=captioning", "data=digits", "model=full"], "task=captioning: data=digits has no target"),
         (
             ["task=classification", "data=labelled_text", "data.label=null", "model=encoder_only"],
             "task=classification: data.label=null; expected the column",

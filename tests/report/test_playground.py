@@ -26,7 +26,8 @@ import triptych
 from browser import SCREENS, Browser, needs_browser
 from clock import bound
 from commands import run
-from triptych.data import Message, Sound
+from triptych.data import DrawnDigits, Image, Message, Sound, read_image
+from triptych.data.images import as_address, as_png
 from triptych.data.sound import as_wav
 from triptych.models.generation import Sampling
 from triptych.report.playground import Playground
@@ -43,7 +44,14 @@ TONES = [
     "data.num_test=8",
 ]
 TALKING = {"talks": [*CHAT, "model=full"], "talks_too": [*CHAT, "model=decoder_only"]}
-OTHERS = TALKING | {"hears": TONES}
+DRAWN = [
+    *("experiment=captions/drawn", "data.num_train=200", "data.num_validation=20", "data.num_test=6"),
+    *("data.languages=[en]", "data.max_digits=1", "data.noise=0.1", "patches.image_size=[12,24]"),
+]
+SEEING = {"sees": [*DRAWN, "model=full"], "sees_too": [*DRAWN, "model=prefix_decoder"]}
+OTHERS = TALKING | {"hears": TONES} | SEEING
+SEERS, TALKERS, HEARERS = range(3)
+"""The numbers of their groups, in the order of their tasks."""
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
 
 
@@ -153,7 +161,7 @@ def server(runs: Path) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def others(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Models that talk, and one that hears."""
+    """Models that talk, one that hears, and two that see."""
     folder = tmp_path_factory.mktemp("others")
     for name, overrides in OTHERS.items():
         steps = ["scheduler.warmup_steps=5", "trainer.max_steps=30", "trainer.val_check_interval=30"]
@@ -450,7 +458,7 @@ def digits() -> tuple[Sound, bytes]:
 class TestConversations:
     def test_each_model_has_its_own(self, others: Server) -> None:
         texts = ["sort: 1999-03-03", HOSTILE, "say it in German"]
-        status, source = others.get("/?" + urlencode([("text", text) for text in texts]))
+        status, source = others.get(f"/?group={TALKERS}&" + urlencode([("text", text) for text in texts]))
         assert status == 200
         models = [triptych.load(others.runs / name) for name in TALKING]
         talks = [talk_of(cast(Chat, model), *texts) for model in models]
@@ -464,7 +472,7 @@ class TestConversations:
         model = cast(Chat, triptych.load(others.runs / "talks"))
         model.sampling = Sampling(2.0, seed=5)
         said = talk_of(model, "sort: 1999-03-03", "and?")
-        asked = {"group": 0, "model": 0, "temperature": 2, "seed": 5}
+        asked = {"group": TALKERS, "model": 0, "temperature": 2, "seed": 5}
         messages = [{"role": message.role, "content": message.content} for message in said[:-1]]
         for _ in range(2):  # the second time, it is kept
             status, answer = others.post("/reply", json.dumps(asked | {"messages": messages}).encode())
@@ -477,14 +485,17 @@ class TestConversations:
             ({"messages": [{"role": "user", "content": "<eos>"}]}, "message 1 has '<eos>' in it"),
             ({"messages": [{"role": "god", "content": "a"}]}, "role 'god'; expected system, user, assistant"),
             ({"messages": 3}, "expected a list of objects with role and content"),
-            ({"messages": [{"role": "user", "content": "a"}], "model": 2}, "group=0, model=2: no such model"),
-            ({"messages": [{"role": "user", "content": "a"}], "group": 1}, "hears: trained for task=transcription"),
+            ({"messages": [{"role": "user", "content": "a"}], "model": 2}, "group=1, model=2: no such model"),
+            (
+                {"messages": [{"role": "user", "content": "a"}], "group": HEARERS},
+                "hears: trained for task=transcription",
+            ),
             ({"messages": [{"role": "user", "content": "a"}], "temperature": -1}, "temperature=-1.0: expected 0"),
             ({}, "expected group, model, messages, temperature and seed"),
         ],
     )
     def test_what_cannot_be_answered(self, others: Server, sent: dict[str, object], said: str) -> None:
-        whole = {"group": 0, "model": 0, "temperature": 0, "seed": 0, **sent}
+        whole = {"group": TALKERS, "model": 0, "temperature": 0, "seed": 0, **sent}
         status, answer = others.post("/reply", json.dumps(whole).encode())
         assert status == 400
         assert said in answer
@@ -492,7 +503,7 @@ class TestConversations:
 
     @needs_browser
     def test_one_talks_by_keys(self, others: Server, browser: Browser) -> None:
-        browser.open(others.address)
+        browser.open(f"{others.address}/?group={TALKERS}")
         for text in ("sort: 1999-03-03", "say it in German"):
             browser.click("textarea[name=text]")
             browser.type(text)
@@ -517,7 +528,7 @@ class TestSounds:
         sound, content = digits()
         status, address = others.post("/sound", content)
         assert status == 200
-        status, source = others.get(f"/?group=1&file={address}")
+        status, source = others.get(f"/?group={HEARERS}&file={address}")
         assert (status, Page(source).predictions) == (200, triptych.load(others.runs / "hears").predict([sound]))
         assert f'src="/sound/{address}"' in source
         connection = HTTPConnection(others.address.removeprefix("http://"), timeout=60)
@@ -531,12 +542,12 @@ class TestSounds:
             "the sound: no sound that can be read (Format not recognised.)",
         )
         silent = as_wav(Sound.of(np.zeros(4000), 8000))
-        status, source = others.get(f"/?group=1&file={others.post('/sound', silent)[1]}")
+        status, source = others.get(f"/?group={HEARERS}&file={others.post('/sound', silent)[1]}")
         assert (status, Page(source).notices[0]) == (400, "'the sound': silence; expected a sound")
-        status, source = others.get(f"/?group=1&file={'0' * 32}")
+        status, source = others.get(f"/?group={HEARERS}&file={'0' * 32}")
         assert (status, Page(source).notices[0]) == (400, "the file is not here any more: send it again")
         long = as_wav(Sound.of(np.sin(np.arange(80_000)), 8000))
-        status, source = others.get(f"/?group=1&file={others.post('/sound', long)[1]}")
+        status, source = others.get(f"/?group={HEARERS}&file={others.post('/sound', long)[1]}")
         assert (status, Page(source).notices[0]) == (400, "a sound of 500 positions; the network reads at most 128")
 
     def test_a_page_of_a_stranger_sends_nothing(self, others: Server) -> None:
@@ -549,7 +560,7 @@ class TestSounds:
     @needs_browser
     @pytest.mark.parametrize("width", [390, 1280])
     def test_one_records_and_sees_what_is_heard(self, others: Server, browser: Browser, width: int) -> None:
-        browser.open(f"{others.address}/?group=1", width=width)
+        browser.open(f"{others.address}/?group={HEARERS}", width=width)
         assert browser.barriers() == []
         assert browser.tab_through() == []
         browser.click("button.record")
@@ -565,3 +576,50 @@ class TestSounds:
         assert browser.barriers() == []
         assert browser.ask("document.documentElement.scrollWidth") == width
         assert browser.cut_texts() == []
+
+
+class TestImages:
+    def test_an_image_of_the_test_set_is_shown_and_read(self, others: Server) -> None:
+        _, source = others.get(f"/?group={SEERS}")
+        addresses = [unescape(text) for text in re.findall(r'href="(\?[^"]*file=[^"]*)"', source)]
+        assert len(addresses) == 4
+        models = [triptych.load(others.runs / name) for name in SEEING]
+        first = DrawnDigits(
+            languages=["en"], min_digits=1, max_digits=1, noise=0.1, num_train=1, num_validation=1, num_test=1, seed=1
+        ).splits().test[0].image  # fmt: skip
+        assert first is not None
+        status, answered = others.get(f"/{addresses[0]}")
+        assert status == 200
+        assert Page(answered).predictions == [model.predict([first])[0] for model in models]
+        assert f'<img class="given" src="{as_address(first)}"' in answered
+        assert answered.count('class="chart"') == len(models)
+
+    def test_an_image_that_is_sent_is_made_to_fit(self, others: Server) -> None:
+        grey = Image.of(np.linspace(0, 1, 20 * 30).reshape(1, 20, 30))
+        status, address = others.post("/image", as_png(grey))
+        assert status == 200
+        status, source = others.get(f"/?group={SEERS}&file={address}")
+        fitting, _ = read_image(Path("a"), as_png(grey), channels=3, size=(12, 24))
+        answers = [triptych.load(others.runs / name).predict([fitting])[0] for name in SEEING]
+        assert (status, Page(source).predictions) == (200, answers)
+
+    def test_what_is_no_image(self, others: Server) -> None:
+        assert others.post("/image", b"no image") == (
+            400,
+            "the image: no image that can be read (UnidentifiedImageError)",
+        )
+        sound = others.post("/sound", digits()[1])[1]
+        status, source = others.get(f"/?group={SEERS}&file={sound}")
+        assert (status, Page(source).notices[0]) == (400, "the file is not here any more: send it again")
+
+    @needs_browser
+    @pytest.mark.parametrize("width", [390, 1280])
+    def test_one_sees_where_a_model_looks(self, others: Server, browser: Browser, width: int) -> None:
+        browser.open(f"{others.address}/?group={SEERS}", width=width)
+        browser.click(".switch a img")
+        browser.wait_until_loaded()
+        assert browser.complaints == []
+        assert browser.barriers() == []
+        assert browser.tab_through() == []
+        assert browser.cut_texts() == []
+        assert browser.ask("document.querySelectorAll('.main-svg image').length") > 0
