@@ -81,7 +81,7 @@ def test_a_convolution_of_other_patches_is_refused(tmp_path: Path) -> None:
     [
         ({"patch_size": [2, 3, 4]}, r"patch_size=\[2, 3, 4\]; expected a side, or \[height, width\]"),
         ({"image_size": "8"}, "image_size=8; expected a side"),
-        ({"patch_size": 5}, r"patch_size=\[5, 5\] does not divide model\.embedding\.image_size=\[8, 12\]"),
+        ({"patch_size": 5}, r"patch_size=\[5, 5\] does not divide patches\.image_size=\[8, 12\]"),
     ],
 )
 def test_sizes_that_cannot_be(values: dict[str, Any], words: str, tmp_path: Path) -> None:

@@ -93,10 +93,10 @@ class TestPatches:
     @pytest.mark.parametrize(
         ("sizes", "message"),
         [
-            ({"image_size": [8]}, r"model\.embedding\.image_size=\[8\]: expected \[height, width\]"),
-            ({"patch_size": [0, 2]}, r"model\.embedding\.patch_size=\[0, 2\]: expected"),
-            ({"patch_size": [2, 3]}, r"patch_size=\[2, 3\] does not divide model\.embedding\.image_size=\[8, 8\]"),
-            ({"num_channels": 0}, r"model\.embedding\.num_channels=0: expected at least 1"),
+            ({"image_size": [8]}, r"patches\.image_size=\[8\]: expected \[height, width\]"),
+            ({"patch_size": [0, 2]}, r"patches\.patch_size=\[0, 2\]: expected"),
+            ({"patch_size": [2, 3]}, r"patch_size=\[2, 3\] does not divide patches\.image_size=\[8, 8\]"),
+            ({"num_channels": 0}, r"patches\.num_channels=0: expected at least 1"),
         ],
     )
     def test_sizes_that_cannot_be(self, sizes: dict[str, Any], message: str) -> None:

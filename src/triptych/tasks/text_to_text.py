@@ -18,7 +18,8 @@ class TextToText(SequenceToSequence):
     """Writes the answer to a text (see ``SequenceToSequence``): what translation is, whatever the two texts are.
 
     At the test also ROUGE-1, ROUGE-2 and ROUGE-L (Lin 2004): the F of the words, of the pairs of words, and of the
-    longest common subsequence of words, mean over the answers; in lower case, without punctuation and stemmer.
+    longest common subsequence of words, mean over the answers; in lower case, without stemmer. As in Google's
+    rouge_score all but a to z and 0 to 9 parts words, so umlauts do.
     """
 
     name = "text_to_text"
