@@ -113,10 +113,10 @@ def test_splits() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"languages": ["en", "xx"]}, "data.languages: xx; expected distinct ones of en, de"),
-        ({"languages": ["en", "en"]}, "data.languages: ['en', 'en']; expected distinct ones of en, de"),
-        ({"languages": []}, "data.languages: []; expected distinct ones of en, de"),
-        ({"max_digits": 4}, "data.min_digits=1, data.max_digits=4: expected 1 to 3, in order"),
+        ({"languages": ["en", "xx"]}, "data.languages=['en', 'xx']: expected distinct ones of en, de"),
+        ({"languages": ["en", "en"]}, "data.languages=['en', 'en']: expected distinct ones of en, de"),
+        ({"languages": []}, "data.languages=[]: expected distinct ones of en, de"),
+        ({"max_digits": 4}, "data.max_digits=4: expected at most 3"),
         ({"noise": 0.0}, "data.noise=0.0: expected more than 0"),
         ({"num_test": 0}, "data.num_test=0: expected at least 1"),
         ({"seed": -1}, "data.seed=-1: expected 0 or more"),

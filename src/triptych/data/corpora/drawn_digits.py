@@ -8,10 +8,9 @@ from itertools import product
 import numpy as np
 from jaxtyping import Float, Int
 
-from triptych.data.corpora.corpus import CorpusFacts
+from triptych.data.corpora.digit_strings import DigitStrings
 from triptych.data.example import Example
 from triptych.data.images import WHITE, Image
-from triptych.data.splits import Splits
 
 CELL = 12
 """Pixels of a side of the flag, and of what each digit is drawn into."""
@@ -57,7 +56,7 @@ OFFSETS = tuple(product(range(CELL - 9 + 1), range(CELL - 5 + 1)))
 """Where a digit may begin in its cell."""
 
 
-class DrawnDigits:
+class DrawnDigits(DigitStrings):
     """A flag, and one to three digits beside it, white on black, in Gaussian noise; the caption names the digits in the
     language of the flag ("drei sieben").
 
@@ -94,33 +93,21 @@ class DrawnDigits:
         num_test: int,
         seed: int,
     ) -> None:
-        if not languages or len({*languages}) < len(languages) or (unknown := [*({*languages} - WORDS.keys())]):
-            found = unknown[0] if languages and len({*languages}) == len(languages) else list(languages)
-            raise ValueError(f"data.languages: {found}; expected distinct ones of {', '.join(WORDS)}")
-        if not 1 <= min_digits <= max_digits <= MOST_DIGITS:
-            raise ValueError(
-                f"data.min_digits={min_digits}, data.max_digits={max_digits}: expected 1 to {MOST_DIGITS}, in order"
-            )
-        if not 0 < noise < math.inf:
-            raise ValueError(f"data.noise={noise}: expected more than 0")
-        sizes = {"train": num_train, "validation": num_validation, "test": num_test}
-        for split, size in sizes.items():
-            if size < 1:
-                raise ValueError(f"data.num_{split}={size}: expected at least 1")
-        if seed < 0:
-            raise ValueError(f"data.seed={seed}: expected 0 or more")
-        self.languages, self.counts, self.noise = tuple(languages), range(min_digits, max_digits + 1), noise
-        self.sizes, self.seed = sizes, seed
+        if not languages or len({*languages} & WORDS.keys()) < len(languages):
+            raise ValueError(f"data.languages={list(languages)}: expected distinct ones of {', '.join(WORDS)}")
+        if max_digits > MOST_DIGITS:
+            raise ValueError(f"data.max_digits={max_digits}: expected at most {MOST_DIGITS}")
+        super().__init__(
+            min_digits=min_digits,
+            max_digits=max_digits,
+            noise=noise,
+            num_train=num_train,
+            num_validation=num_validation,
+            num_test=num_test,
+            seed=seed,
+        )
+        self.languages = tuple(languages)
         self.contrast = 1 / (1 + 4 * noise)  # that little is cut
-
-    @property
-    def facts(self) -> CorpusFacts:
-        """The digits as classes, where an image has one."""
-        return CorpusFacts(labels=tuple("0123456789") if self.counts.stop == 2 else ())
-
-    def splits(self) -> Splits:
-        """The images; each split is independent of the size of the others."""
-        return self._splits
 
     def optimum(self, task: str, architecture: str, examples: Sequence[Example]) -> dict[str, float]:
         """The best values reachable on these examples, for one who knows how they are made:
@@ -173,11 +160,8 @@ class DrawnDigits:
         number = {caption: i for i, caption in enumerate(self.captions)}
         return np.array([[number[self._caption(code, digits)] for digits in self._strings] for code in self.languages])
 
-    @cached_property
-    def _splits(self) -> Splits:
-        return Splits(*([*self._draw(name)] for name in ("train", "validation", "test")))
-
-    def _draw(self, split: str) -> Iterator[Example]:
+    def draw(self, split: str) -> Iterator[Example]:
+        """See ``DigitStrings``."""
         random = np.random.default_rng([self.seed, *split.encode()])
         for number in range(self.sizes[split]):
             language = self.languages[random.integers(len(self.languages))]

@@ -2,16 +2,14 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from itertools import combinations
 
 import numpy as np
 from jaxtyping import Float
 
-from triptych.data.corpora.corpus import CorpusFacts
+from triptych.data.corpora.digit_strings import DigitStrings
 from triptych.data.example import Example
 from triptych.data.sound import Sound
-from triptych.data.splits import Splits
 
 RATE = 8000
 STEP = 160
@@ -26,7 +24,7 @@ LONGEST_SILENCE = 4
 """Steps before the first digit, and after the last one."""
 
 
-class ToneDigits:
+class ToneDigits(DigitStrings):
     """Strings of digits, each digit two of five tones, one after the other, 60 ms each, in white noise.
 
     An example is a number of digits, the digits, and 0 to 4 steps of 20 ms of silence before and after them, all drawn
@@ -59,27 +57,16 @@ class ToneDigits:
         num_test: int,
         seed: int,
     ) -> None:
-        if not 1 <= min_digits <= max_digits:
-            raise ValueError(f"data.min_digits={min_digits}: expected 1 to data.max_digits={max_digits}")
-        if not 0 < noise < math.inf:
-            raise ValueError(f"data.noise={noise}: expected more than 0")
-        sizes = {"train": num_train, "validation": num_validation, "test": num_test}
-        for split, size in sizes.items():
-            if size < 1:
-                raise ValueError(f"data.num_{split}={size}: expected at least 1")
-        if seed < 0:
-            raise ValueError(f"data.seed={seed}: expected 0 or more")
-        self.counts, self.noise, self.sizes, self.seed = range(min_digits, max_digits + 1), noise, sizes, seed
+        super().__init__(
+            min_digits=min_digits,
+            max_digits=max_digits,
+            noise=noise,
+            num_train=num_train,
+            num_validation=num_validation,
+            num_test=num_test,
+            seed=seed,
+        )
         self.loudness = 1 / (1 + 6 * noise)  # that nothing is cut
-
-    @property
-    def facts(self) -> CorpusFacts:
-        """The digits as classes, where a sound has one."""
-        return CorpusFacts(labels=tuple("0123456789") if self.counts.stop == 2 else ())
-
-    def splits(self) -> Splits:
-        """The sounds; each split is independent of the size of the others."""
-        return self._splits
 
     def optimum(self, task: str, architecture: str, examples: Sequence[Example]) -> dict[str, float]:
         """The best values reachable on these examples, for a listener who knows how they are made, but the phases:
@@ -101,11 +88,8 @@ class ToneDigits:
             return {}
         return {name: float(np.mean([self.listen(example.sound)[1] for example in examples if example.sound]))}
 
-    @cached_property
-    def _splits(self) -> Splits:
-        return Splits(*([*self._draw(name)] for name in ("train", "validation", "test")))
-
-    def _draw(self, split: str) -> Iterator[Example]:
+    def draw(self, split: str) -> Iterator[Example]:
+        """See ``DigitStrings``."""
         random = np.random.default_rng([self.seed, *split.encode()])
         for number in range(self.sizes[split]):
             digits = random.integers(10, size=random.choice(self.counts))
