@@ -97,7 +97,8 @@ def test_options_are_those_of_transformers(model: str, task: str, their: Any) ->
     theirs = configuration(family.architecture, task, settings, 3)
     ConfigStore.instance().store(name="train_schema", node=TrainConfig)
     with initialize_config_module("triptych.conf", version_base="1.3"):
-        ours = compose("train", overrides=[f"model={model}", f"task={task}", "run_dir=unused", "logger=csv"])
+        data = ["data=digits"] * model.startswith("vit/")  # images say how many positions there are
+        ours = compose("train", overrides=[f"model={model}", f"task={task}", *data, "run_dir=unused", "logger=csv"])
     ours.shape.vocab_size = values.get("vocab_size")
     ours.model.head.num_outputs = 3
     choose_parts(ours)

@@ -441,7 +441,7 @@ def _look(run: Run, task: Task, content: bytes, sampling: Sampling) -> Card:
         run,
         answer=format_answer(maps.prediction),
         probabilities=_likeliest(maps.prediction),
-        attention=draw_image(np.asarray(image), sees, maps, run.architecture, ARCHITECTURES[run.architecture]),
+        attention=draw_image(image, sees, maps, run.architecture, ARCHITECTURES[run.architecture]),
     )
 
 

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from html import escape
 from math import ceil
 
-import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
 from triptych.attention import AttentionMap, AttentionMaps
+from triptych.data import Image
+from triptych.data.images import as_address
 from triptych.nn import PatchEmbedding
 from triptych.report.page.attention import KINDS
 from triptych.report.page.charts import Figure, Switch, make_layout
@@ -22,7 +23,7 @@ DARK, LIGHT = "rgba(0,0,0,0.82)", "rgba(0,0,0,0)"
 
 
 def draw_image(
-    pixels: Float[np.ndarray, "channels height width"],
+    image: Image,
     sees: PatchEmbedding,
     maps: AttentionMaps,
     architecture: str,
@@ -32,8 +33,8 @@ def draw_image(
     writes nothing, where the state that answers looked. The mean of the heads of each layer.
 
     Args:
-        pixels: 0 to 1.
-        sees: what read them.
+        image: of the size that the network reads.
+        sees: what read it.
         maps: of the network while it answered.
         architecture: of the network.
         name: of the network, at the beginning of each title.
@@ -51,7 +52,7 @@ def draw_image(
         patches = patches.reshape(*patches.shape[:2], *sees.grid)
         for layer in reversed(range(len(patches))):
             title = f"{name}: {KINDS[kind]} in layer {layer + 1}, mean of the heads"
-            figures[f"{kind} {layer + 1}"] = _draw(title, pixels, sees.patch_size, patches[layer], names)
+            figures[f"{kind} {layer + 1}"] = _draw(title, image, sees.patch_size, patches[layer], names)
     return figures
 
 
@@ -67,20 +68,20 @@ def _choose_rows(found: AttentionMap, architecture: str) -> tuple[slice, Sequenc
 
 def _draw(
     title: str,
-    pixels: Float[np.ndarray, "channels height width"],
+    image: Image,
     patch_size: tuple[int, int],
     looks: Float[Tensor, "rows grid_rows grid_columns"],
     names: Sequence[str],
 ) -> Figure:
     """The panels, from left to right and from top to bottom; names stand above them."""
-    _, height, width = pixels.shape
+    _, height, width = image.shape
     columns = min(len(names) + 1, 2 if width > 2 * height else 4)
     num_rows = ceil((len(names) + 1) / columns)
     gap, head = 12, 22  # pixels between panels, and above each, for its name
     panel_width = (WIDTH - gap * (columns - 1)) / columns
     row_height = panel_width * height / width + head
     whole = num_rows * row_height
-    picture = np.rint(255 * np.broadcast_to(pixels, (3, height, width))).astype(int).transpose(1, 2, 0).tolist()
+    picture = {"type": "image", "source": as_address(image), "hoverinfo": "skip"}
     subtitle = "the image, and for each token that is written the image again, light where it looks"
     layout = make_layout(escape(title), subtitle if len(names) > 1 else "the image, and where what answers looks")
     layout |= {"height": round(whole) + 80, "margin": {"l": 14, "r": 14, "t": 66, "b": 14}, "annotations": []}
@@ -90,7 +91,7 @@ def _draw(
         left, top = (i % columns) / columns, 1 - (i // columns) * row_height / whole - head / whole
         right, bottom = left + panel_width / WIDTH, top - (row_height - head) / whole
         axes = {"xaxis": f"x{number}", "yaxis": f"y{number}"}
-        traces.append({"type": "image", "z": picture, "hoverinfo": "skip"} | axes)
+        traces.append(picture | axes)
         if i:
             traces.append(_spotlight(looks[i - 1], patch_size, label) | axes)
         hidden = {"visible": False, "fixedrange": True, "constrain": "domain"}
