@@ -300,7 +300,7 @@ def test_a_mistake_is_answered(command: str, answers: dict[str, Answer]) -> None
     lines = [line for line in stderr.splitlines() if "learning rate never" not in line]
     assert len(lines) == 1, stderr
     assert lines[0].startswith("error: ")
-    assert len(lines[0]) < 500
+    assert len(lines[0]) < 450
     for words in {**EARLY, **LATE}[command]:
         assert words in lines[0]
 

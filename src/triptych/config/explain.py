@@ -337,7 +337,8 @@ def describe_choices(choice: str, choices: Sequence[str]) -> str:
         return near.removeprefix("; ")
     families: dict[str, list[str]] = {}
     for name in choices:
-        families.setdefault(re.split("(?<=[-/])", name)[0], []).append(name)
+        begin = re.match("[^-/]*[-/]|[^_]*_|", name)  # of a model or an experiment; else of kinds, as date_pairs
+        families.setdefault(begin[0] if begin and begin[0] else name, []).append(name)
     some = [names[0] if len(names) == 1 else f"{begin}... ({len(names)})" for begin, names in families.items()]
     return f"there are {', '.join(some)}"
 

@@ -13,8 +13,6 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
-"""Of files of images."""
 MODES = {1: "L", 3: "RGB"}
 """Pillow's name of grey and of coloured pixels, by the number of channels."""
 COLOUR_TYPES = {1: 0, 3: 2}
