@@ -17,12 +17,14 @@ import torch
 import triptych
 from clock import wait_until
 from triptych.config import RunError
+from triptych.storage.atomic import remove_leftovers
 from triptych.training import damage_of, newest_good, read_checkpoint
 from triptych.training.checkpoint_file import CheckpointFiles, write_checkpoint
 
 pytestmark = pytest.mark.faults
 
 STATE = {"weights": torch.arange(3000, dtype=torch.float32), "step": 7, "names": ["a", "b"]}
+UNFINISHED = ".last.ckpt.*.tmp"
 
 SAVES_FOREVER = """
 import sys
@@ -56,17 +58,18 @@ def test_fault_5_killed_while_it_saves(
     tmp_path: Path, full: bool, chance: random.Random, record_property: Callable[[str, object], None]
 ) -> None:
     kills = 12 if full else 3
-    seen, cut, temporary = [0], 0, tmp_path / ".last.ckpt.tmp"
+    seen, cut = [0], 0
     for _ in range(kills):
+        remove_leftovers(tmp_path)
         process = subprocess.Popen(
             [sys.executable, "-c", SAVES_FOREVER, str(tmp_path)], env={**os.environ, "TMPDIR": "/dev/shm"}
         )
-        wait_until(lambda ended=process.poll: temporary.exists() or ended() is not None, 120, pause=0.001)
+        wait_until(lambda ended=process.poll: list(tmp_path.glob(UNFINISHED)) or ended() is not None, 120, pause=0.001)
         assert process.poll() is None
         time.sleep(chance.uniform(0, 0.2))
         process.kill()
         process.wait()
-        cut += temporary.exists()
+        cut += bool(list(tmp_path.glob(UNFINISHED)))
         if (tmp_path / "last.ckpt").exists():
             content = read_checkpoint(tmp_path / "last.ckpt")
             assert (content["weights"] == content["step"]).all()

@@ -29,6 +29,16 @@ def test_what_fails_in_the_middle_leaves_what_was_there(error: type[BaseExceptio
     assert [f.name for f in tmp_path.iterdir()] == ["a"]
 
 
+def test_two_may_write_the_same_file_at_once(tmp_path: Path) -> None:
+    with replacing(tmp_path / "a") as first:
+        first.write_text("first")
+        with replacing(tmp_path / "a") as second:
+            second.write_text("second")
+        assert (tmp_path / "a").read_text() == "second"
+    assert (tmp_path / "a").read_text() == "first"
+    assert [f.name for f in tmp_path.iterdir()] == ["a"]
+
+
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"nowhere/a cannot be written .No such file or directory"):
         write_text(tmp_path / "nowhere" / "a", "text")
@@ -54,7 +64,10 @@ def test_link_is_the_same_file_and_replaces(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_leftovers_go_and_nothing_else(tmp_path: Path) -> None:
-    for name in (".a.ckpt.tmp", "a.ckpt", ".lock"):
+    (tmp_path / "below").mkdir()
+    for name in (".a.ckpt.0a1b2c3d.tmp", "a.ckpt", ".lock", "below/.b.0a1b2c3d.tmp", "below/b"):
         (tmp_path / name).touch()
+    remove_leftovers(tmp_path, of="b")
+    assert sorted(f.name for f in tmp_path.rglob("*")) == [".a.ckpt.0a1b2c3d.tmp", ".lock", "a.ckpt", "b", "below"]
     remove_leftovers(tmp_path)
-    assert sorted(f.name for f in tmp_path.iterdir()) == [".lock", "a.ckpt"]
+    assert sorted(f.name for f in tmp_path.rglob("*")) == [".lock", "a.ckpt", "b", "below"]

@@ -1,6 +1,7 @@
 """Files that are there as a whole or not at all, whenever the process or the machine dies."""
 
 import os
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,8 +12,9 @@ from triptych.config import RunError
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Takes what is written to the temporary file beside ``path`` for its new content, at the end and at once.
+    """Takes what is written to a temporary file beside ``path`` for its new content, at the end and at once.
 
+    Processes may write the same file at once: each has a temporary file of its own, and the content of the last stays.
     The bytes are on the disk before the name points to them (Pillai et al. 2014, "All file systems are not created
     equal").
 
@@ -25,7 +27,7 @@ def replacing(path: Path) -> Iterator[Path]:
     Raises:
         RunError: the disk is full, or the file cannot be written for another reason of the system's.
     """
-    temporary = path.with_name(f".{path.name}.tmp")
+    temporary = _temporary(path)
     try:
         yield temporary
         with open(temporary, "rb+") as file:
@@ -54,8 +56,7 @@ def write_text(path: Path, text: str) -> None:
 
 def link(source: Path, path: Path) -> None:
     """A second name for a file; a copy where the file system knows no links."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.unlink(missing_ok=True)
+    temporary = _temporary(path)
     try:
         os.link(source, temporary)
     except OSError:
@@ -66,10 +67,20 @@ def link(source: Path, path: Path) -> None:
     temporary.unlink(missing_ok=True)  # where both names are of one file already, a rename does nothing
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Deletes the temporary files of a process that was killed while it wrote."""
-    for file in folder.glob(".*.tmp"):
+def remove_leftovers(folder: Path, of: str = "*") -> None:
+    """Deletes the temporary files, in a folder and below it, of processes that were killed while they wrote.
+
+    Args:
+        folder: nobody writes there now.
+        of: the name of the file that they wrote; all by default.
+    """
+    for file in folder.rglob(f".{of}.*.tmp"):
         file.unlink(missing_ok=True)
+
+
+def _temporary(path: Path) -> Path:
+    """A name beside ``path`` that no other writer has."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
 
 
 def reason_of(error: BaseException) -> str:

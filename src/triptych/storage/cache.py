@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from filelock import FileLock
 
 from triptych.config import RunError
-from triptych.storage.atomic import reason_of, write_text
+from triptych.storage.atomic import reason_of, remove_leftovers, write_text
 
 Entry = TypeVar("Entry")
 
@@ -44,6 +44,7 @@ def cached(path: Path, read: Callable[[], Entry | None], make: Callable[[], Entr
             "names another"
         ) from error
     with held:
+        remove_leftovers(path.parent, of=path.name)
         found = read()  # by whoever had the lock
         return make() if found is None else found
 
