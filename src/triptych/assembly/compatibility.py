@@ -6,10 +6,14 @@ from omegaconf import DictConfig
 
 from triptych.config import ConfigError, refusing, target_of
 from triptych.data import LongText
+from triptych.models import TwoTowers
 from triptych.nn import PatchEmbedding
 from triptych.tasks import Task
 
-READ_BY = {"sound": "transcription or classification", "image": "captioning or classification"}
+READ_BY = {
+    "sound": "transcription or classification",
+    "image": "captioning, classification or image_text_matching",
+}
 """The tasks that read what is no text."""
 CORPUS = ("columns", "facts", "splits", "optimum")
 """What a class of corpora has; see ``triptych.data.Corpus``."""
@@ -21,9 +25,17 @@ def check_grid(config: DictConfig) -> None:
     Raises:
         ConfigError: an architecture that cannot do the task, or a corpus that cannot serve it.
     """
-    task, architecture = target_of(config, "task"), target_of(config, "model").architecture
+    task, network = target_of(config, "task"), target_of(config, "model")
     with refusing():
-        task.check_architecture(architecture, config.task)
+        task.check_architecture(network.architecture, config.task)
+    if issubclass(network, TwoTowers) != task.has_two_towers:
+        other = "model=two_encoders or two_decoders" if task.has_two_towers else "task=image_text_matching"
+        raise ConfigError(f"task={task.name} on {network.__name__}: expected {other}")
+    if config.trainer.accumulate_grad_batches > 1 and not task.is_sum_of_examples:
+        raise ConfigError(
+            f"trainer.accumulate_grad_batches={config.trainer.accumulate_grad_batches}: the loss of task={task.name} "
+            "compares all examples of an update, so it cannot be computed in parts; expected 1"
+        )
     check_corpus(config)
 
 

@@ -2,7 +2,7 @@
 longer than an answer should."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -95,7 +95,9 @@ def check_parts(config: DictConfig) -> None:
     for node in ("block", "heads"):
         for key, value in flat(OmegaConf.to_container(config[node])).items():
             check_dropout(f"{node}.{key}", value)
-    for key in (f"model.{stack}.{part}" for stack in ("encoder", "decoder") for part in PARTS):
+    model = cast(dict[str, Any], OmegaConf.to_container(config.model))
+    stacks = [name for name, node in model.items() if isinstance(node, dict) and "num_layers" in node]
+    for key in (f"model.{stack}.{part}" for stack in stacks for part in PARTS):
         if isinstance(value := OmegaConf.select(config, key), str):
             group = f"block/{key.rpartition('.')[2]}@{key}"
             raise ConfigError(f"{key}={value}: a part is chosen by its group; expected {group}={value}")

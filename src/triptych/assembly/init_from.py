@@ -73,7 +73,7 @@ class Pretrained:
         stacks = stack_sources(self.architecture, own)
         if not any(name.startswith("source_embedding.") for name in self._weights):
             stacks["source_embedding"] = "embedding"
-        elif own == "encoder_only":
+        elif own == "encoder_only" and self.architecture == "full":
             stacks["embedding"] = "source_embedding"
 
         def source_of(name: str) -> str | None:

@@ -34,26 +34,31 @@ def complete(config: DictConfig, tokenizer: Tokenizer, corpus: CorpusFacts) -> N
 
 def choose_parts(config: DictConfig) -> None:
     """Fills in what is null of the network: the parts of each stack by those of ``block``, and the head by the task."""
-    task, architecture = target_of(config, "task"), target_of(config, "model").architecture
-    model, kind = config.model, "classes"
+    task, network, model = target_of(config, "task"), target_of(config, "model"), config.model
+    architecture, kind = network.architecture, "classes"
+    stacks = [model[name] for name in network.stack_names]
+    heads = [name for name in ("head", "source_head") if name in model]
     if (node := signal_node(config)) is not None:
-        is_alone = architecture == "encoder_only" or (architecture == "decoder_only" and not task.writes_text)
+        has_towers = len(heads) > 1
+        is_alone = not has_towers and (
+            architecture == "encoder_only" or (architecture == "decoder_only" and not task.writes_text)
+        )
         model["embedding" if is_alone else "source_embedding"] = config[node]
         if node == "patches":
-            reader, length = model.encoder if "encoder" in model else model.decoder, 1 + count_patches(config)
-            has_text = not is_alone and architecture != "full"
-            reader.max_length = length + (config.shape.max_length if has_text else 0)
+            has_text = len(stacks) == 1 and not is_alone
+            stacks[0].max_length = 1 + count_patches(config) + (config.shape.max_length if has_text else 0)
     if task.predicts_tokens or task.pools[architecture] == "none":
         kind = "tokens" if task.predicts_tokens else "tags"
-    for stack in (model[name] for name in ("encoder", "decoder") if name in model):
+    for stack in stacks:
         for part in PARTS:
             if stack[part] is None:
                 stack[part] = config.block[part]
-    pool = model.head.pool or OmegaConf.select(config, f"heads.{kind}.pool") or task.pools[architecture]
-    with open_dict(config.heads):
-        model.head = OmegaConf.merge(config.heads[kind], model.head)
-    model.head.pool = pool
-    if model.tie_output is None:
+    for name in heads:
+        pool = model[name].pool or OmegaConf.select(config, f"heads.{kind}.pool") or task.pools[architecture]
+        with open_dict(config.heads):
+            model[name] = OmegaConf.merge(config.heads[kind], model[name])
+        model[name].pool = pool
+    if model.get("tie_output", False) is None:
         model.tie_output = task.predicts_tokens and "vocab_size" in model.embedding and config.block.tie_output
 
 

@@ -34,7 +34,7 @@ from triptych.config.paths import check_writable
 from triptych.config.terms import REMARKS, alike, our_key
 
 SCHEMAS = {"train": TrainConfig, "doctor": DoctorConfig, "evaluate": EvaluateConfig, "predict": PredictConfig}
-STACKS = ("model.encoder", "model.decoder")
+STACKS = ("model.encoder", "model.decoder", "model.source_encoder", "model.source_decoder")
 OPTIONS = ("--multirun", "--config-dir", "--help", "--resolve", "--shell-completion")
 """Of Hydra's, those that may be misspelled."""
 LONG = 160

@@ -5,5 +5,15 @@ from triptych.models.encoder_decoder import EncoderDecoder
 from triptych.models.encoder_only import EncoderOnly
 from triptych.models.generation.continuation import Continuation
 from triptych.models.prefix_decoder import PrefixDecoder
+from triptych.models.two_towers import TwoDecoders, TwoEncoders, TwoTowers
 
-__all__ = ["Continuation", "DecoderOnly", "EncoderDecoder", "EncoderOnly", "PrefixDecoder"]
+__all__ = [
+    "Continuation",
+    "DecoderOnly",
+    "EncoderDecoder",
+    "EncoderOnly",
+    "PrefixDecoder",
+    "TwoDecoders",
+    "TwoEncoders",
+    "TwoTowers",
+]

@@ -29,6 +29,7 @@ class DecoderOnly(Writer):
     """
 
     architecture: ClassVar[str] = "decoder_only"
+    stack_names: ClassVar[tuple[str, ...]] = ("decoder",)
     is_causal: ClassVar[bool] = True
     """Whether the stack itself hides what follows a position."""
 

@@ -30,6 +30,7 @@ class EncoderDecoder(Writer):
     """
 
     architecture: ClassVar[str] = "full"
+    stack_names: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
 
     def __init__(
         self,

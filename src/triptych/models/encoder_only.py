@@ -24,6 +24,7 @@ class EncoderOnly(Network):
     """
 
     architecture: ClassVar[str] = "encoder_only"
+    stack_names: ClassVar[tuple[str, ...]] = ("encoder",)
 
     def __init__(self, *, embedding: Inputs, encoder: Stack, head: Head, tie_output: bool = False) -> None:
         if encoder.has_cross_attention:

@@ -44,7 +44,7 @@ def active_parameters(network: Network) -> int:
     tokens, token types and positions, of which a token reads a row. (In the full model a token meets either the encoder
     or the decoder; both count.)"""
     tables = position_tables(network)
-    parts = [*network.stacks, network.head]
+    parts: list[nn.Module] = [*network.stacks, *network.heads]
     for embedding in network.embeddings:
         if isinstance(embedding, PatchEmbedding):
             parts.append(embedding.patches)
@@ -55,16 +55,15 @@ def active_parameters(network: Network) -> int:
 
 
 def parameters_by_part(network: Network) -> dict[str, int]:
-    """All trainable parameters by where they stand: embedding (both, where there are two), encoder, decoder, head. What
-    is tied counts in the first of them that has it."""
+    """All trainable parameters by where they stand: embedding (both, where there are two), each stack, head (likewise).
+    What is tied counts in the first of them that has it."""
     seen: set[Tensor] = set()
     counts = {}
-    for name in ("embedding", "encoder", "decoder", "head"):
-        if hasattr(network, name):
-            modules = network.embeddings if name == "embedding" else (getattr(network, name),)
-            own = {p for module in modules for p in module.parameters() if p.requires_grad} - seen
-            counts[name] = sum(p.numel() for p in own)
-            seen |= own
+    stacks = {name: (stack,) for name, stack in zip(network.stack_names, network.stacks, strict=True)}
+    for name, modules in {"embedding": network.embeddings, **stacks, "head": network.heads}.items():
+        own = {p for module in modules for p in module.parameters() if p.requires_grad} - seen
+        counts[name] = sum(p.numel() for p in own)
+        seen |= own
     return counts
 
 
@@ -74,7 +73,7 @@ LATER = " of states"
 
 class TrainingCost:
     """The operations of the matrix products, forward and backward, of training batches, by part: embedding (of images
-    and sounds; tables cost nothing), encoder, decoder, cross_attention and head.
+    and sounds; tables cost nothing), each stack, cross_attention and head.
 
     Padding is counted, and so are the pairs that a causal mask hides; of windows, those of the blocks in which a long
     text is attended to (see ``triptych.nn.masks.Local``), and all of other texts; of attention without all pairs, what
@@ -150,7 +149,7 @@ class TrainingCost:
         total: Counter[str] = Counter()
         if isinstance(self.network, PrefixDecoder):  # a prefix is seen by a mask of all pairs
             return total
-        parts = [part for part in ("decoder", "encoder") if hasattr(self.network, part)]  # in the order of the lengths
+        parts = self.network.stack_names[::-1]  # in the order of the lengths
         if len(parts) == 1:  # the one stack reads the source too
             lengths = (sum(lengths),)
         for part, length in zip(parts, lengths, strict=False):
@@ -233,13 +232,15 @@ def forward_flops(network: Network, shape: BatchShape) -> dict[str, int]:
             ) from error
     counts = {name: sum(of_one.values()) for name, of_one in counter.get_flop_counts().items()}
     root = type(network).__name__
-    parts = {part: counts.get(f"{root}.{part}", 0) for part in ("embedding", "encoder", "decoder", "head")}
-    parts["embedding"] += counts.get(f"{root}.source_embedding", 0)
+    parts = {part: counts.get(f"{root}.{part}", 0) for part in ("embedding", *network.stack_names, "head")}
+    for part in ("embedding", "head"):
+        parts[part] += counts.get(f"{root}.source_{part}", 0)
     later = f"embedding{LATER}"
     parts[later] = sum(flops for name, flops in counts.items() if name.endswith("embedding.convolutions.1"))
     parts["embedding"] -= parts[later]
     parts["cross_attention"] = sum(flops for name, flops in counts.items() if name.endswith(".cross_attention"))
-    parts["decoder"] -= parts["cross_attention"]
+    if parts["cross_attention"]:
+        parts["decoder"] -= parts["cross_attention"]
     return {part: flops for part, flops in parts.items() if flops}
 
 

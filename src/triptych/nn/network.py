@@ -34,17 +34,15 @@ class Network(nn.Module):
     """
 
     architecture: ClassVar[str]
+    stack_names: ClassVar[tuple[str, ...]]
+    """Of the attributes that are its stacks, in the order of ``stacks``: what reads a source comes first."""
 
     def __init__(self, *, embedding: Inputs, stacks: Sequence[Stack], head: Head, tie_output: bool) -> None:
         super().__init__()
-        width = embedding.d_model
-        if others := {head.output.in_features, *(stack.d_model for stack in stacks)} - {width}:
-            raise ValueError(
-                f"d_model={others.pop()} beside d_model={width}: embedding, stacks and head share one width"
-            )
+        check_widths(embedding, stacks, head)
         self.embedding, self.stacks, self.head = embedding, tuple(stacks), head
         if isinstance(embedding, PatchEmbedding):
-            embedding.check_room(self.room, self.architecture.removesuffix("_only"))
+            embedding.check_room(self.room, self.stack_names[-1])
         if not tie_output:
             return
         if not isinstance(embedding, Embedding):
@@ -79,6 +77,11 @@ class Network(nn.Module):
     def embeddings(self) -> tuple[Inputs, ...]:
         """All of them: one, unless an architecture has more."""
         return (self.embedding,)
+
+    @property
+    def heads(self) -> tuple[Head, ...]:
+        """All of them: one, unless an architecture has more."""
+        return (self.head,)
 
     @property
     def reads_source(self) -> bool:
@@ -117,6 +120,17 @@ class Network(nn.Module):
     def room(self) -> int | None:
         """The positions that the stacks have a vector for; None: no limit."""
         return min((stack.room for stack in self.stacks if stack.room is not None), default=None)
+
+
+def check_widths(embedding: Inputs, stacks: Sequence[Stack], head: Head) -> None:
+    """Refuses parts of different widths.
+
+    Raises:
+        ValueError: such parts.
+    """
+    width = embedding.d_model
+    if others := {head.output.in_features, *(stack.d_model for stack in stacks)} - {width}:
+        raise ValueError(f"d_model={others.pop()} beside d_model={width}: embedding, stacks and head share one width")
 
 
 def count_positions(embedding: Inputs, given: Tensor) -> int:

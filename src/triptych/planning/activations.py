@@ -274,12 +274,14 @@ def unknown_parts(network: Network) -> list[str]:
     attentions = [part for part in network.modules() if isinstance(part, MultiHeadAttention)]
     if any(not isinstance(attention.q_norm, nn.Identity) for attention in attentions):
         unknown.add("qk_norm")
-    if any(part.softcap is not None for part in (*attentions, network.head)):
+    if any(part.softcap is not None for part in (*attentions, *network.heads)):
         unknown.add("softcap")
     if any(isinstance(stack.layers[0].self_residual.norm, nn.Identity) for stack in network.stacks):
         unknown.add("first_norm")
     if any(isinstance(part, PatchEmbedding) for part in network.embeddings[1:]):
         unknown.add("images as sources")
+    if len(network.heads) > 1:
+        unknown.add("two heads")
     if any(isinstance(stack.position, Rotary) and stack.position.cross for stack in network.stacks):
         unknown.add("cross")
     return sorted(unknown - {type(network).__qualname__})

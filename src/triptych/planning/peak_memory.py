@@ -123,7 +123,7 @@ def training_loss(
             targets = Targets(places, torch.zeros_like(places), 0.0)
             loss: Tensor = network(**inputs, **lengths, **prefix, targets=targets)
             return loss / len(places)
-        logits = network(**inputs, **lengths)
+        logits = network(**inputs, **lengths).flatten(1)
         labels = torch.zeros(len(logits), dtype=torch.long, device=device)
         return F.cross_entropy(logits.to(torch.promote_types(logits.dtype, torch.float32)), labels)
 

@@ -53,7 +53,7 @@ def summary(forecast: Forecast, device: Device, *, is_here: bool) -> Table:
     table = Table(title="Plan", title_justify="left", show_header=False, box=box.SIMPLE_HEAD)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    layers = {name: len(getattr(network, name).layers) for name in ("encoder", "decoder") if hasattr(network, name)}
+    layers = {name: len(stack.layers) for name, stack in zip(network.stack_names, network.stacks, strict=True)}
     updates = config.trainer.max_steps
     about = "about " if forecast.estimate.sample else ""
     examples = "" if config.batch.size is None else f"{counted(config.batch.size, 'example')}, "

@@ -35,9 +35,8 @@ def summary(run: Run, cost_log: CostLog, metrics: dict[str, float], command: Com
     config, task, trainer = run.config, run.task, run.trainer
     parameters, non_embedding = count_parameters(task.network)
     flops = cost_log.cost.by_part(cost_log.shapes, unanswered=cost_log.unanswered)
-    stacks = {
-        name: len(getattr(task.network, name).layers) for name in ("encoder", "decoder") if hasattr(task.network, name)
-    }
+    named = zip(task.network.stack_names, task.network.stacks, strict=True)
+    stacks = {name: len(stack.layers) for name, stack in named}
     return {
         "experiment": command.experiment,
         "architecture": task.architecture,

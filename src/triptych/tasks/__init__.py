@@ -6,6 +6,7 @@ from triptych.tasks.chat import Chat
 from triptych.tasks.classification import Classification
 from triptych.tasks.denoising import Denoising
 from triptych.tasks.generative import GenerativeTask
+from triptych.tasks.image_text_matching import ImageTextMatching
 from triptych.tasks.infilling import Infilling
 from triptych.tasks.language_modeling import LanguageModeling
 from triptych.tasks.question_answering import QuestionAnswering
@@ -22,6 +23,7 @@ __all__ = [
     "Classification",
     "Denoising",
     "GenerativeTask",
+    "ImageTextMatching",
     "Infilling",
     "LanguageModeling",
     "Prediction",

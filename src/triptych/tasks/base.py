@@ -154,6 +154,10 @@ class Task(L.LightningModule):
         "full": "none",
     }
     """Which states the head of each architecture reads."""
+    has_two_towers: ClassVar[bool] = False
+    """Whether the network is one of ``TwoTowers``."""
+    is_sum_of_examples: ClassVar[bool] = True
+    """Whether the loss of an update is a sum over its examples, each by itself, so that it can be computed in parts."""
     predicts_tokens: ClassVar[bool] = True
     """Whether the outputs are the vocabulary, so that the output layer may be tied to the token table."""
 
@@ -673,6 +677,15 @@ class Task(L.LightningModule):
         if self.is_logged(self.trainer.global_step + 1):
             self.log("train/gradient_norm", norm)
 
+    def metric_names(self, stage: str) -> list[str]:
+        """What an evaluation measures.
+
+        Args:
+            stage: val or test.
+        """
+        names = [n for name, metric in self.metrics_of(stage).items() for n in getattr(metric, "names", [name])]
+        return [*self.derived_metrics(dict.fromkeys(names, 1.0))]
+
     def metrics_of(self, stage: str) -> dict[str, Metric]:
         """The metrics of a stage by name."""
         metrics: Any = self.metrics[stage]
@@ -724,7 +737,12 @@ class Task(L.LightningModule):
         metrics = self.metrics_of(stage)
         results = {name: torch.as_tensor(metric.compute()) for name, metric in metrics.items()}
         self.matrices |= {f"{stage}/{name}": result.tolist() for name, result in results.items() if result.ndim == 2}
-        values = self.derived_metrics({name: float(result) for name, result in results.items() if result.ndim == 0})
+        values = {name: float(result) for name, result in results.items() if result.ndim == 0}
+        for name, result in results.items():
+            if result.ndim == 1:  # of a metric that gives several numbers
+                metric: Any = metrics[name]
+                values |= zip(metric.names, result.tolist(), strict=True)
+        values = self.derived_metrics(values)
         self.log_dict({f"{stage}/{name}": value for name, value in values.items()})
-        for metric in metrics.values():
-            metric.reset()
+        for of_stage in metrics.values():
+            of_stage.reset()

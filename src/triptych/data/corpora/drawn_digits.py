@@ -52,6 +52,8 @@ PLACES: dict[str, tuple[int | slice, int | slice]] = {
     "b": (slice(0, 5), 4), "e": (slice(4, 9), 0), "c": (slice(4, 9), 4),
 }  # fmt: skip
 """Rows and columns of each segment, of 9 by 5 pixels."""
+ALMOST_SURE = 1 - 1e-12
+"""Of a probability whose complement has a logarithm."""
 OFFSETS = tuple(product(range(CELL - 9 + 1), range(CELL - 5 + 1)))
 """Where a digit may begin in its cell."""
 
@@ -114,6 +116,8 @@ class DrawnDigits(DigitStrings):
 
         - classification: ``accuracy``, the mean of max_digit p(digit | image)
         - captioning: ``exact_match``, the mean of max_caption p(caption | image)
+        - image_text_matching: ``image_to_text_recall_1``, the mean of max_caption p(caption | image, it is one of the
+          examples'); ``text_to_image_recall_1``, the mean of max_image p(caption | image, one of the images has it)
 
         Args:
             task: one that the corpus does not know has no figures.
@@ -123,6 +127,15 @@ class DrawnDigits(DigitStrings):
         images = [example.image for example in examples if example.image is not None]
         if task == "captioning":
             return {"exact_match": float(np.mean([self.read(image).max() for image in images]))}
+        if task == "image_text_matching":
+            given, of_examples = np.unique([example.target for example in examples], return_inverse=True)
+            places = [self.captions.index(caption) for caption in given]
+            found = np.stack([self.read(image)[places] for image in images])
+            of_one = 1 - np.exp(np.log1p(-np.minimum(found, ALMOST_SURE)).sum(0))  # that one of the images has it
+            return {
+                "image_to_text_recall_1": float((found.max(1) / found.sum(1)).mean()),
+                "text_to_image_recall_1": float((found.max(0) / of_one)[of_examples].mean()),
+            }
         if task == "classification" and self.counts.stop == 2:
             return {"accuracy": float(np.mean([_normalized(self._of_digits(image)[0]).max() for image in images]))}
         return {}

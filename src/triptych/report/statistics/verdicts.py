@@ -388,7 +388,7 @@ def _is_of_one_stack(run: Run, key: str) -> bool:
     """Whether a stack has something in another way than ``block`` and ``shape`` say for all."""
     model, _, own = key.partition(".")
     stack, _, name = own.partition(".")
-    if model != "model" or stack not in ("encoder", "decoder") or name in _OF_THE_ARCHITECTURE:
+    if model != "model" or not stack.endswith(("encoder", "decoder")) or name in _OF_THE_ARCHITECTURE:
         return False
     of_all = run.settings.get(f"block.{name}", run.settings.get(f"shape.{name}", "absent"))
     return run.settings[key] != of_all

@@ -291,7 +291,7 @@ def check_metric(key: str, name: str, measured: Sequence[str]) -> None:
 
 def validation_metrics(task: Task) -> list[str]:
     """What a validation of a task may measure."""
-    return [f"val/{name}" for name in task.derived_metrics(dict.fromkeys(task.metrics_of("val"), 1.0))]
+    return [f"val/{name}" for name in task.metric_names("val")]
 
 
 def step_files(folder: Path) -> list[Path]:

@@ -1,0 +1,228 @@
+"""Two towers: one reads texts, the other what goes with them, and both end in the same space (CLIP's shape)."""
+
+import math
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from triptych.nn import Embedding, Head, Network, PatchEmbedding, Stack
+from triptych.nn.network import Inputs, check_widths
+
+LARGEST_SCALE = 100.0
+"""Radford et al. 2021, section 2.5; beyond it, trainings become unstable."""
+
+
+class TwoTowers(Network):
+    """A vector of a text, and one of what goes with it, such as an image, whose product says how well they match:
+
+        u(head(stack(embedding(tokens)))) and u(source_head(source_stack(source_embedding(source))))
+
+    with u(x) = sqrt(scale) x / |x|, so that the product is scale times the cosine. The scale (the inverse of what is
+    called the temperature) is trained, and at most 100. Radford et al. 2021, sections 2.3 to 2.5.
+
+    Attributes:
+        log_scale: the logarithm of the scale.
+
+    Args:
+        embedding: of the tokens.
+        stack: reads them.
+        head: pools their states, and maps them into the common space.
+        source_embedding: of what goes with a text: patches of an image, or frames of a sound.
+        source_stack: reads it.
+        source_head: pools its states, and maps them into the common space.
+        initial_scale: before the training; 1 / 0.07 in CLIP.
+
+    Raises:
+        ValueError: towers that do not end in one space, heads that do not pool, or a scale that cannot be.
+    """
+
+    def __init__(
+        self,
+        *,
+        embedding: Embedding,
+        stack: Stack,
+        head: Head,
+        source_embedding: Inputs | None,
+        source_stack: Stack,
+        source_head: Head,
+        initial_scale: float,
+    ) -> None:
+        if source_embedding is None:
+            raise ValueError(
+                "model.source_embedding=null: two towers read texts and what goes with them; use data that have both"
+            )
+        names = tuple(reversed(self.stack_names))
+        for name, part in zip(names, (stack, source_stack), strict=True):
+            if part.has_cross_attention:
+                raise ValueError(f"model.{name}.cross_attention=true: there is no memory to look at")
+        for name, pools in (("head", head), ("source_head", source_head)):
+            if pools.pool == "none":
+                raise ValueError(f"model.{name}.pool=none: a tower ends in one vector; expected first, mean or last")
+        if (width := head.output.out_features) != (other := source_head.output.out_features):
+            raise ValueError(
+                f"model.source_head.num_outputs={other} beside model.head.num_outputs={width}: both towers end in one "
+                "space"
+            )
+        if not 0 < initial_scale <= LARGEST_SCALE:
+            raise ValueError(f"model.initial_scale={initial_scale}: expected more than 0, at most {LARGEST_SCALE:g}")
+        super().__init__(embedding=embedding, stacks=(stack,), head=head, tie_output=False)
+        check_widths(source_embedding, [source_stack], source_head)
+        if isinstance(source_embedding, PatchEmbedding):
+            source_embedding.check_room(source_stack.room, names[1])
+        self.stacks = (source_stack, stack)
+        self.source_embedding, self.source_head = source_embedding, source_head
+        self.log_scale = nn.Parameter(torch.tensor([math.log(initial_scale)]))  # FSDP shares no scalar
+
+    @property
+    def embeddings(self) -> tuple[Inputs, ...]:
+        """See ``Network``."""
+        return self.embedding, self.source_embedding
+
+    @property
+    def heads(self) -> tuple[Head, ...]:
+        """See ``Network``."""
+        return self.head, self.source_head
+
+    @property
+    def room(self) -> int | None:
+        """See ``Network``; of texts."""
+        return self.stacks[1].room
+
+    @property
+    def scale(self) -> Float[Tensor, "1"]:
+        """What cosines are multiplied by."""
+        return self.log_scale.exp().clamp(max=LARGEST_SCALE)
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "batch length"],
+        mask: Bool[Tensor, "batch length"] | None = None,
+        *,
+        source: Float[Tensor, "batch *size"],
+        source_mask: Bool[Tensor, "batch frames"] | None = None,
+    ) -> Float[Tensor, "batch 2 width"]:
+        """The vector of each text, and that of what goes with it.
+
+        Args:
+            mask: True at real tokens; None: all are real.
+            source: images, or frames of sounds.
+            source_mask: True at real frames; None: all are real.
+        """
+        return torch.stack((self.read_text(tokens, mask), self.read_source(source, source_mask)), dim=1)
+
+    def read_text(
+        self, tokens: Int[Tensor, "batch length"], mask: Bool[Tensor, "batch length"] | None = None
+    ) -> Float[Tensor, "batch width"]:
+        """The vectors of texts.
+
+        Args:
+            mask: True at real tokens; None: all are real.
+        """
+        x, mask = self.read(self.embedding, tokens, mask)
+        return self.scale.sqrt() * F.normalize(self.head(self.stacks[1](x, mask=mask), mask), dim=-1)
+
+    def read_source(
+        self, source: Float[Tensor, "batch *size"], mask: Bool[Tensor, "batch frames"] | None = None
+    ) -> Float[Tensor, "batch width"]:
+        """The vectors of images, or sounds.
+
+        Args:
+            mask: True at real frames; None: all are real.
+        """
+        x, mask = self.read(self.source_embedding, source, mask)
+        return self.scale.sqrt() * F.normalize(self.source_head(self.stacks[0](x, mask=mask), mask), dim=-1)
+
+
+class TwoEncoders(TwoTowers):
+    """``TwoTowers`` that see both sides of every position.
+
+    Args:
+        embedding: of the tokens.
+        encoder: reads them.
+        head: see ``TwoTowers``.
+        source_embedding: see ``TwoTowers``.
+        source_encoder: reads what goes with a text.
+        source_head: see ``TwoTowers``.
+        initial_scale: see ``TwoTowers``.
+
+    Raises:
+        ValueError: a causal stack; or see ``TwoTowers``.
+    """
+
+    architecture: ClassVar[str] = "encoder_only"
+    stack_names: ClassVar[tuple[str, ...]] = ("source_encoder", "encoder")
+
+    def __init__(
+        self,
+        *,
+        embedding: Embedding,
+        encoder: Stack,
+        head: Head,
+        source_embedding: Inputs | None,
+        source_encoder: Stack,
+        source_head: Head,
+        initial_scale: float = 1 / 0.07,
+    ) -> None:
+        super().__init__(
+            embedding=embedding,
+            stack=encoder,
+            head=head,
+            source_embedding=source_embedding,
+            source_stack=source_encoder,
+            source_head=source_head,
+            initial_scale=initial_scale,
+        )
+        for name, stack in (("encoder", encoder), ("source_encoder", source_encoder)):
+            if stack.causal:
+                raise ValueError(f"model.{name}.causal=true: an encoder sees both sides; TwoDecoders are causal")
+        self.encoder, self.source_encoder = encoder, source_encoder
+
+
+class TwoDecoders(TwoTowers):
+    """``TwoTowers`` whose text is read by a causal stack, as in CLIP (Radford et al. 2021, section 2.4). The other
+    stack may be causal or, as CLIP's for images, not.
+
+    Args:
+        embedding: of the tokens.
+        decoder: reads them; causal.
+        head: see ``TwoTowers``.
+        source_embedding: see ``TwoTowers``.
+        source_decoder: reads what goes with a text.
+        source_head: see ``TwoTowers``.
+        initial_scale: see ``TwoTowers``.
+
+    Raises:
+        ValueError: a stack for texts that is not causal; or see ``TwoTowers``.
+    """
+
+    architecture: ClassVar[str] = "decoder_only"
+    stack_names: ClassVar[tuple[str, ...]] = ("source_decoder", "decoder")
+
+    def __init__(
+        self,
+        *,
+        embedding: Embedding,
+        decoder: Stack,
+        head: Head,
+        source_embedding: Inputs | None,
+        source_decoder: Stack,
+        source_head: Head,
+        initial_scale: float = 1 / 0.07,
+    ) -> None:
+        super().__init__(
+            embedding=embedding,
+            stack=decoder,
+            head=head,
+            source_embedding=source_embedding,
+            source_stack=source_decoder,
+            source_head=source_head,
+            initial_scale=initial_scale,
+        )
+        if not decoder.causal:
+            raise ValueError(
+                "model.decoder.causal=false: a decoder must not see the future; TwoEncoders see both sides"
+            )
+        self.decoder, self.source_decoder = decoder, source_decoder

@@ -1,0 +1,184 @@
+"""The contrastive loss of texts and images, and how many find each other."""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor
+from torch.distributed.nn.functional import all_reduce
+
+from triptych.tasks.exact_sums import Sum
+
+KEY_BITS = 60
+"""Of a text's key."""
+PLACES = (0, 20, 40)
+"""Where the parts of a key begin, each of which float32 has exactly."""
+ROWS = 1024
+"""Of a matrix of similarities that are looked at together."""
+
+
+def key_of(tokens: Sequence[int]) -> int:
+    """The key of a text: equal for equal tokens, and for others different, but by a chance of 2^-60."""
+    content = np.array(tokens, np.int64).tobytes()
+    digest = hashlib.blake2b(content, digest_size=8).digest()
+    key: int = int.from_bytes(digest, "big") % 2**KEY_BITS
+    return key
+
+
+def contrastive_losses(
+    queries: Float[Tensor, "rows width"],
+    candidates: Float[Tensor, "all width"],
+    positives: Bool[Tensor, "rows all"],
+) -> Float[Tensor, " rows"]:
+    """-mean_(p in P(i)) log softmax_j(q_i · c_j)[p] for each query i, P(i) being its positives: Radford et al. 2021,
+    figure 3, where each has one; of several, Yang et al. 2022 (UniCL), equation 2.
+
+    Args:
+        positives: True where a candidate is right; at least once in each row.
+    """
+    scores = queries @ candidates.T
+    right = (scores * positives).sum(1) / positives.sum(1)
+    return scores.logsumexp(1) - right
+
+
+def contrastive_loss(vectors: Float[Tensor, "batch 2 width"], keys: Int[Tensor, " batch"]) -> Float[Tensor, ""]:
+    """The sum, over the pairs of this process, of the mean of two ``contrastive_losses``: that of the text among the
+    images of all processes, and that of the image among all texts. Each process has to call it.
+
+    Args:
+        vectors: of each pair, one of the text and one of the image.
+        keys: equal for pairs whose texts are equal, which are positives of each other.
+    """
+    vectors = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
+    everyone, every_key = gather(vectors), gather(keys)
+    positives = keys[:, None] == every_key
+    texts, images = vectors.unbind(1)
+    all_texts, all_images = everyone.unbind(1)
+    losses = contrastive_losses(texts, all_images, positives) + contrastive_losses(images, all_texts, positives)
+    return losses.sum() / 2
+
+
+def gather(rows: Shaped[Tensor, "rows *size"]) -> Shaped[Tensor, "all *size"]:
+    """The rows of all processes, of which each may have another number, in the order of the processes; gradients flow
+    back to each. (A sum of what each knows and of zeros, for which all backends have a gradient.)"""
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return rows
+    rank, counts = dist.get_rank(), torch.zeros(dist.get_world_size(), dtype=torch.long, device=rows.device)
+    counts[rank] = len(rows)
+    dist.all_reduce(counts)
+    before, after = int(counts[:rank].sum()), int(counts[rank + 1 :].sum())
+    padded = torch.cat((rows.new_zeros(before, *rows.shape[1:]), rows, rows.new_zeros(after, *rows.shape[1:])))
+    found: Tensor = all_reduce(padded)  # type: ignore[no-untyped-call]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """How an image and its text found each other among all of an evaluation.
+
+    Attributes:
+        best_key: of the text that matches the image best.
+        text_rank: of the image's own text among all different texts, from 1.
+        image_rank: of the best image with that text among the images with other texts, from 1.
+    """
+
+    best_key: int
+    text_rank: int
+    image_rank: int
+
+
+class Matches(Sum):
+    """The contrastive loss of all pairs of an evaluation together, and the recall at several ranks: the share of images
+    whose text is among the k best of all different texts, and of texts that have an image among the k best of all.
+    Whatever is as similar as the right one comes before it.
+
+    Attributes:
+        names: of the numbers: loss, image_to_text_recall_k and text_to_image_recall_k for each k.
+        of_each: after ``compute``, by the number of the example.
+
+    Args:
+        width: of the vectors.
+        ranks: each k.
+    """
+
+    def __init__(self, width: int, ranks: Sequence[int]) -> None:
+        super().__init__()
+        self.width, self.ranks = width, tuple(ranks)
+        ways = ("image_to_text", "text_to_image")
+        self.names = ("loss", *(f"{way}_recall_{k}" for way in ways for k in ranks))
+        self.of_each: Mapping[int, Match] = {}
+
+    def update(  # type: ignore[override]
+        self, vectors: Float[Tensor, "batch 2 width"], keys: Int[Tensor, " batch"], indices: Int[Tensor, " batch"]
+    ) -> None:
+        """Adds pairs.
+
+        Args:
+            vectors: of texts and images.
+            keys: equal for equal texts.
+            indices: the numbers of the examples.
+        """
+        assert isinstance(self.terms, list)
+        parts = [keys >> place & (2**20 - 1) for place in PLACES]
+        numbers = torch.stack((indices, *parts), dim=1).to(self.device, self.dtype)
+        rows = torch.cat((numbers, vectors.flatten(1).to(self.device, self.dtype)), dim=1)
+        self.terms.append(rows.flatten())  # torchmetrics gathers nothing but vectors where a process has none
+
+    def compute(self) -> Float[Tensor, " numbers"]:
+        """The numbers, in the order of ``names``; NaN if there is nothing."""
+        terms = self.terms if isinstance(self.terms, Tensor) else torch.cat([*self.terms, torch.empty(0)])
+        rows = terms.to("cpu", torch.float64).view(-1, 4 + 2 * self.width)
+        if not len(rows):
+            return torch.full((len(self.names),), torch.nan)
+        rows = rows[rows[:, 0].argsort()]  # whatever the order in which they came
+        keys = (rows[:, 1:4].long() << torch.tensor(PLACES)).sum(1)
+        texts, images = rows[:, 4:].view(-1, 2, self.width).unbind(1)
+        losses = _in_parts(lambda part: _losses(part, texts, images, keys), len(rows))
+        matches = _in_parts(lambda part: _find(part, texts, images, keys), len(rows))
+        self.of_each = {
+            int(index): Match(*map(int, match))
+            for index, match in zip(rows[:, 0].tolist(), matches.tolist(), strict=True)
+        }
+        shares = [(ranks <= k).double().mean() for ranks in matches[:, 1:].T for k in self.ranks]
+        return torch.stack((losses.mean(), *shares))
+
+
+def _in_parts(function: Callable[[Tensor], Tensor], count: int) -> Tensor:
+    """What a function says of the rows 0 to count - 1, of which it is told some at a time."""
+    return torch.cat([function(part) for part in torch.split(torch.arange(count), ROWS)])
+
+
+def _losses(part: Tensor, texts: Tensor, images: Tensor, keys: Tensor) -> Float[Tensor, " part"]:
+    positives = keys[part, None] == keys
+    both = contrastive_losses(texts[part], images, positives), contrastive_losses(images[part], texts, positives)
+    return (both[0] + both[1]) / 2
+
+
+def _find(part: Tensor, texts: Tensor, images: Tensor, keys: Tensor) -> Int[Tensor, "part 3"]:
+    """The key of the best text of each image, and the ranks of both."""
+    different, first = first_of_each(keys)
+    scores = images[part] @ texts[first].T
+    best = different[scores.argmax(1)]
+    text_ranks = rank_of_best(scores, keys[part, None] == different)
+    image_ranks = rank_of_best(texts[part] @ images.T, keys[part, None] == keys)
+    return torch.stack((best, text_ranks, image_ranks), dim=1)
+
+
+def first_of_each(keys: Int[Tensor, " rows"]) -> tuple[Int[Tensor, " different"], Int[Tensor, " different"]]:
+    """The different keys, and where each stands first."""
+    different, places = torch.unique(keys, return_inverse=True)
+    first = torch.full_like(different, len(keys)).scatter_reduce(0, places, torch.arange(len(keys)), "amin")
+    return different, first
+
+
+def rank_of_best(
+    scores: Float[Tensor, "rows candidates"], positives: Bool[Tensor, "rows candidates"]
+) -> Int[Tensor, " rows"]:
+    """The rank of the best positive among the others, from 1; what equals it comes before it, and so does what is no
+    number."""
+    best = scores.masked_fill(~positives, -torch.inf).amax(1, keepdim=True)
+    return 1 + (~positives & ~(scores < best)).sum(1)

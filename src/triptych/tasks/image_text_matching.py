@@ -1,0 +1,219 @@
+"""Which text belongs to which image."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+from torchmetrics import Metric
+
+from triptych.data import IGNORE, Batch, CorpusFacts, Encoded, Example, pad
+from triptych.nn import Targets
+from triptych.nn.head import PoolName
+from triptych.tasks.base import NOTHING_IS_WRITTEN, ClassPrediction, Setup, Task, Tested
+from triptych.tasks.contrastive import Matches, contrastive_loss, key_of
+from triptych.tasks.exact_sums import Mean
+from triptych.tasks.scores import Score
+
+RANKS = (1, 5, 10)
+"""At which recall is measured."""
+
+
+class ImageTextMatching(Task):
+    """Finds the text of an image among others, and the image of a text, by two towers that are trained on each other
+    (CLIP, Radford et al. 2021). The loss of an update is the mean of ``contrastive_losses`` both ways among all pairs
+    of the update, on all devices; equal texts are positives of each other.
+
+    A class that is said in words is a text, too: so images are classified by words that no training had as classes
+    (section 3.1).
+
+    Metrics: the loss of all pairs of the split together; ``image_to_text_recall_k``, the share of images whose text is
+    among the k best of all different texts, and ``text_to_image_recall_k``, the share of texts for which an image that
+    has this text is among the k best, k = 1, 5, 10 (see ``Matches``); where the corpus has classes,
+    zero_shot_accuracy, by ``prompts``.
+
+    Args:
+        setup: see ``Task``.
+        prompts: texts for a class, with {} in its place; the mean of their vectors stands for it (section 3.1.4).
+        classes: what ``predict`` chooses from, in words; None: the classes of the corpus.
+
+    Raises:
+        ValueError: prompts without a place for the class, no prompt, or fewer than two classes.
+    """
+
+    name = "image_text_matching"
+    title = "Matching images and texts"
+    columns = ("image", "target")
+    reads = ("image",)
+    input_title = "Image"
+    predicts_tokens = False
+    has_two_towers = True
+    is_sum_of_examples = False
+    pools: ClassVar[Mapping[str, PoolName]] = {"encoder_only": "first", "decoder_only": "last"}
+    refusals: ClassVar[Mapping[str, str]] = {
+        **NOTHING_IS_WRITTEN,
+        "full": "texts and images are read apart from each other; use model=two_encoders or two_decoders",
+    }
+    ranked_by = ("text_rank", "the rank of the right text")
+
+    def __init__(self, setup: Setup, *, prompts: Sequence[str], classes: Sequence[str] | None) -> None:
+        if not prompts or any(prompt.count("{}") != 1 for prompt in prompts):
+            raise ValueError(
+                f"task.prompts={list(prompts)}: expected texts with one {{}} in each, such as 'a photo of {{}}'"
+            )
+        if classes is not None and len({*classes}) < max(2, len(classes)):
+            raise ValueError(f"task.classes={list(classes)}: expected at least two, all different")
+        super().__init__(setup, label_smoothing=0.0)
+        self.prompts, self.classes = tuple(prompts), None if classes is None else tuple(classes)
+        self._texts: dict[int, str] = {}  # of the last test, by their keys
+        self._indices: list[int] = []  # of its examples, those that this process has read
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What ``predict`` chooses from; after a test, where there are no classes, all of its texts."""
+        return self.classes or self.corpus.labels or tuple(sorted({*self._texts.values()}))
+
+    @classmethod
+    def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
+        """Recall at 1: how often the text of an image is found, and how often an image of a text is."""
+        ways = {"image_to_text": {"right": 1.0}, "text_to_image": {"found_image": 1.0}}
+        return [
+            Score(
+                f"{way}_recall_1",
+                f"test/{way}_recall_1",
+                f"recall at 1, {way.replace('_', ' ')}",
+                higher_is_better=True,
+                unit="%",
+                is_of_right_answers=way == "image_to_text",
+                numerator=numerator,
+            )
+            for way, numerator in ways.items()
+        ]
+
+    @classmethod
+    def num_outputs(cls, vocab_size: int, corpus: CorpusFacts) -> int:
+        """Of both heads; the configuration says it.
+
+        Raises:
+            ValueError: it does not.
+        """
+        raise ValueError("model.head.num_outputs=null: expected the width of the space in which texts and images meet")
+
+    def encode(self, examples: Sequence[Example]) -> list[Encoded]:
+        """Text and image, and the key of the text.
+
+        Raises:
+            ValueError: an example without a text or an image, or an image of another size.
+        """
+        for example in examples:
+            if not (example.target or "").strip():
+                there = "there is no target" if example.target is None else "an empty text"
+                raise ValueError(f"{example.where}: {there}; expected what belongs to the image")
+        texts = self.tokenizer.encode([example.target or "" for example in examples], as_target=True)
+        return [
+            Encoded(
+                np.array(self.tokenizer.special.single(ids)),
+                np.array([key_of(ids)]),
+                self.see(example),
+                example=example,
+            )
+            for example, ids in zip(examples, texts, strict=True)
+        ]
+
+    def truncate(self, item: Encoded) -> Encoded:
+        """The first tokens of the text; what ends it stays its end."""
+        return replace(item, tokens=self._cut(item.tokens))
+
+    def forward(self, batch: Batch, targets: Targets | None = None) -> Float[Tensor, "batch 2 width"]:
+        """The vectors of texts and images."""
+        vectors: Tensor = self.network(batch.tokens, batch.mask, source=batch.source)
+        return vectors
+
+    def training_loss(self, batch: Batch) -> Float[Tensor, ""]:
+        """See ``contrastive_loss``."""
+        vectors, keys = self(batch), batch.labels[:, 0]
+        is_real = keys != IGNORE
+        return contrastive_loss(vectors[is_real], keys[is_real])
+
+    def make_metrics(self, stage: str) -> dict[str, Metric]:
+        """Those that the class describes."""
+        found: dict[str, Metric] = {"loss": Matches(self.network.head.output.out_features, RANKS)}
+        return found | ({"zero_shot_accuracy": Mean()} if self.corpus.labels else {})
+
+    def update_metrics(self, metrics: Mapping[str, Metric], batch: Batch) -> None:
+        """Keeps the vectors."""
+        assert batch.indices is not None
+        vectors, indices = self(batch), torch.from_numpy(batch.indices)
+        if self.trainer.testing:
+            self._indices += batch.indices.tolist()
+            texts = [self.reference(example) for example in batch.examples if example is not None]
+            self._texts |= zip(batch.labels[:, 0].tolist(), texts, strict=True)
+        metrics["loss"].update(vectors, batch.labels[:, 0], indices.to(vectors.device))
+        if not self.corpus.labels:
+            return
+        guesses = (vectors[:, 1] @ self.vectors_of(self.corpus.labels).T).argmax(1).tolist()
+        labels = [None if example is None else example.label for example in batch.examples]
+        hits = [self.corpus.labels[guess] == label for guess, label in zip(guesses, labels, strict=True)]
+        metrics["zero_shot_accuracy"].update(float(sum(hits)), len(hits))
+
+    def on_test_epoch_start(self) -> None:
+        """See ``Task``."""
+        super().on_test_epoch_start()
+        self._texts, self._indices = {}, []
+
+    def on_test_epoch_end(self) -> None:
+        """See ``Task``; the answer to an image is the text that matches it best."""
+        super().on_test_epoch_end()
+        parts = [self._texts]
+        if dist.is_initialized():
+            parts *= dist.get_world_size()
+            dist.all_gather_object(parts, self._texts)
+        self._texts = {key: text for part in parts for key, text in part.items()}
+        matches = self.metrics_of("test")["loss"]
+        assert isinstance(matches, Matches)
+        for index in self._indices:
+            match = matches.of_each[index]
+            ranks = {"text_rank": match.text_rank, "image_rank": match.image_rank}
+            numbers = ranks | {"found_image": int(match.image_rank == 1)}
+            self.tested.append(Tested(index, self._texts[match.best_key], numbers))
+
+    def asked(self, example: Example) -> Any:
+        """The image."""
+        return example.image
+
+    def reference(self, example: Example) -> str:
+        """The text of the image."""
+        return example.target or ""
+
+    def vectors_of(self, classes: Sequence[str]) -> Float[Tensor, "classes width"]:
+        """What stands for each class: the mean of the vectors of its prompts, as long as these are."""
+        texts = [prompt.replace("{}", name) for name in classes for prompt in self.prompts]
+        ids = self.tokenizer.encode(texts, as_target=True)
+        tokens, mask = pad([self._cut(np.array(self.tokenizer.special.single(row))) for row in ids])
+        network: Any = self.network
+        vectors = network.read_text(tokens.to(self.device), mask.to(self.device))
+        mean: Tensor = vectors.view(len(classes), len(self.prompts), -1).mean(1)
+        scale: Tensor = network.scale
+        return F.normalize(mean, dim=-1) * scale.sqrt()
+
+    def predict_batch(self, texts: Sequence[Any]) -> list[ClassPrediction]:
+        """What belongs to each image, of the classes or texts that there are, with the probability of each.
+
+        Args:
+            texts: images.
+
+        Raises:
+            ValueError: there is nothing to choose from.
+        """
+        if not (classes := self.labels):
+            raise ValueError("task.classes=null: expected what to choose from, such as 'classes=[a cat,a dog]'")
+        images = np.stack([self.see(Example("image", image=image)) for image in texts])
+        network: Any = self.network
+        vectors = network.read_source(torch.from_numpy(images).to(self.device))
+        rows = (vectors @ self.vectors_of(classes).T).float().softmax(-1).tolist()
+        return [ClassPrediction(classes[int(np.argmax(row))], dict(zip(classes, row, strict=True))) for row in rows]
