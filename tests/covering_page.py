@@ -34,8 +34,13 @@ CORPUS = {
     "transcription": "tone_digits",
     "chat": "date_instructions",
     "captioning": "drawn_digits",
+    "image_text_matching": "drawn_digits",
 }
 """By task; the others read dates."""
+DRAWN = [
+    *("data.noise=0.1", "data.max_digits=1"),
+    *("patches.image_size=[12,24]", "patches.patch_size=[12,6]", "patches.num_channels=3"),
+]
 MARKS = {
     "chat": ["data.turns=1", "shape.max_length=128"],
     "infilling": ["tokenizer.num_sentinels=3"],
@@ -46,13 +51,8 @@ MARKS = {
         "frames.rate=8000",
         "frames.num_mels=16",
     ],
-    "captioning": [
-        "data.noise=0.1",
-        "data.max_digits=1",
-        "patches.image_size=[12,24]",
-        "patches.patch_size=[12,6]",
-        "patches.num_channels=3",
-    ],
+    "captioning": DRAWN,
+    "image_text_matching": DRAWN,
 }
 """What a task needs besides."""
 HEADS = [f"head@heads.{kind}" for kind in Heads.__dataclass_fields__]

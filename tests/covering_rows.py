@@ -27,6 +27,7 @@ from triptych.data import Encoded, collate
 from triptych.evaluate import evaluation
 from triptych.interop import load_pretrained, save_pretrained
 from triptych.launch.processes import Place
+from triptych.models import TwoTowers
 from triptych.nn import Longformer
 from triptych.planning.build_run import build_run
 from triptych.planning.prepare import choose, make_plan
@@ -135,7 +136,11 @@ class Trained:
         """Of each example those of its positions, or where the head pools its only ones."""
         task, sizes = task or self.task, [len(item.tokens) for item in items]
         with torch.inference_mode(), arithmetic(task.precision, task.device).forward_context():
-            logits = task(collate(items, packed=packed)).double()
+            batch, network = collate(items, packed=packed), task.network
+            if isinstance(network, TwoTowers) and network.head.pool == "none":  # of the text
+                logits = network.read_text(batch.tokens, batch.mask).double()
+            else:
+                logits = task(batch).double()
         if task.network.head.pool != "none":
             return list(logits.split(1))
         if packed:

@@ -1,18 +1,22 @@
 """Parts of a stack by short names, as tests vary them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from triptych.models import TwoDecoders, TwoEncoders, TwoTowers
 from triptych.nn import (
     Alibi,
+    Embedding,
     FeedForward,
     GatedFeedForward,
+    Head,
     LayerNorm,
     Learned,
     MultiHeadAttention,
     Parallel,
     ParallelNorms,
+    PatchEmbedding,
     Position,
     PostNorm,
     PreNorm,
@@ -99,3 +103,45 @@ def make_stack(**options: Any) -> Stack:
     """A stack; its parts are chosen by the names of ``choose_parts``."""
     own = {name: value for name, value in options.items() if name in OF_STACK}
     return Stack(**own, **choose_parts(**{name: value for name, value in options.items() if name not in own}))
+
+
+def two_towers(
+    architecture: str,
+    *,
+    vocab_size: int = 11,
+    causal: bool | None = None,
+    source_causal: bool | None = None,
+    pool: str | None = None,
+    outputs: int = 7,
+    source_outputs: int | None = None,
+    source_width: int = 8,
+    image_size: Sequence[int] = (4, 6),
+    num_channels: int = 2,
+    patch_size: Sequence[int] = (2, 3),
+    max_length: int | None = None,
+    cross_attention: bool = False,
+    has_source: bool = True,
+    initial_scale: float = 5.0,
+    attends_in_windows: bool = False,
+) -> TwoTowers:
+    """Small towers, for texts 16 wide and for images 8 wide; every argument has a default but the architecture."""
+    patches = PatchEmbedding(image_size=image_size, patch_size=patch_size, num_channels=num_channels, d_model=8)
+    is_causal, kind = architecture == "decoder_only", TwoDecoders if architecture == "decoder_only" else TwoEncoders
+    name = "decoder" if is_causal else "encoder"
+    stack = make_stack(
+        num_layers=2, d_model=16, num_heads=4, d_ff=24, max_length=24, cross_attention=cross_attention,
+        causal=is_causal if causal is None else causal, windows=[4, None] if attends_in_windows else None,
+    )  # fmt: skip
+    source_stack = make_stack(
+        num_layers=1, d_model=source_width, num_heads=2, d_ff=20, max_length=max_length or patches.length,
+        causal=is_causal if source_causal is None else source_causal, position="learned",
+    )  # fmt: skip
+    pooled: Any = pool or ("last" if is_causal else "first")
+    return kind(
+        embedding=Embedding(vocab_size=vocab_size, d_model=16),
+        source_embedding=patches if has_source else None,
+        head=Head(d_model=16, num_outputs=outputs, pool=pooled),
+        source_head=Head(d_model=8, num_outputs=source_outputs or outputs, pool=pooled),
+        initial_scale=initial_scale,
+        **{name: stack, f"source_{name}": source_stack},
+    )

@@ -49,6 +49,7 @@ LAYOUTS = {
     "talked": ["experiment=dates/chat", *DATES],
     "heard": ["experiment=tones/transcription", *DATES[:3]],
     "seen": ["experiment=captions/drawn", *DATES[:3]],
+    "matched": ["experiment=matching/drawn", "optimizer=adamw", *DATES[:3]],
     "classified": ["experiment=dates/classification", "model=decoder_only", *DATES, *ACCUMULATED],
     "scored": ["experiment=dates/similarity", "model=decoder_only", *DATES],
     "asked": [
@@ -62,7 +63,7 @@ LAYOUTS = {
 """Examples have unequal numbers of labels in the first and the third, whose updates have fewer examples than parts, or
 more. Of 50 examples one rank evaluates 20, the other
 30; of 3, one all."""
-COPIED = ["padded", "windows", "accumulated", "infilled", "talked", "heard", "seen"]
+COPIED = ["padded", "windows", "accumulated", "infilled", "talked", "heard", "seen", "matched"]
 TOGETHER = {"padded": ["batch.packed=true"], "classified": ["batch.packed=true"]}
 """What several processes have besides: a packed batch gives what a padded one gives."""
 SHARED = ["trainer=fsdp", "trainer.accelerator=cpu", "trainer.devices=2"]
@@ -234,7 +235,7 @@ def shared(trainings: Trainings, name: str) -> Pair:
     return trainings.run(f"{name}-whole", 1, *alone, few), trainings.run(f"{name}-shared", 2, *together, few, *SHARED)
 
 
-@pytest.fixture(scope="module", params=["written", "classified"])
+@pytest.fixture(scope="module", params=["written", "classified", "matched"])
 def shares(request: pytest.FixtureRequest, trainings: Trainings) -> Pair:
     """The same, of each of these layouts."""
     return shared(trainings, request.param)

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from triptych.models import TwoTowers
 from triptych.models.generation import BeamSearch, followed
 from triptych.nn import MultiHeadAttention, PatchEmbedding
 from triptych.nn.attention import attend_explicitly
@@ -90,13 +91,17 @@ def _maps_of(task: Task, given: Any) -> AttentionMaps:
             reads = embedding.register_forward_hook(lambda module, inputs, output: read.append(_names(task, inputs[0])))
             hooks.enter_context(reads)
         (prediction,) = task.predict([given])
+    if isinstance(network, TwoTowers):  # the tower that reads the image; then the other reads the texts to choose from
+        read, tower = read[:1], "source_"
+    else:
+        tower = ""
     # The encoder of the full model reads first; the decoder then reads the prompt, and each token that it has written.
     source = read.pop(0) if task.architecture == "full" else ()
     tokens = tuple(name for names in read for name in names)
     encoded, written = source or tokens, tuple(task.tokenizer.names(chosen))
 
     def found(stack: str, kind: str, queries: tuple[str, ...], keys: tuple[str, ...]) -> AttentionMap | None:
-        layers = getattr(network, stack).layers if hasattr(network, stack) else ()
+        layers = getattr(network, f"{tower}{stack}").layers if hasattr(network, f"{tower}{stack}") else ()
         attentions = [attention for layer in layers if (attention := getattr(layer, kind)) is not None]
         if not attentions:
             return None

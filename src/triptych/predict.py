@@ -22,7 +22,8 @@ from triptych.data import Message, Sound, as_image, read_image, read_sound
 from triptych.data.readers.columns import as_messages
 from triptych.data.readers.files import decoded, lines_of, read_lines
 from triptych.models.generation import Sampling
-from triptych.tasks import Chat, GenerativeTask, Prediction, Task
+from triptych.tasks import Chat, GenerativeTask, ImageTextMatching, Prediction, Task
+from triptych.tasks.image_text_matching import check_classes
 from triptych.training.hardware import device_for
 
 log = logging.getLogger("triptych")
@@ -54,6 +55,12 @@ def predict(config: DictConfig) -> None:
             )
     elif sampling.temperature:
         raise ConfigError(f"temperature={config.temperature}: {task.name} writes no text; expected 0")
+    if isinstance(task, ImageTextMatching):
+        task.classes = task.classes if config.classes is None else tuple(config.classes)
+        with refusing():
+            check_classes(task.labels)
+    elif config.classes is not None:
+        raise ConfigError(f"classes={config.classes}: {task.name} chooses from no texts; expected null")
     lines = read_texts(config.input)
     inputs: Sequence[Any] = lines
     if task.frames is not None:

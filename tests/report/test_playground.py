@@ -49,8 +49,9 @@ DRAWN = [
     *("data.languages=[en]", "data.max_digits=1", "data.noise=0.1", "patches.image_size=[12,24]"),
 ]
 SEEING = {"sees": [*DRAWN, "model=full"], "sees_too": [*DRAWN, "model=prefix_decoder"]}
-OTHERS = TALKING | {"hears": TONES} | SEEING
-SEERS, TALKERS, HEARERS = range(3)
+MATCHING = {"matches": [DRAWN[0].replace("captions", "matching"), *DRAWN[1:], "batch.size=50"]}
+OTHERS = TALKING | {"hears": TONES} | SEEING | MATCHING
+SEERS, TALKERS, MATCHERS, HEARERS = range(4)
 """The numbers of their groups, in the order of their tasks."""
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
 
@@ -584,10 +585,7 @@ class TestImages:
         addresses = [unescape(text) for text in re.findall(r'href="(\?[^"]*file=[^"]*)"', source)]
         assert len(addresses) == 4
         models = [triptych.load(others.runs / name) for name in SEEING]
-        first = DrawnDigits(
-            languages=["en"], min_digits=1, max_digits=1, noise=0.1, num_train=1, num_validation=1, num_test=1, seed=1
-        ).splits().test[0].image  # fmt: skip
-        assert first is not None
+        first = self.first_image()
         status, answered = others.get(f"/{addresses[0]}")
         assert status == 200
         assert Page(answered).predictions == [model.predict([first])[0] for model in models]
@@ -611,6 +609,33 @@ class TestImages:
         sound = others.post("/sound", digits()[1])[1]
         status, source = others.get(f"/?group={SEERS}&file={sound}")
         assert (status, Page(source).notices[0]) == (400, "the file is not here any more: send it again")
+
+    def test_texts_to_choose_from(self, others: Server) -> None:
+        _, source = others.get(f"/?group={MATCHERS}")
+        form = Page(source).fields
+        offered = form["text"].strip().splitlines()
+        assert len(offered) == len({*offered}) > 1
+        address = unescape(re.findall(r'href="(\?[^"]*file=[^"]*)"', source)[0])
+        model, image = triptych.load(others.runs / "matches"), self.first_image()
+        for texts in (offered, ["four", "seven", "nine"], offered):
+            asked = f"/{address}" if texts is offered else f"/{address}&{urlencode({'text': chr(10).join(texts)})}"
+            status, answered = others.get(asked)
+            with model.choosing_from(texts):
+                (expected,) = model.predict([image])
+            assert (status, Page(answered).predictions) == (200, [expected.label])
+            assert f"{100 * expected.probabilities[expected.label]:.1f} %" in answered
+            assert answered.count('class="chart"') == 1
+        status, answered = others.get(f"/{address}&text=four")
+        assert status == 400
+        assert "classes=['four']: expected at least two texts to choose from" in Page(answered).notices[0]
+
+    @staticmethod
+    def first_image() -> Image:
+        first = DrawnDigits(
+            languages=["en"], min_digits=1, max_digits=1, noise=0.1, num_train=1, num_validation=1, num_test=1, seed=1
+        ).splits().test[0].image  # fmt: skip
+        assert first is not None
+        return first
 
     @needs_browser
     @pytest.mark.parametrize("width", [390, 1280])

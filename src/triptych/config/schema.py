@@ -244,6 +244,8 @@ class PredictConfig:
         top_k: sample from the k likeliest tokens; 0: from all.
         top_p: sample from the likeliest tokens that together have this probability.
         seed: of the sampling.
+        classes: what a matching of images and texts chooses from, in words; None: what the training's configuration
+            says, or the classes of its data.
         trainer: where it is computed, and how; see ``TRAINER``.
     """
 
@@ -260,6 +262,7 @@ class PredictConfig:
     top_k: int = 0
     top_p: float = 1.0
     seed: int = 1
+    classes: list[str] | None = None
     trainer: dict[str, Any] = field(default_factory=TRAINER.copy)
 
 

@@ -35,7 +35,7 @@ from triptych.report.page.image import draw_image
 from triptych.report.page.sound import draw_sound
 from triptych.report.read_records import ARCHITECTURES, Run
 from triptych.report.samples import format_answer, is_recordable, list_maps, recordable_length
-from triptych.tasks import Chat, ClassPrediction, GenerativeTask, Prediction, Task
+from triptych.tasks import Chat, ClassPrediction, GenerativeTask, ImageTextMatching, Prediction, Task
 
 NUM_EXAMPLES = 4
 """Of the test set, to begin with."""
@@ -328,7 +328,7 @@ class Playground:
             file = self.files.get(question.file)
             if file is None or isinstance(file, Sound) != (task.frames is not None):
                 raise ConfigError("the file is not here any more: send it again")
-            return _listen(run, task, file) if isinstance(file, Sound) else _look(run, task, file, question.sampling)
+            return _listen(run, task, file) if isinstance(file, Sound) else _look(run, task, file, question)
         if isinstance(task, Chat):
             for text in (*question.earlier, asked):
                 talk.append(Message("user", text))
@@ -369,6 +369,9 @@ class Playground:
         sampling = {"temperature": f"{question.sampling.temperature:g}", "seed": question.sampling.seed}
         asked = {"group": question.number, **(sampling if writes else {})}
         texts, pictures = dict[str, str](), dict[str, str]()
+        choices = _choices(runs[0], task) if isinstance(task, ImageTextMatching) else []
+        if choices and question.text:
+            asked["text"] = question.text
         samples = [sample for run in runs for sample in run.samples]
         if task.image_shape is not None:
             for picture in [*dict.fromkeys(sample["image"] for sample in samples if "image" in sample)][:NUM_EXAMPLES]:
@@ -383,6 +386,7 @@ class Playground:
             "hears": task.frames is not None,
             "sees": task.image_shape is not None,
             "talks": isinstance(task, Chat),
+            "choices": "\n".join(choices),
             "writes": writes,
             "examples": texts,
             "pictures": pictures,
@@ -424,24 +428,37 @@ def _listen(run: Run, task: Task, sound: Sound) -> Card:
     )
 
 
-def _look(run: Run, task: Task, content: bytes, sampling: Sampling) -> Card:
+def _choices(run: Run, task: ImageTextMatching) -> list[str]:
+    """The texts that a model chooses from where nobody names others."""
+    return [*task.labels] or [*dict.fromkeys(sample["reference"] for sample in run.samples)]
+
+
+def _look(run: Run, task: Task, content: bytes, question: Question) -> Card:
     """What one model makes of an image.
 
     Args:
         content: of its file.
+
+    Raises:
+        ValueError: there is nothing to choose from.
     """
     assert task.image_shape is not None
     channels, height, width = task.image_shape
     image, _ = read_image(Path("the image"), content, channels=channels, size=(height, width))
     if isinstance(task, GenerativeTask):
-        task.sampling = sampling
-    (maps,) = attention_maps(task, [image])
+        task.sampling = question.sampling
+    if isinstance(task, ImageTextMatching):
+        lines = [line.strip() for line in (question.text or "").splitlines() if line.strip()]
+        with task.choosing_from(lines or _choices(run, task)):
+            (maps,) = attention_maps(task, [image])
+    else:
+        (maps,) = attention_maps(task, [image])
     (sees,) = (part for part in task.network.embeddings if isinstance(part, PatchEmbedding))
     return Card(
         run,
         answer=format_answer(maps.prediction),
         probabilities=_likeliest(maps.prediction),
-        attention=draw_image(image, sees, maps, run.architecture, ARCHITECTURES[run.architecture]),
+        attention=draw_image(image, sees, maps, task.network.heads[-1].pool, ARCHITECTURES[run.architecture]),
     )
 
 

@@ -1,6 +1,7 @@
 """Which text belongs to which image."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -40,10 +41,12 @@ class ImageTextMatching(Task):
     Args:
         setup: see ``Task``.
         prompts: texts for a class, with {} in its place; the mean of their vectors stands for it (section 3.1.4).
-        classes: what ``predict`` chooses from, in words; None: the classes of the corpus.
+        classes: what ``predict`` chooses from, in words; where the corpus has classes, a word for each, in their order.
+            None: the corpus's own.
 
     Raises:
-        ValueError: prompts without a place for the class, no prompt, or fewer than two classes.
+        ValueError: prompts without a place for the class, no prompt, fewer than two classes, or more or fewer than the
+            corpus has.
     """
 
     name = "image_text_matching"
@@ -54,7 +57,7 @@ class ImageTextMatching(Task):
     predicts_tokens = False
     has_two_towers = True
     is_sum_of_examples = False
-    pools: ClassVar[Mapping[str, PoolName]] = {"encoder_only": "first", "decoder_only": "last"}
+    pools: ClassVar[Mapping[str, PoolName]] = {"encoder_only": "mean", "decoder_only": "mean"}  # see docs/images.md
     refusals: ClassVar[Mapping[str, str]] = {
         **NOTHING_IS_WRITTEN,
         "full": "texts and images are read apart from each other; use model=two_encoders or two_decoders",
@@ -66,9 +69,14 @@ class ImageTextMatching(Task):
             raise ValueError(
                 f"task.prompts={list(prompts)}: expected texts with one {{}} in each, such as 'a photo of {{}}'"
             )
-        if classes is not None and len({*classes}) < max(2, len(classes)):
-            raise ValueError(f"task.classes={list(classes)}: expected at least two, all different")
+        if classes is not None:
+            check_classes(classes)
         super().__init__(setup, label_smoothing=0.0)
+        if classes is not None and len(self.corpus.labels) not in (0, len(classes)):
+            raise ValueError(
+                f"task.classes={list(classes)}: the data have {len(self.corpus.labels)} classes; expected a word for "
+                f"each of {', '.join(self.corpus.labels)}"
+            )
         self.prompts, self.classes = tuple(prompts), None if classes is None else tuple(classes)
         self._texts: dict[int, str] = {}  # of the last test, by their keys
         self._indices: list[int] = []  # of its examples, those that this process has read
@@ -77,6 +85,20 @@ class ImageTextMatching(Task):
     def labels(self) -> tuple[str, ...]:
         """What ``predict`` chooses from; after a test, where there are no classes, all of its texts."""
         return self.classes or self.corpus.labels or tuple(sorted({*self._texts.values()}))
+
+    @contextmanager
+    def choosing_from(self, classes: Sequence[str]) -> Iterator[None]:
+        """Lets ``predict`` choose from these, in words, meanwhile.
+
+        Raises:
+            ValueError: fewer than two, or equal ones.
+        """
+        check_classes(classes)
+        before, self.classes = self.classes, tuple(classes)
+        try:
+            yield
+        finally:
+            self.classes = before
 
     @classmethod
     def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
@@ -156,7 +178,7 @@ class ImageTextMatching(Task):
         metrics["loss"].update(vectors, batch.labels[:, 0], indices.to(vectors.device))
         if not self.corpus.labels:
             return
-        guesses = (vectors[:, 1] @ self.vectors_of(self.corpus.labels).T).argmax(1).tolist()
+        guesses = (vectors[:, 1] @ self.vectors_of(self.labels).T).argmax(1).tolist()
         labels = [None if example is None else example.label for example in batch.examples]
         hits = [self.corpus.labels[guess] == label for guess, label in zip(guesses, labels, strict=True)]
         metrics["zero_shot_accuracy"].update(float(sum(hits)), len(hits))
@@ -210,10 +232,23 @@ class ImageTextMatching(Task):
         Raises:
             ValueError: there is nothing to choose from.
         """
-        if not (classes := self.labels):
-            raise ValueError("task.classes=null: expected what to choose from, such as 'classes=[a cat,a dog]'")
+        classes = self.labels
+        check_classes(classes)
         images = np.stack([self.see(Example("image", image=image)) for image in texts])
         network: Any = self.network
         vectors = network.read_source(torch.from_numpy(images).to(self.device))
         rows = (vectors @ self.vectors_of(classes).T).float().softmax(-1).tolist()
         return [ClassPrediction(classes[int(np.argmax(row))], dict(zip(classes, row, strict=True))) for row in rows]
+
+
+def check_classes(classes: Sequence[str]) -> None:
+    """Refuses what nobody can choose from.
+
+    Raises:
+        ValueError: fewer than two, or equal ones.
+    """
+    if len({*classes}) < max(2, len(classes)):
+        raise ValueError(
+            f"classes={list(classes) or None}: expected at least two texts to choose from, all different, such as "
+            "'classes=[a cat,a dog]'"
+        )

@@ -11,6 +11,7 @@ from triptych.attention import AttentionMap, AttentionMaps
 from triptych.data import Image
 from triptych.data.images import as_address
 from triptych.nn import PatchEmbedding
+from triptych.nn.head import PoolName
 from triptych.report.page.attention import KINDS
 from triptych.report.page.charts import Figure, Switch, make_layout
 
@@ -26,17 +27,17 @@ def draw_image(
     image: Image,
     sees: PatchEmbedding,
     maps: AttentionMaps,
-    architecture: str,
+    pool: PoolName,
     name: str,
 ) -> Switch:
     """The image, and then, for each token that the network wrote, the image lit where it looked; of a network that
-    writes nothing, where the state that answers looked. The mean of the heads of each layer.
+    writes nothing, where the state that answers looked, or all states in the mean. The mean of the heads of each layer.
 
     Args:
         image: of the size that the network reads.
         sees: what read it.
         maps: of the network while it answered.
-        architecture: of the network.
+        pool: the states that its answer is read from.
         name: of the network, at the beginning of each title.
 
     Returns:
@@ -47,8 +48,10 @@ def draw_image(
     for kind, of_kind in found.items():
         if of_kind is None:
             continue
-        rows, names = _choose_rows(of_kind, architecture)
+        rows, names = _choose_rows(of_kind, pool)
         patches = of_kind.weights.mean(1)[:, rows, 1 : sees.length]
+        if pool == "mean":
+            patches = patches.mean(1, keepdim=True)
         patches = patches.reshape(*patches.shape[:2], *sees.grid)
         for layer in reversed(range(len(patches))):
             title = f"{name}: {KINDS[kind]} in layer {layer + 1}, mean of the heads"
@@ -56,12 +59,14 @@ def draw_image(
     return figures
 
 
-def _choose_rows(found: AttentionMap, architecture: str) -> tuple[slice, Sequence[str]]:
+def _choose_rows(found: AttentionMap, pool: PoolName) -> tuple[slice, Sequence[str]]:
     """The rows that are shown, and their names."""
     if found.written:
         first = len(found.queries) - len(found.written)
         return slice(first, first + MOST_PANELS - 1), found.written[: MOST_PANELS - 1]
-    if architecture == "decoder_only":  # the last state answers
+    if pool == "mean":
+        return slice(None), ["all"]
+    if pool == "last":
         return slice(-1, None), found.queries[-1:]
     return slice(1), found.queries[:1]
 

@@ -1,0 +1,160 @@
+"""Images and texts that find each other: layouts, answers, zero-shot classes, refusals."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from parts import two_towers
+from triptych.data import CorpusFacts, DrawnDigits, Example, Image, Words, collate
+from triptych.data.batches.batch import nothing
+from triptych.tasks import ImageTextMatching, Setup
+from triptych.tasks.contrastive import contrastive_loss
+from triptych.training.optimizers import AdamW
+from triptych.training.schedules import Linear
+
+every_architecture = pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only"])
+DRAWN = DrawnDigits(
+    languages=["en", "de"], min_digits=1, max_digits=1, noise=0.1, num_train=40, num_validation=2, num_test=4, seed=1
+)
+EXAMPLES = DRAWN.splits().train
+TOKENIZER = Words(vocab_size=None, lowercase=False, split_punctuation=False, joint=True).train(
+    ["a small digit", *(example.target or "" for example in EXAMPLES)]
+)
+LABELS = tuple(map(str, range(10)))
+
+
+def make_task(
+    architecture: str,
+    *,
+    prompts: Sequence[str] = ("{}",),
+    classes: Sequence[str] | None = None,
+    labels: tuple[str, ...] = (),
+) -> Any:
+    torch.manual_seed(0)
+    setup = Setup(
+        network=two_towers(
+            architecture,
+            vocab_size=TOKENIZER.vocab_size,
+            image_size=[12, 24],
+            patch_size=[6, 6],
+            num_channels=3,
+            outputs=16,
+            pool="mean",
+        ),
+        tokenizer=TOKENIZER,
+        corpus=CorpusFacts(labels=labels),
+        optimizer=AdamW(lr=1e-2, beta1=0.9, beta2=0.98, eps=1e-9, weight_decay=0.01),
+        schedule=Linear(warmup_steps=2, max_steps=10, min_factor=0.0),
+        seed=0,
+        max_length=6,
+        truncates=True,
+    )
+    return ImageTextMatching(setup, prompts=prompts, classes=classes)
+
+
+@every_architecture
+def test_images_find_the_texts_that_they_were_trained_with(architecture: str) -> None:
+    """Each by itself and beside others, by arrays and by what the corpus has; several have equal texts."""
+    examples = EXAMPLES[:8]
+    texts = [example.target or "" for example in examples]
+    task = make_task(architecture, classes=list(dict.fromkeys(texts)))
+    batch = collate(task.encode(examples))
+    optimizer = torch.optim.AdamW(task.network.parameters(), lr=4e-3)
+    losses = []
+    for _ in range(150):
+        optimizer.zero_grad()
+        loss = task.training_loss(batch) / batch.normalizer
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < 0.5 * losses[0]
+    images = [task.asked(example) for example in examples]
+    found = task.predict(images)
+    assert [one.label for one in found] == texts
+    assert all(sum(one.probabilities.values()) == pytest.approx(1) for one in found)
+    assert [one.label for one in task.predict([np.asarray(images[3]).tolist()])] == texts[3:4]
+    assert task.reference(examples[0]) == texts[0]
+
+
+@every_architecture
+def test_the_loss_is_that_of_the_vectors(architecture: str) -> None:
+    task = make_task(architecture).eval()
+    batch = collate(task.encode(EXAMPLES[:9]))
+    texts = [example.target for example in EXAMPLES[:9]]
+    assert len({*batch.labels[:, 0].tolist()}) == len({*texts}) < 9
+    keys = torch.tensor([texts.index(text) for text in texts])
+    with torch.no_grad():
+        assert float(task.training_loss(batch)) == pytest.approx(float(contrastive_loss(task(batch), keys)))
+    assert batch.normalizer == 9
+
+
+@every_architecture
+def test_a_process_without_images_adds_nothing(architecture: str) -> None:
+    task = make_task(architecture)
+    loss = task.training_loss(nothing(task.encode(EXAMPLES[:1])[0], 7))
+    loss.backward()
+    assert float(loss.detach()) == 0
+    assert all((p.grad is not None and not p.grad.any()) for p in task.network.parameters())
+
+
+def test_a_class_is_the_mean_of_its_prompts() -> None:
+    """Of unit vectors; the scale is that of all."""
+    task = make_task("decoder_only", prompts=["{}", "a small {} digit"]).eval()
+    found = task.vectors_of(["one", "zwei"])
+    for name, vector in zip(["one", "zwei"], found, strict=True):
+        single = make_task("decoder_only").eval()
+        parts = [F.normalize(single.vectors_of([text])[0], dim=0) for text in (name, f"a small {name} digit")]
+        expected = F.normalize(parts[0] + parts[1], dim=0) * 5**0.5
+        torch.testing.assert_close(vector, expected)
+
+
+def test_a_text_that_is_too_long_keeps_its_end() -> None:
+    task = make_task("decoder_only")
+    long = Example("long", target=" ".join(["one"] * 30), image=EXAMPLES[0].image)
+    (item,) = task.fit(task.encode([long]))
+    (whole,) = task.encode([long])
+    assert len(item.tokens) == 6
+    assert item.tokens[-1] == whole.tokens[-1]
+    assert (item.labels == whole.labels).all()
+    assert item.source.shape == (3, 12, 24)
+
+
+def test_what_predict_chooses_from() -> None:
+    assert make_task("encoder_only", labels=LABELS).labels == LABELS
+    words = "zero one two three four five six seven eight nine".split()
+    assert make_task("encoder_only", labels=LABELS, classes=words).labels == tuple(words)
+    with pytest.raises(ValueError, match="task.classes=.*: the data have 10 classes; expected a word for each of 0, 1"):
+        make_task("encoder_only", labels=LABELS, classes=["one", "two"])
+    assert "zero_shot_accuracy" in make_task("encoder_only", labels=LABELS).metric_names("val")
+    task = make_task("encoder_only")
+    assert task.metric_names("test") == [
+        "loss",
+        *(f"{way}_recall_{k}" for way in ("image_to_text", "text_to_image") for k in (1, 5, 10)),
+    ]
+    with pytest.raises(ValueError, match=r"classes=None: expected at least two texts to choose from, all different"):
+        task.predict([EXAMPLES[0].image])
+
+
+def test_what_cannot_be() -> None:
+    task, good = make_task("encoder_only"), EXAMPLES[0].image
+    other = Image.of(np.zeros((3, 12, 30)))
+    for example, said in (
+        (Example("a", target="one"), "'a': there is no image"),
+        (Example("a", target="one", image=other), r"'a': 3x12x30; expected 3x12x24"),
+        (Example("a", image=good), "'a': there is no target; expected what belongs to the image"),
+        (Example("a", target=" ", image=good), "'a': an empty text; expected what belongs to the image"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            task.encode([example])
+    for options, said in (
+        ({"prompts": []}, r"task\.prompts=\[\]: expected texts with one {} in each"),
+        ({"prompts": ["a photo"]}, r"task\.prompts=\['a photo'\]"),
+        ({"classes": ["one"]}, r"classes=\['one'\]: expected at least two texts to choose from, all different"),
+        ({"classes": ["one", "one"]}, r"classes=\['one', 'one'\]"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            make_task("encoder_only", **options)  # type: ignore[arg-type]
