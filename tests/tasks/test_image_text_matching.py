@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from parts import two_towers
 from triptych.data import CorpusFacts, DrawnDigits, Example, Image, Words, collate
 from triptych.data.batches.batch import nothing
+from triptych.data.corpora.drawn_digits import WORDS
 from triptych.tasks import ImageTextMatching, Setup
 from triptych.tasks.contrastive import contrastive_loss
 from triptych.training.optimizers import AdamW
@@ -125,9 +126,9 @@ def test_a_text_that_is_too_long_keeps_its_end() -> None:
 
 def test_what_predict_chooses_from() -> None:
     assert make_task("encoder_only", labels=LABELS).labels == LABELS
-    words = "zero one two three four five six seven eight nine".split()
+    words = WORDS["en"].split()
     assert make_task("encoder_only", labels=LABELS, classes=words).labels == tuple(words)
-    with pytest.raises(ValueError, match="task.classes=.*: the data have 10 classes; expected a word for each of 0, 1"):
+    with pytest.raises(ValueError, match=r"task\.classes=.*: the data have 10 classes; expected a word for each of 0, 1"):
         make_task("encoder_only", labels=LABELS, classes=["one", "two"])
     assert "zero_shot_accuracy" in make_task("encoder_only", labels=LABELS).metric_names("val")
     task = make_task("encoder_only")
