@@ -98,7 +98,7 @@ def _maps_of(task: Task, given: Any) -> AttentionMaps:
     # The encoder of the full model reads first; the decoder then reads the prompt, and each token that it has written.
     source = read.pop(0) if task.architecture == "full" else ()
     tokens = tuple(name for names in read for name in names)
-    encoded, written = source or tokens, tuple(task.tokenizer.names(chosen))
+    encoded, written = source or tokens, tuple(task.names_of(chosen))
 
     def found(stack: str, kind: str, queries: tuple[str, ...], keys: tuple[str, ...]) -> AttentionMap | None:
         layers = getattr(network, f"{tower}{stack}").layers if hasattr(network, f"{tower}{stack}") else ()
@@ -123,7 +123,7 @@ def _names(task: Task, tokens: Tensor) -> tuple[str, ...]:
     if tokens.ndim == 3 and hears is not None:
         return tuple(f"{hears.hop * hears.stride * i:.2f} s" for i in range(hears.count(tokens.shape[1])))
     if tokens.ndim == 2:
-        return tuple(task.tokenizer.names(tokens[0].tolist()))
+        return tuple(task.names_of(tokens[0].tolist()))
     (sees,) = (part for part in task.network.embeddings if isinstance(part, PatchEmbedding))
     rows, columns = sees.grid
     return ("<cls>", *(f"{row},{column}" for row in range(1, rows + 1) for column in range(1, columns + 1)))

@@ -4,7 +4,7 @@ import json
 import logging
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from functools import partial
@@ -18,11 +18,12 @@ from rich.progress import Progress
 from triptych.assembly.early_checks import check_prediction
 from triptych.assembly.restore import restore, set_search
 from triptych.config import ConfigError, nearest, refusing
-from triptych.data import Message, Sound, as_image, read_image, read_sound
+from triptych.data import Image, Message, Sound, as_image, read_image, read_sound
+from triptych.data.images import as_address, as_png
 from triptych.data.readers.columns import as_messages
 from triptych.data.readers.files import decoded, lines_of, read_lines
 from triptych.models.generation import Sampling
-from triptych.tasks import Chat, GenerativeTask, ImageTextMatching, Prediction, Task
+from triptych.tasks import Chat, GenerativeTask, ImageGeneration, ImageTextMatching, Prediction, Task
 from triptych.tasks.image_text_matching import check_classes
 from triptych.training.hardware import device_for
 
@@ -39,14 +40,18 @@ def predict(config: DictConfig) -> None:
         ConfigError: no such checkpoint or input, or settings of the sampling that cannot be.
     """
     with refusing():
-        sampling = Sampling(config.temperature, config.top_k, config.top_p, config.seed)
+        sampling = Sampling(config.temperature or 0.0, config.top_k, config.top_p, config.seed)
     check_prediction(config)
     device = device_for(config.trainer.accelerator)
     _, task = restore(config.checkpoint, config.trainer.precision)
+    if config.temperature is None and isinstance(task, ImageGeneration):
+        sampling = replace(sampling, temperature=1.0)
     task.to(device)
     set_search(task, config, ("num_beams", "length_penalty", "early_stopping", "num_return_sequences"))
     if isinstance(task, GenerativeTask):
         task.sampling, task.ranks = sampling, config.num_return_sequences is not None
+        if config.max_new_tokens is not None and isinstance(task, ImageGeneration):
+            raise ConfigError(f"max_new_tokens={config.max_new_tokens}: images have one size; expected null")
         task.max_new_tokens = config.max_new_tokens or task.max_new_tokens
         if sampling.temperature and (task.search.num_beams > 1 or task.ranks):
             raise ConfigError(
@@ -82,8 +87,29 @@ def predict(config: DictConfig) -> None:
     with output(config.output) as file, Progress(disable=config.output == "-") as progress:
         bar = progress.add_task("predicting", total=len(lines))
         advance = partial(progress.advance, bar)
-        for prediction in task.predictions(inputs, batch_size=config.batch_size, advance=advance):
+        predictions = task.predictions(inputs, batch_size=config.batch_size, advance=advance)
+        if isinstance(task, ImageGeneration) and config.output != "-":
+            write_images(Path(config.output), file, zip(lines, predictions, strict=True))
+            return
+        for prediction in predictions:
             file.write(as_line(prediction) + "\n")
+
+
+def write_images(path: Path, file: TextIO, drawn: Iterable[tuple[str, Prediction]]) -> None:
+    """A table of what was drawn, as ``data=image_files`` reads it; the images stand in a folder of its name.
+
+    Args:
+        path: of the table.
+        file: the same, open.
+        drawn: each image with its text.
+    """
+    folder = path.with_suffix("")
+    folder.mkdir(exist_ok=True)
+    file.write("file\ttarget\n")
+    for number, (text, image) in enumerate(drawn, 1):
+        assert isinstance(image, Image)
+        (folder / f"{number}.png").write_bytes(as_png(image))
+        file.write(f"{folder.name}/{number}.png\t{text}\n")
 
 
 def texts_of(lines: list[str], source: str) -> list[str]:
@@ -273,6 +299,8 @@ def as_line(prediction: Prediction) -> str:
         return prediction.replace("\n", "\\n")
     if isinstance(prediction, float):
         return f"{prediction:.6g}"
+    if isinstance(prediction, Image):
+        return as_address(prediction)
     plain = [asdict(p) for p in prediction] if isinstance(prediction, list) else asdict(prediction)
     return json.dumps(plain, ensure_ascii=False)
 

@@ -632,7 +632,8 @@ class TestImages:
     @staticmethod
     def first_image() -> Image:
         first = DrawnDigits(
-            languages=["en"], min_digits=1, max_digits=1, noise=0.1, num_train=1, num_validation=1, num_test=1, seed=1
+            languages=["en"], min_digits=1, max_digits=1, noise=0.1, levels=256,
+            num_train=1, num_validation=1, num_test=1, seed=1,
         ).splits().test[0].image  # fmt: skip
         assert first is not None
         return first

@@ -21,7 +21,15 @@ from triptych.training.schedules import Linear
 Build = Callable[..., Any]
 every_architecture = pytest.mark.parametrize("architecture", ["full", "decoder_only", "prefix_decoder"])
 DRAWN = DrawnDigits(
-    languages=["en", "de"], min_digits=1, max_digits=2, noise=0.1, num_train=12, num_validation=2, num_test=4, seed=1
+    languages=["en", "de"],
+    min_digits=1,
+    max_digits=2,
+    noise=0.1,
+    levels=256,
+    num_train=12,
+    num_validation=2,
+    num_test=4,
+    seed=1,
 )
 CAPTIONS = [example.target or "" for example in DRAWN.splits().train]
 TOKENIZER = Words(vocab_size=None, lowercase=False, split_punctuation=False, joint=True).train(CAPTIONS)

@@ -19,7 +19,15 @@ from triptych.training.schedules import Linear
 
 every_architecture = pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only"])
 DRAWN = DrawnDigits(
-    languages=["en", "de"], min_digits=1, max_digits=1, noise=0.1, num_train=40, num_validation=2, num_test=4, seed=1
+    languages=["en", "de"],
+    min_digits=1,
+    max_digits=1,
+    noise=0.1,
+    levels=256,
+    num_train=40,
+    num_validation=2,
+    num_test=4,
+    seed=1,
 )
 EXAMPLES = DRAWN.splits().train
 TOKENIZER = Words(vocab_size=None, lowercase=False, split_punctuation=False, joint=True).train(
@@ -128,7 +136,9 @@ def test_what_predict_chooses_from() -> None:
     assert make_task("encoder_only", labels=LABELS).labels == LABELS
     words = WORDS["en"].split()
     assert make_task("encoder_only", labels=LABELS, classes=words).labels == tuple(words)
-    with pytest.raises(ValueError, match=r"task\.classes=.*: the data have 10 classes; expected a word for each of 0, 1"):
+    with pytest.raises(
+        ValueError, match=r"task\.classes=.*: the data have 10 classes; expected a word for each of 0, 1"
+    ):
         make_task("encoder_only", labels=LABELS, classes=["one", "two"])
     assert "zero_shot_accuracy" in make_task("encoder_only", labels=LABELS).metric_names("val")
     task = make_task("encoder_only")

@@ -12,7 +12,7 @@ from triptych.tasks import Task
 
 READ_BY = {
     "sound": "transcription or classification",
-    "image": "captioning, classification or image_text_matching",
+    "image": "captioning, classification, image_generation or image_text_matching",
 }
 """The tasks that read what is no text."""
 CORPUS = ("columns", "facts", "splits", "optimum")
@@ -61,7 +61,7 @@ def check_corpus(config: DictConfig) -> None:
         if key != "text" and key in config.data and config.data[key] is None:  # words may stand in place of a text
             raise ConfigError(f"task={task.name}: data.{key}=null; expected the column of the data that has it")
     for signal, tasks in READ_BY.items():
-        if signal in corpus.columns and signal not in task.reads:
+        if signal in corpus.columns and signal not in (*task.reads, *task.columns):
             raise ConfigError(
                 f"data={name} has {signal}s, and task={task.name} reads "
                 f"{' and '.join(f'{other}s' for other in task.reads) or 'texts'}; use task={tasks}"

@@ -257,7 +257,7 @@ def lay_out(config: DictConfig, task: Task, examples: Sequence[Example], name: s
             lines = encode_cuts(config, task, examples)
         else:
             lines = task.encode_training(examples)
-    check_ids(lines, task.tokenizer.vocab_size)
+    check_ids(lines, task.tokenizer.vocab_size + task.num_extra_tokens(config.task))
     if scores_in_windows(config, task, name):
         stride = config.batch.eval_stride or task.max_length
         kept = [window for item in lines for window in windows_of(item, task.max_length, stride)]

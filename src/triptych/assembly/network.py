@@ -25,7 +25,7 @@ def complete(config: DictConfig, tokenizer: Tokenizer, corpus: CorpusFacts) -> N
     """Fills in what the task, the tokenizer and the corpus decide, so that the configuration says it all."""
     task = target_of(config, "task")
     if config.shape.vocab_size is None and ("vocab_size" in config.model.embedding or task.predicts_tokens):
-        config.shape.vocab_size = tokenizer.vocab_size
+        config.shape.vocab_size = tokenizer.vocab_size + task.num_extra_tokens(config.task)
     head = config.model.head
     if head.num_outputs is None:
         head.num_outputs = task.num_outputs(config.shape.vocab_size, corpus)
@@ -65,7 +65,8 @@ def choose_parts(config: DictConfig) -> None:
 def signal_node(config: DictConfig) -> str | None:
     """Of the configuration, what reads the data that are no texts; None: they are."""
     columns = getattr(target_of(config, "data"), "columns", ()) if "_target_" in config.data else ()
-    return next((node for column, node in SIGNALS.items() if column in columns), None)
+    reads = target_of(config, "task").reads
+    return next((node for column, node in SIGNALS.items() if column in columns and column in reads), None)
 
 
 def count_patches(config: DictConfig) -> int:
@@ -83,10 +84,14 @@ def make_task(config: DictConfig, tokenizer: Tokenizer, corpus: CorpusFacts, net
     Raises:
         ConfigError: a vocabulary that is smaller than the tokenizer's. (A larger one has rows that are never read.)
     """
-    if config.shape.vocab_size is not None and config.shape.vocab_size < tokenizer.vocab_size:  # None: of images
+    extra = target_of(config, "task").num_extra_tokens(config.task)
+    if (
+        config.shape.vocab_size is not None and config.shape.vocab_size < tokenizer.vocab_size + extra
+    ):  # None: of images
+        besides = f", and the task {extra} besides" if extra else ""
         raise ConfigError(
-            f"shape.vocab_size={config.shape.vocab_size}, but the tokenizer has {tokenizer.vocab_size} tokens; "
-            "leave shape.vocab_size=null to take the tokenizer's"
+            f"shape.vocab_size={config.shape.vocab_size}, but the tokenizer has {tokenizer.vocab_size} tokens{besides}"
+            "; leave shape.vocab_size=null to take as many"
         )
     torch.manual_seed(config.seed)
     setup = Setup(

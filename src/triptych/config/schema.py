@@ -240,7 +240,7 @@ class PredictConfig:
         early_stopping: see ``triptych.models.generation.BeamSearch``.
         num_return_sequences: how many of the best answers to write for an input, with their scores; None: the best
             alone, without.
-        temperature: 0: the likeliest token each time; above: sampling.
+        temperature: 0: the likeliest token each time; above: sampling. None: 0, and 1 where images are drawn.
         top_k: sample from the k likeliest tokens; 0: from all.
         top_p: sample from the likeliest tokens that together have this probability.
         seed: of the sampling.
@@ -258,7 +258,7 @@ class PredictConfig:
     length_penalty: float | None = None
     early_stopping: Any = None
     num_return_sequences: int | None = None
-    temperature: float = 0.0
+    temperature: float | None = None
     top_k: int = 0
     top_p: float = 1.0
     seed: int = 1

@@ -113,17 +113,20 @@ def as_address(image: Image) -> str:
     return PNG_ADDRESS + base64.b64encode(as_png(image)).decode()
 
 
-def as_image(values: ArrayLike, shape: tuple[int, int, int]) -> Float[np.ndarray, "channels height width"]:
+def as_image(
+    values: ArrayLike, shape: tuple[int, int, int], of: str = "patches"
+) -> Float[np.ndarray, "channels height width"]:
     """Nested sequences, or an array, or an ``Image``, as pixels of this shape.
 
     Args:
         values: channels of rows of pixels; of an image with one channel, also its rows.
         shape: channels, height, width.
+        of: what has this shape, for messages.
 
     Raises:
         ValueError: no numbers, or another shape.
     """
-    expected = "x".join(map(str, shape)) + " (patches: channels, rows, columns)"
+    expected = "x".join(map(str, shape)) + f" ({of}: channels, rows, columns)"
     if shape[0] == 1:
         expected = f"{shape[1]}x{shape[2]} or {expected}"
     try:

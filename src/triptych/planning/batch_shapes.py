@@ -209,6 +209,7 @@ class UnreadData:
         task = target_of(config, "task")
         if config.shape.vocab_size is None and ("vocab_size" in config.model.embedding or task.predicts_tokens):
             config.shape.vocab_size, assumptions = self._vocab_size(config)
+            config.shape.vocab_size += task.num_extra_tokens(config.task)
         if config.model.head.num_outputs is None:
             config.model.head.num_outputs = config.shape.vocab_size if task.predicts_tokens else ASSUMED_CLASSES
             if not task.predicts_tokens:

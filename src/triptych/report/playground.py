@@ -130,7 +130,8 @@ class Card:
     Attributes:
         run: of the model.
         error: why it cannot answer; empty: it can, or nothing is asked.
-        answer: None: there is none.
+        answer: None: there is none; of an image its address.
+        is_image: whether the answer is one.
         probabilities: of the likeliest classes.
         num_read: tokens of a text that is longer; 0: all of it was read.
         num_drawable: the most tokens for which attention is drawn, where it is not; 0: it is.
@@ -141,6 +142,7 @@ class Card:
     run: Run
     error: str = ""
     answer: str | None = None
+    is_image: bool = False
     probabilities: Mapping[str, float] = field(default_factory=dict)
     num_read: int = 0
     num_drawable: int = 0
@@ -345,6 +347,7 @@ class Playground:
         return Card(
             run,
             answer=format_answer(maps.prediction),
+            is_image=isinstance(maps.prediction, Image),
             probabilities=_likeliest(maps.prediction),
             num_read=num_read,
             num_drawable=0 if is_drawn else longest,

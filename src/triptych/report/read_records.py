@@ -158,11 +158,15 @@ def _is_object_of(check: Callable[[object], bool]) -> Callable[[object], bool]:
     return lambda value: isinstance(value, dict) and all(map(check, value.values()))
 
 
+PICTURES = ("image", "output_image", "reference_image")
+"""What of a sample may be there as a picture."""
+
+
 def _is_samples(value: object) -> bool:
     keys = ("input", "output", "reference")
     if not isinstance(value, list) or not all(isinstance(sample, dict) for sample in value):
         return False
-    pictures = [sample.get("image", PNG_ADDRESS) for sample in value]
+    pictures = [sample[key] for sample in value for key in PICTURES if key in sample]
     has_texts = all(_is_text(sample.get(key)) for sample in value for key in keys)
     return has_texts and all(_is_text(picture) and picture.startswith(PNG_ADDRESS) for picture in pictures)
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch.distributed as dist
 
 from triptych.attention import AttentionMap, AttentionMaps, attention_maps
-from triptych.data import Example, LongText, Splits
+from triptych.data import Example, Image, LongText, Splits
 from triptych.data.images import as_address
 from triptych.nn import MultiHeadAttention
 from triptych.storage.atomic import replacing
@@ -39,17 +39,20 @@ def samples(task: Task, splits: Splits, count: int = 8) -> list[dict[str, str]]:
         return [{"input": text[:50], "output": str(task.predict([text[:50]])[0]), "reference": text[50:]}]
     examples = list(splits.test[:count])
     answers = task.predict([task.asked(example) for example in examples])
-    return [
-        {"input": name_of(task, example), "output": format_answer(output), "reference": task.reference(example)}
-        | picture_of(example)
-        for example, output in zip(examples, answers, strict=True)
-    ]
+    found = []
+    for example, output in zip(examples, answers, strict=True):
+        sample = {"input": name_of(task, example), "output": "", "reference": task.reference(example)}
+        if isinstance(output, Image):
+            sample |= picture_of("output_image", output) | picture_of("reference_image", example.image)
+        else:
+            sample |= {"output": format_answer(output)} | picture_of("image", example.image)
+        found.append(sample)
+    return found
 
 
-def picture_of(example: Example) -> dict[str, str]:
-    """The image of an example as a page shows it, if it is small enough for a record."""
-    image = example.image
-    return {} if image is None or max(image.shape) > MOST_PIXELS else {"image": as_address(image)}
+def picture_of(key: str, image: Image | None) -> dict[str, str]:
+    """An image as a page shows it, if it is small enough for a record."""
+    return {} if image is None or max(image.shape) > MOST_PIXELS else {key: as_address(image)}
 
 
 def answer_time(task: Task, splits: Splits, count: int = 8) -> float:
@@ -180,7 +183,9 @@ def name_of(task: Task, example: Example) -> str:
 
 
 def format_answer(answer: object) -> str:
-    """An answer as text; of classes the likeliest, a number with six digits."""
+    """An answer as text; of classes the likeliest, a number with six digits, an image as what a page shows."""
     if isinstance(answer, ClassPrediction):
         return answer.label
+    if isinstance(answer, Image):
+        return as_address(answer)
     return f"{answer:.6g}" if isinstance(answer, float) else str(answer)

@@ -6,6 +6,7 @@ from triptych.tasks.chat import Chat
 from triptych.tasks.classification import Classification
 from triptych.tasks.denoising import Denoising
 from triptych.tasks.generative import GenerativeTask
+from triptych.tasks.image_generation import ImageGeneration
 from triptych.tasks.image_text_matching import ImageTextMatching
 from triptych.tasks.infilling import Infilling
 from triptych.tasks.language_modeling import LanguageModeling
@@ -23,6 +24,7 @@ __all__ = [
     "Classification",
     "Denoising",
     "GenerativeTask",
+    "ImageGeneration",
     "ImageTextMatching",
     "Infilling",
     "LanguageModeling",

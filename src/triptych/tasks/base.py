@@ -70,7 +70,7 @@ class Tested:
     numbers: Mapping[str, float]
 
 
-Prediction = str | float | ClassPrediction | list[Candidate]
+Prediction = str | float | ClassPrediction | list[Candidate] | Image
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,6 +286,19 @@ class Task(L.LightningModule):
         """What the task needs and a corpus with these columns lacks."""
         has_text = cls.reads_long_text and "long_text" in columns
         return [name for name in cls.columns if name not in columns and not (name == "text" and has_text)]
+
+    @classmethod
+    def num_extra_tokens(cls, settings: Mapping[str, Any]) -> int:
+        """Tokens behind those of the tokenizer.
+
+        Args:
+            settings: of the task, as the configuration has them.
+        """
+        return 0
+
+    def names_of(self, ids: Sequence[int]) -> list[str]:
+        """Of tokens, for people to read."""
+        return self.tokenizer.names(ids)
 
     @classmethod
     def num_outputs(cls, vocab_size: int, corpus: CorpusFacts) -> int:

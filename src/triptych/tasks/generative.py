@@ -159,6 +159,15 @@ class GenerativeTask(Task):
         """
         if self.search.num_beams > 1:
             return [candidates[0].text for candidates in self.candidates(given, rows=rows)]
+        ids = self.decode_ids(given, rows=rows)
+        return [self.text_of(written, source) for written, source in zip(ids, given, strict=True)]
+
+    def decode_ids(self, given: Sequence[Sequence[int]], *, rows: int | None = None) -> list[list[int]]:
+        """The tokens that the network writes, sampled or greedily.
+
+        Args:
+            rows: see ``decode``.
+        """
         order = sorted(range(len(given)), key=lambda i: -len(given[i]))
         waiting = iter(order)
 
@@ -182,7 +191,7 @@ class GenerativeTask(Task):
             more=more,
         )
         ids_of = dict(zip(order, outputs, strict=True))
-        return [self.text_of(ids_of[i], source) for i, source in enumerate(given)]
+        return [ids_of[i] for i in range(len(given))]
 
     def candidates(self, given: Sequence[Sequence[int]], *, rows: int | None = None) -> list[list[Candidate]]:
         """The best answers to what is given, by beam search, best first.

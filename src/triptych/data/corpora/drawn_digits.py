@@ -72,6 +72,7 @@ class DrawnDigits(DigitStrings):
         min_digits: of an image.
         max_digits: of an image, 1 to 3; images of fewer are dark at their ends.
         noise: its standard deviation, white being 1 and black 0.
+        levels: to so many each value of a pixel is rounded, black and white included.
         num_train: training examples.
         num_validation: validation examples.
         num_test: test examples.
@@ -90,6 +91,7 @@ class DrawnDigits(DigitStrings):
         min_digits: int,
         max_digits: int,
         noise: float,
+        levels: int,
         num_train: int,
         num_validation: int,
         num_test: int,
@@ -99,6 +101,8 @@ class DrawnDigits(DigitStrings):
             raise ValueError(f"data.languages={list(languages)}: expected distinct ones of {', '.join(WORDS)}")
         if max_digits > MOST_DIGITS:
             raise ValueError(f"data.max_digits={max_digits}: expected at most {MOST_DIGITS}")
+        if not 2 <= levels <= WHITE + 1:
+            raise ValueError(f"data.levels={levels}: expected 2 to {WHITE + 1}")
         super().__init__(
             min_digits=min_digits,
             max_digits=max_digits,
@@ -109,6 +113,7 @@ class DrawnDigits(DigitStrings):
             seed=seed,
         )
         self.languages = tuple(languages)
+        self.brightest = levels - 1
         self.contrast = 1 / (1 + 4 * noise)  # that little is cut
 
     def optimum(self, task: str, architecture: str, examples: Sequence[Example]) -> dict[str, float]:
@@ -116,6 +121,7 @@ class DrawnDigits(DigitStrings):
 
         - classification: ``accuracy``, the mean of max_digit p(digit | image)
         - captioning: ``exact_match``, the mean of max_caption p(caption | image)
+        - image_generation: ``bits_per_dimension``, the mean of -log2 p(image | caption), for each value of a pixel
         - image_text_matching: ``image_to_text_recall_1``, the mean of max_caption p(caption | image, it is one of the
           examples'); ``text_to_image_recall_1``, the mean of max_image p(caption | image, one of the images has it)
 
@@ -127,6 +133,13 @@ class DrawnDigits(DigitStrings):
         images = [example.image for example in examples if example.image is not None]
         if task == "captioning":
             return {"exact_match": float(np.mean([self.read(image).max() for image in images]))}
+        if task == "image_generation":
+            nats = [
+                self.likelihood(example.image, example.target)
+                for example in examples
+                if example.image and example.target
+            ]
+            return {"bits_per_dimension": -float(np.mean(nats)) / math.log(2) / math.prod(images[0].shape)}
         if task == "image_text_matching":
             given, of_examples = np.unique([example.target for example in examples], return_inverse=True)
             places = [self.captions.index(caption) for caption in given]
@@ -151,6 +164,22 @@ class DrawnDigits(DigitStrings):
         joint = np.outer(_normalized(self._of_languages(image)), _normalized(np.array(of_strings)))
         found: Float[np.ndarray, " captions"] = np.bincount(self._numbers.ravel(), joint.ravel())
         return found
+
+    def likelihood(self, image: Image, caption: str) -> float:
+        """log p(image | caption): of the languages that say it so, each is as likely.
+
+        Args:
+            caption: one of ``captions``.
+        """
+        of_languages, of_digits = self._of_languages(image), self._of_digits(image) + math.log(10)
+        dark = self._log_likelihood[np.searchsorted(DRAWN, 0)][_bytes_of(image)[:, :, CELL:]].sum()
+        said = caption.split()
+        found = [
+            of_language + sum(of_digit[words.index(word)] for of_digit, word in zip(of_digits, said, strict=False))
+            for of_language, words in zip(of_languages, (WORDS[code].split() for code in self.languages), strict=True)
+            if {*said} <= {*words}
+        ]
+        return float(np.logaddexp.reduce(found) - math.log(len(found)) + dark)
 
     @cached_property
     def captions(self) -> tuple[str, ...]:
@@ -186,7 +215,9 @@ class DrawnDigits(DigitStrings):
             seen = clean + self.noise * random.standard_normal(clean.shape)
             label = str(digits[0]) if self.counts.stop == 2 else None
             target = self._caption(language, digits.tolist())
-            yield Example(f"{split} {number + 1}", target=target, label=label, image=Image.of(self._shown(seen)))
+            yield Example(
+                f"{split} {number + 1}", target=target, label=label, image=Image.of(self._shown(seen), self.brightest)
+            )
 
     def _shown(self, values: Float[np.ndarray, "*size"]) -> Float[np.ndarray, "*size"]:
         """Grey is in the middle, so that noise is seen on both sides."""
@@ -195,7 +226,7 @@ class DrawnDigits(DigitStrings):
 
     def _of_languages(self, image: Image) -> Float[np.ndarray, " languages"]:
         """log p(flag | language), but for what does not depend on the language."""
-        levels = np.searchsorted(LEVELS, np.stack([FLAGS_DRAWN[code] for code in self.languages]))
+        levels = np.searchsorted(DRAWN, np.stack([FLAGS_DRAWN[code] for code in self.languages]))
         found: Float[np.ndarray, " languages"] = self._log_likelihood[levels, _bytes_of(image)[:, :, :CELL]].sum(
             (1, 2, 3)
         )
@@ -203,7 +234,7 @@ class DrawnDigits(DigitStrings):
 
     def _of_digits(self, image: Image) -> Float[np.ndarray, "places 10"]:
         """log p(cell, digit) - log p(cell | it is dark), of each place beside the flag."""
-        black, white = self._log_likelihood[np.searchsorted(LEVELS, (0, 1))]
+        black, white = self._log_likelihood[np.searchsorted(DRAWN, (0, 1))]
         of_pixels = (white - black)[_bytes_of(image)[:, :, CELL:]].sum(0)
         cells = of_pixels.reshape(CELL, -1, CELL).swapaxes(0, 1)
         of_places = np.einsum("pyx,doyx->pdo", cells, DIGITS_DRAWN)
@@ -212,12 +243,12 @@ class DrawnDigits(DigitStrings):
 
     @cached_property
     def _log_likelihood(self) -> Float[np.ndarray, "levels bytes"]:
-        """log p(byte | value without noise), of each of ``LEVELS``: byte i stands for what is rounded to i; the first
+        """log p(byte | value without noise), of each of ``DRAWN``: byte i stands for what is rounded to i; the first
         and the last for all beyond, too."""
         from scipy.special import log_ndtr  # type: ignore[import-untyped]  # takes a while to import
 
-        limits = np.array([-np.inf, *(np.arange(WHITE) + 0.5), np.inf]) / WHITE
-        z = (limits - self._shown(np.array(LEVELS)[:, None])) / (self.contrast * self.noise)
+        limits = np.array([-np.inf, *(np.arange(self.brightest) + 0.5), np.inf]) / self.brightest
+        z = (limits - self._shown(np.array(DRAWN)[:, None])) / (self.contrast * self.noise)
         # of two limits above the middle, the upper tails are subtracted: they are not near 1
         low, high = z[:, :-1], z[:, 1:]
         low, high = np.where(low > 0, -high, low), np.where(low > 0, -low, high)
@@ -248,7 +279,7 @@ def _draw_digit(segments: str, offset: tuple[int, int]) -> Float[np.ndarray, "12
 
 
 FLAGS_DRAWN = {language: _draw_flag(rows) for language, rows in FLAGS.items()}
-LEVELS = sorted({float(level) for flag in FLAGS_DRAWN.values() for level in flag.ravel()} | {0.0, 1.0})
+DRAWN = sorted({float(level) for flag in FLAGS_DRAWN.values() for level in flag.ravel()} | {0.0, 1.0})
 """All values that are drawn."""
 DIGITS_DRAWN = np.array([[_draw_digit(segments, offset) for offset in OFFSETS] for segments in SEGMENTS])
 """Of each digit at each of its places."""

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Float
@@ -29,12 +29,16 @@ class Example:
         reference: the right answer; empty where there is none.
         outputs: by architecture.
         picture: the address of what stands for the input; empty: its text does.
+        reference_picture: the same of the right answer.
+        output_pictures: the same of answers.
     """
 
     input: str
     reference: str
     outputs: dict[str, str]
     picture: str = ""
+    reference_picture: str = ""
+    output_pictures: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -264,25 +264,32 @@ def _tabulate_runs(group: Group) -> list[list[Cell]]:
 def _compare_samples(group: Group, runs: Mapping[str, Run]) -> list[dict[str, object]]:
     """What the runs have recorded of the first test examples, and the examples that tell most, each with the answers of
     all architectures side by side."""
-    outputs: dict[tuple[str, str, str], dict[str, str]] = {}
+    shown: dict[tuple[str, ...], Example] = {}
     for name, run in runs.items():
         for sample in run.samples:
-            key = (sample["input"], sample["reference"], sample.get("image", ""))
-            outputs.setdefault(key, {})[name] = sample["output"]
-    first = [Example(text, reference, answers, picture) for (text, reference, picture), answers in outputs.items()]
-    first = first[:_MAX_SAMPLES]
+            text, reference = sample["input"], sample["reference"]
+            picture, right = sample.get("image", ""), sample.get("reference_image", "")
+            example = shown.setdefault(
+                (text, reference, picture, right), Example(text, reference, {}, picture, right, {})
+            )
+            example.outputs[name] = sample["output"]
+            if "output_image" in sample:
+                example.output_pictures[name] = sample["output_image"]
+    first = [*shown.values()][:_MAX_SAMPLES]
     criterion = group.runs[0].task_facts.ranked_by_title or group.metric.title
     return [
         {
             "title": title,
             "criterion": "" if examples is first else criterion,
-            "has_reference": any(example.reference for example in examples),
+            "has_reference": any(example.reference or example.reference_picture for example in examples),
             "architectures": [*runs],
             "rows": [
                 {
                     "input": example.input,
                     "picture": example.picture,
                     "reference": example.reference,
+                    "reference_picture": example.reference_picture,
+                    "pictures": example.output_pictures,
                     "answers": {
                         name: _mark_differences(example.outputs.get(name), example.reference, group) for name in runs
                     },

@@ -1,0 +1,293 @@
+"""Images for texts, pixel by pixel."""
+
+import math
+from collections.abc import Mapping, Sequence
+from copy import copy
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+from torchmetrics import Metric
+
+from triptych.config import refusing
+from triptych.data import IGNORE, Batch, Encoded, Example, Image, as_image, collate
+from triptych.models.generation import Constraints, Sampling
+from triptych.nn.transfer import upload
+from triptych.tasks.base import Prediction, Setup
+from triptych.tasks.exact_sums import Mean
+from triptych.tasks.generative import GenerativeTask
+from triptych.tasks.scores import Score
+
+LEAST_TEXT = 3
+"""Tokens: one that begins it, one word, and one that ends it."""
+BOUND = "of an encoder it is an upper bound, the mean over orders in which the pixels may be filled in"
+
+
+class ImageGeneration(GenerativeTask):
+    """Draws an image for a text: each pixel is a token, row by row, behind the text (DALL-E, Ramesh et al. 2021,
+    section 2.2, without its codebook: of each value of a pixel there are ``levels``, and a token for each combination).
+
+    A decoder by itself reads text, separator and pixels as one sequence, and is scored on the pixels; the full model
+    reads the text with its encoder. An encoder reads the text and all pixels, some of them hidden, and is scored on
+    these: of N pixels k are hidden, k drawn from 1 to N, and N / k times the sum of their losses is, in expectation,
+    the mean loss over all orders in which the pixels may come (Hoogeboom et al. 2022, "Autoregressive diffusion
+    models", equation 4; what is drawn in an evaluation follows from the seed and the number of the example). It draws
+    by filling in some pixels at a time, in random order.
+
+    The softmax is over the pixels' tokens alone, so that all images together have the probability 1.
+
+    Metrics: loss, of a pixel, in nats; bits_per_dimension, the same in bits for each value of a pixel; token_accuracy.
+
+    Args:
+        setup: see ``Task``.
+        image_size: height and width, in pixels.
+        num_channels: 1, grey; or 3, red, green and blue.
+        levels: of each value of a pixel, black and white included.
+        steps: in which an encoder fills in an image; null: one for each pixel.
+
+    Raises:
+        ValueError: a number that cannot be, or images that are longer than the network reads.
+    """
+
+    name = "image_generation"
+    title = "Image generation"
+    columns = ("image", "target")
+    refusals: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(
+        self, setup: Setup, *, image_size: Sequence[int], num_channels: int, levels: int, steps: int | None
+    ) -> None:
+        if len(image_size) != 2 or min(image_size) < 1:
+            raise ValueError(f"task.image_size={list(image_size)}: expected [height, width]")
+        if num_channels not in (1, 3):
+            raise ValueError(f"task.num_channels={num_channels}: expected 1 or 3")
+        if not 2 <= levels <= 256:
+            raise ValueError(f"task.levels={levels}: expected 2 to 256")
+        num_pixels, first = math.prod(image_size), setup.tokenizer.vocab_size
+        if steps is not None and not 1 <= steps <= num_pixels:
+            raise ValueError(f"task.steps={steps}: expected 1 to {num_pixels}, the pixels of an image, or null")
+        super().__init__(setup, label_smoothing=0.0, max_new_tokens=num_pixels)
+        height, width = image_size
+        self.shape, self.levels, self.steps = (num_channels, height, width), levels, steps or num_pixels
+        self.first, self.num_codes, self.num_pixels = first, levels**num_channels, num_pixels
+        self.sampling = Sampling(temperature=1.0)
+        others = {*range(self.network.head.output.out_features)} - {*range(first, first + self.num_codes)}
+        self.constraints = Constraints(suppress_tokens=sorted(others))
+        if self.max_length < (least := num_pixels + (0 if self.architecture == "full" else LEAST_TEXT)):
+            raise ValueError(
+                f"shape.max_length={self.max_length}: an image has {num_pixels} pixels, each of them a token; expected "
+                f"at least {least}, and room for the text"
+            )
+
+    @classmethod
+    def num_extra_tokens(cls, settings: Mapping[str, Any]) -> int:
+        """Those of pixels, and one that hides a pixel."""
+        return int(settings["levels"] ** settings["num_channels"]) + 1
+
+    @classmethod
+    def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
+        """Bits for each value of a pixel."""
+        return [
+            Score(
+                "bits_per_dimension",
+                "test/bits_per_dimension",
+                "bits per dimension",
+                higher_is_better=False,
+                unit="bits/dim",
+                optimum_name="entropy",
+                digits=4,
+                numerator={"nats": 1 / math.log(2)},
+                denominator={"dimensions": 1.0},
+                note=BOUND,
+            )
+        ]
+
+    def encode(self, examples: Sequence[Example]) -> list[Encoded]:
+        """Text and pixels, laid out for the architecture.
+
+        Raises:
+            ValueError: an example without a text or an image, or an image of another size.
+        """
+        for example in examples:
+            if not (example.target or "").strip():
+                there = "there is no target" if example.target is None else "an empty text"
+                raise ValueError(f"{example.where}: {there}; expected what is to be drawn")
+        texts = self.tokenizer.encode([example.target or "" for example in examples])
+        return [
+            self.lay_out_image(self.asking(ids), self.codes_of(example) + self.first, example)
+            for example, ids in zip(examples, texts, strict=True)
+        ]
+
+    def asking(self, ids: Sequence[int]) -> list[int]:
+        """See ``GenerativeTask``; an encoder reads a text, and then pixels, too."""
+        special = self.tokenizer.special
+        return [*special.begin, *ids, special.sep] if self.architecture != "full" else special.single(ids)
+
+    def lay_out_image(
+        self, source: Sequence[int], pixels: Int[np.ndarray, " pixels"], example: Example | None = None
+    ) -> Encoded:
+        """A text and the tokens of an image.
+
+        Args:
+            source: see ``asking``.
+        """
+        special, given, hidden = self.tokenizer.special, len(source), [IGNORE] * len(source)
+        if self.architecture == "full":
+            return Encoded(np.append(special.start, pixels[:-1]), pixels, np.array(source), example=example)
+        if self.architecture == "encoder_only":  # what is hidden is drawn for each update
+            return Encoded(np.append(source, pixels), np.append(hidden, pixels), example=example)
+        tokens, labels = np.append(source, pixels[:-1]), np.append(hidden[1:], pixels)
+        return Encoded(tokens, labels, prefix=given - 1, example=example)
+
+    def codes_of(self, example: Example) -> Int[np.ndarray, " pixels"]:
+        """The token of each pixel, counted from 0: the number whose digits are its levels, those of the first channel
+        first.
+
+        Raises:
+            ValueError: there is no image, or one of another size.
+        """
+        with refusing(f"{example.where}: "):
+            if example.image is None:
+                raise ValueError("there is no image")
+            values = as_image(example.image, self.shape, "task.image_size")
+        digits = np.clip(np.rint(values.reshape(len(values), -1) * (self.levels - 1)), 0, self.levels - 1)
+        codes: Int[np.ndarray, " pixels"] = np.zeros(self.num_pixels, np.int64)
+        for of_channel in digits.astype(np.int64):
+            codes = codes * self.levels + of_channel
+        return codes
+
+    def image_of(self, codes: Int[np.ndarray, " pixels"]) -> Image:
+        """The image that ``codes_of`` reads."""
+        digits = np.stack([codes // self.levels**place % self.levels for place in reversed(range(self.shape[0]))])
+        return Image.of(digits.reshape(self.shape) / (self.levels - 1))
+
+    def truncate(self, item: Encoded) -> Encoded:
+        """What fits of the text, and all pixels."""
+        given = len(item.labels) - self.num_pixels + (self.architecture != "encoder_only")
+        source = item.tokens[:given] if item.source is None else item.source
+        return self.lay_out_image(self.cut_text(source.tolist()), item.labels[-self.num_pixels :], item.example)
+
+    def cut_text(self, source: Sequence[int]) -> list[int]:
+        """What fits of a text; what ends it stays its end.
+
+        Args:
+            source: see ``asking``.
+        """
+        most, end = self.max_length, len(self.tokenizer.special.end)
+        if self.architecture != "full":  # the last pixel is read by an encoder alone
+            most, end = most - self.num_pixels + (self.architecture != "encoder_only"), 1
+        return [*source] if len(source) <= most else [*source[: most - end], *source[len(source) - end :]]
+
+    def num_unanswered(self, batch: Batch) -> int:
+        """None: the head answers everywhere."""
+        return 0
+
+    def training_loss(self, batch: Batch) -> Float[Tensor, ""]:
+        """The sum over the pixels."""
+        shares = torch.rand(len(batch.labels), device=batch.labels.device)
+        orders = torch.rand(batch.labels.shape, device=batch.labels.device)
+        return self._nats(batch, shares, orders)[0].sum()
+
+    def _nats(
+        self, batch: Batch, shares: Float[Tensor, " batch"], orders: Float[Tensor, "batch length"]
+    ) -> tuple[Float[Tensor, "batch length"], Float[Tensor, "batch length"]]:
+        """The loss of each pixel, 0 elsewhere; and 1 where the likeliest token is the right one. Of an encoder, of the
+        hidden pixels, times N / k.
+
+        Args:
+            batch: with N pixels in each row, or none that is scored.
+            shares: of each row a number from 0 to 1: k is as many of N, rounded up.
+            orders: of each place a number; the k pixels with the least are hidden.
+        """
+        is_pixel, weights = batch.labels != IGNORE, (batch.labels != IGNORE).to(torch.float32)
+        if self.architecture == "encoder_only":
+            counts = (shares * self.num_pixels).floor().clamp(max=self.num_pixels - 1) + 1
+            ranks = orders.masked_fill(~is_pixel, torch.inf).argsort(1).argsort(1)
+            is_hidden = is_pixel & (ranks < counts[:, None])
+            weights = is_hidden * (self.num_pixels / counts)[:, None]
+            batch = with_tokens(batch, batch.tokens.masked_fill(is_hidden, self.first + self.num_codes))
+        logits = self.logits_of_codes(batch)
+        labels = (batch.labels - self.first).clamp(min=0)
+        losses = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none").view_as(weights)
+        return losses * weights, (logits.argmax(-1) == labels) * weights
+
+    def logits_of_codes(self, batch: Batch) -> Float[Tensor, "batch length codes"]:
+        """Those of the pixels' tokens, in float32 at least."""
+        logits: Tensor = self(batch)[..., self.first : self.first + self.num_codes]
+        return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+    def make_metrics(self, stage: str) -> dict[str, Metric]:
+        """Those that the class describes."""
+        return {"token_accuracy": Mean()}
+
+    def update_metrics(self, metrics: Mapping[str, Metric], batch: Batch) -> None:
+        """Adds the losses of all pixels."""
+        rows, places = batch.labels.shape
+        numbers = range(rows) if batch.indices is None else batch.indices.tolist()
+        drawn = np.zeros((rows, 1 + places), np.float32)
+        if self.architecture == "encoder_only":
+            for row, number, labels in zip(drawn, numbers, batch.labels.cpu().numpy(), strict=True):
+                random = np.random.default_rng((self.seed, number))
+                row[0], row[1:][labels != IGNORE] = random.random(), random.random(self.num_pixels)
+        numbers_drawn = upload(torch.from_numpy(drawn), self.device)
+        nats, hits = self._nats(batch, numbers_drawn[:, 0], numbers_drawn[:, 1:])
+        metrics["loss"].update(nats.sum(), rows * self.num_pixels)
+        metrics["token_accuracy"].update(hits.sum(), rows * self.num_pixels)
+        dimensions = self.num_pixels * self.shape[0]
+        self.keep(batch, [None] * rows, {"nats": nats.sum(1).tolist(), "dimensions": [dimensions] * rows})
+
+    def derived_metrics(self, values: dict[str, float]) -> dict[str, float]:
+        """The loss in bits."""
+        return {**values, "bits_per_dimension": values["loss"] / math.log(2) / self.shape[0]}
+
+    def asked(self, example: Example) -> str:
+        """The text."""
+        return example.target or ""
+
+    @property
+    def fills_batches(self) -> bool:
+        """See ``GenerativeTask``; an encoder fills in all images of a batch together."""
+        return self.architecture != "encoder_only"
+
+    def predict_batch(self, texts: Sequence[str]) -> Sequence[Prediction]:
+        """An image for each text."""
+        given = [self.cut_text(self.asking(ids)) for ids in self.tokenizer.encode(texts)]
+        drawn = self._fill_in(given) if self.architecture == "encoder_only" else self.decode_ids(given)
+        return [self.image_of(np.array(ids) - self.first) for ids in drawn]
+
+    def _fill_in(self, given: Sequence[Sequence[int]]) -> list[list[int]]:
+        """Images by an encoder: all pixels are hidden at first; at each step some are drawn, in random order."""
+        hidden = np.full(self.num_pixels, self.first + self.num_codes)
+        items = [self.lay_out_image(source, hidden) for source in given]
+        batch = collate(items).to(self.device)
+        places = batch.labels != IGNORE
+        generator = self._generator or self.sampling.generator(self.device)
+        orders = torch.rand(len(given), self.num_pixels, device=self.device, generator=generator).argsort(1).argsort(1)
+        tokens = batch.tokens.clone()
+        for step in range(self.steps):
+            low, high = (self.num_pixels * i // self.steps for i in (step, step + 1))
+            logits = self.logits_of_codes(with_tokens(batch, tokens))[places]
+            drawn = self.first + self.sampling.choose(logits, generator)
+            now = ((orders >= low) & (orders < high)).flatten()
+            tokens[places] = torch.where(now, drawn, tokens[places])
+        found: list[list[int]] = tokens[places].view(len(given), -1).tolist()
+        return found
+
+    def names_of(self, ids: Sequence[int]) -> list[str]:
+        """See ``Task``; a pixel has its levels as its name."""
+        return [self.tokenizer.names([i])[0] if i < self.first else self._name_pixel(i - self.first) for i in ids]
+
+    def _name_pixel(self, code: int) -> str:
+        if code == self.num_codes:
+            return "?"
+        return "/".join(str(code // self.levels**place % self.levels) for place in reversed(range(self.shape[0])))
+
+
+def with_tokens(batch: Batch, tokens: Int[Tensor, "batch length"]) -> Batch:
+    """A batch with other tokens."""
+    changed = copy(batch)
+    changed.tokens = tokens
+    return changed
