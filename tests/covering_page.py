@@ -34,6 +34,7 @@ CORPUS = {
     "transcription": "tone_digits",
     "chat": "date_instructions",
     "captioning": "drawn_digits",
+    "image_generation": "drawn_digits",
     "image_text_matching": "drawn_digits",
 }
 """By task; the others read dates."""
@@ -52,6 +53,13 @@ MARKS = {
         "frames.num_mels=16",
     ],
     "captioning": DRAWN,
+    "image_generation": [
+        "data.levels=2",
+        "data.max_digits=1",
+        "task.image_size=[12,24]",
+        "task.levels=2",
+        "shape.max_length=300",
+    ],
     "image_text_matching": DRAWN,
 }
 """What a task needs besides."""

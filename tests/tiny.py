@@ -8,7 +8,14 @@ TINY = [*NETWORK, *DATES, "batch.size=20", "batch.eval_size=32", "callbacks.prog
 
 
 def dates(name: str) -> list[str]:
-    """A run of dates, or of tones or drawn digits, by the name of its record: translation_full."""
+    """A run of dates, of tones or of drawn digits, by the name of its record: translation_full."""
     question, architecture = re.findall("(.+)_(full|encoder_only|decoder_only|prefix_decoder)", name)[0]
-    others = {"transcription": "tones/transcription", "captioning": "captions/drawn"}
-    return [f"experiment={others.get(question, f'dates/{question}')}", f"model={architecture}"]
+    others = {
+        "transcription": "tones/transcription",
+        "captioning": "captions/drawn",
+        "image_text_matching": "matching/drawn",
+        "image_generation": "generation/drawn",
+    }
+    towers = {"encoder_only": "two_encoders", "decoder_only": "two_decoders"}
+    model = towers[architecture] if question == "image_text_matching" else architecture
+    return [f"experiment={others.get(question, f'dates/{question}')}", f"model={model}"]

@@ -40,6 +40,10 @@ OTHERS = {
     "chat_decoder_only": [DROPOUT, PACKED],
     "captioning_full": [WORKERS, DROPOUT, *HALVES],
     "captioning_prefix_decoder": [EMA, BF16, DROPOUT],
+    "image_text_matching_encoder_only": [WORKERS, DROPOUT],
+    "image_text_matching_decoder_only": [EMA, BF16, DROPOUT],
+    "image_generation_encoder_only": [DROPOUT, *HALVES],
+    "image_generation_decoder_only": [WORKERS, EMA, BF16, DROPOUT],
 }
 FULL = os.environ.get("TRIPTYCH_FAULTS") == "full"
 
@@ -54,7 +58,7 @@ def test_fault_1_killed_at_random_steps(
     record_property: Callable[[str, object], None],
 ) -> None:
     overrides = [*tiny.dates(case), *{**CASES, **OTHERS}[case]]
-    job = partial(job, without="data.languages" if case.startswith(("transcription", "captioning")) else "-")
+    job = partial(job, without="data.languages" if case.startswith(("transcription", "captioning", "image")) else "-")
     undisturbed = job(tmp_path, *overrides, "run_dir=alone")
     assert undisturbed.wait() == 0, undisturbed.text
     alone, killed = run_of(tmp_path / "alone"), run_of(tmp_path / "killed")

@@ -30,11 +30,11 @@ from triptych.config import (
     more,
     nearest,
 )
+from triptych.config.identity import EVERY_STACK
 from triptych.config.paths import check_writable
 from triptych.config.terms import REMARKS, alike, our_key
 
 SCHEMAS = {"train": TrainConfig, "doctor": DoctorConfig, "evaluate": EvaluateConfig, "predict": PredictConfig}
-STACKS = ("model.encoder", "model.decoder", "model.source_encoder", "model.source_decoder")
 OPTIONS = ("--multirun", "--config-dir", "--help", "--resolve", "--shell-completion")
 """Of Hydra's, those that may be misspelled."""
 LONG = 160
@@ -402,7 +402,7 @@ def nearest_key(key: str, command: str, arguments: Sequence[str]) -> str:
             ours, remark = option, f"{options[option]} has it"
         if (beside_it := f"{parent}.{ours.partition('.')[2]}") in keys:  # of one stack, model.decoder.layers
             ours = beside_it
-        elif parent in STACKS:  # another part for one stack, model.decoder.gated
+        elif parent in EVERY_STACK:  # another part for one stack, model.decoder.gated
             for part in PARTS:
                 remark = remark.replace(f"block/{part}=", f"block/{part}@{parent}.{part}=")
                 remark = remark.replace(f"block.{part}.", f"{parent}.{part}.")

@@ -9,13 +9,14 @@ from omegaconf import OmegaConf
 
 PLACES = ("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy")
 """Settings that say where a run is computed; another place may change the last digits."""
-
+EVERY_STACK = ("model.encoder", "model.decoder", "model.source_encoder", "model.source_decoder")
+"""Where the configuration of a network may have a stack."""
 
 FREE = ("run_dir", "resume", "logger", "callbacks.progress", "callbacks.checkpoints", "callbacks.pruning",
         "callbacks.spikes", "batch.num_workers", "batch.eval_size", "trainer.log_every_n_steps",
         "trainer.default_root_dir", "test_weights", "not_finite",
-        "block.activation_checkpointing", "model.encoder.activation_checkpointing",
-        "model.decoder.activation_checkpointing", *PLACES)  # fmt: skip
+        "block.activation_checkpointing", *(f"{stack}.activation_checkpointing" for stack in EVERY_STACK),
+        *PLACES)  # fmt: skip
 """Settings that may change while a run is under way: they change nothing of the weights."""
 
 

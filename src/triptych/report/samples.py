@@ -96,7 +96,7 @@ def write_answers(path: Path, task: Task, examples: Sequence[Example] | LongText
             row: dict[str, object] = {"index": answer.index}
             if not isinstance(examples, LongText) and len(tested) == len(examples):  # else these are windows
                 example = examples[answer.index]
-                text = example.text if example.pair is None else f"{example.text} | {example.pair}"
+                text = name_of(task, example)
                 row |= {"input": text[:MOST_CHARACTERS], "input_words": len(text.split())}
                 if example.difficulty is not None:
                     row["difficulty"] = dict(example.difficulty)

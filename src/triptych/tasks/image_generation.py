@@ -23,7 +23,7 @@ from triptych.tasks.scores import Score
 
 LEAST_TEXT = 3
 """Tokens: one that begins it, one word, and one that ends it."""
-BOUND = "of an encoder it is an upper bound, the mean over orders in which the pixels may be filled in"
+BOUND = "Of an encoder it is an upper bound: the mean over the orders in which the pixels may be filled in."
 
 
 class ImageGeneration(GenerativeTask):
@@ -246,6 +246,11 @@ class ImageGeneration(GenerativeTask):
     def asked(self, example: Example) -> str:
         """The text."""
         return example.target or ""
+
+    @property
+    def has_global_prompt(self) -> bool:
+        """See ``GenerativeTask``: text and separator, of a decoder by itself."""
+        return self.architecture == "decoder_only"
 
     @property
     def fills_batches(self) -> bool:

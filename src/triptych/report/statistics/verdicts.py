@@ -354,7 +354,8 @@ _POOLS = {"first": "the first state", "last": "the last state", "mean": "the mea
 _TOLERANT = ("tokens_per_update", "params", "train_flops")
 MOST_IN_LABELS = 4
 _SETTINGS = ("shape.", "block.", "batch.", "task.", "optimizer", "scheduler", "callbacks.", "init_from")
-_OF_THE_ARCHITECTURE = ("_target_", "causal", "cross_attention")
+_OF_THE_ARCHITECTURE = ("_target_", "causal", "cross_attention", "max_length")
+"""What of a stack follows from the architecture, or from what it reads."""
 
 
 def audit(group: Group) -> list[Difference]:
