@@ -3,8 +3,10 @@
 Run by `make covering`; `covering_page.py PAGE 5` stops after five rows.
 """
 
+import atexit
 import logging
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -15,6 +17,7 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
+import numpy as np
 import torch
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
@@ -25,6 +28,8 @@ from covering_rows import CHECKS, DATES, NO_FAMILY, NOT_ASKED, UPDATES, look, re
 from triptych.config import PARTS, precision_of, target_of
 from triptych.config.explain import choices_of
 from triptych.config.schema import Heads
+from triptych.data import Image
+from triptych.data.images import as_png
 from triptych.tasks.precision import PRECISIONS
 from triptych.training.hardware import hardware
 
@@ -34,7 +39,7 @@ CORPUS = {
     "transcription": "tone_digits",
     "chat": "date_instructions",
     "captioning": "drawn_digits",
-    "image_generation": "drawn_digits",
+    "image_generation": "image_files",
     "image_text_matching": "drawn_digits",
 }
 """By task; the others read dates."""
@@ -54,11 +59,8 @@ MARKS = {
     ],
     "captioning": DRAWN,
     "image_generation": [
-        "data.levels=2",
-        "data.max_digits=1",
-        "task.image_size=[12,24]",
-        "task.levels=2",
-        "shape.max_length=300",
+        *("data.train=all.tsv", "data.validation=0.1", "data.test=0.1"),
+        *("task.image_size=[4,4]", "task.num_channels=1", "task.levels=2", "task.steps=4"),
     ],
     "image_text_matching": DRAWN,
 }
@@ -80,6 +82,21 @@ OTHERS = {
 """Of families that read no texts, what they are trained on instead."""
 SHAPE = ["shape.d_model=64", "shape.num_heads=8", "shape.d_ff=64"]
 """Of families, some of which have 8 key heads."""
+
+
+@cache
+def small_images() -> Path:
+    """A folder with 124 images of 4x4 pixels, and a table of them: a row is white, and the text says which."""
+    folder, words = Path(tempfile.mkdtemp()), ["first", "second", "third", "last"]
+    atexit.register(shutil.rmtree, folder)
+    lines = ["file\ttarget"]
+    for number in range(124):
+        pixels = np.zeros((1, 4, 4))
+        pixels[0, number % 4] = 1
+        (folder / f"{number}.png").write_bytes(as_png(Image.of(pixels)))
+        lines.append(f"{number}.png\tthe {words[number % 4]} row")
+    (folder / "all.tsv").write_text("\n".join(lines) + "\n")
+    return folder
 
 
 def parts_of(group: str) -> list[str]:
@@ -119,6 +136,7 @@ def arguments(row: Row) -> list[str]:
     eps = ["optimizer.eps=1.0e-4"] * (row["trainer.precision"] == "16-true" and row["optimizer"] in WITH_EPS)
     corpus = CORPUS.get(row["task"], "dates")
     sizes = DATES if corpus.startswith("date") else [text for text in DATES if ".num_" in text]
+    sizes = [f"data.dir={small_images()}"] if corpus == "image_files" else sizes
     return [*sizes, *chosen, *(f"{group}={row['head']}" for group in HEADS), f"data={corpus}", *eps,
             *MARKS.get(row["task"], [])]  # fmt: skip
 

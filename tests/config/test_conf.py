@@ -211,6 +211,27 @@ def test_one_stack_can_be_overridden() -> None:
         (["task=tagging", "data=tone_digits", "model=full"], "task=tagging: data=tone_digits has no words and no tags"),
         (["task=captioning", "data=digits", "model=full"], "task=captioning: data=digits has no target"),
         (
+            ["task=image_text_matching", "data=drawn_digits", "model=encoder_only"],
+            "task=image_text_matching on EncoderOnly: expected model=two_encoders or two_decoders",
+        ),
+        (
+            ["task=image_text_matching", "data=drawn_digits", "model=full"],
+            "task=image_text_matching on model=full: texts and images are read apart",
+        ),
+        (
+            ["task=captioning", "data=drawn_digits", "model=two_decoders"],
+            "task=captioning on TwoDecoders: expected task=image_text_matching",
+        ),
+        (
+            ["experiment=matching/drawn", "trainer.accumulate_grad_batches=2"],
+            "trainer.accumulate_grad_batches=2: the loss of task=image_text_matching compares all examples",
+        ),
+        (["task=image_generation", "data=dates", "model=full"], "task=image_generation: data=dates has no image"),
+        (
+            ["task=translation", "data=drawn_digits", "model=full"],
+            "task=translation: data=drawn_digits has no text, but image, target, label",
+        ),
+        (
             ["task=classification", "data=labelled_text", "data.label=null", "model=encoder_only"],
             "task=classification: data.label=null; expected the column",
         ),
