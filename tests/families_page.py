@@ -20,6 +20,7 @@ FAMILIES = {
     "BERT": ("Bert", "bert/style, /tiny, /mini, /small, /medium, /base, /large"),
     "RoBERTa": ("Roberta", "roberta/style, /base, /large"),
     "ViT": ("ViT", "vit/style, /ti-16, /s-16, /b-16, /b-32, /l-16, /h-14"),
+    "CLIP": ("CLIPModel", "clip/style, /vit-b-32, /vit-b-16, /vit-l-14"),
     "GPT-2": ("GPT2", "gpt2/style, /small, /medium, /large, /xl"),
     "GPT-3 (as GPT-Neo)": ("GPTNeoFor", "gpt3/style, /125m, /350m, /760m, /1.3b, /2.7b, /6.7b, /13b, /175b"),
     "LLaMA": ("Llama", "llama/style, /7b, /13b, /33b, /65b, /2-70b; llama/3.1-style, /3.1-8b, /3.1-70b, /3.2-1b"),
@@ -124,10 +125,10 @@ A `style` is the family at any size (`model=bert/style shape=tiny`); the others 
 ## Against `transformers`
 
 Small models of random weights and odd sizes, made by `transformers`, imported, exported and imported again. Differences
-are the largest of any logit at a real position over max(1, the largest logit), in float32, over inputs without padding
-and padded on the right (and on the left, where that means something); of the loss they are relative. Greedy and beam
-search (5 beams) must find the very tokens of `generate`, in float64. Cached: decoding in uneven chunks against one
-pass, in float64, ours against ours. Round trip: export, then import, bitwise.
+are the largest of any logit at a real position (of CLIP, of any text and image) over max(1, the largest logit), in
+float32, over inputs without padding and padded on the right (and on the left, where that means something); of the loss
+they are relative. Greedy and beam search (5 beams) must find the very tokens of `generate`, in float64. Cached:
+decoding in uneven chunks against one pass, in float64, ours against ours. Round trip: export, then import, bitwise.
 
 | family | models | same size | logits, import | logits, export | loss | greedy | beams | cached | round trip |
 |---|---|---|---|---|---|---|---|---|---|
@@ -159,6 +160,12 @@ pass, in float64, ours against ours. Round trip: export, then import, bitwise.
   here.
 - ViT by the names that it has in the memory of `transformers` 5 (`vit.layers.N.attention.q_proj`): refused. Published
   files have others (`vit.encoder.layer.N.attention.attention.query`), as have those that `save_pretrained` writes.
+- CLIP whose processor would change an image of just the size that the network reads (`size`, `crop_size`), or does not
+  divide bytes by 255: refused. Images of another size are stretched to it (`data.size`), where `CLIPImageProcessor`
+  crops the middle. Refused are scales above 100, beyond which no training here goes, an `eos_token_id` that no text
+  ends with, `vocab.json` and `merges.txt` without `tokenizer.json`, and CLIP's other classes. `CLIPModel` takes an
+  `eos_token_id` of 2 for the mistake of its first files, and looks for the largest token: of a network whose texts end
+  with token 2, as those of Triptych's own tokenizers do, an export makes that token the last.
 - Whisper hears 30 s at once: `triptych predict` refuses a longer sound, and a training refuses, cuts or drops it. No
   language is detected: where `generation_config.json` names none, `<|en|>` is taken, which a warning says
   (`"language": "de"` in that file is another). `return_timestamps` is left out, and named. Another rate than 16,000 Hz

@@ -21,6 +21,7 @@ from triptych.data import Message
 from triptych.interop import read_network, write_network
 from triptych.models.generation import BeamSearch, Sampling, beam_search, generate
 from triptych.models.generation.step import Steps
+from triptych.models.two_towers import TwoTowers
 from triptych.nn import FrameEmbedding, PatchEmbedding
 
 transformers.logging.set_verbosity_error()
@@ -78,8 +79,8 @@ def randomized(model: nn.Module, seed: int = 0) -> nn.Module:
     for name, tensor in [*trainable, *buffers]:
         noise = torch.randn(tensor.shape, generator=generator)
         is_matrix = tensor.ndim > 1 and not any(word in name for word in ("embed", "relative", "wte.", "wpe."))
-        fan_in = tensor.shape[0 if any(word in name for word in ("c_attn.", "c_proj.", "c_fc.")) else -1]
-        tensor.add_((fan_in**-0.5 if is_matrix else 0.3) * noise)
+        rows = 0 if any(word in name for word in ("c_attn.", "c_proj.", "c_fc.")) else -1
+        tensor.add_((tensor.shape[rows] ** -0.5 if is_matrix else 0.3) * noise)
         if any(word in name for word in ("query.", "q_proj.", "SelfAttention.q.", "EncDecAttention.q.")):
             tensor.mul_(2)
         elif "c_attn." in name:
@@ -124,6 +125,11 @@ def save(model: nn.Module, folder: Path) -> None:
         assert not rest
         extractor = transformers.WhisperFeatureExtractor(feature_size=config.num_mel_bins, chunk_length=seconds)
         extractor.save_pretrained(folder)
+    if hasattr(config, "vision_config"):
+        side = config.vision_config.image_size
+        sizes = {"size": {"shortest_edge": side}, "crop_size": {"height": side, "width": side}}
+        statistics = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.3, 0.2, 0.25]}
+        transformers.CLIPImageProcessorPil(**sizes, **statistics).save_pretrained(folder)
 
 
 def with_frames(network: Any, given: dict[str, Tensor], *, seed: int = 1) -> dict[str, Tensor]:
@@ -134,6 +140,24 @@ def with_frames(network: Any, given: dict[str, Tensor], *, seed: int = 1) -> dic
     frames = torch.randn((3, count, network.source_embedding.num_mels), generator=generator)
     frames = frames.to(network.head.output.weight.dtype)
     return given | {"source": frames, "source_mask": torch.ones(3, count, dtype=torch.bool)}
+
+
+def with_images(network: Any, given: dict[str, Tensor], end: int, *, seed: int = 1) -> dict[str, Tensor]:
+    """The same inputs, each with an image, and with the token that ends a text; if the network has two towers. Pixels
+    are those that theirs reads."""
+    if not isinstance(network, TwoTowers):
+        return given
+    tokens, last = given["tokens"].clone(), given["mask"].sum(1) - 1
+    tokens[tokens == end] = 5
+    tokens[torch.arange(len(tokens)), last] = end
+    assert network.image_shape is not None
+    return given | {"tokens": tokens, "pixels": images(network.image_shape, seed=seed)["images"]}
+
+
+def unstandardized(network: Any, pixels: Tensor) -> Tensor:
+    """The images of which their processor makes such pixels."""
+    mean, std = (torch.tensor(numbers, dtype=pixels.dtype) for numbers in zip(*network.statistics, strict=True))
+    return pixels * std[:, None, None] + mean[:, None, None]
 
 
 def as_source(given: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -149,6 +173,12 @@ def images(shape: tuple[int, int, int], *, seed: int = 1) -> dict[str, Tensor]:
     return {"images": torch.randn((3, *shape), generator=generator)}
 
 
+def text_end(model: Any) -> int:
+    """The token that ends a text; CLIP looks for the largest where its configuration says 2."""
+    config = getattr(model.config, "text_config", model.config)
+    return int(config.vocab_size - 1 if config.eos_token_id == 2 else config.eos_token_id)
+
+
 def positions(mask: Tensor) -> Tensor:
     """Real tokens counted from 0, as ``generate`` does."""
     return (mask.long().cumsum(1) - 1).clamp(min=0)
@@ -160,6 +190,12 @@ def global_tokens(model: nn.Module, given: dict[str, Tensor]) -> dict[str, Tenso
     return {} if first is None else {"global_attention_mask": first.long()}
 
 
+def as_pairs(model: nn.Module, given: dict[str, Tensor]) -> dict[str, Tensor]:
+    """What CLIP reads, in the type of its weights."""
+    pixels = given["pixels"].to(next(model.parameters()).dtype)
+    return {"input_ids": given["tokens"], "attention_mask": given["mask"].long(), "pixel_values": pixels}
+
+
 @torch.no_grad()
 def theirs(model: nn.Module, given: dict[str, Tensor]) -> Tensor:
     """Logits of a model of ``transformers``."""
@@ -167,6 +203,8 @@ def theirs(model: nn.Module, given: dict[str, Tensor]) -> Tensor:
         return torch.as_tensor(model(input_ids=given["source"], attention_mask=given["source_mask"].long()).logits)
     if "images" in given:
         return torch.as_tensor(model(pixel_values=given["images"]).logits)
+    if "pixels" in given:
+        return torch.as_tensor(model(**as_pairs(model, given)).logits_per_text)
     if "source" in given:
         answer = model(
             **as_source(given), decoder_input_ids=given["tokens"], decoder_attention_mask=given["mask"].long()
@@ -188,6 +226,10 @@ def ours(network: nn.Module, given: dict[str, Tensor]) -> Tensor:
     more: dict[str, Any] = {}
     if "images" in given:
         return torch.as_tensor(network(given["images"]))
+    if "pixels" in given:
+        pixels = unstandardized(network.source_embedding, given["pixels"].to(network.head.output.weight.dtype))
+        texts, seen = network(given["tokens"], given["mask"], source=pixels).unbind(1)
+        return torch.as_tensor(texts @ seen.T)
     if "source" in given:
         more = {"source": given["source"], "source_mask": given["source_mask"]}
     elif network.architecture == "encoder_only" and getattr(network.encoder.position, "first", 0):
@@ -214,9 +256,8 @@ def measure(case: Case, folder: Path) -> Measured:
     read = read_network(folder / "theirs")
     network = read.network
     (folder / "ours").mkdir()
-    special = {
-        name: getattr(model.config, name, None) for name in ("pad_token_id", "eos_token_id", "decoder_start_token_id")
-    }
+    said: Any = getattr(model.config, "text_config", model.config)
+    special = {name: getattr(said, name, None) for name in ("pad_token_id", "eos_token_id", "decoder_start_token_id")}
     special = {name: number for name, number in special.items() if number is not None}
     write_network(folder / "ours", network, read.config, read.task, labels=read.labels, special=special)
     written = type(model).from_pretrained(folder / "ours").eval()
@@ -229,6 +270,7 @@ def measure(case: Case, folder: Path) -> Measured:
             is_full, is_pooled = network.architecture == "full", network.head.pool != "none"
             start = model.config.decoder_start_token_id if is_full and is_pooled else None
             given = with_frames(network, inputs(padding, is_full=is_full, length=case.length, start=start))
+            given = with_images(network, given, text_end(model))
         their, mine = theirs(model, given), ours(network, given)
         imported.append(distance(mine, their, given.get("mask")))
         exported.append(distance(theirs(written, given), their, given.get("mask")))
@@ -253,6 +295,12 @@ def loss_distance(model: nn.Module, given: dict[str, Tensor], mine: Tensor) -> f
     """The relative difference between the loss that their model computes and that of our logits."""
     generator = torch.Generator().manual_seed(2)
     labels = torch.randint(mine.shape[-1], mine.shape[:-1], generator=generator)
+    if "pixels" in given:
+        with torch.no_grad():
+            their = model(**as_pairs(model, given), return_loss=True).loss
+        own = torch.arange(len(mine))
+        loss = (F.cross_entropy(mine, own) + F.cross_entropy(mine.T, own)) / 2
+        return float((loss - their).abs() / their)
     if mine.ndim == 3:
         labels = labels.masked_fill(~given["mask"], -100)
     if "images" in given:

@@ -48,6 +48,8 @@ def network_of(model: str, vocab_size: int, *overrides: str) -> tuple[DictConfig
     size = [f"shape.vocab_size={vocab_size}", f"task={task.get(family, 'translation')}"]
     if family == "whisper":
         size = [f"shape.vocab_size={vocab_size}", "task=transcription", "data=tone_digits"]
+    if family == "clip":
+        size = [f"shape.vocab_size={vocab_size}", "task=image_text_matching", "data=drawn_digits"]
     if family == "vit":
         size = [f"model.head.num_outputs={vocab_size}", "task=classification", "data=digits"]
     config = composed(f"model={model}", *size, *overrides)
@@ -182,6 +184,18 @@ def vit(width: int, layers: int, heads: int, patch: int) -> Any:
     return hf.ViTForImageClassification(config)
 
 
+def clip(patch: int, width: int, heads: int, vision_width: int, vision_layers: int, vision_heads: int) -> Any:
+    text = {
+        "vocab_size": 49408, "hidden_size": width, "num_hidden_layers": 12, "num_attention_heads": heads,
+        "intermediate_size": 4 * width, "max_position_embeddings": 77,
+    }  # fmt: skip
+    vision = {
+        "hidden_size": vision_width, "num_hidden_layers": vision_layers, "num_attention_heads": vision_heads,
+        "intermediate_size": 4 * vision_width, "image_size": 224, "patch_size": patch,
+    }  # fmt: skip
+    return hf.CLIPModel(hf.CLIPConfig(text_config=text, vision_config=vision, projection_dim=width))
+
+
 def whisper(width: int, layers: int, heads: int, decoder_layers: int, mels: int, vocab: int) -> Any:
     config = hf.WhisperConfig(
         vocab_size=vocab, d_model=width, encoder_layers=layers, decoder_layers=decoder_layers, num_mel_bins=mels,
@@ -277,6 +291,9 @@ PUBLISHED: dict[str, tuple[int, Any]] = {
     "vit/b-16": (1000, (vit, 768, 12, 12, 16)),
     "vit/l-16": (1000, (vit, 1024, 24, 16, 16)),
     "vit/h-14": (1000, (vit, 1280, 32, 16, 14)),
+    "clip/vit-b-32": (49408, (clip, 32, 512, 8, 768, 12, 12)),
+    "clip/vit-b-16": (49408, (clip, 16, 512, 8, 768, 12, 12)),
+    "clip/vit-l-14": (49408, (clip, 14, 768, 12, 1024, 24, 16)),
     **{
         f"whisper/{name}": (vocab, (whisper, *sizes, vocab))
         for name, vocab, *sizes in (
@@ -304,6 +321,9 @@ EXACT = {
     "olmo2/1b": 1_484_916_736,
     "pythia/160m": 162_322_944,
     "vit/b-16": 86_567_656,
+    "clip/vit-b-32": 151_277_313,
+    "clip/vit-b-16": 149_620_737,
+    "clip/vit-l-14": 427_616_513,
     "t5gemma/s-s": 312_517_632,
     "t5gemma/b-b": 591_490_560,
     "t5gemma/l-l": 1_241_761_792,
@@ -319,7 +339,8 @@ EXACT = {
 
 
 def test_every_file_is_tested() -> None:
-    assert set(FILES) == {*PUBLISHED, *STYLES, "full", "encoder_only", "decoder_only", "prefix_decoder"}
+    architectures = {"full", "encoder_only", "decoder_only", "prefix_decoder", "two_encoders", "two_decoders"}
+    assert set(FILES) == {*PUBLISHED, *STYLES, *architectures}
     families = {name.partition("/")[0] for name in PUBLISHED}
     assert set(STYLES) == {*(f"{family}/style" for family in families), "llama/3.1-style", "t5/v1_1-style"}
 

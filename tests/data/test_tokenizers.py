@@ -239,6 +239,24 @@ def test_without_merges_none_can_be_left_out(kind: str) -> None:
         TOKENIZERS[kind].without_merges(0.1, (1,))
 
 
+@every_kind
+def test_two_ids_are_exchanged(tokenizer: Tokenizer) -> None:
+    """And nothing else: texts, their tokens and what is special stay as they are."""
+    last = tokenizer.vocab_size - 1
+    other = tokenizer.exchanged(EOS, last)
+    places = {EOS: last, last: EOS}
+    assert other.special == replace(tokenizer.special, eos=last, end=(last,))
+    assert other.vocab_size == tokenizer.vocab_size
+    for text in [*CORPUS, tokenizer.decode([last]), "<eos>"]:
+        (before,), (after,) = tokenizer.encode([text]), other.encode([text])
+        assert after == [places.get(i, i) for i in before]
+        assert other.decode(after) == tokenizer.decode(before)
+    assert other.exchanged(last, EOS).encode(CORPUS) == tokenizer.encode(CORPUS)
+    unknown = tokenizer.exchanged(UNK, last)
+    (ids,) = unknown.encode(["\U00010348"])
+    assert ids == [{UNK: last, last: UNK}.get(i, i) for i in tokenizer.encode(["\U00010348"])[0]]
+
+
 def test_the_hash_tells_tokenizers_apart() -> None:
     hashes = {tokenizer.sha256 for tokenizer in TOKENIZERS.values()} | {Characters().train(["abc"]).sha256}
     assert len(hashes) == 5

@@ -1,5 +1,6 @@
 """The files of conf/model choose the options that transformers' own configurations of the published models mean."""
 
+import json
 from typing import Any
 
 import pytest
@@ -47,6 +48,14 @@ PYTHIA_160M = {
     "vocab_size": 50304, "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12,
     "num_attention_heads": 12,
 }  # fmt: skip
+CLIP_L_14 = {
+    "projection_dim": 768,
+    "text_config": {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072},
+    "vision_config": {
+        "hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096,
+        "patch_size": 14,
+    },
+}  # fmt: skip
 LONGFORMER = ROBERTA | {"max_position_embeddings": 4098, "attention_window": 512}
 
 PUBLISHED = [
@@ -78,6 +87,9 @@ PUBLISHED = [
     ("marian/opus-mt", "translation", hf.MarianConfig(**MARIAN)),
     ("transformer/base", "translation", hf.MarianConfig(**MARIAN)),
     ("vit/b-16", "classification", hf.ViTConfig()),
+    ("clip/vit-b-32", "image_text_matching", hf.CLIPConfig()),
+    ("clip/vit-b-16", "image_text_matching", hf.CLIPConfig(vision_config={"patch_size": 16})),
+    ("clip/vit-l-14", "image_text_matching", hf.CLIPConfig(**CLIP_L_14)),
 ]
 
 
@@ -92,14 +104,16 @@ def test_options_are_those_of_transformers(model: str, task: str, their: Any) ->
     values = their.to_dict()
     if model == "t5/v1_1-base":  # to_dict of transformers 5 says true
         values["tie_word_embeddings"] = False
+    if model.startswith("clip/"):
+        values["preprocessor_config"] = json.loads(hf.CLIPImageProcessorPil().to_json_string())
     family = next(family for family in FAMILIES if family.model_type == values["model_type"])
     settings = family.settings(TheirConfig(values, "config.json"), {})
-    theirs = configuration(family.architecture, task, settings, 3)
+    theirs = configuration(family.model, task, settings, 3)
     ConfigStore.instance().store(name="train_schema", node=TrainConfig)
     with initialize_config_module("triptych.conf", version_base="1.3"):
-        data = ["data=digits"] * model.startswith("vit/")  # images say how many positions there are
+        data = ["data=drawn_digits"] * model.startswith(("vit/", "clip/"))  # images say how many positions there are
         ours = compose("train", overrides=[f"model={model}", f"task={task}", *data, "run_dir=unused", "logger=csv"])
-    ours.shape.vocab_size = values.get("vocab_size")
+    ours.shape.vocab_size = values.get("text_config", values).get("vocab_size")
     ours.model.head.num_outputs = 3
     choose_parts(ours)
     stacks = ("encoder", "decoder") if model == "transformer/base" else ()
@@ -109,3 +123,5 @@ def test_options_are_those_of_transformers(model: str, task: str, their: Any) ->
     if model == "t5gemma/2b-2b":  # there the windows of the encoder reach one position further, to both sides
         expected |= {"encoder.attention.windows"}
     assert set(differences(resolved(ours), resolved(theirs))) == expected
+    if model.startswith("clip/"):
+        assert ours.patches == theirs.patches

@@ -92,11 +92,11 @@ def test_sizes_that_cannot_be(values: dict[str, Any], words: str, tmp_path: Path
         read_network(tmp_path)
 
 
-def network_of(settings: dict[str, Any]) -> tuple[Any, Any]:
-    """Ours, with random weights, and its configuration."""
+def network_of(settings: dict[str, Any], **more: Any) -> tuple[Any, Any]:
+    """Ours, with random weights, and its configuration; with more options of the patches."""
     patches = {"_target_": "triptych.nn.PatchEmbedding", "image_size": [8, 8], "patch_size": [4, 2], "num_channels": 1}
     sizes = {"shape.d_model": 16, "shape.num_layers": 2, "shape.num_heads": 2, "shape.d_ff": 24, "shape.max_length": 9}
-    node = {"model.embedding": {**patches, "d_model": "${shape.d_model}"}}
+    node = {"model.embedding": {**patches, **more, "d_model": "${shape.d_model}"}}
     config = configuration("encoder_only", "classification", {**sizes, **node, **settings}, 3)
     return randomized(build(config, "model")), config
 
@@ -112,6 +112,18 @@ def test_what_weights_take_up(tmp_path: Path) -> None:
     images = torch.randn(4, 1, 8, 8)
     with torch.no_grad():
         torch.testing.assert_close(theirs(images).logits, network(images), rtol=1e-5, atol=1e-5)
+
+
+def test_patches_without_a_bias(tmp_path: Path) -> None:
+    """Are those of a ViT, whose bias is 0; a mean that is subtracted from pixels is not."""
+    network, config = network_of({"block/position": "learned"}, bias=False)
+    write_network(tmp_path, network, config, "classification", labels=("a", "b", "c"))
+    theirs, images = hf.AutoModelForImageClassification.from_pretrained(tmp_path).eval(), torch.randn(4, 1, 8, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(theirs(images).logits, network(images), rtol=1e-5, atol=1e-5)
+    network, config = network_of({"block/position": "learned"}, mean=[0.5], std=[0.5])
+    with pytest.raises(ConfigError, match=r"vit, differs in model\.embedding\.mean=\[0\.5\] \(there None\)"):
+        write_network(tmp_path, network, config, "classification", labels=("a", "b", "c"))
 
 
 def test_what_is_no_vit(tmp_path: Path) -> None:

@@ -90,9 +90,35 @@ class TestPatches:
         images = torch.randn(3, sizes["num_channels"], *sizes["image_size"])
         assert_close(embedding(images)[:, 1:], convolution(images).flatten(2).mT)
 
+    @given(grid=grids())
+    def test_statistics_are_of_each_channel(self, grid: tuple[dict[str, Any], tuple[int, int]]) -> None:
+        sizes, _ = grid
+        channels = range(1, 1 + sizes["num_channels"])
+        mean, std = [0.3 * i for i in channels], [i / 4 for i in channels]
+        embedding = PatchEmbedding(**sizes, d_model=5, bias=False, mean=mean, std=std).double()
+        plain = PatchEmbedding(**sizes, d_model=5, bias=False).double()
+        plain.load_state_dict(embedding.state_dict())
+        assert embedding.state_dict().keys() == {"cls", "patches.weight"}
+        images = torch.randn(2, sizes["num_channels"], *sizes["image_size"], dtype=torch.float64)
+        expected = images.clone()
+        for channel, (m, s) in enumerate(zip(mean, std, strict=True)):
+            expected[:, channel] = (images[:, channel] - m) / s
+        assert_close(embedding(images), plain(expected))
+
     @pytest.mark.parametrize(
         ("sizes", "message"),
         [
+            ({"mean": [0.5]}, r"patches\.mean=\[0\.5\] beside patches\.std=None: expected both, or null for both"),
+            ({"std": [0.5]}, r"patches\.mean=None beside patches\.std=\[0\.5\]"),
+            ({"mean": [0.5], "std": [0.0]}, r"patches\.std=\[0\.0\]: expected a number above 0 for each of 1 channels"),
+            (
+                {"mean": [0.5, 0.5], "std": [1.0]},
+                r"patches\.mean=\[0\.5, 0\.5\]: expected a number for each of 1 channels",
+            ),
+            (
+                {"mean": [0.5], "std": [1.0], "normalized": True},
+                r"patches\.mean=\[0\.5\]: expected patches\.normalized=f",
+            ),
             ({"image_size": [8]}, r"patches\.image_size=\[8\]: expected \[height, width\]"),
             ({"patch_size": [0, 2]}, r"patches\.patch_size=\[0, 2\]: expected"),
             ({"patch_size": [2, 3]}, r"patch_size=\[2, 3\] does not divide patches\.image_size=\[8, 8\]"),

@@ -77,8 +77,8 @@ class Pretrained:
             stacks["embedding"] = "source_embedding"
 
         def source_of(name: str) -> str | None:
-            stack, _, rest = name.partition(".")
-            name = f"{stacks.get(stack, stack)}.{rest}"
+            stack, dot, rest = name.partition(".")
+            name = f"{stacks.get(stack, stack)}{dot}{rest}"
             if rest == DISTANCES and getattr(network, stack).causal != self.config.model[stacks[stack]].causal:
                 return None
             if name in self._weights or own == self.architecture or CROSS not in name:

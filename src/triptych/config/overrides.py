@@ -123,10 +123,12 @@ def adopt(config: DictConfig, theirs: DictConfig) -> None:
         ConfigError: another architecture by an experiment alone, or another tokenizer, was chosen.
     """
     init_from, choices = config.init_from, HydraConfig.get().runtime.choices
-    architecture, own = (target_of(c, "model").architecture for c in (theirs, config))
+    architecture, own = base_of(theirs), base_of(config)
     template = config.model
     if architecture != own:
         adapts = "model" in list_overridden()  # then settings of single stacks are meant for that model
+        if adapts and (has_towers(theirs) or has_towers(config)):
+            raise ConfigError(f"init_from={init_from} is {architecture}; model={own} cannot begin with its weights")
         others = [
             o for o in HydraConfig.get().overrides.task if not (adapts and re.match(r"[+~]*(model|.*@model\b)", o))
         ]
@@ -184,6 +186,17 @@ def adopt(config: DictConfig, theirs: DictConfig) -> None:
             warn_of_difference(config, key, value)
 
 
+def has_towers(config: DictConfig) -> bool:
+    """Whether the network is one of two towers, which have a head each."""
+    return "source_head" in config.model
+
+
+def base_of(config: DictConfig) -> str:
+    """The choice of ``model=`` whose class the network is of, whatever its options."""
+    architecture: str = target_of(config, "model").architecture
+    return f"two_{architecture.removesuffix('_only')}s" if has_towers(config) else architecture
+
+
 def stack_sources(architecture: str, own: str) -> dict[str, str]:
     """Which stack of an architecture each stack of another one begins as: that of its name, or the only one."""
     theirs = STACKS[architecture]
@@ -234,7 +247,7 @@ def settings_of_experiment() -> set[str]:
 
 def differing_settings(theirs: DictConfig, model: DictConfig) -> dict[str, Any]:
     """The settings of single parts of a model that do not follow from its shape, block and heads, by their keys:
-    ``model.decoder.num_layers``, for instance. The head is the task's affair.
+    ``model.decoder.num_layers``, for instance. The head is the task's affair, but those of two towers are theirs.
 
     Args:
         theirs: the complete configuration of a trained model.
@@ -244,10 +257,12 @@ def differing_settings(theirs: DictConfig, model: DictConfig) -> dict[str, Any]:
     template = OmegaConf.create({**nodes, "model": OmegaConf.to_container(model, resolve=False)})
     found = {}
     for part in map(str, theirs.model):
-        if part in ("head", "tie_output"):
+        if part == "tie_output" or (part == "head" and not has_towers(theirs)):
             continue
         node, is_there = theirs.model[part], OmegaConf.select(template, f"model.{part}") is not None
         keys = [f"{part}.{key}" for key in map(str, node)] if isinstance(node, DictConfig) and is_there else [part]
+        if part.endswith("head"):  # the rest of it is that of heads
+            keys = [key for key in keys if key.rpartition(".")[2] in model[part]]
         for key in (f"model.{key}" for key in keys):
             own, name = OmegaConf.select(template, key), key.rpartition(".")[2]
             if name in PARTS and own is None:

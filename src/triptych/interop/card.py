@@ -18,6 +18,7 @@ AUTO_CLASSES = {
     "MTModel": "AutoModelForSeq2SeqLM",
     "ForCausalLM": "AutoModelForCausalLM",
     "LMHeadModel": "AutoModelForCausalLM",
+    "CLIPModel": "AutoModel",
 }
 """By the ending of a class of ``transformers``, the automatic class that loads it."""
 
@@ -49,7 +50,7 @@ def model_card(name: str, task: Task, class_name: str, record: Mapping[str, Any]
     if labels:
         facts["classes"] = ", ".join(labels)
     reads_text = task.has_tokens
-    reader = "tokenizer" if task.frames is None else "processor"
+    reader = "tokenizer" if task.frames is None and not task.has_two_towers else "processor"
     lines = [
         "---",
         "library_name: transformers",
@@ -79,6 +80,8 @@ def model_card(name: str, task: Task, class_name: str, record: Mapping[str, Any]
         ]
     elif answers:
         lines += ["outputs = model(**inputs)  # start_logits and end_logits of each token"]
+    elif task.has_two_towers:
+        lines += ["logits = model(**inputs).logits_per_image  # a row for each image, a column for each text"]
     else:
         lines += ["logits = model(**inputs).logits"]
     lines += ["```", ""]
@@ -94,6 +97,8 @@ def model_card(name: str, task: Task, class_name: str, record: Mapping[str, Any]
 
 def _inputs(task: Task, asked: str) -> list[str]:
     """The code that makes the inputs of a model."""
+    if task.has_two_towers:
+        return ['inputs = processor(text=["...", "..."], images=..., padding=True, return_tensors="pt")']
     if task.image_shape is not None:
         return ['inputs = {"pixel_values": ...}  # [batch, channels, rows, columns], scaled as in the training']
     if task.frames is not None:

@@ -1,5 +1,6 @@
 """Trained tasks from Hugging Face folders, and into them: tokenizer, generation settings and model card included."""
 
+import copy
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,10 +18,15 @@ from triptych.interop.families.family import CLASSIFYING, Family
 from triptych.interop.generation import FILE, generation_settings, read_generation
 from triptych.interop.networks import FAMILIES, read_network, write_network
 from triptych.interop.tensors import read_json, write_json
-from triptych.nn import PatchEmbedding
+from triptych.nn import Embedding, Network, PatchEmbedding
 from triptych.storage.atomic import write_text
 from triptych.tasks import GenerativeTask, Task
 from triptych.training import checkpoint_facts, write_checkpoint
+
+MISTAKEN = 2
+"""An eos_token_id that ``CLIPModel`` takes for the mistake of its first files: it then looks for the largest token in
+place of this one. A network whose texts end so, as those of Triptych's own tokenizers do, is written with that token as
+the last."""
 
 
 def load_pretrained(
@@ -30,8 +36,8 @@ def load_pretrained(
 
     Args:
         folder: with config.json, safetensors files and, but for images, the files of a tokenizer.
-        task: translation, text_to_text, chat, classification, tagging, question_answering, language_modeling, denoising
-            or infilling; None: the one of its class.
+        task: translation, text_to_text, chat, classification, tagging, question_answering, language_modeling,
+            denoising, infilling, transcription or image_text_matching; None: the one of its class.
         new_head: whether the head may be missing; it is then new.
         families: that the folder may be of.
 
@@ -75,8 +81,8 @@ def import_folder(
 
 def save_pretrained(checkpoint: str | Path, folder: str | Path, *, families: Sequence[Family] = FAMILIES) -> str:
     """Writes the model of a checkpoint as a folder that ``transformers`` loads: config.json, model.safetensors, the
-    tokenizer, generation_config.json and a model card. (For images there is no tokenizer, and no image processor: what
-    pixels were divided by is the corpus's affair.)
+    tokenizer, generation_config.json and a model card. (For images alone there is no tokenizer, and no image processor:
+    what pixels were divided by is the corpus's affair.)
 
     Args:
         checkpoint: a file, or a run directory (its newest checkpoint).
@@ -98,6 +104,10 @@ def save_pretrained(checkpoint: str | Path, folder: str | Path, *, families: Seq
         raise ConfigError("tokenizer.joint=false: two models with one table; expected joint=true, or MarianMT's")
     if task.corpus.is_stream:  # what goes on with a part of a long text begins anywhere
         tokenizer = Tokenizer.from_json(tokenizer.to_json(), replace(tokenizer.special, begin=()))
+    network = task.network
+    if task.has_two_towers and tokenizer.special.eos == MISTAKEN:
+        last = tokenizer.vocab_size - 1
+        tokenizer, network = tokenizer.exchanged(MISTAKEN, last), with_rows_exchanged(network, MISTAKEN, last)
     special = tokenizer.special
     reads_text = task.has_tokens
     ids = {"bos_token_id": special.bos, "eos_token_id": special.eos, "pad_token_id": special.pad} if reads_text else {}
@@ -105,7 +115,7 @@ def save_pretrained(checkpoint: str | Path, folder: str | Path, *, families: Seq
         ids["decoder_start_token_id"] = special.start
     labels = task.labels
     labels = labels if task.name in CLASSIFYING else ()
-    family = write_network(path, task.network, config, task.name, labels=labels, special=ids, families=families)
+    family = write_network(path, network, config, task.name, labels=labels, special=ids, families=families)
     if reads_text:
         goes_on = task.architecture == "decoder_only" and isinstance(task, GenerativeTask)
         ends_with_sep = task.name in ("translation", "text_to_text")
@@ -129,6 +139,21 @@ def save_pretrained(checkpoint: str | Path, folder: str | Path, *, families: Seq
     record = read_json(run_dir / "summary.json") if (run_dir / "summary.json").is_file() else {}
     write_text(path / "README.md", model_card(path.name, task, class_name, record))
     return class_name
+
+
+def with_rows_exchanged(network: Network, one: int, other: int) -> Network:
+    """The network with two rows of its token table exchanged.
+
+    Args:
+        network: that reads tokens.
+        one: a token.
+        other: another.
+    """
+    network = copy.deepcopy(network)
+    assert isinstance(network.embedding, Embedding)
+    table = network.embedding.tokens.weight.data
+    table[[one, other]] = table[[other, one]]
+    return network
 
 
 def _read(

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from triptych.assembly.network import choose_parts
 from triptych.config import ConfigError, TrainConfig, build, flat, listed, nearest, refusing
+from triptych.config.overrides import base_of
 from triptych.interop.families import find_families
 from triptych.interop.families.equivalences import absorb, canonical, differences
 from triptych.interop.families.family import CLASSIFYING, Family, Settings, TheirConfig
@@ -81,9 +82,11 @@ def read_network(
     tensors = Tensors(place.parent, family)
     labels = config.labels if task in CLASSIFYING else ()
     settings = family.settings(config, tensors)
-    num_outputs = settings["shape.vocab_size"] if family.predicts_tokens(task) else len(labels) or 2  # start and end
+    num_outputs = settings.get("model.head.num_outputs", len(labels) or 2)  # of a common space; classes; start and end
+    if family.predicts_tokens(task):
+        num_outputs = settings["shape.vocab_size"]
     with refusing(f"{place}: "):
-        ours = configuration(family.architecture, task, settings, num_outputs)
+        ours = configuration(family.model, task, settings, num_outputs)
         network: Network = build(ours, "model")
     is_tied = ours.block.tie_output  # of the folder; with classes for outputs, the network itself ties nothing
     state = {**dict(network.named_parameters()), **dict(network.named_buffers())}
@@ -178,7 +181,8 @@ def find_family(
             others.append((1, f"the nearest, {family.model_type}, has no such configuration: {error}"))
             continue
         values |= {part: {**special, **values[part]} for part in family.parts}
-        theirs = configuration(architecture, task, family.settings(TheirConfig(values, "config.json"), {}), num_outputs)
+        settings = family.settings(TheirConfig(values, "config.json"), {})
+        theirs = configuration(family.model, task, settings, num_outputs)
         other = canonical(flat(OmegaConf.to_container(theirs.model, resolve=True)))
         weights = {**network.state_dict(), **dict(network.named_buffers())}
         state = {name: tensor.detach().to("cpu", torch.float32) for name, tensor in weights.items()}
@@ -194,7 +198,7 @@ def find_family(
             fitting.append((len(differing), family, values, state, bool(other["tie_output"])))
     if not fitting:
         why = min(others)[1] if others else f"none has a head for task={task} on such inputs"
-        raise ConfigError(f"no published family is this network (model={architecture}): {why}")
+        raise ConfigError(f"no published family is this network (model={base_of(config)}): {why}")
     return min(fitting, key=lambda candidate: candidate[0])[1:]
 
 
@@ -203,18 +207,18 @@ def name_of(value: object) -> object:
     return value.rpartition(".")[2] if isinstance(value, str) else value
 
 
-def configuration(architecture: str, task: str, settings: Settings, num_outputs: int) -> DictConfig:
+def configuration(model: str, task: str, settings: Settings, num_outputs: int) -> DictConfig:
     """The configuration of a training run of such a network.
 
     Args:
-        architecture: encoder_only, decoder_only or full.
+        model: encoder_only, decoder_only, full or two_decoders.
         settings: by dotted key, or by group.
 
     Raises:
         ConfigError: a setting of another type.
     """
     choices = tuple(f"{key}={value}" for key, value in settings.items() if "/" in key or "@" in key)
-    config = defaults(architecture, task, choices).copy()
+    config = defaults(model, task, choices).copy()
     for key, value in settings.items():
         if "/" in key or "@" in key:
             continue
@@ -230,10 +234,10 @@ def configuration(architecture: str, task: str, settings: Settings, num_outputs:
 
 
 @cache
-def defaults(architecture: str, task: str, choices: tuple[str, ...]) -> DictConfig:
+def defaults(model: str, task: str, choices: tuple[str, ...]) -> DictConfig:
     """The project's configuration, with no corpus, and with some choices of parts."""
     ConfigStore.instance().store(name="train_schema", node=TrainConfig)
     with initialize_config_module("triptych.conf", version_base="1.3"):
-        config = compose("train", overrides=[f"model={architecture}", f"task={task}", *choices, *NOWHERE])
+        config = compose("train", overrides=[f"model={model}", f"task={task}", *choices, *NOWHERE])
     config.data = {}
     return config

@@ -58,7 +58,7 @@ class Embedding(nn.Module):
 
 
 class PatchEmbedding(nn.Module):
-    """[cls; patches(image) W + b]: a learned vector, then one for each patch, row by row.
+    """[cls; patches((image - mean) / std) W + b]: a learned vector, then one for each patch, row by row.
 
     A patch is flattened in the order channel, row, column. Dosovitskiy et al. 2021, section 3.1, equation 1.
 
@@ -70,9 +70,12 @@ class PatchEmbedding(nn.Module):
         image_size: height and width, in pixels.
         patch_size: height and width of a patch.
         normalized: whether each image is first given the mean 0 and the variance 1, over all of its values.
+        bias: whether b is there.
+        mean: a number for each channel, such as its mean over many images; None: 0.
+        std: the same of deviations; None: 1.
 
     Raises:
-        ValueError: sizes that cannot be.
+        ValueError: sizes that cannot be, or numbers that are not one for each channel.
     """
 
     def __init__(
@@ -83,6 +86,9 @@ class PatchEmbedding(nn.Module):
         num_channels: int,
         d_model: int,
         normalized: bool = False,
+        bias: bool = True,
+        mean: Sequence[float] | None = None,
+        std: Sequence[float] | None = None,
     ) -> None:
         super().__init__()
         for name, size in (("image_size", image_size), ("patch_size", patch_size)):
@@ -95,12 +101,24 @@ class PatchEmbedding(nn.Module):
             raise ValueError(
                 f"patches.patch_size={list(patch_size)} does not divide patches.image_size={list(image_size)}"
             )
+        if (mean is None) != (std is None):
+            raise ValueError(f"patches.mean={mean} beside patches.std={std}: expected both, or null for both")
+        if mean is not None and std is not None:
+            if normalized:
+                raise ValueError(f"patches.mean={list(mean)}: expected patches.normalized=false beside it")
+            for name, numbers in (("mean", mean), ("std", std)):
+                if len(numbers) != num_channels or (name == "std" and min(numbers) <= 0):
+                    what = "a number" if name == "mean" else "a number above 0"
+                    raise ValueError(
+                        f"patches.{name}={list(numbers)}: expected {what} for each of {num_channels} channels"
+                    )
         self.d_model, self.normalized = d_model, normalized
+        self.statistics = None if mean is None or std is None else tuple(zip(mean, std, strict=True))
         self.image_shape = (num_channels, height, width)
         self.patch_size = (patch_height, patch_width)
         self.grid = (height // patch_height, width // patch_width)
         self.length = 1 + self.grid[0] * self.grid[1]
-        self.patches = nn.Linear(num_channels * patch_height * patch_width, d_model)
+        self.patches = nn.Linear(num_channels * patch_height * patch_width, d_model, bias=bias)
         self.cls = nn.Parameter(torch.empty(d_model))
         initialize_linear(self.patches)
         nn.init.normal_(self.cls, std=d_model**-0.5)
@@ -135,5 +153,8 @@ class PatchEmbedding(nn.Module):
         x = images.to(self.cls.dtype)
         if self.normalized:
             x = F.layer_norm(x, self.image_shape)
+        if self.statistics is not None:
+            channels = zip(x.unbind(1), self.statistics, strict=True)
+            x = torch.stack([(channel - mean) / std for channel, (mean, std) in channels], dim=1)
         patches = F.unfold(x, self.patch_size, stride=self.patch_size).mT
         return torch.cat((self.cls.expand(len(images), 1, -1), self.patches(patches)), dim=1)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from triptych.nn.sizes import Sizes
 
-ActivationName = Literal["relu", "gelu", "gelu_tanh", "silu", "relu_squared"]
+ActivationName = Literal["relu", "gelu", "gelu_tanh", "quick_gelu", "silu", "relu_squared"]
 
 
 def relu_squared(x: Tensor) -> Tensor:
@@ -19,10 +19,16 @@ def relu_squared(x: Tensor) -> Tensor:
     return y * y  # autocast would have a power in float32
 
 
+def quick_gelu(x: Tensor) -> Tensor:
+    """x sigmoid(1.702 x). Hendrycks and Gimpel 2016, section 2; in CLIP, Radford et al. 2021."""
+    return F.silu(1.702 * x) / 1.702  # one tensor is kept for the backward pass, not two
+
+
 ACTIVATIONS: dict[ActivationName, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
     "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "quick_gelu": quick_gelu,
     "silu": F.silu,
     "relu_squared": relu_squared,
 }
@@ -33,7 +39,7 @@ class FeedForward(nn.Module):
 
     Args:
         sizes: of the stack.
-        activation: act: relu, gelu (exact), gelu_tanh, silu or relu_squared.
+        activation: act: relu, gelu (exact), gelu_tanh, quick_gelu, silu or relu_squared.
         dropout: probability of dropping a hidden unit.
     """
 
@@ -55,7 +61,7 @@ class GatedFeedForward(nn.Module):
 
     Args:
         sizes: of the stack.
-        activation: act: relu, gelu (exact), gelu_tanh, silu or relu_squared.
+        activation: act: relu, gelu (exact), gelu_tanh, quick_gelu, silu or relu_squared.
         dropout: probability of dropping a hidden unit.
     """
 

@@ -206,7 +206,7 @@ _FAMILIES = {
     "pegasus": _Family({**_T5, "mask_token": "<mask_2>"}, end="eos_token", start="pad_token"),
     "llama": _Family({"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}, begin="bos_token"),
 }
-_SPLIT_OTHERWISE = ("qwen3", "olmo2")
+_SPLIT_OTHERWISE = ("qwen3", "olmo2", "clip")
 """Families whose words are not GPT-2's, which files of byte pairs alone do not say."""
 _BY_FILE = {
     "vocab.txt": "bert",
@@ -466,6 +466,14 @@ def _check_model(
             raise ValueError(
                 f"{settings.path.parent / 'config.json'}: {role}_id={said}, but {role} of the tokenizer "
                 f"({settings.path.name}, tokenizer_config.json) is {_name(backend, i)!r}, of id {i}"
+            )
+    if settings.model.get("model_type") == "clip":  # whose text speaks by the token that its configuration says
+        said = settings.model.get("text_config", {}).get("eos_token_id", 49407)
+        end = backend.get_vocab_size() - 1 if said == 2 else said  # 2 was a mistake: there it is the largest of a text
+        if special.end[-1:] != (end,):
+            raise ValueError(
+                f"{settings.path.parent / 'config.json'}: text_config: eos_token_id={said}: expected token {end} "
+                f"behind each text, but the tokenizer ({settings.path.name}) puts {list(special.end)} there"
             )
 
 

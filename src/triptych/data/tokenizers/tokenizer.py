@@ -173,6 +173,31 @@ class Tokenizer:
                 return Tokenizer(self._backend, self.special, (thin(source), thin(target)))
         raise ValueError(f"batch.merge_dropout={share}: SentencePiece models have no merges; expected tokenizer=bpe")
 
+    def exchanged(self, one: int, other: int) -> "Tokenizer":
+        """The tokenizer that cuts texts alike, with the ids of two tokens exchanged.
+
+        Args:
+            one: an id, of the model's own vocabulary (not of a token that was added to it), in a tokenizer by itself.
+            other: another.
+        """
+        ids = {one: other, other: one}
+        state = json.loads(self._backend.to_str())
+        model = state["model"]
+        if isinstance(model["vocab"], list):  # Unigram's: a piece and its score at each id
+            pieces = model["vocab"]
+            pieces[one], pieces[other] = pieces[other], pieces[one]
+            model["unk_id"] = ids.get(model["unk_id"], model["unk_id"])
+        else:
+            model["vocab"] = {token: ids.get(i, i) for token, i in model["vocab"].items()}
+        for token in state["added_tokens"]:
+            token["id"] = ids.get(token["id"], token["id"])
+        state["added_tokens"].sort(key=lambda token: token["id"])
+        special = {
+            name: [ids.get(i, i) for i in value] if isinstance(value, list) else ids.get(value, value)
+            for name, value in self.special.as_plain().items()
+        }
+        return Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(state)), SpecialTokens.from_plain(special))
+
     @property
     def sentencepiece(self) -> tuple[bytes, bytes] | None:
         """The SentencePiece models of sources and targets, where that is what ``sides`` are."""

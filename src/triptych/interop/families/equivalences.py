@@ -54,10 +54,13 @@ def canonical(model: Mapping[str, Any]) -> Settings:
                 found[local_theta] = found[local_theta] or found[theta]
         if found[f"{stack}.position"] not in TABLES:
             del found[f"{stack}.max_length"]
-    if found.get("head.transform", "none") == "none":
-        found.pop("head.transform_bias", None)
-    if found.get("head.transform", "none") == "none" or found.get("head.norm") is None:
-        found = {key: value for key, value in found.items() if not key.startswith("head.norm")} | {"head.norm": None}
+    for head in ("head", "source_head"):
+        if found.get(f"{head}.transform", "none") == "none":
+            found.pop(f"{head}.transform_bias", None)
+        if found.get(f"{head}.transform", "none") == "none" or found.get(f"{head}.norm") is None:
+            found = {key: value for key, value in found.items() if not key.startswith(f"{head}.norm")}
+            found[f"{head}.norm"] = None
+    found.setdefault("tie_output", False)  # of two towers
     return found
 
 
@@ -71,7 +74,9 @@ def rope_scaling(model: Mapping[str, Any], stack: str) -> RopeScaling | None:
 
 def stacks_of(model: Mapping[str, Any]) -> list[str]:
     """The stacks that a flat ``model`` node has."""
-    return [stack for stack in ("encoder", "decoder") if f"{stack}.d_model" in model]
+    return [
+        stack for stack in ("source_encoder", "encoder", "source_decoder", "decoder") if f"{stack}.d_model" in model
+    ]
 
 
 def scores_are_products(model: Settings, stack: str) -> bool:
@@ -118,7 +123,8 @@ def absorb(state: State, mine: Settings, theirs: Settings) -> list[str]:
             case "source_embedding", None, _:
                 state["source_embedding.tokens.weight"] = state["embedding.tokens.weight"]
             case "scale_states", _, _ if not theirs["tie_output"] or is_traded:
-                state["head.output.weight"] = state["head.output.weight"] * width ** ((their - my) / 2)
+                weight = state[f"{stack}.output.weight"]
+                state[f"{stack}.output.weight"] = weight * weight.shape[1] ** ((their - my) / 2)
             case "num_token_types", 0, number:
                 state["embedding.token_types.weight"] = torch.zeros(number, width)
             case ("position", _, "triptych.nn.Learned") | ("max_length", _, _) if (
@@ -129,6 +135,8 @@ def absorb(state: State, mine: Settings, theirs: Settings) -> list[str]:
             case "position.first", int(), int() if theirs[f"{stack}.position"] == "triptych.nn.Learned":
                 table = state[f"{stack}.position.table"][my:]
                 state[f"{stack}.position.table"] = torch.cat((table.new_zeros(their, table.shape[1]), table))
+            case "bias", False, True if f"{stack}.patches.weight" in state:
+                state[f"{stack}.patches.bias"] = torch.zeros(len(state[f"{stack}.patches.weight"]))
             case (("bias" | "attention.qkv_bias"), False, True):
                 qkv = (".q", ".v", ".global_q", ".global_v", *(KEYS if theirs[f"{stack}.attention.k_bias"] else ()))
                 add_biases(state, stack, qkv if name == "attention.qkv_bias" else (".o", ".up", ".gate", ".down"))
@@ -139,7 +147,7 @@ def absorb(state: State, mine: Settings, theirs: Settings) -> list[str]:
                 for n in [n for n in state if n.startswith(stack) and n.removesuffix(".bias").endswith(KEYS)]:
                     state.pop(n)
             case "bias", "none", "trained" | "fixed":
-                state["head.output.bias"] = torch.zeros(len(state["head.output.weight"]))
+                state[f"{stack}.output.bias"] = torch.zeros(len(state[f"{stack}.output.weight"]))
             case "attention.num_kv_heads", _, heads if heads % my == 0:
                 for n in [n for n in state if n.startswith(stack) and ("attention.k." in n or "attention.v." in n)]:
                     state[n] = torch.cat([head for head in state[n].chunk(my) for _ in range(heads // my)])

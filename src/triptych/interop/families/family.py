@@ -20,6 +20,7 @@ ACTIVATIONS = {
     "gelu_pytorch_tanh": "gelu_tanh",
     "gelu_fast": "gelu_tanh",
     "gelu_python": "gelu",
+    "quick_gelu": "quick_gelu",
     "silu": "silu",
     "swish": "silu",
     "relu2": "relu_squared",
@@ -35,7 +36,14 @@ TOKEN_TASKS = ("language_modeling", *WRITING)
 CLASSIFYING = ("classification", "tagging")
 """The tasks whose classes the configuration names."""
 
-THEIR_ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_tanh": "gelu_new", "silu": "silu", "relu_squared": "relu2"}
+THEIR_ACTIVATIONS = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_tanh": "gelu_new",
+    "quick_gelu": "quick_gelu",
+    "silu": "silu",
+    "relu_squared": "relu2",
+}
 
 
 def their_activation(model: Settings, stack: str) -> str:
@@ -84,6 +92,11 @@ class Family(ABC):
     buffers: ClassVar[tuple[str, ...]] = ()
     other_heads: ClassVar[tuple[str, ...]] = ()
 
+    @property
+    def model(self) -> str:
+        """The choice of ``model=`` that its settings change."""
+        return self.architecture
+
     @abstractmethod
     def settings(self, config: "TheirConfig", tensors: Mapping[str, Tensor]) -> Settings:
         """Our settings.
@@ -124,7 +137,7 @@ class Family(ABC):
 
     def predicts_tokens(self, task: str) -> bool:
         """Whether the outputs of the head are the vocabulary."""
-        return task not in (*CLASSIFYING, "question_answering")
+        return task not in (*CLASSIFYING, "question_answering", "image_text_matching")
 
     def task_of(self, config: "TheirConfig") -> str:
         """The task that the class of a folder has the head for; of a bare model, the first.

@@ -49,6 +49,9 @@ class Vit(Family):
             "patch_size": patch_size,
             "num_channels": config.get("num_channels", 3),
             "normalized": False,
+            "bias": True,
+            "mean": None,
+            "std": None,
         }
         return {
             "shape.d_model": config.size("hidden_size"),

@@ -1,0 +1,257 @@
+"""CLIP (Radford et al. 2021)."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from triptych.config import ConfigError
+from triptych.interop.families.family import Family, Settings, TheirConfig, their_activation
+from triptych.models.two_towers import LARGEST_SCALE
+
+PATCHES = "triptych.nn.PatchEmbedding"
+PROCESSOR = "preprocessor_config"
+"""The file of what makes an image into pixels."""
+PROCESSORS = ("CLIPImageProcessor", "CLIPImageProcessorFast", "CLIPImageProcessorPil")
+MEAN, STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
+"""Of red, green and blue, where the file says nothing (github.com/openai/CLIP, ``clip.py``)."""
+BRIGHTEST = 255
+"""What their pixels are divided by; ours are 0 to 1."""
+TOWERS = {"decoder": "text", "source_decoder": "vision"}
+OUTSIDE = {
+    "embedding.tokens": "text_model.embeddings.token_embedding",
+    "decoder.position.table": "text_model.embeddings.position_embedding.weight",
+    "decoder.final_norm": "text_model.final_layer_norm",
+    "source_embedding.cls": "vision_model.embeddings.class_embedding",
+    "source_embedding.patches": "vision_model.embeddings.patch_embedding",
+    "source_decoder.position.table": "vision_model.embeddings.position_embedding.weight",
+    "source_decoder.embed_norm": "vision_model.pre_layrnorm",  # sic
+    "source_decoder.final_norm": "vision_model.post_layernorm",
+    "log_scale": "logit_scale",
+}
+LAYER = {
+    "self_attention.q": "self_attn.q_proj",
+    "self_attention.k": "self_attn.k_proj",
+    "self_attention.v": "self_attn.v_proj",
+    "self_attention.o": "self_attn.out_proj",
+    "self_residual.norm": "layer_norm1",
+    "feed_forward.up": "mlp.fc1",
+    "feed_forward.down": "mlp.fc2",
+    "feed_forward_residual.norm": "layer_norm2",
+}
+
+
+class Clip(Family):
+    """Two pre-norm towers with learned positions: a causal one of texts, which speaks by its last token, and one of
+    patches without a bias, which has a norm before its first block and speaks by [cls].
+
+    Theirs multiplies cosines by any scale, ours by 100 at most: a folder with more is refused, and what was trained
+    here to more is written as 100.
+    """
+
+    model_type = "clip"
+    architecture = "decoder_only"
+    prefix = ""
+    classes = {"image_text_matching": "CLIPModel"}
+    parts = ("text_config",)
+    files = {PROCESSOR: ("processor_config", "image_processor")}  # the second by transformers 5
+    buffers = (r"(text|vision)_model\.embeddings\.position_ids",)
+    names = {
+        **OUTSIDE,
+        **{
+            f"{ours}.layers.{{}}.{part}": f"{theirs}_model.encoder.layers.{{}}.{their_part}"
+            for ours, theirs in TOWERS.items()
+            for part, their_part in LAYER.items()
+        },
+    }
+    heads = {"image_text_matching": {"head.output": "text_projection", "source_head.output": "visual_projection"}}
+
+    @property
+    def model(self) -> str:
+        """See ``Family``."""
+        return "two_decoders"
+
+    def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
+        """See ``Family``."""
+        text, vision = told(config, "text"), told(config, "vision")
+        scale = tensors.get("logit_scale")
+        if scale is not None and scale > torch.tensor(LARGEST_SCALE).log().to(scale.dtype):
+            raise ConfigError(
+                f"{config.place}: logit_scale={float(scale):g}; expected at most {math.log(LARGEST_SCALE):g}, for "
+                f"cosines are multiplied by {LARGEST_SCALE:g} at most"
+            )
+        side, patch = vision.size("image_size"), vision.size("patch_size")
+        patches = {
+            "image_size": [side, side],
+            "patch_size": [patch, patch],
+            "num_channels": vision.get("num_channels", 3),
+            "normalized": False,
+            "bias": False,
+            **statistics(config.part(PROCESSOR), side),
+            "d_model": vision.size("hidden_size"),
+        }
+        return {
+            "model.source_embedding": {"_target_": PATCHES, **patches},
+            **{f"patches.{key}": value for key, value in patches.items()},
+            "shape.d_model": text.size("hidden_size"),
+            "shape.num_layers": text.size("num_hidden_layers"),
+            "shape.num_heads": text.size("num_attention_heads"),
+            "shape.d_ff": text.size("intermediate_size"),
+            "shape.vocab_size": text.size("vocab_size"),
+            "shape.max_length": text.size("max_position_embeddings"),
+            "model.source_decoder.d_model": vision.size("hidden_size"),
+            "model.source_decoder.num_layers": vision.size("num_hidden_layers"),
+            "model.source_decoder.num_heads": vision.size("num_attention_heads"),
+            "model.source_decoder.d_ff": vision.size("intermediate_size"),
+            "model.source_decoder.max_length": 1 + (side // patch) ** 2,
+            "model.source_decoder.causal": False,
+            "model.source_decoder.embed_norm": True,
+            "model.head": {"d_model": text.size("hidden_size"), "num_outputs": None, "pool": "last"},
+            "model.head.num_outputs": config.size("projection_dim"),
+            "model.source_head": {
+                "d_model": vision.size("hidden_size"),
+                "num_outputs": "${model.head.num_outputs}",
+                "pool": "first",
+            },
+            "block/residual": "pre",
+            "block/position": "learned",
+            "block.scale_embedding": False,
+            "block.tie_output": False,
+            "block.dropout": 0.0,
+            "block/norm@model.source_decoder.norm": "layer",
+            "block/attention@model.source_decoder.attention": "multi_head",
+            "block/feed_forward@model.source_decoder.feed_forward": "plain",
+            **{
+                f"{node}.{key}": value
+                for node, tower in (("block", text), ("model.source_decoder", vision))
+                for key, value in {
+                    "norm.eps": tower.get("layer_norm_eps", 1e-5),
+                    "feed_forward.activation": tower.activation("hidden_act", "quick_gelu"),
+                    "attention.dropout": tower.get("attention_dropout", 0.0),
+                }.items()
+            },
+        }
+
+    def config(self, model: Settings) -> dict[str, Any]:
+        """See ``Family``.
+
+        Raises:
+            ConfigError: images or patches that are not square, or no patches.
+        """
+        if model.get("source_embedding._target_") != PATCHES:
+            raise ConfigError("model.source_embedding: expected patches of images")
+        side, patch = square(model, "image_size"), square(model, "patch_size")
+        mean = model.get("source_embedding.mean")
+        return {
+            "projection_dim": model["head.num_outputs"],
+            "text_config": {
+                "model_type": "clip_text_model",
+                "vocab_size": model["embedding.vocab_size"],
+                "max_position_embeddings": model["decoder.max_length"],
+                **tower(model, "decoder"),
+            },
+            "vision_config": {
+                "model_type": "clip_vision_model",
+                "image_size": side,
+                "patch_size": patch,
+                "num_channels": model["source_embedding.num_channels"],
+                **tower(model, "source_decoder"),
+            },
+            PROCESSOR: {
+                "image_processor_type": PROCESSORS[0],
+                "processor_class": "CLIPProcessor",
+                "do_convert_rgb": model["source_embedding.num_channels"] == len(MEAN),
+                "do_resize": True,
+                "size": {"shortest_edge": side},
+                "resample": 3,  # bicubic
+                "do_center_crop": True,
+                "crop_size": {"height": side, "width": side},
+                "do_rescale": True,
+                "rescale_factor": 1 / BRIGHTEST,
+                "do_normalize": mean is not None,
+                "image_mean": mean,
+                "image_std": model.get("source_embedding.std"),
+            },
+        }
+
+    def shapes(self, config: TheirConfig) -> Mapping[str, tuple[int, ...]]:
+        """See ``Family``."""
+        vision = config.part("vision_config")
+        patch = vision.size("patch_size")
+        return {
+            "logit_scale": (),
+            "vision_model.embeddings.patch_embedding.weight": (-1, vision.get("num_channels", 3), patch, patch),
+        }
+
+    def reordered(self, state: Mapping[str, Tensor], config: TheirConfig, *, to_ours: bool) -> Mapping[str, Tensor]:
+        """See ``Family``."""
+        if to_ours:
+            return state
+        return {**state, "log_scale": state["log_scale"].clamp(max=math.log(LARGEST_SCALE))}
+
+
+def statistics(processor: TheirConfig, side: int) -> Settings:
+    """What is subtracted from pixels of 0 to 1, and what they are divided by.
+
+    Args:
+        processor: what makes an image into pixels.
+        side: of the images that the network reads.
+
+    Raises:
+        ConfigError: it changes an image of just this size, or in a way that we do not have.
+    """
+    processor.expect("image_processor_type", PROCESSORS[0], PROCESSORS)
+    processor.expect("do_rescale", True, [True])
+    processor.expect("rescale_factor", 1 / BRIGHTEST, [1 / BRIGHTEST])
+    sides = {"height": side, "width": side}
+    if processor.get("do_resize", True):
+        processor.expect("size", {"shortest_edge": 224}, [side, {"shortest_edge": side}, sides])
+    if processor.get("do_center_crop", True):
+        processor.expect("crop_size", {"height": 224, "width": 224}, [side, sides])
+    if not processor.get("do_normalize", True):
+        return {"mean": None, "std": None}
+    found = {"mean": processor.get("image_mean", MEAN), "std": processor.get("image_std", STD)}
+    for key, numbers in found.items():
+        if not isinstance(numbers, list) or not all(isinstance(number, float | int) for number in numbers):
+            raise ConfigError(f"{processor.place}: image_{key}={numbers}; expected a number for each channel")
+    return found
+
+
+def told(config: TheirConfig, name: str) -> TheirConfig:
+    """What is said of one of their towers; old files say some of it twice.
+
+    Raises:
+        ConfigError: not the same.
+    """
+    tower, again = config.part(f"{name}_config"), config.get(f"{name}_config_dict", None) or {}
+    for key, value in again.items():
+        tower.expect(key, value, [value])
+    return tower
+
+
+def square(model: Settings, key: str) -> int:
+    """The side of our images or patches.
+
+    Raises:
+        ConfigError: they have two.
+    """
+    height, width = model[f"source_embedding.{key}"]
+    if height != width:
+        raise ConfigError(f"patches.{key}=[{height}, {width}]; expected a square")
+    return int(height)
+
+
+def tower(model: Settings, stack: str) -> dict[str, Any]:
+    """Their configuration of one of our stacks."""
+    return {
+        "hidden_size": model[f"{stack}.d_model"],
+        "num_hidden_layers": model[f"{stack}.num_layers"],
+        "num_attention_heads": model[f"{stack}.num_heads"],
+        "intermediate_size": model[f"{stack}.d_ff"],
+        "projection_dim": model["head.num_outputs"],
+        "layer_norm_eps": model.get(f"{stack}.norm.eps", 1e-5),
+        "hidden_act": their_activation(model, stack),
+        "attention_dropout": model.get(f"{stack}.attention.dropout", 0.0),
+    }
