@@ -17,7 +17,6 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-import numpy as np
 import torch
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
@@ -25,11 +24,10 @@ from omegaconf import OmegaConf
 from command_line import command_lines
 from covering import Row, Values, explain, learn, pairs_of
 from covering_rows import CHECKS, DATES, NO_FAMILY, NOT_ASKED, UPDATES, look, refusal
+from small_images import TO_DRAW, write_small_images
 from triptych.config import PARTS, precision_of, target_of
 from triptych.config.explain import choices_of
 from triptych.config.schema import Heads
-from triptych.data import Image
-from triptych.data.images import as_png
 from triptych.tasks.precision import PRECISIONS
 from triptych.training.hardware import hardware
 
@@ -58,10 +56,7 @@ MARKS = {
         "frames.num_mels=16",
     ],
     "captioning": DRAWN,
-    "image_generation": [
-        *("data.train=all.tsv", "data.validation=0.1", "data.test=0.1"),
-        *("task.image_size=[4,4]", "task.num_channels=1", "task.levels=2", "task.steps=4"),
-    ],
+    "image_generation": TO_DRAW[2:],
     "image_text_matching": DRAWN,
 }
 """What a task needs besides."""
@@ -86,17 +81,10 @@ SHAPE = ["shape.d_model=64", "shape.num_heads=8", "shape.d_ff=64"]
 
 @cache
 def small_images() -> Path:
-    """A folder with 124 images of 4x4 pixels, and a table of them: a row is white, and the text says which."""
-    folder, words = Path(tempfile.mkdtemp()), ["first", "second", "third", "last"]
+    """A folder with images that are drawn."""
+    folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder)
-    lines = ["file\ttarget"]
-    for number in range(124):
-        pixels = np.zeros((1, 4, 4))
-        pixels[0, number % 4] = 1
-        (folder / f"{number}.png").write_bytes(as_png(Image.of(pixels)))
-        lines.append(f"{number}.png\tthe {words[number % 4]} row")
-    (folder / "all.tsv").write_text("\n".join(lines) + "\n")
-    return folder
+    return write_small_images(folder)
 
 
 def parts_of(group: str) -> list[str]:

@@ -16,6 +16,7 @@ from hydra.core.config_store import ConfigStore
 import tiny
 import triptych
 from commands import run
+from small_images import ROWS, TO_DRAW, write_small_images
 from triptych.config import ConfigError, EvaluateConfig, PredictConfig
 from triptych.data import Digits, Example, Image, read_image
 from triptych.data.images import PNG_ADDRESS, as_png
@@ -23,6 +24,8 @@ from triptych.evaluate import evaluate
 from triptych.models import EncoderOnly
 from triptych.nn import Head, PatchEmbedding, Stack
 from triptych.predict import predict
+from triptych.report.playground import Playground
+from triptych.report.read_records import find_runs
 from triptych.training.callbacks.cost_log import CostLog
 
 STEPS = ["trainer.max_steps=80", "trainer.val_check_interval=80", "scheduler.warmup_steps=10", "optimizer.lr=1e-2"]
@@ -186,3 +189,73 @@ def test_the_counts_of_batches_of_images_come_back() -> None:
     again.load_state_dict(cost_log.state_dict())
     assert again.shapes == cost_log.shapes
     assert again.flops == (80 * 64 + 7) * cost_log.cost.of_batch((1, 1, 8, 8)) > 0
+
+
+@pytest.fixture(scope="module")
+def drawing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = write_small_images(tmp_path_factory.mktemp("drawn"))
+    options = ["shape.d_model=32", "shape.num_heads=2", "shape.num_layers=2", "shape.d_ff=64", *STEPS]
+    options += ["model=decoder_only", "block/position=rotary", "tokenizer=words", "batch.size=32", "logger=csv"]
+    finished = run("train", *TO_DRAW, *options, f"data.dir={folder}", "run_dir=run", cwd=folder)
+    assert finished.returncode == 0, finished.stderr
+    return folder / "run"
+
+
+class TestDrawing:
+    """An image for a text, through the commands."""
+
+    def test_the_record_shows_what_is_drawn(self, drawing: Path) -> None:
+        record = json.loads((drawing / "summary.json").read_text())
+        assert record["metrics"]["test/bits_per_dimension"] < 0.1
+        answers = [json.loads(line) for line in (drawing / "answers.jsonl").read_text().splitlines()]
+        bits = sum(row["nats"] for row in answers) / math.log(2) / sum(row["dimensions"] for row in answers)
+        assert bits == pytest.approx(record["metrics"]["test/bits_per_dimension"])
+        assert {row["input"] for row in answers} <= {f"the {name} row" for name in ROWS}
+        for sample in record["samples"]:
+            assert sample["input"].split()[1] in ROWS
+            assert sample["output"] == sample["reference"] == ""
+            assert sample["output_image"].startswith(PNG_ADDRESS)
+            assert sample["reference_image"].startswith(PNG_ADDRESS)
+            assert "image" not in sample
+
+    def test_predict_writes_files_and_a_table_that_is_data(self, drawing: Path) -> None:
+        folder = drawing.parent
+        (folder / "texts").write_text("the third row\nthe first row\n")
+        options = [f"checkpoint={drawing}", f"input={folder}/texts"]
+        predict(composed("predict", *options, f"output={folder}/made/all.tsv", "temperature=0"))
+        table = (folder / "made" / "all.tsv").read_text()
+        assert table == "file\ttarget\nall/1.png\tthe third row\nall/2.png\tthe first row\n"
+        for name, row in (("1", 2), ("2", 0)):
+            image, _ = read_image(folder / "made" / "all" / f"{name}.png", channels=1)
+            assert np.asarray(image)[0].tolist() == [[float(i == row)] * 4 for i in range(4)]
+        same = triptych.load(drawing)
+        assert [as_png(image) for image in same.predict(["the third row"])] == [  # type: ignore[arg-type]
+            (folder / "made" / "all" / "1.png").read_bytes()
+        ]
+
+    def test_a_line_of_output_is_an_address(self, drawing: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        (drawing.parent / "text").write_text("the last row\n")
+        predict(composed("predict", f"checkpoint={drawing}", f"input={drawing.parent}/text", "temperature=0"))
+        pixels = np.zeros((1, 4, 4))
+        pixels[0, 3] = 1
+        expected = PNG_ADDRESS + base64.b64encode(as_png(Image.of(pixels))).decode()
+        assert capsys.readouterr().out == f"{expected}\n"
+        with pytest.raises(ConfigError, match="max_new_tokens=3: images have one size; expected null"):
+            predict(composed("predict", f"checkpoint={drawing}", f"input={drawing.parent}/text", "max_new_tokens=3"))
+        with pytest.raises(ConfigError, match=r"classes=\['a', 'b'\]: image_generation chooses from no texts"):
+            predict(composed("predict", f"checkpoint={drawing}", f"input={drawing.parent}/text", "classes=[a,b]"))
+
+    def test_the_pages_show_them(self, drawing: Path) -> None:
+        finished = run("compare", "run", "--output", "page.html", cwd=drawing.parent)
+        assert finished.returncode == 0, finished.stderr
+        page = (drawing.parent / "page.html").read_text()
+        record = json.loads((drawing / "summary.json").read_text())
+        assert all(sample[key] in page for sample in record["samples"] for key in ("output_image", "reference_image"))
+        playground = Playground(find_runs([drawing], Path()).runs, Path())
+        status, text = playground.page("/?group=0&text=the+first+row&temperature=0")
+        assert status == 200
+        pixels = np.zeros((1, 4, 4))
+        pixels[0, 0] = 1
+        address = PNG_ADDRESS + base64.b64encode(as_png(Image.of(pixels))).decode()
+        assert f'<img class="given" src="{address}" alt="what the model has drawn">' in text
+        assert 'class="chart"' in text
