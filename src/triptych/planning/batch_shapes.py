@@ -10,7 +10,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from triptych.assembly.datasets import encode_training, is_packed, read_corpus, train_tokenizer
-from triptych.assembly.network import check_network, choose_parts, complete, make_task
+from triptych.assembly.network import check_network, choose_parts, complete, count_patches, make_task
 from triptych.config import build, target_of
 from triptych.data import (
     BytePairs,
@@ -193,6 +193,8 @@ class UnreadData:
             longest = (length + 1 - source, source) if is_full else (length, 0)
         else:
             longest = (length, length if is_full else 0)
+            if OmegaConf.select(config, "model.source_embedding.image_size") is not None:
+                longest = (length, 1 + count_patches(config))
             assumptions.append(
                 f"every text as long as shape.max_length={length}, so tokens, operations and time are upper bounds"
             )
