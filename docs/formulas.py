@@ -16,7 +16,9 @@ FORMULAS = {
     "1 / (1 - token_dropout)": r"1 / (1 - p_\mathrm{dropout})",
     "scale = sqrt(d_model)": r"\mathrm{scale} = \sqrt{d_\mathrm{model}}",
     "scale = 1 / sqrt(d_model)": r"\mathrm{scale} = 1 / \sqrt{d_\mathrm{model}}",
-    "[cls; patches(image) W + b]": r"[\, \mathrm{cls};\ \operatorname{patches}(\mathrm{image}) \, W + b \,]",
+    "[cls; patches((image - mean) / std) W + b]": (
+        r"[\, \mathrm{cls};\ \operatorname{patches}((\mathrm{image} - \mathrm{mean}) / \mathrm{std}) \, W + b \,]"
+    ),
     "dropout(scale transform(pool(states))) W + b": (
         r"\operatorname{dropout}(\mathrm{scale} \cdot \operatorname{transform}(\operatorname{pool}(\mathrm{states})))"
         r" \, W + b"
