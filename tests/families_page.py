@@ -165,7 +165,7 @@ decoding in uneven chunks against one pass, in float64, ours against ours. Round
   crops the middle. Refused are scales above 100, beyond which no training here goes, an `eos_token_id` that no text
   ends with, `vocab.json` and `merges.txt` without `tokenizer.json`, and CLIP's other classes. `CLIPModel` takes an
   `eos_token_id` of 2 for the mistake of its first files, and looks for the largest token: of a network whose texts end
-  with token 2, as those of Triptych's own tokenizers do, an export makes that token the last.
+  with token 2, as those of Triptych's own tokenizers do, an export gives that token another number.
 - Whisper hears 30 s at once: `triptych predict` refuses a longer sound, and a training refuses, cuts or drops it. No
   language is detected: where `generation_config.json` names none, `<|en|>` is taken, which a warning says
   (`"language": "de"` in that file is another). `return_timestamps` is left out, and named. Another rate than 16,000 Hz

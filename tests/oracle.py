@@ -142,11 +142,13 @@ def with_frames(network: Any, given: dict[str, Tensor], *, seed: int = 1) -> dic
     return given | {"source": frames, "source_mask": torch.ones(3, count, dtype=torch.bool)}
 
 
-def with_images(network: Any, given: dict[str, Tensor], end: int, *, seed: int = 1) -> dict[str, Tensor]:
+def with_images(network: Any, given: dict[str, Tensor], model: Any, *, seed: int = 1) -> dict[str, Tensor]:
     """The same inputs, each with an image, and with the token that ends a text; if the network has two towers. Pixels
-    are those that theirs reads."""
+    are those that theirs reads, which looks for the largest token where its configuration says 2."""
     if not isinstance(network, TwoTowers):
         return given
+    config = model.config.text_config
+    end = config.vocab_size - 1 if config.eos_token_id == 2 else config.eos_token_id
     tokens, last = given["tokens"].clone(), given["mask"].sum(1) - 1
     tokens[tokens == end] = 5
     tokens[torch.arange(len(tokens)), last] = end
@@ -171,12 +173,6 @@ def images(shape: tuple[int, int, int], *, seed: int = 1) -> dict[str, Tensor]:
     """Three random images."""
     generator = torch.Generator().manual_seed(seed)
     return {"images": torch.randn((3, *shape), generator=generator)}
-
-
-def text_end(model: Any) -> int:
-    """The token that ends a text; CLIP looks for the largest where its configuration says 2."""
-    config = getattr(model.config, "text_config", model.config)
-    return int(config.vocab_size - 1 if config.eos_token_id == 2 else config.eos_token_id)
 
 
 def positions(mask: Tensor) -> Tensor:
@@ -270,7 +266,7 @@ def measure(case: Case, folder: Path) -> Measured:
             is_full, is_pooled = network.architecture == "full", network.head.pool != "none"
             start = model.config.decoder_start_token_id if is_full and is_pooled else None
             given = with_frames(network, inputs(padding, is_full=is_full, length=case.length, start=start))
-            given = with_images(network, given, text_end(model))
+            given = with_images(network, given, model)
         their, mine = theirs(model, given), ours(network, given)
         imported.append(distance(mine, their, given.get("mask")))
         exported.append(distance(theirs(written, given), their, given.get("mask")))

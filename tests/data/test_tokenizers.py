@@ -255,6 +255,18 @@ def test_two_ids_are_exchanged(tokenizer: Tokenizer) -> None:
     unknown = tokenizer.exchanged(UNK, last)
     (ids,) = unknown.encode(["\U00010348"])
     assert ids == [{UNK: last, last: UNK}.get(i, i) for i in tokenizer.encode(["\U00010348"])[0]]
+    assert json.loads(unknown.to_json())["model"].get("unk_id") in (None, last)
+
+
+def test_tokens_that_were_added_keep_their_ids() -> None:
+    backend = Backend.from_str(TOKENIZERS["bpe"].to_json())
+    backend.add_tokens(["mat, the"])
+    tokenizer = Tokenizer(backend)
+    last = tokenizer.last_of_model
+    assert last == tokenizer.vocab_size - 2
+    (before,), (after,) = (t.encode(["the mat, the mat"]) for t in (tokenizer, tokenizer.exchanged(EOS, last)))
+    assert last + 1 in before
+    assert after == [EOS if i == last else i for i in before]
 
 
 def test_the_hash_tells_tokenizers_apart() -> None:

@@ -73,6 +73,7 @@ CHANGES: list[list[Change]] = [
         ((True, True), (False, False)),
         ((True, False), (False, False)),
     ),
+    changes(["heads.tokens.scale_states", "block.tie_output"], ((True, False), (False, False))),
 ]
 
 

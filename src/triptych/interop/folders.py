@@ -25,8 +25,8 @@ from triptych.training import checkpoint_facts, write_checkpoint
 
 MISTAKEN = 2
 """An eos_token_id that ``CLIPModel`` takes for the mistake of its first files: it then looks for the largest token in
-place of this one. A network whose texts end so, as those of Triptych's own tokenizers do, is written with that token as
-the last."""
+place of this one. Of a network whose texts end so, as those of Triptych's own tokenizers do, an export gives
+that token another number."""
 
 
 def load_pretrained(
@@ -106,7 +106,7 @@ def save_pretrained(checkpoint: str | Path, folder: str | Path, *, families: Seq
         tokenizer = Tokenizer.from_json(tokenizer.to_json(), replace(tokenizer.special, begin=()))
     network = task.network
     if task.has_two_towers and tokenizer.special.eos == MISTAKEN:
-        last = tokenizer.vocab_size - 1
+        last = tokenizer.last_of_model
         tokenizer, network = tokenizer.exchanged(MISTAKEN, last), with_rows_exchanged(network, MISTAKEN, last)
     special = tokenizer.special
     reads_text = task.has_tokens

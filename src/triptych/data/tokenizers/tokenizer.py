@@ -173,12 +173,17 @@ class Tokenizer:
                 return Tokenizer(self._backend, self.special, (thin(source), thin(target)))
         raise ValueError(f"batch.merge_dropout={share}: SentencePiece models have no merges; expected tokenizer=bpe")
 
+    @property
+    def last_of_model(self) -> int:
+        """The largest id of the model's own vocabulary, behind which are those of the tokens that were added to it."""
+        return int(self._backend.get_vocab_size(with_added_tokens=False)) - 1
+
     def exchanged(self, one: int, other: int) -> "Tokenizer":
         """The tokenizer that cuts texts alike, with the ids of two tokens exchanged.
 
         Args:
-            one: an id, of the model's own vocabulary (not of a token that was added to it), in a tokenizer by itself.
-            other: another.
+            one: at most ``last_of_model``.
+            other: the same.
         """
         ids = {one: other, other: one}
         state = json.loads(self._backend.to_str())
