@@ -50,6 +50,8 @@ def predict(config: DictConfig) -> None:
     set_search(task, config, ("num_beams", "length_penalty", "early_stopping", "num_return_sequences"))
     if isinstance(task, GenerativeTask):
         task.sampling, task.ranks = sampling, config.num_return_sequences is not None
+        if isinstance(task, ImageGeneration) and config.output != "-" and not Path(config.output).suffix:
+            raise ConfigError(f"output={config.output}: expected the name of a table, such as {config.output}.tsv")
         if config.max_new_tokens is not None and isinstance(task, ImageGeneration):
             raise ConfigError(f"max_new_tokens={config.max_new_tokens}: images have one size; expected null")
         task.max_new_tokens = config.max_new_tokens or task.max_new_tokens

@@ -212,7 +212,7 @@ def test_one_stack_can_be_overridden() -> None:
         (["task=captioning", "data=digits", "model=full"], "task=captioning: data=digits has no target"),
         (
             ["task=image_text_matching", "data=drawn_digits", "model=encoder_only"],
-            "task=image_text_matching on EncoderOnly: expected model=two_encoders or two_decoders",
+            "task=image_text_matching on model=encoder_only: expected model=two_encoders or two_decoders",
         ),
         (
             ["task=image_text_matching", "data=drawn_digits", "model=full"],
@@ -220,11 +220,19 @@ def test_one_stack_can_be_overridden() -> None:
         ),
         (
             ["task=captioning", "data=drawn_digits", "model=two_decoders"],
-            "task=captioning on TwoDecoders: expected task=image_text_matching",
+            "task=captioning on model=two_decoders: expected task=image_text_matching",
         ),
         (
             ["experiment=matching/drawn", "trainer.accumulate_grad_batches=2"],
             "trainer.accumulate_grad_batches=2: the loss of task=image_text_matching compares all examples",
+        ),
+        (
+            ["experiment=matching/drawn", "batch.size=1"],
+            "batch.size=1: task=image_text_matching compares the examples of",
+        ),
+        (
+            ["experiment=generation/drawn", "task.levels=8"],
+            "data.levels=4 beside task.levels=8: .*expected data.levels=8",
         ),
         (["task=image_generation", "data=dates", "model=full"], "task=image_generation: data=dates has no image"),
         (

@@ -1,6 +1,7 @@
 """The contrastive loss, and who finds whom, against torch's cross-entropy and plain loops."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,6 +45,38 @@ def test_equal_texts_share_what_is_expected(count: int, seed: int, different: in
     torch.testing.assert_close(contrastive_losses(vectors[:, 1], vectors[:, 0], keys[:, None] == keys), expected)
     both = (expected + F.cross_entropy(logits.T, shares, reduction="none")).sum() / 2
     torch.testing.assert_close(contrastive_loss(vectors, keys), both)
+
+
+def of_a_process(rank: int, folder: str) -> None:
+    """Its share of the loss of seven pairs, and the gradient."""
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+    vectors, keys = pairs(7)
+    own = slice(0, 3) if rank == 0 else slice(3, 7)
+    given = vectors[own].clone().requires_grad_()
+    loss = contrastive_loss(given, keys[own])
+    loss.backward()
+    torch.save([loss.detach(), given.grad], f"{folder}/{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+def test_two_processes_share_the_loss_and_its_gradient(tmp_path: Path) -> None:
+    """Of unequal numbers of pairs, some with equal texts."""
+    torch.multiprocessing.spawn(of_a_process, (str(tmp_path),), nprocs=2)
+    vectors, keys = pairs(7)
+    vectors.requires_grad_()
+    loss = contrastive_loss(vectors, keys)
+    loss.backward()
+    parts = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in (0, 1)]
+    torch.testing.assert_close(parts[0][0] + parts[1][0], loss.detach(), rtol=1e-12, atol=0)
+    torch.testing.assert_close(torch.cat([parts[0][1], parts[1][1]]), vectors.grad, rtol=1e-12, atol=1e-14)
+
+
+def test_autocast_leaves_the_loss_alone() -> None:
+    vectors, keys = pairs(64, different=60)
+    vectors = 10 * F.normalize(vectors.float(), dim=-1)
+    expected = contrastive_loss(vectors, keys)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(contrastive_loss(vectors, keys), expected)
 
 
 def loop(vectors: Tensor, keys: list[int], k: int) -> tuple[float, float]:

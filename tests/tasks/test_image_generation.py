@@ -234,7 +234,7 @@ def test_what_cannot_be(build: Build) -> None:
         (Example("a", target="one"), "'a': there is no image"),
         (
             Example("a", target="one", image=other),
-            r"'a': 1x2x3; expected 1x3 or 1x1x3 \(task\.image_size: channels, rows",
+            r"'a': 1x2x3; expected 1x3 or 1x1x3 \(task\.num_channels, task\.image_size: ch",
         ),
         (Example("a", image=good), "'a': there is no target; expected what is to be drawn"),
         (Example("a", target=" ", image=good), "'a': an empty text; expected what is to be drawn"),

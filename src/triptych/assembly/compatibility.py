@@ -2,13 +2,14 @@
 
 import re
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from triptych.config import ConfigError, refusing, target_of
+from triptych.config.overrides import base_of
 from triptych.data import LongText
 from triptych.models import TwoTowers
 from triptych.nn import PatchEmbedding
-from triptych.tasks import Task
+from triptych.tasks import ImageGeneration, Task
 
 READ_BY = {
     "sound": "transcription or classification",
@@ -30,11 +31,19 @@ def check_grid(config: DictConfig) -> None:
         task.check_architecture(network.architecture, config.task)
     if issubclass(network, TwoTowers) != task.has_two_towers:
         other = "model=two_encoders or two_decoders" if task.has_two_towers else "task=image_text_matching"
-        raise ConfigError(f"task={task.name} on {network.__name__}: expected {other}")
+        raise ConfigError(f"task={task.name} on model={base_of(config)}: expected {other}")
     if config.trainer.accumulate_grad_batches > 1 and not task.is_sum_of_examples:
         raise ConfigError(
             f"trainer.accumulate_grad_batches={config.trainer.accumulate_grad_batches}: the loss of task={task.name} "
             "compares all examples of an update, so it cannot be computed in parts; expected 1"
+        )
+    if config.batch.size == 1 and not task.is_sum_of_examples:
+        raise ConfigError(f"batch.size=1: task={task.name} compares the examples of an update; expected at least 2")
+    levels = OmegaConf.select(config, "data.levels")
+    if task is ImageGeneration and levels not in (None, config.task.levels):
+        raise ConfigError(
+            f"data.levels={levels} beside task.levels={config.task.levels}: the data would be rounded once more; "
+            f"expected data.levels={config.task.levels}"
         )
     check_corpus(config)
 

@@ -12,7 +12,7 @@ from triptych.assembly.network import make_task
 from triptych.config import ConfigError, RunError, refusing, suggestion
 from triptych.config.paths import find_checkpoint
 from triptych.data import CorpusFacts, SpecialTokens, Tokenizer
-from triptych.tasks import GenerativeTask, Task
+from triptych.tasks import GenerativeTask, ImageGeneration, Task
 from triptych.tasks.precision import PRECISIONS, arithmetic
 from triptych.training import damage_of, newest_good, read_checkpoint
 
@@ -35,6 +35,9 @@ def set_search(task: Task, config: DictConfig, keys: Sequence[str]) -> None:
     if not isinstance(task, GenerativeTask):
         key, value = next(iter(given.items()))
         raise ConfigError(f"{key}={value}: {task.name} writes no text")
+    if isinstance(task, ImageGeneration):
+        key, value = next(iter(given.items()))
+        raise ConfigError(f"{key}={value}: images are drawn pixel by pixel, without beam search")
     with refusing():
         task.search = replace(task.search, **given)
 

@@ -1,7 +1,6 @@
 """Performer: softmax as a product of positive random features, whose sums over a text cost what the text is long."""
 
 import math
-from contextlib import AbstractContextManager
 
 import torch
 import torch.nn.functional as F
@@ -10,6 +9,7 @@ from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
 from triptych.nn.attention import EfficientAttention
+from triptych.nn.autocast import without_autocast
 from triptych.nn.masks import Visibility, causal_mask
 from triptych.nn.positions import MemoryAngles
 from triptych.nn.sizes import Sizes
@@ -141,13 +141,6 @@ def sum_causally(
     earlier = F.pad((k.mT @ v).cumsum(2)[:, :, :-1], (0, 0, 0, 0, 1, 0))
     sums: Tensor = q @ earlier + (q @ k.mT).tril() @ v
     return sums.flatten(2, 3)[:, :, :length]
-
-
-def without_autocast(device: torch.device) -> AbstractContextManager[None]:
-    """Products of float32 are in float32 meanwhile; autocast knows no meta device."""
-    kind = "cpu" if device.type == "meta" else device.type
-    without: AbstractContextManager[None] = torch.autocast(kind, enabled=False)
-    return without
 
 
 def draw_orthogonal(rows: int, width: int) -> Float[Tensor, "rows width"]:

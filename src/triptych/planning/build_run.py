@@ -16,6 +16,7 @@ from triptych.assembly.datasets import check_shares, make_data_module
 from triptych.assembly.init_from import Pretrained
 from triptych.assembly.network import make_task, without_values
 from triptych.config import build, counted, precision_of, refusing
+from triptych.config.overrides import base_of
 from triptych.data import DataModule
 from triptych.launch.processes import Place
 from triptych.models.flops import count_parameters
@@ -124,7 +125,7 @@ def begin_directory(run: Run) -> None:
     log.info(
         "%s on %s: %s parameters, %s, %s; run directory %s",
         task.name,
-        task.architecture,
+        base_of(run.config),
         f"{parameters:,}",
         f"{tokenizer.vocab_size} tokens in the vocabulary" if task.has_tokens else "images in patches",
         counted(run.config.trainer.max_steps, "update"),

@@ -3,14 +3,15 @@
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
-from torch.distributed.nn.functional import all_reduce
 
+from triptych.nn.autocast import without_autocast
 from triptych.tasks.exact_sums import Sum
 
 KEY_BITS = 60
@@ -53,13 +54,19 @@ def contrastive_loss(vectors: Float[Tensor, "batch 2 width"], keys: Int[Tensor, 
         vectors: of each pair, one of the text and one of the image.
         keys: equal for pairs whose texts are equal, which are positives of each other.
     """
-    vectors = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
+    vectors = widened(vectors)
     everyone, every_key = gather(vectors), gather(keys)
     positives = keys[:, None] == every_key
     texts, images = vectors.unbind(1)
     all_texts, all_images = everyone.unbind(1)
-    losses = contrastive_losses(texts, all_images, positives) + contrastive_losses(images, all_texts, positives)
+    with without_autocast(vectors.device):
+        losses = contrastive_losses(texts, all_images, positives) + contrastive_losses(images, all_texts, positives)
     return losses.sum() / 2
+
+
+def widened(vectors: Float[Tensor, "*size"]) -> Float[Tensor, "*size"]:
+    """In float32 at least."""
+    return vectors.to(torch.promote_types(vectors.dtype, torch.float32))
 
 
 def gather(rows: Shaped[Tensor, "rows *size"]) -> Shaped[Tensor, "all *size"]:
@@ -72,8 +79,24 @@ def gather(rows: Shaped[Tensor, "rows *size"]) -> Shaped[Tensor, "all *size"]:
     dist.all_reduce(counts)
     before, after = int(counts[:rank].sum()), int(counts[rank + 1 :].sum())
     padded = torch.cat((rows.new_zeros(before, *rows.shape[1:]), rows, rows.new_zeros(after, *rows.shape[1:])))
-    found: Tensor = all_reduce(padded)  # type: ignore[no-untyped-call]
+    found: Tensor = _SumOfProcesses.apply(padded)  # type: ignore[no-untyped-call]
     return found
+
+
+class _SumOfProcesses(torch.autograd.Function):
+    """y = sum over the processes of x; each has all of y, so the gradient of x is the sum of theirs, too."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        total = x.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        total = gradient.clone()
+        dist.all_reduce(total)
+        return total
 
 
 @dataclass(frozen=True, slots=True)

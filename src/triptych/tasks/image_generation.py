@@ -152,7 +152,7 @@ class ImageGeneration(GenerativeTask):
         with refusing(f"{example.where}: "):
             if example.image is None:
                 raise ValueError("there is no image")
-            values = as_image(example.image, self.shape, "task.image_size")
+            values = as_image(example.image, self.shape, "task.num_channels, task.image_size")
         digits = np.clip(np.rint(values.reshape(len(values), -1) * (self.levels - 1)), 0, self.levels - 1)
         codes: Int[np.ndarray, " pixels"] = np.zeros(self.num_pixels, np.int64)
         for of_channel in digits.astype(np.int64):

@@ -2,22 +2,23 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 from torchmetrics import Metric
 
 from triptych.data import IGNORE, Batch, CorpusFacts, Encoded, Example, pad
+from triptych.data.batches.batch import Given
 from triptych.nn import Targets
+from triptych.nn.autocast import without_autocast
 from triptych.nn.head import PoolName
 from triptych.tasks.base import NOTHING_IS_WRITTEN, ClassPrediction, Setup, Task, Tested
-from triptych.tasks.contrastive import Matches, contrastive_loss, key_of
+from triptych.tasks.contrastive import Matches, contrastive_loss, key_of, widened
 from triptych.tasks.exact_sums import Mean
 from triptych.tasks.scores import Score
 
@@ -72,6 +73,8 @@ class ImageTextMatching(Task):
         if classes is not None:
             check_classes(classes)
         super().__init__(setup, label_smoothing=0.0)
+        if self.corpus.labels:
+            check_classes(self.corpus.labels)
         if classes is not None and len(self.corpus.labels) not in (0, len(classes)):
             raise ValueError(
                 f"task.classes={list(classes)}: the data have {len(self.corpus.labels)} classes; expected a word for "
@@ -138,18 +141,17 @@ class ImageTextMatching(Task):
                 raise ValueError(f"{example.where}: {there}; expected what belongs to the image")
         texts = self.tokenizer.encode([example.target or "" for example in examples], as_target=True)
         return [
-            Encoded(
-                np.array(self.tokenizer.special.single(ids)),
-                np.array([key_of(ids)]),
-                self.see(example),
-                example=example,
-            )
+            self._laid_out(np.array(self.tokenizer.special.single(ids)), self.see(example), example)
             for example, ids in zip(examples, texts, strict=True)
         ]
 
+    def _laid_out(self, tokens: Int[np.ndarray, " length"], image: Given, example: Example | None) -> Encoded:
+        return Encoded(tokens, np.array([key_of(tokens.tolist())]), image, example=example)
+
     def truncate(self, item: Encoded) -> Encoded:
-        """The first tokens of the text; what ends it stays its end."""
-        return replace(item, tokens=self._cut(item.tokens))
+        """The first tokens of the text; what ends it stays its end. Texts that are equal now count as such."""
+        assert item.source is not None
+        return self._laid_out(self._cut(item.tokens), item.source, item.example)
 
     def forward(self, batch: Batch, targets: Targets | None = None) -> Float[Tensor, "batch 2 width"]:
         """The vectors of texts and images."""
@@ -170,7 +172,7 @@ class ImageTextMatching(Task):
     def update_metrics(self, metrics: Mapping[str, Metric], batch: Batch) -> None:
         """Keeps the vectors."""
         assert batch.indices is not None
-        vectors, indices = self(batch), torch.from_numpy(batch.indices)
+        vectors, indices = widened(self(batch)), torch.from_numpy(batch.indices)
         if self.trainer.testing:
             self._indices += batch.indices.tolist()
             texts = [self.reference(example) for example in batch.examples if example is not None]
@@ -178,7 +180,9 @@ class ImageTextMatching(Task):
         metrics["loss"].update(vectors, batch.labels[:, 0], indices.to(vectors.device))
         if not self.corpus.labels:
             return
-        guesses = (vectors[:, 1] @ self.vectors_of(self.labels).T).argmax(1).tolist()
+        classes = self.vectors_of(self.labels)
+        with without_autocast(vectors.device):
+            guesses = (vectors[:, 1] @ classes.T).argmax(1).tolist()
         labels = [None if example is None else example.label for example in batch.examples]
         hits = [self.corpus.labels[guess] == label for guess, label in zip(guesses, labels, strict=True)]
         metrics["zero_shot_accuracy"].update(float(sum(hits)), len(hits))
@@ -221,7 +225,7 @@ class ImageTextMatching(Task):
         vectors = network.read_text(tokens.to(self.device), mask.to(self.device))
         mean: Tensor = vectors.view(len(classes), len(self.prompts), -1).mean(1)
         scale: Tensor = network.scale
-        return F.normalize(mean, dim=-1) * scale.sqrt()
+        return widened(F.normalize(mean, dim=-1) * scale.sqrt())
 
     def predict_batch(self, texts: Sequence[Any]) -> list[ClassPrediction]:
         """What belongs to each image, of the classes or texts that there are, with the probability of each.
@@ -236,8 +240,10 @@ class ImageTextMatching(Task):
         check_classes(classes)
         images = np.stack([self.see(Example("image", image=image)) for image in texts])
         network: Any = self.network
-        vectors = network.read_source(torch.from_numpy(images).to(self.device))
-        rows = (vectors @ self.vectors_of(classes).T).float().softmax(-1).tolist()
+        vectors = widened(network.read_source(torch.from_numpy(images).to(self.device)))
+        choices = self.vectors_of(classes)
+        with without_autocast(vectors.device):
+            rows = (vectors @ choices.T).softmax(-1).tolist()
         return [ClassPrediction(classes[int(np.argmax(row))], dict(zip(classes, row, strict=True))) for row in rows]
 
 
@@ -249,6 +255,6 @@ def check_classes(classes: Sequence[str]) -> None:
     """
     if len({*classes}) < max(2, len(classes)):
         raise ValueError(
-            f"classes={list(classes) or None}: expected at least two texts to choose from, all different, such as "
+            f"classes={list(classes) or 'null'}: expected at least two texts to choose from, all different, such as "
             "'classes=[a cat,a dog]'"
         )
