@@ -38,7 +38,6 @@ CORPUS = {
     "chat": "date_instructions",
     "captioning": "drawn_digits",
     "image_generation": "image_files",
-    "image_text_matching": "drawn_digits",
 }
 """By task; the others read dates."""
 DRAWN = [
@@ -57,13 +56,18 @@ MARKS = {
     ],
     "captioning": DRAWN,
     "image_generation": TO_DRAW[2:],
-    "image_text_matching": DRAWN,
 }
 """What a task needs besides."""
 HEADS = [f"head@heads.{kind}" for kind in Heads.__dataclass_fields__]
 WITH_EPS = ("adamw", "muon", "schedule_free_adamw")
 STYLES = {"encoder_only": "classification", "decoder_only": "language_modeling", "full": "translation"}
 """What the families are trained on, by architecture."""
+MATCHING = [
+    *("task=image_text_matching", "data=image_files", "data.train=all.tsv"),
+    *("patches.image_size=[4,4]", "patches.patch_size=[2,2]", "patches.num_channels=3"),
+]
+TOWERS = ("two_encoders", "two_decoders")
+"""The models that serve image_text_matching alone, as no other does."""
 OTHERS = {
     "vit": (["data=digits"], "classification"),
     "whisper": (
@@ -106,8 +110,8 @@ def factors() -> dict[str, list[str]]:
     choices |= {"head": choices[HEADS[0]], "trainer.precision": precision_of(default)}
     choices["batch.packed"] = "false"  # null decides by the texts
     found = {
-        "model": [name for name in choices_of("model", []) if "/" not in name],
-        "task": choices_of("task", []),
+        "model": [name for name in choices_of("model", []) if "/" not in name and name not in TOWERS],
+        "task": [name for name in choices_of("task", []) if name != "image_text_matching"],
         **{f"block/{part}": parts_of(f"block/{part}") for part in PARTS},
         "head": parts_of("head"),
         "optimizer": choices_of("optimizer", []),
@@ -149,10 +153,13 @@ class Measured:
 
 
 def styles() -> dict[str, list[str]]:
-    """By the name of a family's model of any size: a command line."""
+    """By the name of a family's model of any size, and of the two towers: a command line."""
     found = {}
     with command_lines() as chosen:
-        for name in (name for name in choices_of("model", []) if name.endswith("style")):
+        for name in (name for name in choices_of("model", []) if name.endswith("style") or name in TOWERS):
+            if name in (*TOWERS, "clip/style"):
+                found[name] = [*MATCHING, f"data.dir={small_images()}", f"model={name}", *SHAPE]
+                continue
             architecture = target_of(chosen(f"model={name}"), "model").architecture
             data, task = OTHERS.get(name.partition("/")[0], (DATES, STYLES[architecture]))
             found[name] = [*data, f"model={name}", *SHAPE, f"task={task}"]
@@ -325,7 +332,7 @@ the others, two at a time: {rows} tiny trainings ("rows", {updates} updates, {se
 covering; what goes wrong only where three meet can escape it.) A number in a table is that of the rows that have both
 values. *no (3)* is reason 3 [below](#why-not), in the product's words; several numbers are one for each way that there
 would be. Files of `conf/block` that only set options of these parts for a family are left out; the families have a
-[table of their own](#families).
+[table of their own](#families), and in it stand the two towers, which serve `task=image_text_matching` and no other.
 
 Of each row it is asked whether it
 
