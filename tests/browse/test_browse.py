@@ -73,7 +73,10 @@ class TestList:
 
     def test_models_stand_by_family_with_their_architectures_and_sizes(self, chosen: Callable[..., DictConfig]) -> None:
         rows = describe("models", [])
-        classes = {"full": "EncoderDecoder", "encoder_only": "EncoderOnly", "decoder_only": "DecoderOnly"}
+        classes = {
+            **{"full": "EncoderDecoder", "encoder_only": "EncoderOnly", "decoder_only": "DecoderOnly"},
+            "two_decoders": "TwoDecoders",
+        }
         for name in (name for name in rows if name.endswith("style")):
             assert chosen(f"model={name}").model._target_ == f"triptych.models.{classes[rows[name][0]]}"
         llamas = [name for name in rows if name.startswith("llama/")]

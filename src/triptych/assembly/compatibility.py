@@ -32,12 +32,12 @@ def check_grid(config: DictConfig) -> None:
     if issubclass(network, TwoTowers) != task.has_two_towers:
         other = "model=two_encoders or two_decoders" if task.has_two_towers else "task=image_text_matching"
         raise ConfigError(f"task={task.name} on model={base_of(config)}: expected {other}")
-    if config.trainer.accumulate_grad_batches > 1 and not task.is_sum_of_examples:
+    if not task.is_sum_of_examples and config.trainer.accumulate_grad_batches > 1:
         raise ConfigError(
             f"trainer.accumulate_grad_batches={config.trainer.accumulate_grad_batches}: the loss of task={task.name} "
             "compares all examples of an update, so it cannot be computed in parts; expected 1"
         )
-    if config.batch.size == 1 and not task.is_sum_of_examples:
+    if not task.is_sum_of_examples and config.batch.size == 1:
         raise ConfigError(f"batch.size=1: task={task.name} compares the examples of an update; expected at least 2")
     levels = OmegaConf.select(config, "data.levels")
     if task is ImageGeneration and levels not in (None, config.task.levels):
