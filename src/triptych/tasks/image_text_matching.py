@@ -63,7 +63,7 @@ class ImageTextMatching(Task):
         **NOTHING_IS_WRITTEN,
         "full": "texts and images are read apart from each other; use model=two_encoders or two_decoders",
     }
-    ranked_by = ("text_rank", "the rank of the right text")
+    ranked_by = ("reciprocal_rank", "1 / the rank of the right text")
 
     def __init__(self, setup: Setup, *, prompts: Sequence[str], classes: Sequence[str] | None) -> None:
         if not prompts or any(prompt.count("{}") != 1 for prompt in prompts):
@@ -205,7 +205,7 @@ class ImageTextMatching(Task):
         for index in self._indices:
             match = matches.of_each[index]
             ranks = {"text_rank": match.text_rank, "image_rank": match.image_rank}
-            numbers = ranks | {"found_image": int(match.image_rank == 1)}
+            numbers = ranks | {"found_image": int(match.image_rank == 1), "reciprocal_rank": 1 / match.text_rank}
             self.tested.append(Tested(index, self._texts[match.best_key], numbers))
 
     def asked(self, example: Example) -> Any:
