@@ -759,3 +759,19 @@ class Task(L.LightningModule):
         self.log_dict({f"{stage}/{name}": value for name, value in values.items()})
         for of_stage in metrics.values():
             of_stage.reset()
+
+
+def targets_of(examples: Sequence[Example], expected: str) -> list[str]:
+    """The targets, none of them empty.
+
+    Args:
+        expected: what a target is, for the message.
+
+    Raises:
+        ValueError: an example without one.
+    """
+    for example in examples:
+        if not (example.target or "").strip():
+            there = "there is no target" if example.target is None else "an empty text"
+            raise ValueError(f"{example.where}: {there}; expected {expected}")
+    return [example.target or "" for example in examples]

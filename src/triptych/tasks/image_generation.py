@@ -16,7 +16,7 @@ from triptych.config import refusing
 from triptych.data import IGNORE, Batch, Encoded, Example, Image, as_image, collate
 from triptych.models.generation import Constraints, Sampling
 from triptych.nn.transfer import upload
-from triptych.tasks.base import Prediction, Setup
+from triptych.tasks.base import Prediction, Setup, targets_of
 from triptych.tasks.exact_sums import Mean
 from triptych.tasks.generative import GenerativeTask
 from triptych.tasks.scores import Score
@@ -111,11 +111,7 @@ class ImageGeneration(GenerativeTask):
         Raises:
             ValueError: an example without a text or an image, or an image of another size.
         """
-        for example in examples:
-            if not (example.target or "").strip():
-                there = "there is no target" if example.target is None else "an empty text"
-                raise ValueError(f"{example.where}: {there}; expected what is to be drawn")
-        texts = self.tokenizer.encode([example.target or "" for example in examples])
+        texts = self.tokenizer.encode(targets_of(examples, "what is to be drawn"))
         return [
             self.lay_out_image(self.asking(ids), self.codes_of(example) + self.first, example)
             for example, ids in zip(examples, texts, strict=True)

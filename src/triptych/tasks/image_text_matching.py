@@ -17,7 +17,7 @@ from triptych.data.batches.batch import Given
 from triptych.nn import Targets
 from triptych.nn.autocast import without_autocast
 from triptych.nn.head import PoolName
-from triptych.tasks.base import NOTHING_IS_WRITTEN, ClassPrediction, Setup, Task, Tested
+from triptych.tasks.base import NOTHING_IS_WRITTEN, ClassPrediction, Setup, Task, Tested, targets_of
 from triptych.tasks.contrastive import Matches, contrastive_loss, key_of, widened
 from triptych.tasks.exact_sums import Mean
 from triptych.tasks.scores import Score
@@ -135,11 +135,7 @@ class ImageTextMatching(Task):
         Raises:
             ValueError: an example without a text or an image, or an image of another size.
         """
-        for example in examples:
-            if not (example.target or "").strip():
-                there = "there is no target" if example.target is None else "an empty text"
-                raise ValueError(f"{example.where}: {there}; expected what belongs to the image")
-        texts = self.tokenizer.encode([example.target or "" for example in examples], as_target=True)
+        texts = self.tokenizer.encode(targets_of(examples, "what belongs to the image"), as_target=True)
         return [
             self._laid_out(np.array(self.tokenizer.special.single(ids)), self.see(example), example)
             for example, ids in zip(examples, texts, strict=True)
