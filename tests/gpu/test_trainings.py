@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ pytestmark = pytest.mark.gpu
 
 TESTS = Path(__file__).parents[1]
 UPDATES = 50
-TINY = [*tiny.TINY, f"trainer.max_steps={UPDATES}", f"trainer.val_check_interval={UPDATES}", "logger=csv"]
+LENGTH = [f"trainer.max_steps={UPDATES}", f"trainer.val_check_interval={UPDATES}", "logger=csv"]
+TINY, SMALL = [*tiny.TINY, *LENGTH], [*(size for size in tiny.TINY if size not in tiny.DATES), *LENGTH]
 STILL = ["block.dropout=0", "block.bias=false", "optimizer.eps=1.0e-4", "scheduler.warmup_steps=5"]
 """Nothing is drawn, and nothing learns from rounding errors, as AdamW does where a gradient is 0."""
 WITNESS = ["+callbacks.witness._target_=witness.Witness", "+callbacks.witness.folder=."]
@@ -35,6 +37,21 @@ CELLS = [(question, model) for question, models in QUESTIONS.items() for model i
 PACKED = {"classification", "translation", "language_modeling"}
 TEXTS = {"pairs": "5.3.1998\t1998-03-05\n", "similarity": "5.3.1998\t1998-03-05\n"}
 TEXTS["question_answering"] = "year?\t5.3.1998\n"
+FEW = [size for size in tiny.DATES if ".num_" in size]
+DRAWN = [*FEW, "data.max_digits=1", "patches.image_size=[12,24]"]
+OTHERS = {
+    "dates/chat": (("full", "decoder_only", "prefix_decoder"), [*FEW, "data.languages=[de,en]", "data.turns=2"]),
+    "dates/translation task=text_to_text": (("full",), tiny.DATES),
+    "dates/language_modeling task=infilling": (("full", "decoder_only"), [*tiny.DATES, "tokenizer.num_sentinels=3"]),
+    "tones/transcription": (("full", "encoder_only", "decoder_only", "prefix_decoder"), FEW),
+    "tones/transcription frames.stem=stacked": (("encoder_only",), FEW),
+    "tones/classification": (("encoder_only",), FEW),
+    "digits/encoder_only": (("vit/style",), []),
+    "captions/drawn": (("full", "decoder_only", "prefix_decoder"), DRAWN),
+    "matching/drawn": (("two_encoders", "two_decoders"), DRAWN),
+    "generation/drawn": (("full", "encoder_only", "decoder_only", "prefix_decoder"), FEW),
+}
+"""Turns, sounds and images: the models, and what makes the data small."""
 
 
 def triptych(folder: Path, *arguments: str) -> Finished:
@@ -44,10 +61,10 @@ def triptych(folder: Path, *arguments: str) -> Finished:
     )
 
 
-def trained(folder: Path, *overrides: str) -> tuple[list[float], dict[str, Any]]:
+def trained(folder: Path, *overrides: str, sizes: Sequence[str] = TINY) -> tuple[list[float], dict[str, Any]]:
     """The loss of each update, and the record."""
     folder.mkdir()
-    finished = triptych(folder, "train", *TINY, *WITNESS, *overrides, "run_dir=run")
+    finished = triptych(folder, "train", *sizes, *WITNESS, *overrides, "run_dir=run")
     assert finished.returncode == 0, finished.stdout + finished.stderr
     losses = torch.load(folder / "losses-0.pt", weights_only=True).tolist()
     return losses, json.loads((folder / "run" / "summary.json").read_text())
@@ -73,6 +90,22 @@ def test_a_cell(question: str, model: str, on_device: list[str], tmp_path: Path,
     asked = triptych(tmp_path / "gpu", "predict", "checkpoint=run", "input=texts", "output=answers", *on_device)
     assert asked.returncode == 0, asked.stderr
     assert len((tmp_path / "gpu" / "answers").read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("experiment", "model"), [(name, model) for name, (models, _) in OTHERS.items() for model in models]
+)
+def test_a_cell_of_sounds_images_or_turns(
+    experiment: str, model: str, on_device: list[str], tmp_path: Path, device: torch.device
+) -> None:
+    """Trained in float32 as on the CPU, and evaluated."""
+    chosen = [*f"experiment={experiment}".split(), f"model={model}", *STILL, "optimizer=adamw", "optimizer.lr=1e-3"]
+    chosen += OTHERS[experiment][1]
+    expected, on_cpu = trained(tmp_path / "cpu", *chosen, "trainer.accelerator=cpu", sizes=SMALL)
+    losses, record = trained(tmp_path / "gpu", *chosen, *on_device, sizes=SMALL)
+    assert losses == pytest.approx(expected, rel=1e-4)
+    for name, value in on_cpu["metrics"].items():
+        assert record["metrics"][name] == pytest.approx(value, rel=1e-3, abs=0.05), name
 
 
 @pytest.mark.parametrize(
