@@ -233,16 +233,19 @@ PARTS = {
 
 def facts(device: torch.device) -> dict[str, Any]:
     """Where and with what something was measured."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
     versions = ", ".join(f"{name} {version(name)}" for name in LIBRARIES)
     return {
         "device": hardware(device),
         "versions": f"Python {platform.python_version()}, {versions}, CUDA {torch.version.cuda}",
         "date": date.today().isoformat(),
-        "commit": commit.stdout.strip(),
+        "commit": os.environ.get("COMMIT") or commit(),
     }
+
+
+def commit() -> str:
+    """Of the checkout."""
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def figure(value: float) -> str:

@@ -15,7 +15,7 @@ from lightning.fabric.plugins.environments.lightning import find_free_network_po
 from safetensors.torch import load_file
 
 from clock import bound, wait_until
-from gpu.test_trainings import STILL, TESTS, TINY, WITNESS
+from gpu.test_trainings import PATHS, STILL, TINY, WITNESS
 
 pytestmark = pytest.mark.gpu
 
@@ -25,8 +25,7 @@ COUNT = 2
 
 def start(folder: Path, *overrides: str, count: int = COUNT) -> list[subprocess.Popen[str]]:
     """A training by torchrun: so many nodes, each of one process, all on the first device."""
-    path = os.pathsep.join([str(TESTS), str(TESTS / "gpu")])
-    environment = {**os.environ, "PYTHONPATH": path, "TRIPTYCH_ALLOW": "witness.,gloo.", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": PATHS, "TRIPTYCH_ALLOW": "witness.,gloo.", "OMP_NUM_THREADS": "1"}
     port = str(find_free_network_port())
     command = ["train", *TINY, *WITNESS, *STILL, *overrides, "run_dir=run", f"trainer.num_nodes={count}"]
     nodes = [
@@ -72,7 +71,7 @@ def test_nccl_with_a_rank_a_card(device: torch.device, on_device: list[str], tmp
     cards = torch.cuda.device_count() if device.type == "cuda" else 1
     finished = subprocess.run(
         [sys.executable, "-m", "triptych", "train", "trainer=ddp", f"trainer.devices={cards}", *chosen, "run_dir=run"],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(TESTS), "TRIPTYCH_ALLOW": "witness."},
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": PATHS, "TRIPTYCH_ALLOW": "witness."},
         capture_output=True, text=True, timeout=bound(300), check=False,
     )  # fmt: skip
     assert finished.returncode == 0, finished.stderr

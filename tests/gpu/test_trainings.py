@@ -17,6 +17,8 @@ from triptych.training.hardware import hardware
 pytestmark = pytest.mark.gpu
 
 TESTS = Path(__file__).parents[1]
+PATHS = os.pathsep.join([str(TESTS), str(TESTS / "gpu"), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+"""For what tests let a training import; ``make gpu`` may have put Triptych there, too."""
 UPDATES = 50
 LENGTH = [f"trainer.max_steps={UPDATES}", f"trainer.val_check_interval={UPDATES}", "logger=csv"]
 TINY, SMALL = [*tiny.TINY, *LENGTH], [*(size for size in tiny.TINY if size not in tiny.DATES), *LENGTH]
@@ -55,10 +57,8 @@ OTHERS = {
 
 
 def triptych(folder: Path, *arguments: str) -> Finished:
-    path = os.pathsep.join([str(TESTS), str(TESTS / "gpu")])
-    return run(
-        *arguments, cwd=folder, variables={"PYTHONPATH": path, "TRIPTYCH_ALLOW": "witness.,sync_watch."}, seconds=500
-    )
+    variables = {"PYTHONPATH": PATHS, "TRIPTYCH_ALLOW": "witness.,sync_watch."}
+    return run(*arguments, cwd=folder, variables=variables, seconds=500)
 
 
 def trained(folder: Path, *overrides: str, sizes: Sequence[str] = TINY) -> tuple[list[float], dict[str, Any]]:
