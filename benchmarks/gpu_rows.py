@@ -244,8 +244,7 @@ def updates(network: nn.Module, losses: Sequence[Callable[[], Tensor]], device: 
 
 def compiled_blocks(network: Network, *, dynamic: bool) -> Network:
     """Ours, as ``compile=true`` trains it; dynamic: on texts of unequal length."""
-    for stack in network.stacks:
-        stack.compile_blocks(dynamic=dynamic)
+    network.compile_parts(dynamic=dynamic)
     return network
 
 

@@ -17,6 +17,8 @@ WHEELS = Path(__file__).parents[1] / "wheels"
 NEEDED = ("triptych", "pytest", "pytest-xdist", "hypothesis", "beartype")
 PRESENT = ("torch", "lightning", "transformers", "pandas", "pyarrow", "scikit-learn", "scipy", "setuptools", "wheel")
 """With what they require: the environment that is expected there. The last two build Triptych itself."""
+LATER = ("pydantic", "pydantic-core", "annotated-types", "typing-inspection")
+"""Of these, what only their newest versions require."""
 PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in (5, 12, 17, 24, 27, 28, 31, 34, 35)]
 PLATFORMS += ["manylinux1_x86_64", "manylinux2010_x86_64", "manylinux2014_x86_64"]
 MOST = 60 * 2**20
@@ -49,7 +51,7 @@ def main() -> None:
     for old in WHEELS.glob("*.whl"):
         old.unlink()
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
-    for name in sorted(all_of(NEEDED) - all_of(PRESENT) - {"triptych"}):
+    for name in sorted(all_of(NEEDED) - (all_of(PRESENT) - {*LATER}) - {"triptych"}):
         exactly = f"{name}=={version(name)}"
         platforms = [word for platform in PLATFORMS for word in ("--platform", platform)]
         command = [*pip, "download", "--no-deps", "--only-binary=:all:", "--implementation", "cp", "-d", str(WHEELS)]

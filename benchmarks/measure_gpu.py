@@ -132,15 +132,20 @@ def loop(device: torch.device) -> list[Line]:
 
 
 HALF = "trainer.precision=bf16-mixed"
-LARGE = ["model=gpt2/small", "shape.max_length=1024", "shape.vocab_size=50304", HALF, "tokenizer=bytes",
-         "data=plain_text", f"data.dir={OUTPUTS}", "data.train=text.txt"]  # fmt: skip
+BASE = ["shape.d_model=768", "shape.num_heads=12", "shape.d_ff=3072"]
+LARGE = ["model=gpt2/small", *BASE, "shape.num_layers=12", "shape.max_length=1024", "shape.vocab_size=50304", HALF,
+         "tokenizer=bytes", "data=plain_text", f"data.dir={OUTPUTS}", "data.train=text.txt"]  # fmt: skip
 DATES = ["data.num_train=4000", "shape.max_length=512"]
 PLANNED = {
-    "GPT-2 124M, bf16": f"language_modeling {' '.join(LARGE)} batch.size=16",
-    "BERT base, bf16, packed": f"classification model=bert/base {HALF} batch.size=256 batch.packed=true",
-    "BART base, float32": "translation model=bart/base batch.size=128",
-    "T5 small, relative positions, bf16": f"translation model=t5/small {HALF} batch.size=256",
-}
+    "GPT-2 124M, bf16": ["experiment=dates/language_modeling", *LARGE, "batch.size=16"],
+    "BERT base, bf16, packed": ["experiment=dates/classification", "model=bert/base", *BASE, "shape.num_layers=12",
+                                HALF, "batch.size=256", "batch.packed=true"],
+    "BART base, float32": ["experiment=dates/translation", "model=bart/base", *BASE, "shape.num_layers=6",
+                           "batch.size=128"],
+    "T5 small, relative positions, bf16": ["experiment=dates/translation", "model=t5/small", "shape.d_model=512",
+                                           "shape.num_heads=8", "shape.d_ff=2048", "shape.num_layers=6", HALF,
+                                           "batch.size=256"],
+}  # fmt: skip
 TINY = ["shape.d_model=64", "shape.num_layers=2", "shape.num_heads=4", "shape.d_ff=128"]
 SHORT = [*TINY, "trainer.max_steps=4", "trainer.val_check_interval=2", "trainer.limit_val_batches=1",
          "trainer.limit_test_batches=1"]  # fmt: skip
@@ -152,8 +157,8 @@ def memory(device: torch.device) -> list[Line]:
     write_text_of_numbers()
     lines, here = [], device_here("cpu" if device.type == "cpu" else "gpu")
     for name, overrides in PLANNED.items():
-        given = [f"experiment=dates/{overrides}".split(" "), ["trainer.max_steps=10", "trainer.val_check_interval=10"]]
-        given += [["logger=csv"], DATES if "plain_text" not in overrides else []]
+        given = [overrides, ["trainer.max_steps=10", "trainer.val_check_interval=10"]]
+        given += [["logger=csv"], DATES if "data=plain_text" not in overrides else []]
         if device.type == "cpu":
             given.append([*TINY, "batch.size=8", "shape.vocab_size=null"])
         flat = [override for some in given for override in some]

@@ -407,8 +407,7 @@ def decoder(*, dtype: torch.dtype = torch.float32, compiled: bool = False) -> Ro
     for name in ["Triptych", "Triptych, compiled"][: 1 + compiled]:
         network = ours_of(model, "language_modeling")
         if name != "Triptych":
-            for stack in network.stacks:
-                stack.compile_blocks(dynamic=False)
+            network.compile_parts(dynamic=False)
         contenders[name] = (network, our_optimizer(network), partial(our_loss, network))
 
     def add_gpt2(name: str, model: Any, *, fused: bool | None = None) -> None:

@@ -102,11 +102,11 @@ def test_a_stack(position: str, dtype: str, tolerance: float, device: torch.devi
     x = torch.randn(2, 70, 64)
     twins = {}
     for place, kind in ((device, getattr(torch, dtype)), (torch.device("cpu"), torch.float64)):
-        twins[place, kind] = make_stack(
+        twins[place.type, kind] = make_stack(
             num_layers=3, d_model=64, num_heads=4, d_ff=128, causal=True, position=position, max_length=80
         ).to(place, kind)
-        twins[place, kind].load_state_dict(stack.state_dict())
-    on_device, expected = both(lambda x: twins[x.device, x.dtype](x), device, getattr(torch, dtype), x)
+        twins[place.type, kind].load_state_dict(stack.state_dict())
+    on_device, expected = both(lambda x: twins[x.device.type, x.dtype](x), device, getattr(torch, dtype), x)
     assert_close(on_device, expected, rtol=tolerance, atol=20 * tolerance)
 
 

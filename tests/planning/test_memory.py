@@ -252,7 +252,7 @@ class TestActivations:
         attention = 3 * 2 * d + 2 * 5 * d + 4 * heads  # read by three; q, k, v, result, its copy; statistics
         feed_forward = 2 * 2 * d + 2 * 4 * f  # read by two; silu's argument and result, up, their product
         position = 8 + layers * (attention + feed_forward + 2 * norm) + norm + 8 + 4 * d  # place, gradient of its state
-        chunk = 2**27 // (4 * vocab) * (2 + 4) * vocab  # logits, log-probabilities
+        chunk = min(2**29 // (4 * vocab), s) * (2 + 4) * vocab  # logits, log-probabilities
         gathered = 2 * 4 * (outside + 2 * block)
         assert memory.ddp(8, 8) == Footprint(weights, weights, state, 0, weights, copies, s * position, chunk)
         assert memory.fsdp(4, 8) == Footprint(

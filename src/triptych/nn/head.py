@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from triptych.nn.feed_forward import ACTIVATIONS, ActivationName
 from triptych.nn.initialization import initialize_linear
-from triptych.nn.kernels.cross_entropy import Targets, linear_cross_entropy, scores
+from triptych.nn.kernels.cross_entropy import Answer, Targets, answer_rows, linear_cross_entropy, scores
 from triptych.nn.packing import Documents
 
 PoolName = Literal["none", "first", "mean", "last"]
@@ -64,6 +64,7 @@ class Head(nn.Module):
         self.norm = nn.Identity() if norm is None else norm(d_model)
         self.scale = d_model**-0.5 if scale_states else 1.0
         self.dropout = nn.Dropout(dropout)
+        self._answer: Answer = answer_rows
         self.output = nn.Linear(d_model, num_outputs, bias=bias != "none")
         for linear in (self.dense, self.output):
             if linear is not None:
@@ -98,7 +99,11 @@ class Head(nn.Module):
         if targets.each:
             return scores(self._logits, self.output.out_features, states, targets)
         weight, bias = self.output.weight, self.output.bias
-        return linear_cross_entropy(self._transformed(states), weight, bias, targets, self.softcap)
+        return linear_cross_entropy(self._transformed(states), weight, bias, targets, self.softcap, self._answer)
+
+    def compile_loss(self) -> None:
+        """From now on the loss is computed as torch.compile translates it: on GPUs, in two passes over the logits."""
+        self._answer = torch.compile(answer_rows)
 
     def _logits(self, x: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows outputs"]:
         logits: Tensor = self.output(self._transformed(x))

@@ -83,6 +83,17 @@ class Network(nn.Module):
         """All of them: one, unless an architecture has more."""
         return (self.head,)
 
+    def compile_parts(self, *, dynamic: bool) -> None:
+        """From now on training runs the blocks and the losses as torch.compile translates them.
+
+        Args:
+            dynamic: whether one program serves batches of all shapes; else each shape has its own.
+        """
+        for stack in self.stacks:
+            stack.compile_blocks(dynamic=dynamic)
+        for head in self.heads:
+            head.compile_loss()
+
     @property
     def reads_source(self) -> bool:
         """Whether something else is given beside the text: to an encoder, or before it."""

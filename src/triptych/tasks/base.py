@@ -547,8 +547,8 @@ class Task(L.LightningModule):
 
     def on_train_start(self) -> None:
         """Compiles, after a moving average has copied the network."""
-        for stack in self.network.stacks if self.compiles else ():
-            stack.compile_blocks(dynamic=not self.has_one_shape)
+        if self.compiles:
+            self.network.compile_parts(dynamic=not self.has_one_shape)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """The share of this batch in the loss of the update."""

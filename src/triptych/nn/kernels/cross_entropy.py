@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 FEWEST_ROWS = 256
-CHUNK_BYTES, CHUNK_BYTES_OF_GPUS = 2**23, 2**27
+CHUNK_BYTES, CHUNK_BYTES_OF_GPUS = 2**23, 2**29
 """The logits that are there at a time, in float32: what stays in the caches of a CPU, and what keeps a GPU busy; or
 those of ``FEWEST_ROWS`` states, where that is more."""
 
@@ -45,6 +45,7 @@ def linear_cross_entropy(
     bias: Float[Tensor, " outputs"] | None,
     targets: Targets,
     softcap: float | None = None,
+    answer: "Answer | None" = None,
 ) -> Float[Tensor, ""]:
     """sum_i -sum_k q_ik log softmax(cap(W x_i + b))_k + z_loss (log Z_i)^2, where q_i is the label, smoothed.
 
@@ -58,6 +59,7 @@ def linear_cross_entropy(
         bias: b.
         targets: with a label for each.
         softcap: c in cap(z) = c tanh(z / c); None: cap(z) = z.
+        answer: ``answer_rows``, perhaps compiled.
 
     Raises:
         ValueError: not as many labels as states.
@@ -66,7 +68,7 @@ def linear_cross_entropy(
     if len(labels) != len(states):
         raise ValueError(f"{len(labels)} labels for {len(states)} states: expected one for each")
     loss: Tensor = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        states, weight, bias, labels, targets.label_smoothing, targets.z_loss, softcap
+        states, weight, bias, labels, targets.label_smoothing, targets.z_loss, softcap, answer or answer_rows
     )
     return loss
 
@@ -90,27 +92,58 @@ def scores(
     return torch.cat(found, dim=1)
 
 
-def log_softmax(
-    logits: Float[Tensor, "rows outputs"], softcap: float | None, dtype: torch.dtype
-) -> tuple[Float[Tensor, "rows outputs"], Float[Tensor, "rows 1"], Float[Tensor, "rows outputs"] | None]:
-    """log softmax(cap(z)), log Z, and cap'(z); None: it is 1.
+def answer_rows(
+    logits: Float[Tensor, "rows outputs"],
+    label: Int[Tensor, "rows 1"],
+    label_smoothing: float,
+    z_loss: float,
+    softcap: float | None,
+    dtype: torch.dtype,
+) -> tuple[Float[Tensor, ""], Float[Tensor, "rows outputs"], Float[Tensor, "rows 1"]]:
+    """The loss of some logits z, and their gradient (p (1 + 2 z_loss log Z) - q) cap'(z), where p is softmax(cap(z)),
+    and cap'(z) is 1 - tanh(z / c)^2, or 1: as it is where a label is not, and at the label.
 
     Args:
         logits: z.
+        label: of each row.
+        label_smoothing: see ``Targets``.
+        z_loss: see ``Targets``.
         softcap: see ``linear_cross_entropy``.
-        dtype: of the results.
+        dtype: in which it is computed; the gradient has that of the logits.
     """
-    slope = None
+    kind, slope = logits.dtype, None
     if softcap is not None:
         bounded = (logits.to(dtype) / softcap).tanh()
         logits, slope = softcap * bounded, 1 - bounded.square()
     log_p = logits.log_softmax(-1, dtype=dtype)
-    return log_p, logits[:, :1] - log_p[:, :1], slope
+    log_z = logits[:, :1] - log_p[:, :1]
+    del logits  # log_p takes their room
+    spread = label_smoothing / log_p.shape[1]
+    total = -(1 - label_smoothing) * log_p.gather(1, label).sum()
+    if label_smoothing:
+        total = total - spread * log_p.sum()
+    of_logits = log_p.exp_()
+    if z_loss:
+        total = total + z_loss * log_z.square().sum()
+        of_logits *= 1 + 2 * z_loss * log_z
+    if label_smoothing:
+        of_logits -= spread
+    of_labels = of_logits.gather(1, label) - (1 - label_smoothing)
+    if slope is not None:
+        of_logits *= slope
+        of_labels *= slope.gather(1, label)
+    return total, of_logits.to(kind), of_labels.to(kind)
+
+
+Answer = Callable[
+    [Tensor, Tensor, float, float, float | None, torch.dtype],
+    tuple[Tensor, Tensor, Tensor],
+]
+"""What ``answer_rows`` is."""
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
-    """See ``linear_cross_entropy``. The gradient of the logits z is (p (1 + 2 z_loss log Z) - q_i) cap'(z), where p is
-    softmax(cap(z)), and cap'(z) is 1 - tanh(z / c)^2, or 1."""
+    """See ``linear_cross_entropy``."""
 
     @staticmethod
     def forward(
@@ -122,12 +155,12 @@ class _LinearCrossEntropy(torch.autograd.Function):
         label_smoothing: float,
         z_loss: float,
         softcap: float | None,
+        answer: Answer,
     ) -> Tensor:
         device = states.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
         single = torch.promote_types(weight.dtype, torch.float32)  # of sums
         w, b = weight.to(dtype), None if bias is None else bias.to(dtype)
-        spread = label_smoothing / len(weight)
         total = states.new_zeros((), dtype=single)
         needs_states, needs_weight, needs_bias = ctx.needs_input_grad[:3]
         of_states = torch.empty_like(states) if needs_states else None
@@ -136,29 +169,18 @@ class _LinearCrossEntropy(torch.autograd.Function):
         rows = rows_at_once(len(weight), on_gpu=device != "cpu")
         for part in (slice(start, start + rows) for start in range(0, len(states), rows)):
             x, label = states[part].to(dtype), labels[part, None]
-            log_p, log_z, slope = log_softmax(F.linear(x, w, b), softcap, single)
-            total -= (1 - label_smoothing) * log_p.gather(1, label).sum()
-            if label_smoothing:
-                total -= spread * log_p.sum()
-            of_logits = log_p.exp_()
-            if z_loss:
-                total += z_loss * log_z.square().sum()
-                of_logits *= 1 + 2 * z_loss * log_z
-            if label_smoothing:
-                of_logits -= spread
-            of_logits.scatter_(1, label, of_logits.gather(1, label) - (1 - label_smoothing))
-            if slope is not None:
-                of_logits *= slope
+            loss, of_logits, of_labels = answer(F.linear(x, w, b), label, label_smoothing, z_loss, softcap, single)
+            of_logits.scatter_(1, label, of_labels)
+            total += loss
             if of_bias is not None:
-                of_bias += of_logits.sum(0)
-            of_logits = of_logits.to(dtype)
+                of_bias += of_logits.sum(0, dtype=single)
             if of_states is not None:
                 of_states[part] = F.linear(of_logits, w.T)
             if of_weight is not None and dtype == single:
                 of_weight.addmm_(of_logits.T, x)
             elif of_weight is not None:
                 of_weight += of_logits.T @ x
-            del log_p, slope, of_logits  # before the next ones
+            del of_logits, of_labels  # before the next ones
         of_weights = (None if gradient is None else gradient.to(weight.dtype) for gradient in (of_weight, of_bias))
         ctx.save_for_backward(of_states, *of_weights)
         return total
@@ -170,4 +192,4 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 "create_graph=True: the loss of targets has no second derivative; that of logits has one"
             )
         gradients = (None if gradient is None else gradient.mul_(of_total[0]) for gradient in ctx.saved_tensors)
-        return *gradients, None, None, None, None
+        return *gradients, None, None, None, None, None
