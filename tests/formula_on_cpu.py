@@ -10,9 +10,10 @@ from triptych.planning.activations import Activations, extent
 
 
 class OnCpu(Activations):
-    """The formula of CPUs. The mask of dropout is as wide as what is dropped, RMS norms keep x and x / rms
-    in float32. In bf16 attention is explicit up to 2,048 keys, with its scores; with attention dropout or relative
-    positions it is torch's plain one, in float32. The logits of a chunk have copies."""
+    """The formula of CPUs. Queries, keys and values are products of their own. The mask of dropout is as wide as what
+    is dropped, RMS norms keep x and x / rms in float32. In bf16 attention is explicit up to 2,048 keys, with its
+    scores; with attention dropout or relative positions it is torch's plain one, in float32. The logits of a chunk have
+    copies."""
 
     def _stack(self, stack: Stack, rows: int, length: int, source: int, *, padded: bool) -> int:
         wider = stack.d_model * (self.precision.weight - self.precision.compute) * (stack.dropout.p > 0)
@@ -46,6 +47,12 @@ class OnCpu(Activations):
         else:  # there is a copy of keys and values for each query head
             position, kept = c * a + self.precision.single * (a + 3 * scores), 2 * self.precision.single * a
         return length * (read + position) + source * (kept + self._copied(attention))
+
+    def _projected(self, attention: Any, kinds: Any) -> int:
+        return self._read(attention.q.in_features, 3)
+
+    def _copied(self, attention: Any) -> int:
+        return self._read(attention.k.in_features, 2) * self.precision.is_mixed
 
     def _is_explicit(self, keys: int) -> bool:
         return self.precision.products == torch.bfloat16 and keys <= 2048

@@ -51,26 +51,26 @@ def trained(folder: Path, *overrides: str, count: int = COUNT) -> tuple[dict[str
 
 
 @pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("strategy", ["GlooDDP", "GlooFSDP"])
-def test_two_ranks_of_one_card(strategy: str, task: str, on_device: list[str], tmp_path: Path) -> None:
+def test_two_ranks_of_one_card(task: str, on_device: list[str], tmp_path: Path) -> None:
     """Weights and metrics are those of one process."""
     model = "model=encoder_only" if task in ("classification", "tagging", "similarity") else "model=full"
     chosen = [f"experiment=dates/{task}", model, *on_device]
     alone, expected = trained(tmp_path / "one", *chosen, count=1)
-    trainer = "trainer=ddp" if strategy == "GlooDDP" else "trainer=fsdp"
-    ranks = [trainer, "trainer.devices=1", f"trainer.strategy._target_=gloo.{strategy}"]
+    ranks = ["trainer=ddp", "trainer.devices=1", "trainer.strategy._target_=gloo.GlooDDP"]
     together, record = trained(tmp_path / "two", *ranks, *chosen)
     for name, weight in alone.items():
         torch.testing.assert_close(together[name], weight, rtol=1e-3, atol=1e-4)
     assert record["metrics"] == pytest.approx(expected["metrics"], rel=1e-3, abs=0.05)
 
 
-def test_nccl_with_a_rank_a_card(device: torch.device, on_device: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_nccl_with_a_rank_a_card(strategy: str, device: torch.device, on_device: list[str], tmp_path: Path) -> None:
     """As many as there are cards: one is enough to call it."""
     chosen = ["experiment=dates/translation", "model=full", *STILL, *TINY, *WITNESS, *on_device]
     cards = torch.cuda.device_count() if device.type == "cuda" else 1
     finished = subprocess.run(
-        [sys.executable, "-m", "triptych", "train", "trainer=ddp", f"trainer.devices={cards}", *chosen, "run_dir=run"],
+        [sys.executable, "-m", "triptych", "train", f"trainer={strategy}", f"trainer.devices={cards}", *chosen,
+         "run_dir=run"],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": PATHS, "TRIPTYCH_ALLOW": "witness."},
         capture_output=True, text=True, timeout=bound(300), check=False,
     )  # fmt: skip

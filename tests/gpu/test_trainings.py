@@ -51,9 +51,10 @@ OTHERS = {
     "digits/encoder_only": (("vit/style",), []),
     "captions/drawn": (("full", "decoder_only", "prefix_decoder"), DRAWN),
     "matching/drawn": (("two_encoders", "two_decoders"), DRAWN),
-    "generation/drawn": (("full", "encoder_only", "decoder_only", "prefix_decoder"), FEW),
+    "generation/drawn": (("full", "decoder_only", "prefix_decoder"), FEW),
 }
-"""Turns, sounds and images: the models, and what makes the data small."""
+"""Turns, sounds and images: the models, and what makes the data small. (The encoder that draws is left out: what it
+does not see is chosen on the device, which has other random numbers.)"""
 
 
 def triptych(folder: Path, *arguments: str) -> Finished:
@@ -163,8 +164,9 @@ def test_out_of_memory_is_answered_in_a_line(device: torch.device, on_device: li
         pytest.skip("there the system would end the process, and others with it")
     large = ["shape.d_model=1024", "shape.num_heads=16", "shape.num_layers=6", "shape.d_ff=4096", "batch.size=16384"]
     finished = triptych(
-        tmp_path, "train", "experiment=dates/translation", "data.num_train=16384", *large, *on_device, "run_dir=run"
-    )
+        tmp_path, "train", "experiment=dates/translation", "data.num_train=16384", *large, *on_device, "run_dir=run",
+        "logger=csv",
+    )  # fmt: skip
     assert finished.returncode == 1
     assert "out of memory after 0 updates: " in finished.stderr
     assert "Traceback" not in finished.stderr

@@ -249,14 +249,15 @@ class TestActivations:
         state = 2 * weights + 4 * tensors  # two moments, and the number of steps of each tensor
         copies = 2 * (layers * (4 * d * d + 3 * d * f) + vocab * d)
         norm = 4 * d + 4
-        attention = 3 * 2 * d + 2 * 5 * d + 4 * heads  # read by three; q, k, v, result, its copy; statistics
+        # read by one; its product; q, k, result, its copy; statistics
+        attention = 2 * d + 2 * 3 * d + 2 * 4 * d + 4 * heads
         feed_forward = 2 * 2 * d + 2 * 4 * f  # read by two; silu's argument and result, up, their product
         position = 8 + layers * (attention + feed_forward + 2 * norm) + norm + 8 + 4 * d  # place, gradient of its state
-        chunk = min(2**29 // (4 * vocab), s) * (2 + 4) * vocab  # logits, log-probabilities
+        chunk = [min(2**29 // (4 * vocab), rows * s) * (2 + 4) * vocab for rows in (1, 2)]  # logits, log-probabilities
         gathered = 2 * 4 * (outside + 2 * block)
-        assert memory.ddp(8, 8) == Footprint(weights, weights, state, 0, weights, copies, s * position, chunk)
+        assert memory.ddp(8, 8) == Footprint(weights, weights, state, 0, weights, copies, s * position, chunk[0])
         assert memory.fsdp(4, 8) == Footprint(
-            weights // 4, weights // 4, state // 4, 0, gathered, copies, 2 * s * position, chunk
+            weights // 4, weights // 4, state // 4, 0, gathered, copies, 2 * s * position, chunk[1]
         )
         eighty = int(79.2 * 2**30)
         assert smallest(memory.ddp, 8, eighty) is None  # four times the weights are 108 GB

@@ -377,34 +377,39 @@ class MultiHeadAttention(nn.Module):
         batch, queries, _ = x.shape
         if memory is not None:  # those that share a row of it are as many queries
             x = x.reshape(len(memory), -1, x.shape[-1])
-        q = self._normed(self.q(x), self.q_norm)
+        q, *own = self._project(x) if memory is None else (self.q(x),)
+        q = self._normed(q, self.q_norm)
         if angles is not None:
             q = rotate(q, angles if q.shape[2] == queries else _of_sharers(angles, len(q), q.shape[2]))
         if memory is not None and cache is not None and cache.length:
             k, v = cache.contents
         else:
-            source, key_angles = (x, angles) if memory is None else (memory, memory_angles)
-            k, v = self._keys(source, q, key_angles), self._split(self.v(source))
+            k, v = own if memory is None else project(memory, self.k, self.v)
+            k, v = self._keys(k, q, angles if memory is None else memory_angles), self._split(v)
             if cache is not None:
                 cache.append(k, v)
                 k, v = cache.contents
         y: Tensor = self.o(self._attend(q, k, v, visibility, bias).transpose(1, 2).flatten(2))
         return y.view(batch, queries, -1)
 
+    def _project(self, x: Float[Tensor, "batch length d_model"]) -> tuple[Tensor, ...]:
+        """Queries, keys and values of self-attention, all heads side by side."""
+        return project(x, self.q, self.k, self.v)
+
     def _keys(
         self,
-        source: Float[Tensor, "batch keys d_model"],
+        k: Float[Tensor, "batch keys kv_width"],
         q: Float[Tensor, "batch heads _queries head_dim"],
         angles: MemoryAngles | None,
     ) -> Float[Tensor, "batch kv_heads keys width"]:
         """What is kept of the keys.
 
         Args:
-            source: ``x``, or the memory.
+            k: all heads side by side.
             q: the queries, rotated.
             angles: of the keys.
         """
-        k = self._normed(self.k(source), self.k_norm)
+        k = self._normed(k, self.k_norm)
         return k if angles is None else rotate(k, angles)
 
     def _attend(
@@ -459,6 +464,25 @@ class EfficientAttention(MultiHeadAttention):
     ) -> Float[Tensor, "batch heads queries head_dim"]:
         """``_attend`` of texts in rows of their own."""
         raise NotImplementedError
+
+
+def project(x: Float[Tensor, "batch length d_model"], *layers: nn.Linear) -> tuple[Tensor, ...]:
+    """x W_1 + b_1, x W_2 + b_2, ...
+
+    In training on GPUs one product, with the matrices side by side: large products are faster there, and autocast
+    copies x once. (GPT-2 124M trained 1.2 times as fast on an H100, docs/gpu.md.)
+
+    Args:
+        layers: with the W and the b.
+    """
+    if x.device.type == "cpu" or not torch.is_grad_enabled():
+        return tuple(layer(x) for layer in layers)
+    bias = None
+    if any(layer.bias is not None for layer in layers):
+        bias = torch.cat([layer.weight.new_zeros(len(layer.weight)) if layer.bias is None else layer.bias
+                          for layer in layers])  # fmt: skip
+    y = F.linear(x, torch.cat([layer.weight for layer in layers]), bias)
+    return torch.split(y, [layer.out_features for layer in layers], dim=-1)
 
 
 def nearest_divisor(number: int, wanted: int) -> int:

@@ -59,12 +59,12 @@ class Performer(EfficientAttention):
 
     def _keys(
         self,
-        source: Float[Tensor, "batch keys d_model"],
+        k: Float[Tensor, "batch keys kv_width"],
         q: Float[Tensor, "batch heads _queries head_dim"],
         angles: MemoryAngles | None,
     ) -> Float[Tensor, "batch heads keys width"]:
-        k = super()._keys(source, q, angles)
-        return k if self.is_cross else self._features(k).exp()
+        heads = super()._keys(k, q, angles)
+        return heads if self.is_cross else self._features(heads).exp()
 
     def _attend_texts(
         self,

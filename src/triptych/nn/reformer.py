@@ -6,7 +6,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
-from triptych.nn.attention import EfficientAttention
+from triptych.nn.attention import EfficientAttention, project
 from triptych.nn.masks import Local, Visibility
 from triptych.nn.positions import MemoryAngles
 from triptych.nn.sizes import Sizes
@@ -65,13 +65,17 @@ class Reformer(EfficientAttention):
             del self.k
             self.register_buffer("rotations", torch.randn(num_rounds, sizes.head_dim, num_buckets // 2))
 
+    def _project(self, x: Float[Tensor, "batch length d_model"]) -> tuple[Tensor, ...]:
+        q, v = project(x, self.q, self.v)
+        return q, q, v
+
     def _keys(
         self,
-        source: Float[Tensor, "batch keys d_model"],
+        k: Float[Tensor, "batch keys kv_width"],
         q: Float[Tensor, "batch heads _queries head_dim"],
         angles: MemoryAngles | None,
     ) -> Float[Tensor, "batch heads keys head_dim"]:
-        return super()._keys(source, q, angles) if self.is_cross else F.normalize(q, dim=-1)
+        return super()._keys(k, q, angles) if self.is_cross else F.normalize(q, dim=-1)
 
     def _attend_texts(
         self,

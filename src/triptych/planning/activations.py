@@ -74,12 +74,12 @@ class Activations:
 
     - What n matrices read, R(n): c d, or under autocast n c d, since it copies for each.
     - A norm, N: w d + 8 (input, mean, deviation); RMS: w d + 4.
-    - Self-attention: R(3) + c (2 a + 2 g) + 4 h (queries, keys, values, result; log-sum-exp of each head), with rotary
-      positions c a more.
+    - Self-attention: R(1) + c (2 a + 2 g) + 4 h (queries, keys, values, result; log-sum-exp of each head), with rotary
+      positions c (2 a + g) more (the queries and keys beside the values before they were turned; a copy of the result).
       Within a window w, if s >= 4 b, b = max(w, 32): there are n = ceil(s / b) blocks of b queries and of u keys, u =
-      b + w in a decoder and b + 2 w in an encoder, that is n b / s = x queries and n u / s = y keys a position: R(3) +
-      c (2 x a + 2 y g + x u) + 4 x h, with rotary positions or x > 1 c a more.
-    - Cross-attention: R(1) + 2 c a + 4 h, and for each position of the memory 2 c g, and R(2) under autocast; else the
+      b + w in a decoder and b + 2 w in an encoder, that is n b / s = x queries and n u / s = y keys a position: R(1) +
+      c (2 x a + 2 y g + x u) + 4 x h, with rotary positions c (2 a + g) more, or with x > 1 c a.
+    - Cross-attention: R(1) + 2 c a + 4 h, and for each position of the memory 2 c g, and R(1) under autocast; else the
       memory is kept once, for all layers.
     - Feed-forward: R(1) + 2 c f, with relu R(1) + c f; gated: R(2) + 4 c f, with relu R(2) + 3 c f. With dropout f
       more, and c f with relu that is not gated.
@@ -194,7 +194,12 @@ class Activations:
         copied = length if Rotary in kinds or queries > length else 0  # the result, as the last matrix reads it
         kept = c * ((2 * queries + copied) * a + 2 * keys * g + mask)
         statistics = self.precision.single * queries * a // attention.head_dim
-        return length * self._read(attention.q.in_features, 3) + kept + statistics
+        return length * self._projected(attention, kinds) + kept + statistics
+
+    def _projected(self, attention: MultiHeadAttention, kinds: Kinds) -> int:
+        """Bytes of a position: what the matrices of self-attention read, and what of their product nothing reads."""
+        turned = attention.q.out_features + attention.k.out_features if Rotary in kinds else 0
+        return self._read(attention.q.in_features, 1) + self.precision.compute * turned
 
     def _cross_attention(self, attention: MultiHeadAttention, length: int, source: int) -> int:
         """Bytes of a row, and of what is read from a row of the memory."""
@@ -204,7 +209,7 @@ class Activations:
 
     def _copied(self, attention: MultiHeadAttention) -> int:
         """Bytes that autocast copies for a position of the memory."""
-        return self._read(attention.k.in_features, 2) * self.precision.is_mixed
+        return self._read(attention.k.in_features, 1) * self.precision.is_mixed
 
     def _feed_forward(self, feed_forward: nn.Module, d: int) -> int:
         assert isinstance(feed_forward, FeedForward | GatedFeedForward)

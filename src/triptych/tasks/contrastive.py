@@ -153,7 +153,9 @@ class Matches(Sum):
 
     def compute(self) -> Float[Tensor, " numbers"]:
         """The numbers, in the order of ``names``; NaN if there is nothing."""
-        terms = self.terms if isinstance(self.terms, Tensor) else torch.cat([*self.terms, torch.empty(0)])
+        terms = self.terms
+        if not isinstance(terms, Tensor):
+            terms = torch.cat([*terms, torch.empty(0, device=self.device)])
         rows = terms.to("cpu", torch.float64).view(-1, 4 + 2 * self.width)
         if not len(rows):
             return torch.full((len(self.names),), torch.nan)
