@@ -253,7 +253,9 @@ class TestActivations:
         attention = 2 * d + 2 * 3 * d + 2 * 4 * d + 4 * heads
         feed_forward = 2 * 2 * d + 2 * 4 * f  # read by two; silu's argument and result, up, their product
         position = 8 + layers * (attention + feed_forward + 2 * norm) + norm + 8 + 4 * d  # place, gradient of its state
-        chunk = [min(2**29 // (4 * vocab), rows * s) * (2 + 4) * vocab for rows in (1, 2)]  # logits, log-probabilities
+        chunk = [
+            min(2**29 // (4 * vocab), rows * s) * (2 + 4 + 4) * vocab for rows in (1, 2)
+        ]  # logits, twice in float32
         gathered = 2 * 4 * (outside + 2 * block)
         assert memory.ddp(8, 8) == Footprint(weights, weights, state, 0, weights, copies, s * position, chunk[0])
         assert memory.fsdp(4, 8) == Footprint(

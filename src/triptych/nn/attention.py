@@ -185,8 +185,14 @@ def reads_packed_rows(q: Float[Tensor, "1 heads queries head_dim"]) -> bool:
         and q.dtype.itemsize == 2
         and width % 8 == 0
         and (width <= 192 or 224 < width <= 256)
-        and torch.cuda.get_device_capability(q.device) >= (8, 0)
+        and has_kernel_for_packed_rows(q.device)
     )
+
+
+@torch.compiler.assume_constant_result  # torch.compile would leave its program to ask
+def has_kernel_for_packed_rows(device: torch.device) -> bool:
+    """Whether a GPU of NVIDIA's has compute capability 8.0."""
+    return torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def attend_packed(

@@ -254,10 +254,12 @@ class Activations:
         num_outputs, single = head.output.out_features, self.precision.single
         if head.pool != "none":  # the gradient of the log-probabilities, and that of the logits made from it
             return 2 * single * rows * num_outputs
-        # of a chunk, with their log-probabilities; sums of the weight's gradient
+        # of a chunk, with their log-probabilities, and the copy in float32 that these are made of; sums of the weight's
+        # gradient
         answers = min(rows * length, rows_at_once(num_outputs, on_gpu=True))
         sums = (single - self.precision.weight) * head.output.in_features * num_outputs
-        return (self.precision.compute + single) * answers * num_outputs + sums
+        copied = single if self.precision.products == torch.bfloat16 else 0
+        return (self.precision.compute + single + copied) * answers * num_outputs + sums
 
     def copies(self, network: Network) -> int:
         """Of the matrices in the type of the matrix products, under autocast.
