@@ -126,8 +126,11 @@ def rates(contenders: Mapping[str, tuple[Work, float]], device: torch.device, ro
                 del found[name]
                 continue
             wait(device)
+            seconds = time.perf_counter() - started
+            if i == 0:
+                print(f"{name}: first round {seconds:.1f} s", flush=True)
             if i > 1:
-                found[name].append(amount / (time.perf_counter() - started))
+                found[name].append(amount / seconds)
     return found
 
 

@@ -1,8 +1,9 @@
 """What Triptych is on a GPU: its tests there, its speed beside others', its memory beside the plan, and real tasks.
 Run by `make gpu`, or a part at a time by `make gpu PART=decoder`; README.md here says more.
 
-Each part keeps what it found in docs/gpu.json and writes docs/gpu.md anew, with what is still open. A part takes nine
-minutes at most; trainings of real data that take longer go on where they were when the part is run again.
+Each part keeps what it finds in docs/gpu.json, line by line, and writes docs/gpu.md anew, with what is still open. A
+part takes nine minutes at most; trainings of real data that take longer go on where they were when the part is run
+again.
 """
 
 import argparse
@@ -11,7 +12,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
 from functools import partial
@@ -54,7 +55,7 @@ class Part:
     """
 
     title: str
-    measure: Callable[[torch.device], list[Line]]
+    measure: Callable[[torch.device], Iterable[Line]]
 
 
 # Parts
@@ -111,10 +112,9 @@ def write_text_of_numbers() -> None:
     (OUTPUTS / "text.txt").write_text("".join(f"{i * i} squared is {i**4}.\n" for i in range(100_000)))
 
 
-def loop(device: torch.device) -> list[Line]:
+def loop(device: torch.device) -> Iterator[Line]:
     """What the Trainer takes around GPT-2 124M and around a tiny model: updates a second beside a bare loop's."""
     write_text_of_numbers()
-    lines = []
     networks = {"a tiny network": (128, (), 90, 95), "GPT-2 124M": (16, LARGE, 98, 99)}
     for name, (batch_size, network, asked, aim) in networks.items():
         if device.type == "cpu" and network:
@@ -126,9 +126,8 @@ def loop(device: torch.device) -> list[Line]:
                 done = rounds[contender]()
                 found[contender] += [done.amount / done.seconds] * bool(i)  # the first is to warm up
         shares = [100 * ours / bare for ours, bare in zip(*found.values(), strict=True)]
-        lines += [Line(f"{contender}, {name}", median(rates), "updates/s") for contender, rates in found.items()]
-        lines.append(Line(f"triptych train of a bare loop, {name}", median(shares), "%", asked, aim))
-    return lines
+        yield from (Line(f"{contender}, {name}", median(rates), "updates/s") for contender, rates in found.items())
+        yield Line(f"triptych train of a bare loop, {name}", median(shares), "%", asked, aim)
 
 
 HALF = "trainer.precision=bf16-mixed"
@@ -151,14 +150,17 @@ SHORT = [*TINY, "trainer.max_steps=4", "trainer.val_check_interval=2", "trainer.
          "trainer.limit_test_batches=1"]  # fmt: skip
 
 
-def memory(device: torch.device) -> list[Line]:
+def memory(device: torch.device) -> Iterator[Line]:
     """The doctor's plan beside the peak of a training of ten updates."""
     ConfigStore.instance().store(name="train_schema", node=TrainConfig)
     write_text_of_numbers()
-    lines, here = [], device_here("cpu" if device.type == "cpu" else "gpu")
+    here = device_here("cpu" if device.type == "cpu" else "gpu")
     for name, overrides in PLANNED.items():
         given = [overrides, ["trainer.max_steps=10", "trainer.val_check_interval=10"]]
-        given += [["logger=csv"], DATES if "data=plain_text" not in overrides else []]
+        given += [
+            ["logger=csv", "trainer.limit_val_batches=1", "trainer.limit_test_batches=1"],
+            DATES if "data=plain_text" not in overrides else [],
+        ]
         if device.type == "cpu":
             given.append([*TINY, "batch.size=8", "shape.vocab_size=null"])
         flat = [override for some in given for override in some]
@@ -171,8 +173,7 @@ def memory(device: torch.device) -> list[Line]:
             continue
         peak = record["peak_memory_bytes"]
         note = f"plan {planned / 2**20:,.0f} MiB, measured {peak / 2**20:,.0f}; asked: within 10 %, aim: within 5 %"
-        lines.append(Line(f"plan over measurement, {name}", planned / peak, "ratio", note=note))
-    return lines
+        yield Line(f"plan over measurement, {name}", planned / peak, "ratio", note=note)
 
 
 def shakespeare(device: torch.device) -> list[Line]:
@@ -271,11 +272,12 @@ HEADER = ["", "found", "asked", "aim", ""]
 def page_of(found: dict[str, Any]) -> str:
     """The page: what is measured, and how to measure what is open."""
     text = ["# On GPUs", "Written by `make gpu`; [benchmarks/README.md](../benchmarks/README.md) says how it measures."]
-    done = {name: found[name] for name in PARTS if found.get(name, {}).get("lines")}
-    if waiting := [name for name in PARTS if name not in done]:
+    done = {name: found[name] for name in PARTS if name in found}
+    if waiting := [name for name in PARTS if not found.get(name, {}).get("whole")]:
         text.append("## Open")
         text.append(
-            "Not measured yet; `make gpu DEVICE=cpu` runs all of it small, on any machine. On one with a CUDA GPU:"
+            "Not measured yet, or not to the end; `make gpu DEVICE=cpu` runs all of it small, on any machine. On one "
+            "with a CUDA GPU:"
         )
         text.append(
             "\n".join(
@@ -298,15 +300,20 @@ def run(names: Sequence[str], device: torch.device, output: Path) -> None:
     console = Console()
     for name in names:
         console.rule(PARTS[name].title)
-        lines = [asdict(line) for line in PARTS[name].measure(device)]
+        table, lines = Table(*HEADER, title=PARTS[name].title), list[dict[str, Any]]()
+
+        def keep(*, whole: bool, name: str = name, lines: list[dict[str, Any]] = lines) -> None:
+            found[name] = {"facts": facts(device), "lines": lines, "whole": whole}
+            write_text(stored, json.dumps(found, indent=2) + "\n")
+            write_text(output, page_of(found))
+
+        for line in PARTS[name].measure(device):
+            lines.append(asdict(line))
+            table.add_row(*cells(lines[-1]))
+            keep(whole=False)
         if lines:
-            found[name] = {"facts": facts(device), "lines": lines}
-        table = Table(*HEADER, title=PARTS[name].title)
-        for line in lines:
-            table.add_row(*cells(line))
+            keep(whole=True)
         console.print(table if lines else f"not done: make gpu PART={name} goes on")
-        write_text(stored, json.dumps(found, indent=2) + "\n")
-        write_text(output, page_of(found))
 
 
 def main() -> None:

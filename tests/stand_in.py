@@ -36,6 +36,11 @@ class Module(_DummyBackendModule):
     """What ``torch.get_device_module`` finds."""
 
     manual_seed = staticmethod(torch.manual_seed)
+
+    @staticmethod
+    def get_amp_supported_dtype() -> list[torch.dtype]:
+        return [torch.bfloat16, torch.float16]
+
     Event = Event
 
 

@@ -189,7 +189,7 @@ def reads_packed_rows(q: Float[Tensor, "1 heads queries head_dim"]) -> bool:
     )
 
 
-@torch.compiler.assume_constant_result  # torch.compile would leave its program to ask
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator] # torch.compile would leave its program to ask
 def has_kernel_for_packed_rows(device: torch.device) -> bool:
     """Whether a GPU of NVIDIA's has compute capability 8.0."""
     return torch.cuda.get_device_capability(device) >= (8, 0)
@@ -203,7 +203,7 @@ def attend_packed(
     scale: float | None,
 ) -> Float[Tensor, "1 heads queries head_dim"]:
     """``attend`` without bias and dropout, by the kernel of FlashAttention-2 (Dao 2024) for packed rows, where
-    ``reads_packed_rows``. Not tried yet: no GPU was at hand.
+    ``reads_packed_rows``.
 
     Args:
         q: queries of all documents.

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
+from triptych.data import IGNORE
 from triptych.nn.autocast import without_autocast
 from triptych.tasks.exact_sums import Sum
 
@@ -34,15 +35,19 @@ def contrastive_losses(
     queries: Float[Tensor, "rows width"],
     candidates: Float[Tensor, "all width"],
     positives: Bool[Tensor, "rows all"],
+    real: Bool[Tensor, " all"] | None = None,
 ) -> Float[Tensor, " rows"]:
     """-mean_(p in P(i)) log softmax_j(q_i · c_j)[p] for each query i, P(i) being its positives: Radford et al. 2021,
     figure 3, where each has one; of several, Yang et al. 2022 (UniCL), equation 2.
 
     Args:
-        positives: True where a candidate is right; at least once in each row.
+        positives: True where a candidate is right; at least once in each row that counts.
+        real: True at candidates; None: all are.
     """
     scores = queries @ candidates.T
-    right = (scores * positives).sum(1) / positives.sum(1)
+    if real is not None:
+        scores = scores.masked_fill(~real, float("-inf"))
+    right = scores.masked_fill(~positives, 0.0).sum(1) / positives.sum(1).clamp(min=1)
     return scores.logsumexp(1) - right
 
 
@@ -52,16 +57,19 @@ def contrastive_loss(vectors: Float[Tensor, "batch 2 width"], keys: Int[Tensor, 
 
     Args:
         vectors: of each pair, one of the text and one of the image.
-        keys: equal for pairs whose texts are equal, which are positives of each other.
+        keys: equal for pairs whose texts are equal, which are positives of each other; IGNORE: it is no pair. (A mask,
+            since a GPU would be waited for to know how many there are.)
     """
     vectors = widened(vectors)
     everyone, every_key = gather(vectors), gather(keys)
-    positives = keys[:, None] == every_key
+    real = every_key != IGNORE
+    positives = (keys[:, None] == every_key) & real
     texts, images = vectors.unbind(1)
     all_texts, all_images = everyone.unbind(1)
     with without_autocast(vectors.device):
-        losses = contrastive_losses(texts, all_images, positives) + contrastive_losses(images, all_texts, positives)
-    return losses.sum() / 2
+        losses = contrastive_losses(texts, all_images, positives, real)
+        losses = losses + contrastive_losses(images, all_texts, positives, real)
+    return losses.masked_fill(keys == IGNORE, 0.0).sum() / 2
 
 
 def widened(vectors: Float[Tensor, "*size"]) -> Float[Tensor, "*size"]:

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torchmetrics import Metric
 
-from triptych.data import IGNORE, Batch, CorpusFacts, Encoded, Example, pad
+from triptych.data import Batch, CorpusFacts, Encoded, Example, pad
 from triptych.data.batches.batch import Given
 from triptych.nn import Targets
 from triptych.nn.autocast import without_autocast
@@ -156,9 +156,7 @@ class ImageTextMatching(Task):
 
     def training_loss(self, batch: Batch) -> Float[Tensor, ""]:
         """See ``contrastive_loss``."""
-        vectors, keys = self(batch), batch.labels[:, 0]
-        is_real = keys != IGNORE
-        return contrastive_loss(vectors[is_real], keys[is_real])
+        return contrastive_loss(self(batch), batch.labels[:, 0])
 
     def make_metrics(self, stage: str) -> dict[str, Metric]:
         """Those that the class describes."""

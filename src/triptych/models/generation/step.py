@@ -167,7 +167,7 @@ class Step:
 
 def captured(compute: Callable[[], Tensor]) -> tuple[torch.cuda.CUDAGraph, Tensor]:
     """A graph of the kernels of some computation, and where its result will be. What is computed once before, as
-    libraries that prepare themselves need it, must do no harm. Not tried yet: no GPU was at hand."""
+    libraries that prepare themselves need it, must do no harm."""
     stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream())
     with _without_cached_casts():
