@@ -155,7 +155,7 @@ class TrainConfig:
         reference: an architecture (this very configuration with it), the directory of a finished run, or a number, the
             amount itself.
         test_weights: whether the last or the best weights by validation are tested.
-        compile: whether training runs the blocks as torch.compile translates them, for batches of one shape.
+        compile: whether training runs blocks and losses as torch.compile translates them.
         not_finite: what a loss or gradient that is not finite does: stop the run, or skip that update (and count it).
     """
 
