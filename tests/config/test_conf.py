@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 import triptych.data.corpora.probes
 from parts import POSITIONS
 from triptych.assembly.compatibility import check_grid
-from triptych.assembly.network import check_network
+from triptych.assembly.network import check_network, choose_parts
 from triptych.config import (
     ARCHITECTURES,
     ConfigError,
@@ -249,6 +249,12 @@ def test_one_stack_can_be_overridden() -> None:
 def test_refused_cells_say_why(overrides: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         check_grid(composed(*overrides))
+
+
+@pytest.mark.parametrize("model", ["full", "prefix_decoder"])
+def test_parts_are_not_chosen_for_what_cannot_do_the_task(model: str) -> None:
+    with pytest.raises(ConfigError, match=f"task=image_text_matching on model={model}: "):
+        choose_parts(composed("task=image_text_matching", "data=drawn_digits", f"model={model}"))
 
 
 def test_debug_fast_is_a_few_steps_of_anything() -> None:

@@ -59,9 +59,16 @@ def test_images_are_made_alike() -> None:
     image, done = read_image(Path("a"), saved(colours), channels=3, size=(4, 4))
     assert (image.shape, done) == ((3, 4, 4), ("stretched",))
     transparent = Pillow.new("RGBA", (4, 2), (255, 0, 0, 10))
-    assert (
-        read_image(Path("a"), saved(transparent), channels=3)[0] == read_image(Path("a"), saved(colours), channels=3)[0]
-    )
+    opaque, done = read_image(Path("a"), saved(transparent), channels=3)
+    assert (opaque, done) == (read_image(Path("a"), saved(colours), channels=3)[0], ("made opaque",))
+    deep = Pillow.fromarray(np.array([[0, 257, 32768, 65535]], np.uint16))
+    for channels, made in ((1, ()), (3, ("given colours",))):
+        image, done = read_image(Path("a"), saved(deep), channels=channels)
+        assert done == ("rounded to 8 bits", *made)
+        assert np.array_equal(np.asarray(image)[0] * 255, [[0, 1, 128, 255]])
+    for kind in ("I", "F"):
+        with pytest.raises(ValueError, match="a: pixels of 32 bits, whose white is not known; expected 8 or 16 bits"):
+            read_image(Path("a"), saved(Pillow.new(kind, (4, 2), 1), "TIFF"), channels=1)
     lying = Pillow.new("L", (4, 2))
     lying.putpixel((0, 0), 255)
     exif = Pillow.Exif()

@@ -110,6 +110,7 @@ class TestSpecAugment:
         ({"time_masks": -1}, "model.embedding.time_masks=-1: expected 0 or more"),
         ({"time_share": 1.5}, "model.embedding.time_share=1.5: expected 0 to 1"),
         ({"seconds": 0.02}, "model.embedding.seconds=0.02: expected null, or at least window=0.025"),
+        ({"rate": 99}, "model.embedding.rate=99: hop=0.01 s is less than a sample; expected 100"),
         ({"hop": 0.03}, "model.embedding.hop=0.03: expected more than 0, and at most window=0.025"),
     ],
 )

@@ -287,6 +287,8 @@ REFUSALS = {
     "reference=full": "needs match=",
     "match=parms reference=full": "match=parms: expected one of .*; did you mean params",
     "match=params reference=ful": "reference=ful: expected full, .* did you mean full",
+    "match=params reference=full task=image_text_matching data=drawn_digits model=two_encoders "
+    "patches.num_channels=3": "reference=full: expected two_encoders, two_decoders, the directory",
     "match=params reference=encoder_only": "reference=encoder_only: task=translation on model=encoder_only: ",
     "match=params reference=decoder_only model=full model.encoder.num_layers=3": "does not fit model=decoder_only",
     "match=params reference=full model=decoder_only init_from=x": "init_from=x says what the network is",

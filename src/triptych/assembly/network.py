@@ -9,7 +9,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor
 from torch.nn import Parameter
 
-from triptych.config import PARTS, ConfigError, build, check, target_of
+from triptych.config import PARTS, ConfigError, build, check, refusing, target_of
 from triptych.data import (
     CorpusFacts,
     Tokenizer,
@@ -36,6 +36,9 @@ def choose_parts(config: DictConfig) -> None:
     """Fills in what is null of the network: the parts of each stack by those of ``block``, and the head by the task."""
     task, network, model = target_of(config, "task"), target_of(config, "model"), config.model
     architecture, kind = network.architecture, "classes"
+    if architecture not in task.pools:
+        with refusing():
+            task.check_architecture(architecture, config.task)
     stacks = [model[name] for name in network.stack_names]
     heads = [name for name in ("head", "source_head") if name in model]
     if (node := signal_node(config)) is not None:

@@ -19,8 +19,8 @@ COLOUR_TYPES = {1: 0, 3: 2}
 """A PNG's name of the same."""
 PNG, PNG_ADDRESS = b"\x89PNG\r\n\x1a\n", "data:image/png;base64,"
 """How such a file, and its data address, begin."""
-WHITE = 255
-"""The brightest byte of a file."""
+WHITE, BRIGHTEST_OF_16 = 255, 65535
+"""The brightest byte of a file, and the brightest number of 16 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +67,11 @@ def read_image(
         size: height and width to which it is stretched (bicubic, smoothed where it becomes smaller); None: its own.
 
     Returns:
-        The image, and what was done to it: "stretched", "made grey", "given colours".
+        The image, and what was done to it: "stretched", "made grey", "given colours", "rounded to 8 bits", "made
+        opaque".
 
     Raises:
-        ValueError: the library is not there, or the file is no image.
+        ValueError: the library is not there, or the file is no image of 8 or 16 bits.
     """
     if find_spec("PIL") is None:
         raise ValueError(
@@ -82,10 +83,19 @@ def read_image(
     try:
         with Pillow.open(path if content is None else BytesIO(content)) as file:
             upright = ImageOps.exif_transpose(file)
+            done = ["made opaque"] if upright.has_transparency_data else []
+            if upright.mode.startswith("I;16"):
+                bright = np.rint(np.asarray(upright, np.uint16) * (WHITE / BRIGHTEST_OF_16)).astype(np.uint8)
+                upright = Pillow.fromarray(bright)
+                done.append("rounded to 8 bits")
+            if upright.mode in ("I", "F"):
+                raise ValueError(f"{path}: pixels of 32 bits, whose white is not known; expected 8 or 16 bits")
             picture = upright.convert(MODES[channels])
     except (OSError, SyntaxError, ValueError, Pillow.DecompressionBombError) as error:
+        if str(error).startswith(f"{path}: "):
+            raise
         raise ValueError(f"{path}: no image that can be read ({type(error).__name__})") from None
-    was_grey, done = upright.mode in ("1", "L", "LA", "I", "I;16", "F"), list[str]()
+    was_grey = upright.mode in ("1", "L", "LA")
     if was_grey != (channels == 1):
         done.append("given colours" if was_grey else "made grey")
     if size is not None and picture.size != size[::-1]:

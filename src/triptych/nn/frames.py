@@ -69,6 +69,8 @@ class FrameEmbedding(nn.Module):
             raise ValueError(f"model.embedding.time_share={time_share}: expected 0 to 1")
         if not 0 < hop <= window:
             raise ValueError(f"model.embedding.hop={hop}: expected more than 0, and at most window={window}")
+        if hop * rate < 1:
+            raise ValueError(f"model.embedding.rate={rate}: hop={hop} s is less than a sample; expected {1 / hop:.0f}")
         if seconds is not None and seconds < window:
             raise ValueError(f"model.embedding.seconds={seconds}: expected null, or at least window={window}")
         self.rate, self.num_mels, self.d_model, self.window, self.hop = rate, num_mels, d_model, window, hop

@@ -25,7 +25,7 @@ from omegaconf import DictConfig, OmegaConf
 from triptych.assembly.compatibility import check_grid
 from triptych.assembly.network import check_network
 from triptych.config import ARCHITECTURES, ConfigError, counted, nearest, refusing, target_of
-from triptych.config.overrides import composed_with
+from triptych.config.overrides import base_of, composed_with, has_towers
 from triptych.models.flops import TrainingCost, active_parameters, count_parameters
 from triptych.planning.batch_shapes import BatchEstimate, Data
 from triptych.planning.findings import listening
@@ -47,8 +47,8 @@ part)."""
 SAMPLE, UPDATES = 50_000, 100
 """Training examples that are laid out, and updates of these whose cost is counted. What goes beyond costs their
 mean."""
-EXPECTED = f"{', '.join(ARCHITECTURES)}, the directory of a finished run, or a number"
-"""What a reference can be."""
+TOWERS = ("two_encoders", "two_decoders")
+"""What can do what needs two towers."""
 FILE = "match.json"
 
 
@@ -176,27 +176,37 @@ def reference_of(config: DictConfig, overrides: Sequence[str]) -> Reference | No
     if quantity is None and name is None:
         return None
     if name is None:
-        raise ConfigError(f"match={quantity} needs a reference: one of {EXPECTED}")
+        raise ConfigError(f"match={quantity} needs a reference: one of {_expected(config)}")
     if quantity is None:
         raise ConfigError(f"reference={name} needs match=...: give match={', '.join(RECORDED)}, or omit it")
     if config.resume not in ("auto", "never"):
         raise ConfigError(f"match={quantity}: resume={config.resume} goes on with another run's network and updates")
-    if config.init_from is not None and (quantity in SIZES or name in ARCHITECTURES):
+    if config.init_from is not None and (quantity in SIZES or name in _models(config)):
         raise ConfigError(
             f"match={quantity} reference={name}: init_from={config.init_from} says what the network is; expected "
             "match=train_flops, tokens or wall_time, and a finished run as the reference"
         )
     if (amount := _amount(quantity, name)) is not None:
         return Reference(name, goal=amount)
-    if name not in ARCHITECTURES:
+    if name not in _models(config):
         return _run(config, name)
-    if name == target_of(config, "model").architecture:
+    if name == base_of(config):
         return Reference(name)
     other = composed_with(name, overrides)
     with refusing(f"reference={name}: "):
         check_grid(other)
         check_network(other)
     return Reference(name, config=other)
+
+
+def _models(config: DictConfig) -> tuple[str, ...]:
+    """The architectures that a reference can be."""
+    return TOWERS if has_towers(config) else ARCHITECTURES
+
+
+def _expected(config: DictConfig) -> str:
+    """What a reference can be."""
+    return f"{', '.join(_models(config))}, the directory of a finished run, or a number"
 
 
 def _amount(quantity: str, name: str) -> float | None:
@@ -217,7 +227,7 @@ def _run(config: DictConfig, name: str) -> Reference:
             raise ConfigError(f"reference={name} holds several runs; expected the directory of one of them")
         if Path(name).is_dir():
             raise ConfigError(f"reference={name}: there is no summary.json, so no run is finished there")
-        raise ConfigError(f"reference={name}: expected {EXPECTED}{nearest(name, ARCHITECTURES)}")
+        raise ConfigError(f"reference={name}: expected {_expected(config)}{nearest(name, _models(config))}")
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         goal = record.get(RECORDED[config.match])
