@@ -14,7 +14,8 @@ from datasets import Audio, ClassLabel, Dataset, DatasetDict, Features, List, Tr
 from datasets import Image as Pictures
 from PIL import Image as Pillow
 
-from triptych.data import Answer, Example, Hub, HubAudio, HubImages, read_image, read_sound
+from triptych.data import Answer, Example, Hub, HubAudio, HubImages, Sound, read_image, read_sound
+from triptych.data.sound import as_wav
 
 SPLITS = ("train", "validation", "test")
 
@@ -214,6 +215,14 @@ class TestSounds:
             "target": "said", "label": "kind", "speaker": None, "split_seed": 1,
         }  # fmt: skip
         return HubAudio(name=str(name), **settings | options)
+
+    def test_files_beside_their_table_are_read_by_another_corpus(self, tmp_path: Path) -> None:
+        """datasets would ask for a library that this one does not need."""
+        (tmp_path / "train").mkdir()
+        (tmp_path / "train" / "a.wav").write_bytes(as_wav(Sound.of([0.0, 0.5], 8000)))
+        (tmp_path / "train" / "metadata.csv").write_text("file_name,said\na.wav,word\n")
+        with pytest.raises(ValueError, match="files of sounds, and no Parquet; expected data=audio_files"):
+            self.corpus(tmp_path, label=None).splits()
 
     def test_what_was_saved_and_tables(self, clips: Dataset, tmp_path: Path) -> None:
         DatasetDict(train=clips).save_to_disk(str(tmp_path / "saved"))

@@ -128,7 +128,10 @@ class Hub(RowCorpus[str]):
             return dict(datasets.load_dataset(name, self.config, streaming=self.streaming))
         except Exception as error:  # datasets' own, pyarrow's, those of the network, ...
             config = "" if self.config is None else f" data.config={self.config}"
-            raise ValueError(f"data.name={self.dir}{config}: {_first_line(error.__cause__ or error)}") from None
+            said = _first_line(error.__cause__ or error)
+            if "torchcodec" in said:  # which it wants for files that it should not open
+                said = "files of sounds, and no Parquet; expected data=audio_files with the table of them"
+            raise ValueError(f"data.name={self.dir}{config}: {said}") from None
 
 
 class _HubOfFiles(Hub):
