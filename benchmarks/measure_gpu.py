@@ -271,7 +271,8 @@ HEADER = ["", "found", "asked", "aim", ""]
 
 def page_of(found: dict[str, Any]) -> str:
     """The page: what is measured, and how to measure what is open."""
-    text = ["# On GPUs", "Written by `make gpu`; [benchmarks/README.md](../benchmarks/README.md) says how it measures."]
+    text = ["# On GPUs", "Written by `make gpu`; [benchmarks/README.md](../benchmarks/README.md) says how it measures. "
+            "Beside what was found stands what it should be at least, or at most, and what is hoped for."]  # fmt: skip
     done = {name: found[name] for name in PARTS if name in found}
     if waiting := [name for name in PARTS if not found.get(name, {}).get("whole")]:
         text.append("## Open")

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import soundfile
 import torch
+from omegaconf import DictConfig, OmegaConf
 from sacrebleu.metrics.bleu import BLEU
 from safetensors.torch import load_file
 
@@ -26,8 +27,10 @@ import tiny
 import triptych
 from commands import Finished, run
 from triptych.attention import attention_maps
+from triptych.config import ConfigError
 from triptych.data import Message, read_sound
 from triptych.models.generation import Sampling
+from triptych.training.resume import state_to_resume
 
 TINY = [
     *tiny.TINY,
@@ -83,6 +86,22 @@ class TestRunDirectory:
         weights = load_file(translation / "weights.safetensors")
         network = triptych.load(translation).network.state_dict()
         assert all(torch.equal(tensor, network[name]) for name, tensor in weights.items())
+
+    def test_the_best_of_another_run_is_no_run_yet(self, translation: Path, tmp_path: Path) -> None:
+        """It is put there before the other processes have looked, and before a run may be killed."""
+        config = OmegaConf.load(translation / "config.yaml")
+        assert isinstance(config, DictConfig)
+        config.run_dir, config.resume, config.task.label_smoothing = str(tmp_path), str(translation), 0.2
+        plain: Any = OmegaConf.to_container(config)
+        folder = tmp_path / "checkpoints"
+        folder.mkdir()
+        (folder / "best.ckpt").hardlink_to(translation / "checkpoints" / "step-00000003.ckpt")
+        found = state_to_resume(config, plain)
+        assert found is not None
+        assert (found.path.parent.parent, found.step) == (translation, 6)
+        (folder / "step-00000003.ckpt").hardlink_to(folder / "best.ckpt")
+        with pytest.raises(ConfigError, match="holds an unfinished run with task"):
+            state_to_resume(config, plain)
 
     def test_the_record(self, translation: Path) -> None:
         record = json.loads((translation / "summary.json").read_text())

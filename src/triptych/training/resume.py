@@ -57,7 +57,8 @@ def state_to_resume(config: DictConfig, plain: dict[str, Any]) -> "Earlier | Non
         return None
     folder = Path(config.run_dir) / "checkpoints"
     path, is_own = newest_good(folder), True
-    if config.resume != "auto" and (path is None or Path(config.resume).resolve().parent == folder.resolve()):
+    is_of_folder = config.resume != "auto" and Path(config.resume).resolve().parent == folder.resolve()
+    if config.resume != "auto" and (is_of_folder or not has_begun(folder)):
         path = named_checkpoint(config.resume)
         is_own = path.resolve().parent == folder.resolve()
     if path is None:
@@ -98,6 +99,16 @@ def state_to_resume(config: DictConfig, plain: dict[str, Any]) -> "Earlier | Non
             f"trainer.max_steps={config.trainer.max_steps}: {path} has done {counted(earlier.step, 'update')} already"
         )
     return earlier
+
+
+def has_begun(folder: Path) -> bool:
+    """Whether a run has written a checkpoint of its own. The best one of the run that it goes on from stands there
+    before, put there by the first of its processes, while the others may still be looking.
+
+    Args:
+        folder: of its checkpoints.
+    """
+    return any(file.name != "best.ckpt" for file in folder.glob("*.ckpt"))
 
 
 def named_checkpoint(name: str) -> Path:
