@@ -88,13 +88,11 @@ def read_image(
                 bright = np.rint(np.asarray(upright, np.uint16) * (WHITE / BRIGHTEST_OF_16)).astype(np.uint8)
                 upright = Pillow.fromarray(bright)
                 done.append("rounded to 8 bits")
-            if upright.mode in ("I", "F"):
-                raise ValueError(f"{path}: pixels of 32 bits, whose white is not known; expected 8 or 16 bits")
             picture = upright.convert(MODES[channels])
     except (OSError, SyntaxError, ValueError, Pillow.DecompressionBombError) as error:
-        if str(error).startswith(f"{path}: "):
-            raise
         raise ValueError(f"{path}: no image that can be read ({type(error).__name__})") from None
+    if upright.mode in ("I", "F"):
+        raise ValueError(f"{path}: pixels of 32 bits, whose white is not known; expected 8 or 16 bits")
     was_grey = upright.mode in ("1", "L", "LA")
     if was_grey != (channels == 1):
         done.append("given colours" if was_grey else "made grey")
