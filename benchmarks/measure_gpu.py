@@ -294,26 +294,28 @@ def page_of(found: dict[str, Any]) -> str:
     return "\n\n".join(text) + "\n"
 
 
+def keep(found: dict[str, Any], output: Path) -> None:
+    """Writes the page and the JSON beside it."""
+    write_text(output.with_suffix(".json"), json.dumps(found, indent=2) + "\n")
+    write_text(output, page_of(found))
+
+
 def run(names: Sequence[str], device: torch.device, output: Path) -> None:
-    """Measures some parts, and writes the page and the JSON beside it after each."""
+    """Measures some parts, and keeps each line as it comes."""
     stored = output.with_suffix(".json")
     found: dict[str, Any] = json.loads(stored.read_text()) if stored.exists() else {}
     console = Console()
     for name in names:
         console.rule(PARTS[name].title)
         table, lines = Table(*HEADER, title=PARTS[name].title), list[dict[str, Any]]()
-
-        def keep(*, whole: bool, name: str = name, lines: list[dict[str, Any]] = lines) -> None:
-            found[name] = {"facts": facts(device), "lines": lines, "whole": whole}
-            write_text(stored, json.dumps(found, indent=2) + "\n")
-            write_text(output, page_of(found))
-
         for line in PARTS[name].measure(device):
             lines.append(asdict(line))
             table.add_row(*cells(lines[-1]))
-            keep(whole=False)
+            found[name] = {"facts": facts(device), "lines": lines, "whole": False}
+            keep(found, output)
         if lines:
-            keep(whole=True)
+            found[name]["whole"] = True
+            keep(found, output)
         console.print(table if lines else f"not done: make gpu PART={name} goes on")
 
 

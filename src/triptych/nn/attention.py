@@ -476,7 +476,7 @@ def project(x: Float[Tensor, "batch length d_model"], *layers: nn.Linear) -> tup
     """x W_1 + b_1, x W_2 + b_2, ...
 
     In training on GPUs one product, with the matrices side by side: large products are faster there, and autocast
-    copies x once. (GPT-2 124M trained 1.2 times as fast on an H100, docs/gpu.md.)
+    copies x once. (GPT-2 124M trained 1.2 times as fast on an H100, docs/decisions/loss_in_chunks.md.)
 
     Args:
         layers: with the W and the b.

@@ -39,59 +39,6 @@ def rows_at_once(num_outputs: int, *, on_gpu: bool) -> int:
     return max(FEWEST_ROWS, (CHUNK_BYTES_OF_GPUS if on_gpu else CHUNK_BYTES) // (4 * num_outputs))
 
 
-def linear_cross_entropy(
-    states: Float[Tensor, "targets d_model"],
-    weight: Float[Tensor, "outputs d_model"],
-    bias: Float[Tensor, " outputs"] | None,
-    targets: Targets,
-    softcap: float | None = None,
-    answer: "Answer | None" = None,
-) -> Float[Tensor, ""]:
-    """sum_i -sum_k q_ik log softmax(cap(W x_i + b))_k + z_loss (log Z_i)^2, where q_i is the label, smoothed.
-
-    Its gradients are computed along with it, chunk by chunk, so the logits are never there together, and nothing is
-    computed twice; there is one backward pass, and no second derivative.
-    (``torch.nn.functional.linear_cross_entropy`` has all of them under autocast or with smoothing.)
-
-    Args:
-        states: the x_i that are answered.
-        weight: W.
-        bias: b.
-        targets: with a label for each.
-        softcap: c in cap(z) = c tanh(z / c); None: cap(z) = z.
-        answer: ``answer_rows``, perhaps compiled.
-
-    Raises:
-        ValueError: not as many labels as states.
-    """
-    labels = targets.labels
-    if len(labels) != len(states):
-        raise ValueError(f"{len(labels)} labels for {len(states)} states: expected one for each")
-    loss: Tensor = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        states, weight, bias, labels, targets.label_smoothing, targets.z_loss, softcap, answer or answer_rows
-    )
-    return loss
-
-
-@torch.no_grad()
-def scores(
-    head: Callable[[Tensor], Tensor], num_outputs: int, states: Float[Tensor, "targets d_model"], targets: Targets
-) -> Float[Tensor, "2 targets"]:
-    """Of each target the cross-entropy -log softmax(head(state))_label, and the number of the largest logit.
-
-    Args:
-        head: states to logits.
-    """
-    rows, found = rows_at_once(num_outputs, on_gpu=states.device.type != "cpu"), []
-    for start in range(0, max(len(states), 1), rows):
-        part = slice(start, start + rows)
-        logits = head(states[part])
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        losses = F.cross_entropy(logits, targets.labels[part], reduction="none")
-        found.append(torch.stack((losses, logits.argmax(-1).to(losses.dtype))))
-    return torch.cat(found, dim=1)
-
-
 def answer_rows(
     logits: Float[Tensor, "rows outputs"],
     label: Int[Tensor, "rows 1"],
@@ -140,6 +87,59 @@ Answer = Callable[
     tuple[Tensor, Tensor, Tensor],
 ]
 """What ``answer_rows`` is."""
+
+
+def linear_cross_entropy(
+    states: Float[Tensor, "targets d_model"],
+    weight: Float[Tensor, "outputs d_model"],
+    bias: Float[Tensor, " outputs"] | None,
+    targets: Targets,
+    softcap: float | None = None,
+    answer: Answer = answer_rows,
+) -> Float[Tensor, ""]:
+    """sum_i -sum_k q_ik log softmax(cap(W x_i + b))_k + z_loss (log Z_i)^2, where q_i is the label, smoothed.
+
+    Its gradients are computed along with it, chunk by chunk, so the logits are never there together, and nothing is
+    computed twice; there is one backward pass, and no second derivative.
+    (``torch.nn.functional.linear_cross_entropy`` has all of them under autocast or with smoothing.)
+
+    Args:
+        states: the x_i that are answered.
+        weight: W.
+        bias: b.
+        targets: with a label for each.
+        softcap: c in cap(z) = c tanh(z / c); None: cap(z) = z.
+        answer: ``answer_rows``, perhaps compiled.
+
+    Raises:
+        ValueError: not as many labels as states.
+    """
+    labels = targets.labels
+    if len(labels) != len(states):
+        raise ValueError(f"{len(labels)} labels for {len(states)} states: expected one for each")
+    loss: Tensor = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
+        states, weight, bias, labels, targets.label_smoothing, targets.z_loss, softcap, answer
+    )
+    return loss
+
+
+@torch.no_grad()
+def scores(
+    head: Callable[[Tensor], Tensor], num_outputs: int, states: Float[Tensor, "targets d_model"], targets: Targets
+) -> Float[Tensor, "2 targets"]:
+    """Of each target the cross-entropy -log softmax(head(state))_label, and the number of the largest logit.
+
+    Args:
+        head: states to logits.
+    """
+    rows, found = rows_at_once(num_outputs, on_gpu=states.device.type != "cpu"), []
+    for start in range(0, max(len(states), 1), rows):
+        part = slice(start, start + rows)
+        logits = head(states[part])
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        losses = F.cross_entropy(logits, targets.labels[part], reduction="none")
+        found.append(torch.stack((losses, logits.argmax(-1).to(losses.dtype))))
+    return torch.cat(found, dim=1)
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
