@@ -2,6 +2,7 @@
 
 import logging
 import platform
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -68,15 +69,39 @@ def test_what_is_included(folder: Path) -> None:
     assert {example.place[0].parent for example in splits.train if example.place} == {folder}
 
 
+def test_two_stars_and_a_slash_mean_what_they_mean_to_pathlib(tmp_path: Path) -> None:
+    """Patterns in which it makes no difference that ``*`` alone stands for folders too."""
+    for path in product(["", "a", "b", "a/b", "a/b/c", "b/a", "xa"], ["a.py", "b.py", "xa.py", "a.pyx"]):
+        file = tmp_path.joinpath(*path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("/".join(path))
+    for pattern in ("**/*.py", "a/**/*.py", "**/a/**/*.py", "**/a.py", "a/**/b.py", "**/a/**/b.py", "**/**/xa.py"):
+        splits = corpus(tmp_path, include=[pattern]).splits()
+        examples = [*splits.train, *splits.validation, *splits.test]
+        found = {example.place[0] for example in examples if example.place}
+        assert found == {*tmp_path.glob(pattern)}, pattern
+
+
+def test_each_pattern_has_its_count(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    corpus(folder, include=["**/*.py", "deep/*.py", "*.md"], exclude=["**/twin.py", "*.rs"]).splits()
+    assert "data.include: **/*.py 12 files, deep/*.py 5 files, *.md 1 file" in caplog.text
+    assert "data.exclude: **/twin.py 1 file, *.rs 0 files" in caplog.text
+    (warning,) = (record.getMessage() for record in caplog.records if record.levelno == logging.WARNING)
+    assert warning == f"data.exclude: no file in {folder} matches *.rs"
+
+
 def test_mistakes(folder: Path) -> None:
-    with pytest.raises(ValueError, match=r"data.include=\['\*.rs'\]: no such file in"):
-        corpus(folder, include=["*.rs"])
+    with pytest.raises(ValueError, match=r"data.include: no file in .* matches \*\.rs or /\*\.py$"):
+        corpus(folder, include=["*.rs", "*.py", "/*.py"])
+    with pytest.raises(ValueError, match=r"data.exclude: leaves no file of data.include=\['\*\*/\*.py'\]"):
+        corpus(folder, include=["**/*.py"], exclude=["*"])
     with pytest.raises(ValueError, match="no such folder"):
         corpus(folder / "nowhere")
     with pytest.raises(ValueError, match=r"data.piece=0: expected at least 1"):
         corpus(folder, piece=0)
-    with pytest.raises(ValueError, match=r"1 file do not make|2 files do not make"):
-        corpus(folder, include=["m0.py", "m1.py"]).splits()
+    with pytest.raises(ValueError, match=r"2 files do not make"):
+        corpus(folder, include=["m0.py", "**/m1.py"]).splits()
     (folder / "m3.py").unlink(missing_ok=True)
     (folder / "bad.py").write_bytes(b"x = 1\ny = '\xe9'\n")
     with pytest.raises(ValueError, match=r"bad.py, line 2: not UTF-8 .*; data.exclude leaves files out"):

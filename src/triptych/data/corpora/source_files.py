@@ -4,10 +4,13 @@ import fnmatch
 import hashlib
 import logging
 import platform
+import re
 import sysconfig
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,6 +23,8 @@ from triptych.storage.downloads import check_folder
 
 log = logging.getLogger("triptych")
 
+ANY_FOLDERS = re.compile(r"(?<![^/])(?:\*\*/)+")
+
 
 class SourceFiles:
     """Source files, each cut into pieces of whole lines. A file is in one split alone, and of files with the same
@@ -27,7 +32,8 @@ class SourceFiles:
 
     Args:
         dir: folder that is searched, with all within; None: the standard library of this Python.
-        include: patterns of the files' paths in it, in which * stands for anything.
+        include: patterns of the files' paths in it, in which * stands for anything, folders too, and **/ for any
+            folders or none; each has to match a file.
         exclude: patterns of those that are left out.
         piece: the most characters of a piece; a line that is longer is a piece of its own.
         validation: share of the files.
@@ -35,7 +41,8 @@ class SourceFiles:
         split_seed: of the draw of the files.
 
     Raises:
-        ValueError: no such folder or file, shares that leave nothing to train on, or a number that cannot be.
+        ValueError: no such folder, a pattern that matches none, shares that leave nothing to train on, or a number that
+            cannot be.
     """
 
     columns = ("text",)
@@ -61,8 +68,10 @@ class SourceFiles:
         self.folder, self.is_library = Path(sysconfig.get_path("stdlib") if dir is None else dir), dir is None
         self.include, self.exclude, self.piece = tuple(include), tuple(exclude), piece
         self.validation, self.test, self.split_seed = validation, test, split_seed
-        if not self._found():
-            raise ValueError(f"data.include={[*include]}: no such file in {self.folder}")
+        if useless := [pattern for pattern, count in self._found.included.items() if not count]:
+            raise ValueError(f"data.include: no file in {self.folder} matches {' or '.join(useless)}")
+        if not self._found.paths:
+            raise ValueError(f"data.exclude: leaves no file of data.include={[*include]} in {self.folder}")
 
     @property
     def facts(self) -> CorpusFacts:
@@ -81,19 +90,34 @@ class SourceFiles:
         """The best reachable values: not known of programs."""
         return {}
 
-    def _found(self) -> list[Path]:
+    @cached_property
+    def _found(self) -> "_Found":
         """The files, in the order of their paths."""
-        found = []
+        found = _Found([], dict.fromkeys(self.include, 0), dict.fromkeys(self.exclude, 0))
         for path in sorted(self.folder.rglob("*")):
             name = path.relative_to(self.folder).as_posix()
-            if _matches(name, self.include) and not _matches(name, self.exclude) and path.is_file():
-                found.append(path)
+            including = [pattern for pattern in self.include if _matches(name, pattern)]
+            if not including or not path.is_file():
+                continue
+            excluding = [pattern for pattern in self.exclude if _matches(name, pattern)]
+            for counts, patterns in ((found.included, including), (found.excluded, excluding)):
+                for pattern in patterns:
+                    counts[pattern] += 1
+            if not excluding:
+                found.paths.append(path)
         return found
 
     @cached_property
     def _splits(self) -> Splits:
         texts, seen = list[tuple[Path, str]](), set[bytes]()
-        found = self._found()
+        found = self._found.paths
+        for key, counts in (("include", self._found.included), ("exclude", self._found.excluded)):
+            if counts:
+                shown = ", ".join(f"{pattern} {counted(count, 'file')}" for pattern, count in counts.items())
+                log.info("data.%s: %s", key, shown)
+        useless = [pattern for pattern, count in self._found.excluded.items() if not count]
+        if useless and not self.is_library:  # whose parts depend on who packaged it
+            log.warning("data.exclude: no file in %s matches %s", self.folder, " or ".join(useless))
         for path in found:
             try:
                 text = read_text(path)
@@ -127,5 +151,19 @@ class SourceFiles:
                 lines.append(line)
 
 
-def _matches(name: str, patterns: Sequence[str]) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+class _Found(NamedTuple):
+    """Files, and how many each pattern matches; of the files that are excluded, if they were included."""
+
+    paths: list[Path]
+    included: dict[str, int]
+    excluded: dict[str, int]
+
+
+def _matches(name: str, pattern: str) -> bool:
+    """Whether a path is of this pattern: ``*`` stands for anything, folders too; ``**/`` for any folders, or none."""
+    parts = ANY_FOLDERS.split(pattern)
+    spellings = product(("", "**/"), repeat=len(parts) - 1)
+    return any(
+        fnmatch.fnmatchcase(name, parts[0] + "".join(map("".join, zip(folders, parts[1:], strict=True))))
+        for folders in spellings
+    )
