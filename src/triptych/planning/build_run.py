@@ -98,6 +98,7 @@ def build_run(plan: Plan, place: Place) -> Run:
 
         callbacks["average"] = AverageOfOptimizer()
     (checkpoints,) = (callback for callback in callbacks.values() if isinstance(callback, Checkpoints))
+    checkpoints.stays_stopped = plan.earlier is None or plan.earlier.early_stop is not None
     given = {
         "logger": loggers,
         "callbacks": [*callbacks.values(), cost_log, CheckpointFacts(plan.plain, task)],

@@ -170,5 +170,7 @@ def resumption(chosen: Chosen) -> tuple[str, Earlier | None]:
     earlier = find_earlier(chosen)
     if earlier is None:
         return "begins with update 1", None
+    if earlier.early_stop is not None:
+        return earlier.early_stop, earlier
     updates = chosen.config.trainer.max_steps
     return f"goes on after update {earlier.step:,} of {updates:,}, from {earlier.path}", earlier

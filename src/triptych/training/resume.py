@@ -7,10 +7,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
+from lightning.pytorch.callbacks import EarlyStopping
+from lightning.pytorch.callbacks.early_stopping import EarlyStoppingReason
 from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig, OmegaConf
 
-from triptych.config import FREE, PLACES, ConfigError, RunError, chosen, counted, flat
+from triptych.config import FREE, PLACES, ConfigError, RunError, build, chosen, counted, flat, target_of
 from triptych.config.paths import check_resume
 from triptych.data import CorpusFacts, SpecialTokens, Tokenizer
 from triptych.storage.atomic import link, remove_leftovers
@@ -94,11 +96,51 @@ def state_to_resume(config: DictConfig, plain: dict[str, Any]) -> "Earlier | Non
         )
     if not is_own and earlier.step == config.trainer.max_steps:
         log.warning("resume=%s has done all %s updates already: nothing is trained", config.resume, earlier.step)
+    earlier.early_stop = early_stop(earlier, config, plain)
+    if earlier.early_stop is not None:
+        name = f"run_dir={config.run_dir}" if is_own else f"resume={config.resume}"
+        log.warning("%s %s", name, earlier.early_stop)
     if earlier.step > config.trainer.max_steps:
         raise ConfigError(
             f"trainer.max_steps={config.trainer.max_steps}: {path} has done {counted(earlier.step, 'update')} already"
         )
     return earlier
+
+
+def early_stop(earlier: "Earlier", config: DictConfig, plain: dict[str, Any]) -> str | None:
+    """What to say of a run that a callback stopped early, where the callbacks of this run would have stopped it too;
+    None: it trains. Of early stopping, this run's patience counts, for the validations that the earlier run waited.
+
+    Args:
+        plain: the configuration as a checkpoint holds it.
+    """
+    if not earlier.should_stop:
+        return None
+
+    def has_changed(node: str) -> bool:
+        return bool(differences(earlier.config, plain, of=lambda key: key.startswith(node)))
+
+    said, is_early_stopping = f"stopped early at step {earlier.step}", False
+    for state in earlier.callbacks.values():
+        is_early_stopping |= reason_of(state) != EarlyStoppingReason.NOT_STOPPED
+    for name in config.callbacks:
+        if not issubclass(target_of(config, f"callbacks.{name}"), EarlyStopping):
+            continue
+        callback: EarlyStopping = build(config, f"callbacks.{name}")
+        state = earlier.callbacks.get(callback.state_key, {})
+        reason = reason_of(state)
+        if reason == EarlyStoppingReason.PATIENCE_EXHAUSTED:
+            if state["wait_count"] >= callback.patience:
+                return f"{said} (patience {callback.patience}); nothing to train"
+        elif reason != EarlyStoppingReason.NOT_STOPPED:
+            if not has_changed(f"callbacks.{name}."):
+                return f"{said} ({reason.name.lower().replace('_', ' ')}); nothing to train"
+    return f"{said}; nothing to train" if not is_early_stopping and not has_changed("callbacks.") else None
+
+
+def reason_of(state: dict[str, Any]) -> EarlyStoppingReason:
+    """Why early stopping stopped the run, by the state of a callback."""
+    return EarlyStoppingReason(state.get("stopping_reason", EarlyStoppingReason.NOT_STOPPED))
 
 
 def has_begun(folder: Path) -> bool:
@@ -181,6 +223,9 @@ class Earlier:
     Attributes:
         step: updates that were done.
         best_step: the update after which its validation was the best so far; 0: there was none.
+        should_stop: whether a callback stopped it there.
+        callbacks: their states, by Lightning's keys.
+        early_stop: why a run that resumes it has nothing to train; None: it trains.
         tokenizer: of the run.
 
     Raises:
@@ -189,6 +234,7 @@ class Earlier:
 
     def __init__(self, path: Path, content: dict[str, Any]) -> None:
         self.path = path
+        self.early_stop: str | None = None
         try:
             facts, state = content["triptych"], content["callbacks"]["Checkpoints"]
             self.config = facts["config"]
@@ -200,6 +246,8 @@ class Earlier:
             self.step: int = content["global_step"]
             self.pending_validation: bool = state["pending_validation"]
             self.best_step: int = state["best_step"]
+            self.should_stop: bool = state["should_stop"]
+            self.callbacks: dict[str, dict[str, Any]] = content["callbacks"]
             self._shapes = {name: tensor.shape for name, tensor in content["state_dict"].items()}
         except (KeyError, TypeError) as error:
             raise ConfigError(f"resume={path}: it is no checkpoint of a run of Triptych (no {error})") from None

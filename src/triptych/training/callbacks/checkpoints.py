@@ -10,7 +10,7 @@ from typing import Any, Literal
 import lightning as L
 import torch
 import torch.distributed as dist
-from lightning.pytorch.callbacks import Checkpoint, WeightAveraging
+from lightning.pytorch.callbacks import Checkpoint, EarlyStopping, WeightAveraging
 from lightning.pytorch.trainer.states import TrainerFn
 
 from triptych.config import ConfigError, RunError, nearest
@@ -46,6 +46,9 @@ class Checkpoints(Checkpoint):
         mode: whether the least or the greatest is best.
         background: whether training goes on while a copy of the state is written.
 
+    Attributes:
+        stays_stopped: whether a resumed run that a callback had stopped early trains no further.
+
     Raises:
         ValueError: a number below 1.
     """
@@ -73,6 +76,7 @@ class Checkpoints(Checkpoint):
         self._best_step = 0
         self._pending_validation = False
         self._should_stop = False
+        self.stays_stopped = True
         self._resumed = False
         self._saved: tuple[int, bool] | None = None
         self._saved_at = time.monotonic()
@@ -92,6 +96,12 @@ class Checkpoints(Checkpoint):
         self.best, self._best_step = state_dict["best"], state_dict["best_step"]
         self._pending_validation, self._should_stop = state_dict["pending_validation"], state_dict["should_stop"]
         self._resumed = True
+
+    def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Keeps the configured patience, which Lightning would replace by that of the checkpoint."""
+        for callback in trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, EarlyStopping) and (state := checkpoint["callbacks"].get(callback.state_key)):
+                state["patience"] = callback.patience
 
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         """Sets Lightning's counters to "k updates are done, and what follows them is done too", wherever in its loop
@@ -133,7 +143,7 @@ class Checkpoints(Checkpoint):
             loop.val_loop.restarting = False
             loop.val_loop.run()
             trainer.training = True
-        trainer.should_stop = trainer.should_stop or self._should_stop
+        trainer.should_stop = trainer.should_stop or (self._should_stop and self.stays_stopped)
         if trainer.should_stop or trainer.global_step >= loop.max_steps:
             loop._batches_that_stepped = trainer.global_step
 
