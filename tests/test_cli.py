@@ -666,7 +666,7 @@ class TestHear:
     def test_speakers_are_named_behind_a_tab(self, hearing: Path) -> None:
         answered = run("predict", "checkpoint=run", cwd=hearing, stdin="0.wav\ta\n2.wav\ta\n3.wav\n")
         assert "1 of 3 lines name no speaker (PATH, tab, SPEAKER)" in answered.stderr
-        sounds = [read_sound(hearing / f"{i}.wav") for i in (0, 2, 3)]
+        sounds = [read_sound(hearing / f"{i}.wav")[0] for i in (0, 2, 3)]
         named = [replace(sound, speaker="a" if i < 2 else "") for i, sound in enumerate(sounds)]
         assert answered.stdout.split("\n")[:-1] == triptych.load(hearing / "run").predict(named)
 

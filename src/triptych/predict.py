@@ -18,7 +18,7 @@ from rich.progress import Progress
 from triptych.assembly.early_checks import check_prediction
 from triptych.assembly.restore import restore, set_search
 from triptych.config import ConfigError, nearest, refusing
-from triptych.data import Image, Message, Sound, as_image, read_image, read_sound
+from triptych.data import AudioReader, Image, Message, Sound, as_image, read_image
 from triptych.data.images import as_address, as_png
 from triptych.data.readers.columns import as_messages
 from triptych.data.readers.files import decoded, lines_of, read_lines
@@ -184,7 +184,7 @@ def sounds(lines: list[str], source: str, *, have_speakers: bool) -> list[Sound]
     Raises:
         ConfigError: a file that is no sound.
     """
-    found = []
+    found, reader = [], AudioReader()
     for number, line in enumerate(lines, 1):
         path, tab, speaker = line.partition("\t") if have_speakers else (line, "", "")
         with refusing(f"{name_of(source)}, line {number}: "):
@@ -193,10 +193,11 @@ def sounds(lines: list[str], source: str, *, have_speakers: bool) -> list[Sound]
             if not Path(path).is_file():
                 knows = "" if tab or "\t" not in path else " (this model was trained without data.speaker)"
                 raise ValueError(f"{path}: no such file{knows}")
-            sound = read_sound(Path(path))
+            sound = reader.read(Path(path))
             if sound.is_silent:
                 raise ValueError(f"{path}: silence; expected a sound")
             found.append(replace(sound, speaker=speaker))
+    reader.report_changes(name_of(source))
     if have_speakers and (unnamed := sum(not sound.speaker for sound in found)):
         log.warning(
             "%s of %s lines name no speaker (PATH, tab, SPEAKER): each of these is heard without its own mean alone",

@@ -6,8 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
+from scipy.io import wavfile  # type: ignore[import-untyped]
 
-from triptych.data import AudioFiles
+from triptych import predict
+from triptych.data import AudioFiles, Sound
+from triptych.report.playground import Playground
 
 
 @pytest.fixture
@@ -63,3 +66,30 @@ def test_who_speaks(folder: Path) -> None:
     assert corpus(folder).splits().train[0].sound != corpus(folder, speaker="speaker").splits().train[0].sound
     with pytest.raises(ValueError, match=r"no column who \(data\.speaker=who\)"):
         corpus(folder, speaker="who").splits()
+
+
+def test_what_was_done_to_float_files_is_said_once(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The same sounds as 16-bit integers, and as floats in their range, are the same examples."""
+    expected = corpus(folder).splits()
+    caplog.clear()
+    for i in range(5):
+        rate, samples = wavfile.read(folder / "clips" / f"{i}.wav")
+        wavfile.write(folder / "clips" / f"{i}.wav", rate, samples.astype(np.float32))
+    found = corpus(folder).splits()
+    assert (found.train, found.test) == (expected.train, expected.test)
+    said = "6 sounds of table.tsv: 5 rescaled (floats in the range of 16-bit integers), 0 clipped (above 1)"
+    assert [record.getMessage() for record in caplog.records] == [said]
+    wavfile.write(folder / "clips" / "2.wav", 8000, np.array([1e6, 0.0]))
+    with pytest.raises(ValueError, match=r"table.tsv, line 4: .*2.wav: a peak of 1e\+06; expected at most 1"):
+        corpus(folder).splits()
+
+
+def test_predict_and_the_playground_read_float_files_too(folder: Path) -> None:
+    path, samples = folder / "float.wav", np.array([0, 12_000, -30_000], np.int16)
+    wavfile.write(path, 8000, samples.astype(np.float32))
+    playground = Playground([], folder)
+    for sound in (
+        predict.sounds([str(path)], "-", have_speakers=False)[0],
+        playground.files[playground.keep_sound(path.read_bytes())],
+    ):
+        assert sound == Sound(8000, samples.astype("<i2").tobytes())

@@ -3,6 +3,7 @@
 import json
 import re
 import time
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import soundfile
 from datasets import Audio, ClassLabel, Dataset, DatasetDict, Features, List, Translation, Value
 from datasets import Image as Pictures
 from PIL import Image as Pillow
+from scipy.io import wavfile  # type: ignore[import-untyped]
 
 from triptych.data import Answer, Example, Hub, HubAudio, HubImages, Sound, read_image, read_sound
 from triptych.data.sound import as_wav
@@ -238,7 +240,20 @@ class TestSounds:
             for example in (*splits.train, *splits.validation, *splits.test):
                 number = int(Path(example.text).stem)
                 assert (example.target, example.label) == (f"word {number}", "abab"[number])
-                assert example.sound == read_sound(tmp_path / f"{number}.flac")
+                assert example.sound == read_sound(tmp_path / f"{number}.flac")[0]
+
+    def test_floats_in_the_range_of_integers(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        """Whose bytes stand in the table."""
+        samples = np.array([0, 12_000, -30_000], np.int16)
+        columns: dict[str, list[Any]] = {"audio": [], "said": ["a", "b"], "kind": ["x", "y"]}
+        for kind in (np.int16, np.float32):
+            file = BytesIO()
+            wavfile.write(file, 8000, samples.astype(kind))
+            columns["audio"].append({"bytes": file.getvalue(), "path": None})
+        DatasetDict(train=Dataset.from_dict(columns)).save_to_disk(str(tmp_path / "saved"))
+        first, second = self.corpus(tmp_path / "saved", split_names=["train", "train", "train"]).splits().train
+        assert first.sound == second.sound == Sound(8000, samples.astype("<i2").tobytes())
+        assert "2 sounds of train: 1 rescaled" in caplog.records[0].getMessage()
 
     def test_mistakes(self, clips: Dataset, tmp_path: Path) -> None:
         DatasetDict(train=clips).save_to_disk(str(tmp_path / "saved"))

@@ -1,6 +1,8 @@
 """Log-mel frames by their formula and beside a public implementation."""
 
 import math
+import wave
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.io import wavfile  # type: ignore[import-untyped]
 from transformers import WhisperFeatureExtractor
 
 from triptych.data.sound import Sound, log_mel, mel_filters, read_sound
@@ -90,7 +93,7 @@ class TestSound:
     def test_files(self, ending: str, tmp_path: Path) -> None:
         samples = noise(RATE)
         soundfile.write(tmp_path / f"both{ending}", np.stack([samples, 0 * samples], 1), RATE)
-        sound = read_sound(tmp_path / f"both{ending}")
+        sound, _ = read_sound(tmp_path / f"both{ending}")
         assert sound.rate == RATE
         if ending == ".mp3":  # which keeps what is heard
             spectra = [np.abs(np.fft.rfft(x[:RATE])) for x in (sound.samples, samples / 2)]
@@ -109,3 +112,85 @@ class TestSound:
         soundfile.write(tmp_path / "nan.wav", np.array([0.0, np.nan]), RATE, subtype="FLOAT")
         with pytest.raises(ValueError, match=r"nan.wav: a sample that is not a finite number"):
             read_sound(tmp_path / "nan.wav")
+
+    def test_samples_in_another_range_are_refused(self) -> None:
+        """A corpus of one's own easily passes on what scipy reads."""
+        with pytest.raises(ValueError, match="a peak of 12000; expected samples from -1 to 1"):
+            Sound.of(np.array([0, 12000], np.int16), RATE)
+        assert Sound.of([0.0, 1.5, -2.0], RATE) == Sound.of([0.0, 1.0, -1.0], RATE)
+
+
+def wav(samples: np.ndarray) -> bytes:
+    """As scipy writes it."""
+    file = BytesIO()
+    wavfile.write(file, RATE, samples)
+    return file.getvalue()
+
+
+def wave_module(samples: np.ndarray, width: int) -> bytes:
+    """Of 16-bit integers, in so many bytes each."""
+    file = BytesIO()
+    with wave.open(file, "wb") as target:
+        target.setparams((1, width, RATE, 0, "NONE", ""))
+        target.writeframes(
+            b"".join((int(x) << 8 * (width - 2)).to_bytes(width, "little", signed=True) for x in samples)
+        )
+    return file.getvalue()
+
+
+class TestRanges:
+    @given(
+        samples=st.lists(st.integers(-(2**15), 2**15 - 1), min_size=1, max_size=20).filter(
+            lambda samples: max(map(abs, samples)) > 2
+        )
+    )
+    @settings(max_examples=30)
+    def test_the_same_samples_are_the_same_sound_in_every_format(self, samples: list[int]) -> None:
+        """scipy writes floats in whatever range they have: those of 16-bit integers are divided by 2^15."""
+        numbers = np.array(samples, np.int16)
+        expected = Sound(RATE, numbers.astype("<i2").tobytes())
+        floats = {f"{kind} of {top}": wav((numbers / top).astype(kind)) for kind in "fd" for top in (1, 2**15)}
+        written = {
+            **floats, "int16": wav(numbers), "int32": wav(numbers.astype(np.int32) << 16),
+            "2 bytes": wave_module(numbers, 2), "3 bytes": wave_module(numbers, 3), "4 bytes": wave_module(numbers, 4),
+        }  # fmt: skip
+        for name, content in written.items():
+            done = ("rescaled",) if name in ("f of 1", "d of 1") else ()
+            assert read_sound(Path(name), content) == (expected, done), name
+
+    @pytest.mark.parametrize("kind", ["f", "d"])
+    def test_peaks_of_float_files(self, kind: str) -> None:
+        tone = np.sin(np.arange(1000)) / np.sin(np.arange(1000)).max()
+
+        def read(peak: float) -> tuple[np.ndarray, tuple[str, ...]]:
+            sound, done = read_sound(Path("a.wav"), wav((peak * tone).astype(kind)))
+            assert not sound.is_silent
+            return sound.samples, done
+
+        for peak in (1e-4, 0.5, 1.0):  # -80 dB to full scale: as they are
+            samples, done = read(peak)
+            np.testing.assert_allclose(samples, peak * tone, atol=2**-15)
+            assert done == ()
+        for peak in (1.01, 2.0):
+            samples, done = read(peak)
+            np.testing.assert_allclose(samples, np.clip(peak * tone, -1, 1), atol=2**-15)
+            assert done == ("clipped",)
+        for peak in (2.01, 500.0, 2.0**15):
+            samples, done = read(peak)
+            np.testing.assert_allclose(samples, peak * tone / 2**15, atol=2**-15)
+            assert done == ("rescaled",)
+        with pytest.raises(ValueError, match=r"^a\.wav: a peak of 40000; expected at most 1, or 32768 "):
+            read(40000.0)
+
+    def test_the_peak_is_that_of_the_loudest_channel(self) -> None:
+        """Of one that is quiet, the mean would be too."""
+        both = np.stack([np.array([3.0, -1.0]), np.zeros(2)], 1)
+        sound, done = read_sound(Path("a.wav"), wav(both))
+        assert (np.frombuffer(sound.content, "<i2").tolist(), done) == ([2, 0], ("rescaled",))
+
+    def test_integer_files_are_never_rescaled(self, tmp_path: Path) -> None:
+        soundfile.write(tmp_path / "a.flac", np.array([-(2**15), 2**15 - 1], np.int16), RATE)
+        assert read_sound(tmp_path / "a.flac")[1] == ()
+        wavfile.write(tmp_path / "a.wav", RATE, np.array([0, 128, 255], np.uint8))
+        sound, done = read_sound(tmp_path / "a.wav")
+        assert (sound.samples.tolist(), done) == ([-1, 0, 127 / 128], ())

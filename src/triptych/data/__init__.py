@@ -26,6 +26,7 @@ from triptych.data.corpora.text_lines import TextLines
 from triptych.data.corpora.tone_digits import ToneDigits
 from triptych.data.example import Answer, Example, Message
 from triptych.data.images import Image, as_image, read_image
+from triptych.data.readers.audio import AudioReader
 from triptych.data.readers.long_text import LongText
 from triptych.data.sound import Sound, log_mel, read_sound
 from triptych.data.splits import Splits
@@ -47,6 +48,7 @@ __all__ = [
     "IGNORE",
     "Answer",
     "AudioFiles",
+    "AudioReader",
     "Batch",
     "BytePairs",
     "Bytes",

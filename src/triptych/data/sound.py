@@ -17,6 +17,8 @@ ENDINGS = (".wav", ".flac", ".mp3", ".ogg")
 """Of files of sound."""
 LOUDEST, FLOOR = 8.0, 1e-10
 """Decades below the loudest value beyond which all is silence; and the least energy."""
+OVERSHOOT, FULL_SCALE = 2.0, 2.0**15
+"""The largest peak of samples from -1 to 1, such as a decoder of MP3 makes; and of samples in the range of 16 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +37,18 @@ class Sound:
 
     @classmethod
     def of(cls, samples: Float[np.ndarray, " samples"] | Sequence[float], rate: int) -> "Sound":
-        """These samples, -1 to 1; what is louder is cut.
+        """These samples, -1 to 1; those a little beyond (see ``OVERSHOOT``) are clipped.
 
         Raises:
-            ValueError: none, or one that is not a finite number.
+            ValueError: none, one that is not a finite number, or samples in another range.
         """
         values = np.asarray(samples, dtype=np.float64)
         if not values.size or not np.isfinite(values).all():
             raise ValueError("a sample that is not a finite number" if values.size else "no samples")
+        if (peak := np.abs(values).max()) > OVERSHOOT:
+            raise ValueError(
+                f"a peak of {peak:.6g}; expected samples from -1 to 1 (of 16-bit integers: divide by 2**15)"
+            )
         return cls(rate, np.clip(np.rint(values * 2**15), -(2**15), 2**15 - 1).astype("<i2").tobytes())
 
     @property
@@ -68,7 +74,7 @@ class Sound:
 
         common = gcd(rate, self.rate)
         samples = resample_poly(self.samples.astype(np.float64), rate // common, self.rate // common)
-        return replace(Sound.of(samples, rate), speaker=self.speaker)
+        return replace(Sound.of(np.clip(samples, -1, 1), rate), speaker=self.speaker)
 
     def __repr__(self) -> str:
         """Equal for equal sounds, and short: corpora are identified by it."""
@@ -76,15 +82,23 @@ class Sound:
         return f"Sound(rate={self.rate}, sha256={hashlib.sha256(self.content).hexdigest()}{spoken})"
 
 
-def read_sound(path: Path, content: bytes | None = None) -> Sound:
+def read_sound(path: Path, content: bytes | None = None) -> tuple[Sound, tuple[str, ...]]:
     """A file of sound; of several channels, their mean.
+
+    The peak of a file of floats tells their range. Up to ``OVERSHOOT`` it is -1 to 1, and louder samples are clipped.
+    Up to ``FULL_SCALE`` it is that of 16-bit integers, as scipy writes them, and the samples are divided by 2^15.
+    (Files of integers have no peak above 1.)
 
     Args:
         path: of the file, or what messages call it.
         content: of the file; None: it is read.
 
+    Returns:
+        The sound, and what was done to it: "rescaled" or "clipped".
+
     Raises:
-        ValueError: the library is not there, or the file is no sound, has no samples, or one that is not finite.
+        ValueError: the library is not there, or the file is no sound, has no samples, one that is not finite, or a
+            larger peak.
     """
     if find_spec("soundfile") is None:
         raise ValueError(
@@ -98,8 +112,21 @@ def read_sound(path: Path, content: bytes | None = None) -> Sound:
         samples, rate = soundfile.read(file, dtype="float64", always_2d=True)
     except (soundfile.LibsndfileError, RuntimeError, TypeError) as error:
         raise ValueError(f"{path}: no sound that can be read ({str(error).rpartition(': ')[2]})") from None
+    done = []
+    peak = np.abs(samples).max(initial=0)
+    if FULL_SCALE < peak < np.inf:
+        raise ValueError(
+            f"{path}: a peak of {peak:.6g}; expected at most 1, or {FULL_SCALE:.0f} for floats in the range of 16-bit "
+            "integers"
+        )
+    if OVERSHOOT < peak < np.inf:
+        samples = samples / FULL_SCALE
+        done.append("rescaled")
+    mono = samples.mean(1)
+    if np.abs(mono).max(initial=0) > 1:
+        done.append("clipped")
     try:
-        return Sound.of(samples.mean(1), rate)
+        return Sound.of(mono, rate), tuple(done)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 

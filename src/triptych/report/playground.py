@@ -21,7 +21,7 @@ from plotly.offline import get_plotlyjs_version  # type: ignore[import-untyped]
 from triptych.assembly.restore import load
 from triptych.attention import attention_maps
 from triptych.config import ConfigError, RunError
-from triptych.data import Example, Image, Message, Sound, read_image, read_sound
+from triptych.data import AudioReader, Example, Image, Message, Sound, read_image
 from triptych.data.example import ANSWERING
 from triptych.data.images import PNG_ADDRESS, as_address
 from triptych.data.readers.columns import as_messages
@@ -215,7 +215,9 @@ class Playground:
         Raises:
             ValueError: it is none that can be read.
         """
-        sound = read_sound(Path("the sound"), content)
+        reader = AudioReader()
+        sound = reader.read(Path("the sound"), content)
+        reader.report_changes("the playground")
         return self._keep_file(content, sound)
 
     def keep_image(self, content: bytes) -> str:

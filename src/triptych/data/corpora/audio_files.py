@@ -2,7 +2,8 @@
 
 from triptych.data.corpora.table_of_files import TableOfFiles
 from triptych.data.example import Example, Place
-from triptych.data.readers.columns import Columns, with_sound
+from triptych.data.readers.audio import AudioReader
+from triptych.data.readers.columns import Columns
 from triptych.data.readers.tables import Row
 
 
@@ -41,10 +42,16 @@ class AudioFiles(TableOfFiles):
         speaker: str | None,
         split_seed: int,
     ) -> None:
+        self.audio = AudioReader()
         columns = Columns(sound=sound, target=target, label=label, speaker=speaker)
         super().__init__(dir, columns, train, validation, test, split_seed)
 
     def example(self, row: Row, place: Place) -> Example:
         """See ``RowCorpus``."""
         example = super().example(row, place)
-        return with_sound(example, self.reader, row, self.file_of(example))
+        return self.audio.with_audio(example, self.reader, row, self.file_of(example))
+
+    def _read(self, source: str) -> list[Example]:
+        examples = super()._read(source)
+        self.audio.report_changes(source)
+        return examples

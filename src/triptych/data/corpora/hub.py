@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 from triptych.config import suggestion
 from triptych.data.corpora.table import RowCorpus
 from triptych.data.example import Example, Place, at
-from triptych.data.readers.columns import Columns, outermost, with_sound
+from triptych.data.readers.audio import AudioReader
+from triptych.data.readers.columns import Columns, outermost
 from triptych.data.readers.images import ImageReader
 from triptych.data.readers.tables import Row
 
@@ -219,6 +220,7 @@ class HubAudio(_HubOfFiles):
         speaker: str | None,
         split_seed: int,
     ) -> None:
+        self.audio = AudioReader()
         columns = Columns(sound=sound, target=target, label=label, speaker=speaker)
         super().__init__(
             name=name, config=config, split_names=split_names, streaming=streaming, limit=limit,
@@ -228,7 +230,12 @@ class HubAudio(_HubOfFiles):
     def example(self, row: Row, place: Place) -> Example:
         """See ``RowCorpus``."""
         example = super().example(row, place)
-        return with_sound(example, self.reader, row, Path(example.text))
+        return self.audio.with_audio(example, self.reader, row, Path(example.text))
+
+    def _read(self, source: str) -> list[Example]:
+        examples = super()._read(source)
+        self.audio.report_changes(source)
+        return examples
 
 
 class HubImages(_HubOfFiles):

@@ -4,14 +4,12 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from triptych.config import nearest, refusing
+from triptych.config import nearest
 from triptych.data.example import Answer, Example, Message, Place, at, check_conversation, conversation
-from triptych.data.sound import read_sound
 
 HALF_A_PAIR = re.compile("[\ud800-\udfff]")  # JSON can spell such surrogates, UTF-8 cannot
 
@@ -92,21 +90,13 @@ class Columns:
         return example
 
 
-def with_sound(example: Example, columns: Columns, row: Mapping[str, object], path: Path) -> Example:
-    """The example of a row with its sound, and who speaks in it.
-
-    Args:
-        row: the columns with their values; the sound is a path, or has its bytes beside it.
-        path: of the file, if the row has no bytes.
+def speaker_of(columns: Columns, row: Mapping[str, object]) -> str:
+    """Who speaks in the sound of a row; empty: there is no such column.
 
     Raises:
-        ValueError: no sound that can be read.
+        ValueError: a value that is no name.
     """
-    assert columns.sound is not None
-    with refusing(f"{example.where}: "):
-        sound = read_sound(path, content_of(row[columns.sound]))
-    speaker = "" if columns.speaker is None else _label(row[columns.speaker])
-    return replace(example, sound=replace(sound, speaker=speaker))
+    return "" if columns.speaker is None else _label(row[columns.speaker])
 
 
 def content_of(file: object) -> bytes | None:

@@ -1,0 +1,52 @@
+"""Sounds of one range out of files of several."""
+
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from triptych.config import counted, refusing
+from triptych.data.example import Example
+from triptych.data.readers.columns import Columns, content_of, speaker_of
+from triptych.data.sound import Sound, read_sound
+
+log = logging.getLogger(__name__)
+
+
+class AudioReader:
+    """Reads sounds, and counts what ``read_sound`` did to them."""
+
+    def __init__(self) -> None:
+        self._done, self._count = Counter[str](), 0
+
+    def read(self, path: Path, content: bytes | None = None) -> Sound:
+        """See ``read_sound``."""
+        sound, done = read_sound(path, content)
+        self._done.update(done)
+        self._count += 1
+        return sound
+
+    def with_audio(self, example: Example, columns: Columns, row: Mapping[str, object], path: Path) -> Example:
+        """The example of a row with its sound, and who speaks in it.
+
+        Args:
+            row: the columns with their values; the sound is a path, or has its bytes beside it.
+            path: of the file, if the row has no bytes.
+
+        Raises:
+            ValueError: no sound that can be read.
+        """
+        assert columns.sound is not None
+        with refusing(f"{example.where}: "):
+            sound = self.read(path, content_of(row[columns.sound]))
+        return replace(example, sound=replace(sound, speaker=speaker_of(columns, row)))
+
+    def report_changes(self, source: str) -> None:
+        """Logs a line if sounds of the source were changed, and resets the counts."""
+        if self._done:
+            log.warning(
+                "%s of %s: %s rescaled (floats in the range of 16-bit integers), %s clipped (above 1)",
+                counted(self._count, "sound"), source, f"{self._done['rescaled']:,}", f"{self._done['clipped']:,}",
+            )  # fmt: skip
+        self._done, self._count = Counter(), 0
