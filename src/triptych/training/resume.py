@@ -132,9 +132,8 @@ def early_stop(earlier: "Earlier", config: DictConfig, plain: dict[str, Any]) ->
         if reason == EarlyStoppingReason.PATIENCE_EXHAUSTED:
             if state["wait_count"] >= callback.patience:
                 return f"{said} (patience {callback.patience}); nothing to train"
-        elif reason != EarlyStoppingReason.NOT_STOPPED:
-            if not has_changed(f"callbacks.{name}."):
-                return f"{said} ({reason.name.lower().replace('_', ' ')}); nothing to train"
+        elif reason != EarlyStoppingReason.NOT_STOPPED and not has_changed(f"callbacks.{name}."):
+            return f"{said} ({reason.name.lower().replace('_', ' ')}); nothing to train"
     return f"{said}; nothing to train" if not is_early_stopping and not has_changed("callbacks.") else None
 
 
