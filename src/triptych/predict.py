@@ -21,7 +21,8 @@ from triptych.config import ConfigError, nearest, refusing
 from triptych.data import AudioReader, Image, Message, Sound, as_image, read_image
 from triptych.data.images import as_address, as_png
 from triptych.data.readers.columns import as_messages
-from triptych.data.readers.files import decoded, lines_of, read_lines
+from triptych.data.readers.files import decoded, format_of, lines_of, read_lines
+from triptych.data.readers.tables import NO_TEXT
 from triptych.models.generation import Sampling
 from triptych.tasks import Chat, GenerativeTask, ImageGeneration, ImageTextMatching, Prediction, Task
 from triptych.tasks.image_text_matching import check_classes
@@ -42,6 +43,7 @@ def predict(config: DictConfig) -> None:
     with refusing():
         sampling = Sampling(config.temperature or 0.0, config.top_k, config.top_p, config.seed)
     check_prediction(config)
+    check_input(config.input)
     device = device_for(config.trainer.accelerator)
     _, task = restore(config.checkpoint, config.trainer.precision)
     if config.temperature is None and isinstance(task, ImageGeneration):
@@ -78,7 +80,7 @@ def predict(config: DictConfig) -> None:
     elif isinstance(task, Chat):
         inputs = conversations(lines, task, config.input)
     else:
-        if config.input.endswith(".jsonl"):
+        if format_of(config.input) == ".jsonl":
             lines = inputs = texts_of(lines, config.input)
         if task.reads_pairs:
             inputs = pairs(lines, config.input)
@@ -265,7 +267,7 @@ def conversations(lines: list[str], task: Chat, source: str) -> list[Sequence[Me
     found = list[Sequence[Message]]()
     for number, line in enumerate(lines, 1):
         with refusing(f"{name_of(source)}, line {number}: "):
-            if source.endswith(".jsonl"):
+            if format_of(source) == ".jsonl":
                 content = parsed(line)
                 if isinstance(content, dict) and "messages" not in content:
                     raise ValueError(f"no messages; there are {', '.join(content)}{nearest('messages', list(content))}")
@@ -306,6 +308,16 @@ def as_line(prediction: Prediction) -> str:
         return as_address(prediction)
     plain = [asdict(p) for p in prediction] if isinstance(prediction, list) else asdict(prediction)
     return json.dumps(plain, ensure_ascii=False)
+
+
+def check_input(path: str) -> None:
+    """Refuses tables, whose lines are no texts.
+
+    Raises:
+        ConfigError: the file is one.
+    """
+    if format_of(path) in {*NO_TEXT} - {".tsv", ".jsonl"}:  # a pair is two texts with a tab between
+        raise ConfigError(f"input={path}: a table; expected a file with a text a line, or .jsonl with JSON a line")
 
 
 def read_texts(path: str) -> list[str]:

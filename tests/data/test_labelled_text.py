@@ -479,10 +479,10 @@ def test_shares_keep_text_and_label_together(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("key", ["train", "validation", "test"])
 def test_names_of_files_are_checked_at_once(tmp_path: Path, key: str) -> None:
-    for name in ("x.tsv", "x.txt", "x.tsv.zip", "x.TSV", "tsv"):
+    for name in ("x.tsv", "x.txt", "x.tsv.zip", "tsv"):
         write(tmp_path / name, table("tsv", [("a", "b")]))
     given = {"train": "x.tsv", "validation": "x.tsv", "test": "x.tsv"}
-    for name in ("x.txt", "x.tsv.zip", "x.TSV", "tsv"):
+    for name in ("x.txt", "x.tsv.zip", "tsv"):
         with pytest.raises(ValueError, match=rf"^data\.{key}={name}: expected a name that ends in \.tsv, \.csv, \.jso"):
             corpus(tmp_path, **{**given, key: name})
     with pytest.raises(ValueError, match=rf"^data\.{key}=y\.tsv: no such file .*did you mean x\.tsv"):

@@ -141,3 +141,42 @@ def test_files_are_looked_for_at_once(tmp_path: Path) -> None:
         corpus(tmp_path, "x.txt", test="y.txt")
     with pytest.raises(ValueError, match=r"data\.validation=0\.5 and data\.test=0\.5"):
         corpus(tmp_path, "x.txt", validation=0.5, test=0.5)
+
+
+class TestComments:
+    """Of files with columns between tabs or blanks. The writers of such files agree on no mark for a comment."""
+
+    LINES = ("# id 4f2a-10", "# id 4f2a-10\tdomain=en", "# text = # is a sign", "# sent_id = 3", "# global.columns = X Y",
+             "# newdoc id = a", "# newpar", "# text = ")  # fmt: skip
+
+    @settings(max_examples=60)
+    @given(
+        rows=st.lists(st.lists(st.sampled_from(["#", "a", "#a", "id"]), min_size=1, max_size=3), min_size=1, max_size=4),
+        separator=st.sampled_from(["\t", " "]), middle=st.sampled_from([[], ["_"], ["#", "O"]]), data=st.data(),
+    )  # fmt: skip
+    def test_before_a_sentence_are_left_out(
+        self, tmp_path_factory: pytest.TempPathFactory, rows: list[list[str]], separator: str, middle: list[str],
+        data: st.DataObject,
+    ) -> None:  # fmt: skip
+        """A word that is ``#`` stays one, at the beginning of a sentence too."""
+        lines, places = [], []
+        for words in rows:
+            lines += data.draw(st.lists(st.sampled_from(self.LINES), max_size=2))
+            places.append(len(lines) + 1)
+            lines += [separator.join([word, *middle, "B-NP"]) for word in words] + [""]
+        folder = tmp_path_factory.getbasetemp()
+        found = read(folder, "x.conll", "\n".join(lines))
+        assert found == [[(word, "B-NP") for word in words] for words in rows]
+        assert [e.place for e in corpus(folder, "x.conll").splits().test] == [(folder / "x.conll", n) for n in places]
+
+    @pytest.mark.parametrize("line", ["# # B-NP", "# O", "#\tO", "# = SYM", "#id O", "# Case=Nom", "# # = O"])
+    def test_words_stay_words(self, tmp_path: Path, line: str) -> None:
+        word, *_, tag = line.split()
+        expected = [(word, tag), ("b", "X")]
+        following = (
+            "\t".join(["b", *line.split()[1:-1], "X"]) if "\t" in line else f"b{line[line.index(' ') : -len(tag)]}X"
+        )
+        assert read(tmp_path, "x.txt", f"{line}\n{following}\n") == [expected]
+
+    def test_within_a_sentence_are_words(self, tmp_path: Path) -> None:
+        assert read(tmp_path, "x.txt", "a A\n# id\n\n# id 7\nb B\n") == [[("a", "A"), ("#", "id")], [("b", "B")]]

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from triptych.data.corpora.table import RowCorpus
 from triptych.data.example import Place
 from triptych.data.readers.columns import Columns
-from triptych.data.readers.files import check_files, find, stream_lines, unpacked
-from triptych.data.readers.tables import FORMATS, NAMES_ITS_COLUMNS, Row, check_names, table_rows
+from triptych.data.readers.files import check_files, find, format_of, stream_lines
+from triptych.data.readers.tables import FORMATS, NAMES_ITS_COLUMNS, Row, check_is_text, check_names, table_rows
 
 Files = str | list[str] | dict[str, str]
 """A table, or a file for each class; a list is refused."""
@@ -69,10 +69,12 @@ class LabelledText(RowCorpus[Files]):
                     raise ValueError(f"data.{name}: a file for each class has texts and labels, no other columns")
                 for of_class in files.values():
                     find(dir, f"data.{name}", of_class)
+                    check_is_text(f"data.{name}", of_class, "a text a line in the file of a class",
+                                  f"data=hub data.name={dir} data.text=COLUMN data.label=COLUMN")  # fmt: skip
         if columns is not None:
             check_names(columns, "data.columns")
             for name, file in (("train", train), ("validation", validation), ("test", test)):
-                if isinstance(file, str) and unpacked(file).endswith(NAMES_ITS_COLUMNS):
+                if isinstance(file, str) and format_of(file) in NAMES_ITS_COLUMNS:
                     raise ValueError(f"data.columns={columns}: the rows of data.{name}={file} name their columns")
         if label is not None and score is not None:
             raise ValueError(f"data.score={score} stands in place of data.label={label}: give data.label=null")

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from triptych.data.corpora.corpus import CorpusFacts
 from triptych.data.example import Example
 from triptych.data.readers.files import check_shares, find, read_lines
+from triptych.data.readers.tables import check_is_text
 from triptych.data.splits import Splits, make_splits
 
 
@@ -62,6 +63,8 @@ class ParallelText:
             raise ValueError(f"data.{name}={given}: expected two files, such as 'data.{name}=[{source},TARGET]'")
         for file in files:
             find(self.dir, f"data.{name}", file)
+            check_is_text(f"data.{name}", file, "a sentence a line",
+                          f"data=hub data.name={self.dir} data.text=COLUMN data.target=COLUMN")  # fmt: skip
         return list(files)
 
     def _read(self, files: Sequence[str]) -> list[Example]:

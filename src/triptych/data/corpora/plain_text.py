@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from triptych.data.corpora.corpus import CorpusFacts
-from triptych.data.readers.files import check_shares, find_all, unpacked
+from triptych.data.readers.files import check_shares, find_all, format_of
 from triptych.data.readers.long_text import LongText, Source, contents_of
-from triptych.data.readers.tables import FORMATS
+from triptych.data.readers.tables import FORMATS, NO_TEXT, check_is_text, reader_of_texts
 from triptych.data.splits import Splits
 
 Files = str | list[str]
@@ -100,7 +100,10 @@ class PlainText:
 
     def _found(self, key: str, names: list[str]) -> tuple[Path, ...]:
         paths = tuple(path for name in names for path in find_all(self.dir, key, name))
-        kinds = {unpacked(path.name).endswith(FORMATS): path.name for path in paths}
+        for path in paths:
+            check_is_text(key, path.name, "running text, or documents in .jsonl, .parquet, .csv or .tsv",
+                          reader_of_texts(self.dir, path.name), {*NO_TEXT} - {*FORMATS})  # fmt: skip
+        kinds = {format_of(path.name) in FORMATS: path.name for path in paths}
         if len(kinds) > 1:
             raise ValueError(f"{key}: {kinds[True]} is a table and {kinds[False]} running text; expected one kind")
         if len(set(paths)) < len(paths):
@@ -108,5 +111,5 @@ class PlainText:
         return paths
 
     def _source(self, files: tuple[Path, ...], weight: float) -> Source:
-        column = self.text if unpacked(files[0].name).endswith(FORMATS) else None
+        column = self.text if format_of(files[0].name) in FORMATS else None
         return Source(files, column, 0, sum(contents_of(path, column)["size"] for path in files), weight)

@@ -8,7 +8,7 @@ from typing import Any
 from triptych.data.corpora.table import RowCorpus
 from triptych.data.example import Place
 from triptych.data.readers.columns import Columns
-from triptych.data.readers.files import check_files, find, read_text, unpacked
+from triptych.data.readers.files import check_files, find, format_of, read_text
 from triptych.data.readers.tables import NAMES_ITS_COLUMNS, Row, table_rows
 
 
@@ -57,7 +57,7 @@ class QuestionAnswering(RowCorpus[str]):
     def rows(self, source: str) -> Iterator[tuple[Place, Row]]:
         """See ``RowCorpus``; a question of SQuAD's files goes by its id."""
         path = find(self.dir, "data", source)
-        if not unpacked(source).endswith(".json"):
+        if format_of(source) != ".json":
             yield from table_rows(path, self.reader)
             return
         columns = dict(self.reader.items())

@@ -8,11 +8,12 @@ from typing import Literal
 from triptych.data.corpora.table import RowCorpus
 from triptych.data.example import Place
 from triptych.data.readers.columns import Columns
-from triptych.data.readers.files import check_files, find, read_lines, unpacked
-from triptych.data.readers.tables import Row
+from triptych.data.readers.files import check_files, find, format_of, read_lines
+from triptych.data.readers.tables import NO_TEXT, Row, check_is_text
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 NO_WORD = re.compile(r"\d+-\d+|\d+\.\d+")  # the line of several words that are written as one, or an empty node
+COMMENT = re.compile(r"# (?:id[ \t].+|newdoc|newpar|[A-Za-z][^\t=]* = .*)")  # a word may be # as well
 DOCUMENT = "-DOCSTART-"
 
 
@@ -23,7 +24,8 @@ class TaggedText(RowCorpus[str]):
     - .conllu: CoNLL-U, ten columns between tabs; comments, lines of several words (1-2) and empty nodes (8.1) are left
       out. https://universaldependencies.org/format.html
     - any other: as many columns in each line, between tabs, or if there are none in the line, between blanks; lines
-      that begin with -DOCSTART- are left out (CoNLL-2003).
+      that begin with -DOCSTART- are left out (CoNLL-2003), and so are comments before the first word of a sentence:
+      ``# id ...`` (MultiCoNER) and ``# key = value`` (CoNLL-U). Any other ``#`` is a word.
 
     Each may be packed (.gz, .zst). The tags are those of the training examples.
 
@@ -56,6 +58,12 @@ class TaggedText(RowCorpus[str]):
         split_seed: int,
     ) -> None:
         check_files(dir, (), train=train, validation=validation, test=test)
+        for name, file in (("train", train), ("validation", validation), ("test", test)):
+            if isinstance(file, str):
+                check_is_text(
+                    f"data.{name}", file, "CoNLL-U, or a word a line with tabs or blanks between its columns",
+                    f"data=hub data.name={dir} data.words=COLUMN data.tags=COLUMN", {*NO_TEXT} - {".tsv"},
+                )  # fmt: skip
         super().__init__(dir, Columns(words="words", tags="tags"), train, validation, test, split_seed)
         self.column, self.word, self.tag = column, word, tag
 
@@ -66,7 +74,7 @@ class TaggedText(RowCorpus[str]):
             ValueError: a line that is none of these, or that has no word or no tag.
         """
         path = find(self.dir, "data", source)
-        words = self._conllu_words(path) if unpacked(source).endswith(".conllu") else self._table_words(path)
+        words = self._conllu_words(path) if format_of(source) == ".conllu" else self._table_words(path)
         begin, sentence = 0, list[tuple[str, str]]()
         for line, word in words:
             if word is not None:
@@ -99,10 +107,15 @@ class TaggedText(RowCorpus[str]):
     def _table_words(self, path: Path) -> Iterator[tuple[int, tuple[str, str] | None]]:
         """Line, and word and tag, or None at the end of a sentence."""
         first, width = 0, 0  # the number of the first line, and of its fields
+        is_within = False  # a sentence
         for line, text in enumerate([*read_lines(path), ""], 1):
             if not text.strip(" \t") or text.startswith(DOCUMENT):
+                is_within = False
                 yield line, None
                 continue
+            if not is_within and COMMENT.fullmatch(text):
+                continue
+            is_within = True
             fields = text.split("\t") if "\t" in text else re.split(" +", text.strip(" "))
             if not first:
                 first, width = line, len(fields)

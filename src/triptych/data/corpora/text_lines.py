@@ -3,6 +3,7 @@
 from triptych.data.corpora.corpus import CorpusFacts
 from triptych.data.example import Example
 from triptych.data.readers.files import check_shares, find, read_lines
+from triptych.data.readers.tables import check_is_text, reader_of_texts
 from triptych.data.splits import Splits, make_splits
 
 
@@ -31,6 +32,7 @@ class TextLines:
         for name, source in (("train", train), ("validation", validation), ("test", test)):
             if isinstance(source, str):
                 find(dir, f"data.{name}", source)
+                check_is_text(f"data.{name}", source, "a text a line", reader_of_texts(dir, source))
         self.dir, self.train, self.validation, self.test, self.split_seed = dir, train, validation, test, split_seed
 
     def splits(self) -> Splits:

@@ -48,6 +48,11 @@ def unpacked(name: str) -> str:
     return str(path.with_suffix("")) if path.suffix in PACKINGS else name
 
 
+def format_of(name: str) -> str:
+    """The ending of a file's name in lower case, without that of its packing: ``.jsonl`` of ``a.JSONL.gz``."""
+    return Path(unpacked(name)).suffix.lower()
+
+
 def find_all(dir: str, key: str, name: str) -> list[Path]:
     """The files of this name in a folder, in their order; * and ? stand for anything, ** for any folders.
 
@@ -212,7 +217,7 @@ def check_files(dir: str, endings: Sequence[str], **sources: object) -> None:
     check_shares(**sources)
     for name, file in sources.items():
         if isinstance(file, str):
-            if endings and not unpacked(file).endswith(tuple(endings)):
+            if endings and format_of(file) not in endings:
                 packed = " or ".join(PACKINGS)
                 raise ValueError(f"data.{name}={file}: expected a name that ends in {', '.join(endings)}, or {packed}")
             find(dir, f"data.{name}", file)

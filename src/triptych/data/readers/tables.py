@@ -2,17 +2,19 @@
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from triptych.data.example import Place
 from triptych.data.readers.columns import Columns, outermost
-from triptych.data.readers.files import opened, stream_lines, unpacked
+from triptych.data.readers.files import format_of, opened, stream_lines, unpacked
 
 Row = dict[str, object]
 FORMATS = (".tsv", ".csv", ".jsonl", ".parquet")
 NAMES_ITS_COLUMNS = (".jsonl", ".parquet")
 """The formats that hold more than lines of texts, and name the columns of each value."""
+NO_TEXT = (*FORMATS, ".json", ".ndjson")
+"""The formats that are no running text, though most of them are text."""
 
 csv.field_size_limit(2**31 - 1)  # a document is longer than the 131,072 characters of the default
 
@@ -28,12 +30,36 @@ def table_rows(path: Path, columns: Columns, names: list[str] | None = None) -> 
     Raises:
         ValueError: a row that cannot be read, or columns that are not there.
     """
-    kind = Path(unpacked(path.name)).suffix
+    kind = format_of(path.name)
     if kind == ".parquet":
         return _parquet_rows(path, columns)
     if kind == ".jsonl":
         return _json_rows(path)
     return _named_rows(path, _csv_fields(path) if kind == ".csv" else _tsv_fields(path), columns, names)
+
+
+def check_is_text(key: str, name: str, expected: str, instead: str, tables: Collection[str] = NO_TEXT) -> None:
+    """Refuses a table where a text is expected.
+
+    Args:
+        key: of the file in the configuration.
+        name: of the file.
+        expected: what it should be.
+        instead: what reads it.
+        tables: the formats that are refused.
+
+    Raises:
+        ValueError: the file has such a format.
+    """
+    if (kind := format_of(name)) in tables:
+        raise ValueError(f"{key}={name}: expected {expected}; {kind} is read by {instead}")
+
+
+def reader_of_texts(dir: str, name: str) -> str:
+    """What to type so that the texts of such a table are read, each by itself."""
+    if format_of(name) in FORMATS:
+        return "data=labelled_text data.text=COLUMN data.label=null"
+    return f"data=hub data.name={dir} data.text=COLUMN"
 
 
 def check_names(names: list[str], where: str) -> None:
