@@ -146,12 +146,12 @@ def test_files_are_looked_for_at_once(tmp_path: Path) -> None:
 class TestComments:
     """Of files with columns between tabs or blanks. The writers of such files agree on no mark for a comment."""
 
-    LINES = ("# id 4f2a-10", "# id 4f2a-10\tdomain=en", "# text = # is a sign", "# sent_id = 3", "# global.columns = X Y",
-             "# newdoc id = a", "# newpar", "# text = ")  # fmt: skip
+    LINES = ("# id 4f2a-10", "# id 4f2a-10\tdomain=en", "# text = # is a sign", "# sent_id = 3",
+             "# global.columns = X Y", "# newdoc id = a", "# newpar", "# text = ")  # fmt: skip
 
-    @settings(max_examples=60)
+    @settings(max_examples=30)
     @given(
-        rows=st.lists(st.lists(st.sampled_from(["#", "a", "#a", "id"]), min_size=1, max_size=3), min_size=1, max_size=4),
+        rows=st.lists(st.lists(st.sampled_from(["#", "a", "id"]), min_size=1, max_size=3), min_size=1, max_size=4),
         separator=st.sampled_from(["\t", " "]), middle=st.sampled_from([[], ["_"], ["#", "O"]]), data=st.data(),
     )  # fmt: skip
     def test_before_a_sentence_are_left_out(
@@ -173,9 +173,7 @@ class TestComments:
     def test_words_stay_words(self, tmp_path: Path, line: str) -> None:
         word, *_, tag = line.split()
         expected = [(word, tag), ("b", "X")]
-        following = (
-            "\t".join(["b", *line.split()[1:-1], "X"]) if "\t" in line else f"b{line[line.index(' ') : -len(tag)]}X"
-        )
+        following = f"b{line[len(word) : -len(tag)]}X"
         assert read(tmp_path, "x.txt", f"{line}\n{following}\n") == [expected]
 
     def test_within_a_sentence_are_words(self, tmp_path: Path) -> None:
