@@ -1,14 +1,20 @@
 """Names of run directories and of records."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hydra import compose
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from omegaconf import DictConfig, OmegaConf
 
 from triptych.config import target_of
-from triptych.launch.sweep import digest_of, experiment_of, job_directory
+from triptych.config.overrides import quote, write_override
+from triptych.launch.sweep import Job, digest_of, experiment_of, job_directory
 
 TRANSLATION = "experiment=dates/translation"
 
@@ -48,3 +54,31 @@ def test_two_spellings_of_a_number_are_one_job(chosen: Callable[..., DictConfig]
     }
     assert len(same) == 1
     assert digest_of(chosen(*rotary, "block.position.theta=1e5")) not in same
+
+
+MARKS = st.sampled_from("\\'\"${}()[],:=#% \t\nü~")
+TEXT = st.text(MARKS | st.characters(exclude_characters="\0", exclude_categories=["Cs"])).filter("???".__ne__)
+
+
+def read_as_job(*arguments: str) -> DictConfig:
+    """What a job reads, by Hydra's parser and OmegaConf alone."""
+    parsed = OverridesParser.create().parse_overrides(list(arguments))
+    return OmegaConf.create({override.key_or_group: override.value() for override in parsed})
+
+
+@settings(max_examples=50)
+@given(TEXT, TEXT)
+@example("ü = , ( # '", '"')
+@example("null", "1e5")
+@example("a ", "${x}")
+def test_a_job_reads_the_texts_of_its_sweep(value: str, folder: str) -> None:
+    directory = Path(folder.replace("/", "") or "a", "run")
+    given = OverridesParser.create().parse_overrides([write_override("x", value), f"y=[{quote(value)}]"])
+    ((own,),) = BasicSweeper.split_arguments(given, None)
+    config = read_as_job(*Job(own, directory, OmegaConf.create()).arguments)
+    assert OmegaConf.to_container(config, resolve=True) == {"x": value, "y": [value], "run_dir": str(directory)}
+
+
+@pytest.mark.parametrize("folder", ["outputs/seeds", "/data/runs-2", "../x_1.y"])
+def test_a_plain_folder_is_not_quoted(folder: str) -> None:
+    assert write_override("run_dir", folder) == f"run_dir={folder}"

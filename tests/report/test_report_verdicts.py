@@ -5,16 +5,19 @@ import math
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 
+from triptych.config.overrides import read_value, write_override
 from triptych.launch.sweep import split_sweep
-from triptych.report.read_records import find_runs
+from triptych.report.read_records import Run, find_runs
 from triptych.report.statistics.significance import Welch
-from triptych.report.statistics.verdicts import Group, Verdict, audit, group_runs, judge
+from triptych.report.statistics.verdicts import Group, Verdict, _train_more, audit, group_runs, judge
 
 CLEAR = {"full": (0.98, 0.982, 0.979, 0.983, 0.981), "decoder_only": (0.95, 0.948, 0.953, 0.951, 0.949)}
 TIE = {"full": (0.98, 0.96, 0.97, 0.99, 0.95), "decoder_only": (0.981, 0.958, 0.972, 0.988, 0.949)}
@@ -88,6 +91,14 @@ def test_under_a_tie_stand_the_commands_that_would_decide_it(judged) -> None:
     assert (
         verdict.price == "52 more trainings, about 1 h 06 min of training one after the other"
     )  # runs of 75.2, 76.2 and 77.2 s
+
+
+def test_the_command_for_more_seeds_names_the_folder_of_any_sweep() -> None:
+    folder = Path("läufe, (a='1') #2")
+    words = ["triptych", "train", "task=translation", "seed=1", write_override("run_dir", str(folder / "run"))]
+    command = _train_more(cast(Run, SimpleNamespace(command=shlex.join(words))), 2)
+    jobs = split_sweep(shlex.split(command)[3:])
+    assert [read_value(job[-1]) for job in jobs] == [str(folder)] * 2
 
 
 def test_lower_is_better_where_it_is(judged) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 from hydra import compose
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -15,6 +17,32 @@ from triptych.config import PARTS, ConfigError, Shape, flat, target_of
 from triptych.config.schema import STACKS
 
 log = logging.getLogger("triptych")
+
+
+def quote(text: str) -> str:
+    """A text in quotes, from which Hydra and OmegaConf read it back unchanged."""
+    literal = re.sub(r"(\\*)\$\{", r"\1\1\\${", text)  # not an interpolation
+    return QuotedString(literal, Quote.single).with_quotes()
+
+
+def write_override(key: str, text: str) -> str:
+    """``KEY=TEXT``, with quotes only where Hydra would read anything else than the text."""
+    plain = f"{key}={text}"
+    try:
+        is_plain = "${" not in text and read_value(plain) == text
+    except HydraException:
+        is_plain = False
+    return plain if is_plain else f"{key}={quote(text)}"
+
+
+def read_value(override: str) -> object:
+    """The value of an override, without its quotes.
+
+    Raises:
+        HydraException: it cannot be read.
+    """
+    (parsed,) = OverridesParser.create().parse_overrides([override])
+    return parsed.value()
 
 
 def list_overridden() -> list[str]:

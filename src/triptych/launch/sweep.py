@@ -22,7 +22,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from triptych.config import ARCHITECTURES, ConfigError
-from triptych.config.overrides import check_chosen
+from triptych.config.overrides import check_chosen, write_override
 from triptych.launch.environment import is_one_of_several
 from triptych.launch.watch import NOTE
 from triptych.storage.atomic import write_text
@@ -37,6 +37,8 @@ NAMING = ("data", "task", "model")
 """Groups whose choices name a run."""
 PRUNING = "++callbacks.pruning="
 """The beginning of the override by which a search makes a job a trial."""
+NOT_PLAIN = re.compile("[^A-Za-z0-9._-]")
+"""What the name of a directory that we choose does not have."""
 LAST_LINES = 10
 """So many lines of the log of a failed job are shown."""
 
@@ -97,7 +99,7 @@ class Job:
     @property
     def arguments(self) -> list[str]:
         """The arguments of ``triptych train``."""
-        return [*self.overrides, f"run_dir={self.directory}"]
+        return [*self.overrides, write_override("run_dir", str(self.directory))]
 
     def announce(self, redact: Redactor) -> None:
         """Makes its directory, with a note of its overrides: who watches sees the job before it begins."""
@@ -174,7 +176,7 @@ def job_directory(config: DictConfig, overrides: Sequence[str]) -> Path:
     Raises:
         ConfigError: the parent is not always the same.
     """
-    name = re.sub("[^A-Za-z0-9._-]", ".", experiment_of(config.hydra))
+    name = NOT_PLAIN.sub(".", experiment_of(config.hydra))
     return parent_of(config, overrides) / f"{name}-{digest_of(config)[:8]}"
 
 

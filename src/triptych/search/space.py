@@ -9,8 +9,6 @@ from hydra.core.override_parser.types import (
     ChoiceSweep,
     IntervalSweep,
     Override,
-    Quote,
-    QuotedString,
     RangeSweep,
     Sweep,
     ValueType,
@@ -129,8 +127,3 @@ def lowest(searched: Mapping[str, Distribution]) -> dict[str, Value]:
 def as_overrides(values: Mapping[str, Value]) -> list[str]:
     """The parameters of a trial as Hydra reads them; a choice is such a text already."""
     return [f"{key}={value}" for key, value in values.items()]
-
-
-def quoted(text: str) -> str:
-    """A text that Hydra reads as it is."""
-    return QuotedString(text, Quote.single).with_quotes()

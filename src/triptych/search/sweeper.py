@@ -16,6 +16,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 from triptych.config import ConfigError, check_type
+from triptych.config.overrides import quote
 from triptych.launch.lock import wait_until_free
 from triptych.launch.sweep import PRUNING, Job, SweepFailed, digest_of, experiment_of, jobs_of, parent_of, train_command
 from triptych.search.trials import check_optuna, locks_of, open_storage
@@ -146,7 +147,7 @@ class OptunaSweeper(Sweeper):
 
     def _jobs_of(self, study: "Study", number: int) -> list[Job]:
         """The runs of a trial, one for each seed."""
-        from triptych.search.space import as_overrides, quoted
+        from triptych.search.space import as_overrides
 
         settings = study.settings
         params = as_overrides(study.trials[number].params)
@@ -154,10 +155,10 @@ class OptunaSweeper(Sweeper):
         for index, seed in enumerate(settings.seeds or [None]):
             pruning = {
                 "_target_": "triptych.search.pruning.Pruning",
-                "storage": quoted(str(self._storage)),
-                "study": quoted(study.name),
+                "storage": quote(str(self._storage)),
+                "study": quote(study.name),
                 "trial": number,
-                "metric": settings.metric,
+                "metric": quote(settings.metric),
                 "pruner": settings.pruner,
                 "startup_trials": settings.startup_trials,
                 "warmup_steps": settings.warmup_steps,

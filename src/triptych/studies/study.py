@@ -13,7 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError  # type: ignore[import-untyped]
 
 from triptych.config import ConfigError, suggestion
-from triptych.launch.sweep import Job, split_sweep
+from triptych.launch.sweep import NOT_PLAIN, Job, split_sweep
 from triptych.report.wording import COSTS
 
 FOLDER = Path("outputs/studies")
@@ -83,8 +83,8 @@ class Study:
 
     @property
     def folder(self) -> Path:
-        """Of its runs."""
-        return FOLDER / self.name
+        """Of its runs, by a name that needs no quotes in an override."""
+        return FOLDER / NOT_PLAIN.sub(".", self.name)
 
     def needs(self, arm: str) -> set[str]:
         """The arms that have to be trained before one."""
@@ -119,7 +119,7 @@ class Study:
         own = {key: value for key, value in values.items() if key in named}
         folder = "--".join(f"{key}-{value}" for key, value in own.items())
         title = " ".join([arm, *(f"{key}={value}" for key, value in own.items())])
-        return Job(known, self.folder / arm / re.sub("[^A-Za-z0-9._-]", ".", folder), DictConfig({}), title)
+        return Job(known, self.folder / arm / NOT_PLAIN.sub(".", folder), DictConfig({}), title)
 
 
 def key_of(override: str) -> str:

@@ -23,6 +23,7 @@ from torch import Tensor
 
 import tiny
 from clock import TooLateError, bound, wait_until
+from triptych.config.overrides import write_override
 
 TINY = [
     *tiny.TINY,
@@ -72,7 +73,7 @@ class Training:
 
     def command(self, *overrides: str, before: tuple[str, ...] = ()) -> list[str]:
         """The words of the command that ``start`` starts."""
-        own = [*TINY, *WITNESS, f"run_dir={self.run_dir}"]
+        own = [*TINY, *WITNESS, write_override("run_dir", str(self.run_dir))]
         return [*before, sys.executable, "-m", "triptych", "train", *own, *overrides]
 
     def environment(self) -> dict[str, str]:

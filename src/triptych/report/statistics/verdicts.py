@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from triptych.config import counted, duration
+from triptych.config.overrides import read_value, write_override
 from triptych.report.read_records import ARCHITECTURES, PrunedRun, Run
 from triptych.report.statistics.metrics import metric_key, primary_metric, validation_key
 from triptych.report.statistics.significance import Welch, pool_deviations, seeds_to_decide
@@ -229,7 +230,8 @@ def _train_more(run: Run, seeds: int) -> str:
     """The command that trains seeds 1 to so many; those that a sweep has left in its folder are not trained anew."""
     words = shlex.split(run.command)[2:]
     own = [word for word in words if not word.startswith(("seed=", "run_dir="))]
-    folders = [f"run_dir={Path(word.partition('=')[2]).parent}" for word in words if word.startswith("run_dir=")]
+    places = [Path(str(read_value(word))).parent for word in words if word.startswith("run_dir=")]
+    folders = [write_override("run_dir", str(place)) for place in places]
     return shlex.join(["triptych", "train", "-m", *own, f"seed=range(1,{seeds + 1})", *folders])
 
 
