@@ -244,6 +244,14 @@ class TestSpeakers:
         stranger = replace(sounds[0], speaker="")
         np.testing.assert_allclose(task.hear(Example("s", sound=stranger)).mean(0), 0, atol=1e-5)
 
+    def test_the_mean_of_hours_is_exact(self, build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+        task = make_task(build, "encoder_only")
+        task.corpus = replace(task.corpus, has_speakers=True)
+        frames = np.random.default_rng(0).normal(-0.7, 0.1, (200_000, 4)).astype(np.float32)
+        monkeypatch.setattr(task, "_frames_of", lambda sound: frames)
+        task.meet(self.sounds()[:1])
+        np.testing.assert_allclose(task.speakers["a"], frames.astype(np.float64).mean(0), rtol=2e-7)
+
     def test_answers_do_not_depend_on_who_else_is_heard(self, build: Build) -> None:
         task, sounds = make_task(build, "encoder_only"), self.sounds()
         task.corpus = replace(task.corpus, has_speakers=True)

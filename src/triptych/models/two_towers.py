@@ -122,7 +122,7 @@ class TwoTowers(Network):
             mask: True at real tokens; None: all are real.
         """
         x, mask = self.read(self.embedding, tokens, mask)
-        return self.scale.sqrt() * F.normalize(self.head(self.stacks[1](x, mask=mask), mask), dim=-1)
+        return self._scaled(self.head(self.stacks[1](x, mask=mask), mask))
 
     def read_source(
         self, source: Float[Tensor, "batch *size"], mask: Bool[Tensor, "batch frames"] | None = None
@@ -133,7 +133,12 @@ class TwoTowers(Network):
             mask: True at real frames; None: all are real.
         """
         x, mask = self.read(self.source_embedding, source, mask)
-        return self.scale.sqrt() * F.normalize(self.source_head(self.stacks[0](x, mask=mask), mask), dim=-1)
+        return self._scaled(self.source_head(self.stacks[0](x, mask=mask), mask))
+
+    def _scaled(self, vectors: Float[Tensor, "batch width"]) -> Float[Tensor, "batch width"]:
+        """With the length sqrt(scale), in float32 at least."""
+        wide = torch.promote_types(vectors.dtype, torch.float32)
+        return self.scale.to(wide).sqrt() * F.normalize(vectors.to(wide), dim=-1)
 
 
 class TwoEncoders(TwoTowers):

@@ -98,9 +98,11 @@ class FrameEmbedding(nn.Module):
             frames: of each sound; what is behind its end does not matter.
             mask: True at real frames, which come first; None: all are real.
         """
-        x = frames.to(next(self.parameters()).dtype)
+        dtype = next(self.parameters()).dtype
+        x = frames.to(torch.promote_types(dtype, torch.float32))
         if self.normalized:
             x = normalized(x, mask)
+        x = x.to(dtype)
         if mask is not None:
             x = x * mask[..., None]
         if self.training and (self.time_masks or self.mel_masks):
@@ -132,18 +134,23 @@ class FrameEmbedding(nn.Module):
     ) -> Bool[Tensor, "batch frames mels"]:
         """False at what is hidden."""
         count, num_frames, num_mels = x.shape
-        lengths = x.new_full((count,), num_frames) if mask is None else mask.sum(1).to(x.dtype)
+        # Of float32, whatever the network's type: float16 has no odd numbers above 2048.
+        of_each = x.new_ones(count, dtype=torch.float32)
+        lengths = num_frames * of_each if mask is None else mask.sum(1, dtype=torch.float32)
         in_time = _is_hidden(self.time_masks, num_frames, lengths, self.time_share * lengths)
-        in_mels = _is_hidden(
-            self.mel_masks, num_mels, x.new_full((count,), num_mels), x.new_full((count,), self.mel_width)
-        )
+        in_mels = _is_hidden(self.mel_masks, num_mels, num_mels * of_each, self.mel_width * of_each)
         return ~(in_time[..., None] | in_mels[:, None])
 
 
 def normalized(
     x: Float[Tensor, "batch frames mels"], mask: Bool[Tensor, "batch frames"] | None
 ) -> Float[Tensor, "batch frames mels"]:
-    """(x - m) / s, m and s being the mean and the standard deviation of the real frames of each sound."""
+    """(x - m) / s, m and s being the mean and the standard deviation of the real frames of each sound.
+
+    Args:
+        x: in float32 at least: sums over a long sound are beyond float16.
+        mask: True at real frames; None: all are real.
+    """
     real = x.new_ones(x.shape[:2]) if mask is None else mask.to(x.dtype)
     count = (real.sum(1) * x.shape[2])[:, None, None]
     centred = (x - (x * real[..., None]).sum((1, 2), keepdim=True) / count) * real[..., None]
@@ -154,7 +161,7 @@ def _is_hidden(
     num_masks: int, size: int, lengths: Float[Tensor, " batch"], widest: Float[Tensor, " batch"]
 ) -> Bool[Tensor, "batch size"]:
     """True in stretches whose widths are uniform over 0, ..., widest, at uniform places within the lengths."""
-    draws = torch.rand(2, num_masks, len(lengths), device=lengths.device)
+    draws = torch.rand(2, num_masks, len(lengths), dtype=lengths.dtype, device=lengths.device)
     widths = torch.minimum((draws[0] * (widest + 1)).floor(), lengths)
     starts = (draws[1] * (lengths - widths + 1)).floor()
     places = torch.arange(size, device=lengths.device)

@@ -122,8 +122,9 @@ class Head(nn.Module):
         if mask is None:
             mask = torch.ones(states.shape[:2], dtype=torch.bool, device=states.device)
         if self.pool == "mean":
-            weights = mask.to(states.dtype)[..., None]
-            return (states * weights).sum(1) / weights.sum(1).clamp(min=1)
+            wide = torch.promote_types(states.dtype, torch.float32)  # of the sum of a long text
+            total = (states * mask[..., None]).sum(1, dtype=wide)
+            return (total / mask.sum(1, keepdim=True).clamp(min=1)).to(states.dtype)
         places = torch.arange(mask.shape[1], device=mask.device)
         chosen = torch.where(mask, places, -1).amax(1) if self.pool == "last" else mask.int().argmax(1)
         return states[torch.arange(len(states), device=states.device), chosen.clamp(min=0)]

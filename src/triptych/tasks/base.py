@@ -421,7 +421,7 @@ class Task(L.LightningModule):
             frames = self._frames_of(example.sound)
         if not self.corpus.has_speakers:
             return frames
-        mean = self.speakers.get(example.sound.speaker, frames.mean(0))
+        mean = self.speakers.get(example.sound.speaker, mean_frame([frames]))
         without: Float[np.ndarray, "frames mels"] = frames - mean
         return without
 
@@ -434,7 +434,7 @@ class Task(L.LightningModule):
         for sound in sounds:
             if sound.speaker and not sound.is_silent:
                 heard.setdefault(sound.speaker, []).append(self._frames_of(sound))
-        self.speakers |= {name: np.concatenate(frames).mean(0) for name, frames in heard.items()}
+        self.speakers |= {name: mean_frame(frames) for name, frames in heard.items()}
 
     def _frames_of(self, sound: Sound) -> Float[np.ndarray, "frames mels"]:
         reads = self.frames
@@ -759,6 +759,12 @@ class Task(L.LightningModule):
         self.log_dict({f"{stage}/{name}": value for name, value in values.items()})
         for of_stage in metrics.values():
             of_stage.reset()
+
+
+def mean_frame(sounds: Sequence[Float[np.ndarray, "_frames mels"]]) -> Float[np.ndarray, " mels"]:
+    """The mean of all frames of these sounds, summed in float64: a speaker may have hours."""
+    mean: Float[np.ndarray, " mels"] = np.concatenate(sounds).mean(0, dtype=np.float64)
+    return mean.astype(np.float32)
 
 
 def targets_of(examples: Sequence[Example], expected: str) -> list[str]:

@@ -60,7 +60,6 @@ def contrastive_loss(vectors: Float[Tensor, "batch 2 width"], keys: Int[Tensor, 
         keys: equal for pairs whose texts are equal, which are positives of each other; IGNORE: it is no pair. (A mask,
             since a GPU would be waited for to know how many there are.)
     """
-    vectors = widened(vectors)
     everyone, every_key = gather(vectors), gather(keys)
     real = every_key != IGNORE
     positives = (keys[:, None] == every_key) & real
@@ -70,11 +69,6 @@ def contrastive_loss(vectors: Float[Tensor, "batch 2 width"], keys: Int[Tensor, 
         losses = contrastive_losses(texts, all_images, positives, real)
         losses = losses + contrastive_losses(images, all_texts, positives, real)
     return losses.masked_fill(keys == IGNORE, 0.0).sum() / 2
-
-
-def widened(vectors: Float[Tensor, "*size"]) -> Float[Tensor, "*size"]:
-    """In float32 at least."""
-    return vectors.to(torch.promote_types(vectors.dtype, torch.float32))
 
 
 def gather(rows: Shaped[Tensor, "rows *size"]) -> Shaped[Tensor, "all *size"]:

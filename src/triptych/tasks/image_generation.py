@@ -183,8 +183,9 @@ class ImageGeneration(GenerativeTask):
 
     def training_loss(self, batch: Batch) -> Float[Tensor, ""]:
         """The sum over the pixels."""
-        shares = torch.rand(len(batch.labels), device=batch.labels.device)
-        orders = torch.rand(batch.labels.shape, device=batch.labels.device)
+        # Of float32, whatever the network's type: bfloat16 has too few numbers to put many pixels into an order.
+        shares = torch.rand(len(batch.labels), dtype=torch.float32, device=batch.labels.device)
+        orders = torch.rand(batch.labels.shape, dtype=torch.float32, device=batch.labels.device)
         return self._nats(batch, shares, orders)[0].sum()
 
     def _nats(
@@ -266,7 +267,8 @@ class ImageGeneration(GenerativeTask):
         batch = collate(items).to(self.device)
         places = batch.labels != IGNORE
         generator = self._generator or self.sampling.generator(self.device)
-        orders = torch.rand(len(given), self.num_pixels, device=self.device, generator=generator).argsort(1).argsort(1)
+        drawn = torch.rand(len(given), self.num_pixels, dtype=torch.float32, device=self.device, generator=generator)
+        orders = drawn.argsort(1).argsort(1)
         tokens = batch.tokens.clone()
         for step in range(self.steps):
             low, high = (self.num_pixels * i // self.steps for i in (step, step + 1))

@@ -18,7 +18,7 @@ from triptych.nn import Targets
 from triptych.nn.autocast import without_autocast
 from triptych.nn.head import PoolName
 from triptych.tasks.base import NOTHING_IS_WRITTEN, ClassPrediction, Setup, Task, Tested, targets_of
-from triptych.tasks.contrastive import Matches, contrastive_loss, key_of, widened
+from triptych.tasks.contrastive import Matches, contrastive_loss, key_of
 from triptych.tasks.exact_sums import Mean
 from triptych.tasks.scores import Score
 
@@ -166,7 +166,7 @@ class ImageTextMatching(Task):
     def update_metrics(self, metrics: Mapping[str, Metric], batch: Batch) -> None:
         """Keeps the vectors."""
         assert batch.indices is not None
-        vectors, indices = widened(self(batch)), torch.from_numpy(batch.indices)
+        vectors, indices = self(batch), torch.from_numpy(batch.indices)
         if self.trainer.testing:
             self._indices += batch.indices.tolist()
             texts = [self.reference(example) for example in batch.examples if example is not None]
@@ -219,7 +219,7 @@ class ImageTextMatching(Task):
         vectors = network.read_text(tokens.to(self.device), mask.to(self.device))
         mean: Tensor = vectors.view(len(classes), len(self.prompts), -1).mean(1)
         scale: Tensor = network.scale
-        return widened(F.normalize(mean, dim=-1) * scale.sqrt())
+        return F.normalize(mean, dim=-1) * scale.to(mean.dtype).sqrt()
 
     def predict_batch(self, texts: Sequence[Any]) -> list[ClassPrediction]:
         """What belongs to each image, of the classes or texts that there are, with the probability of each.
@@ -234,7 +234,7 @@ class ImageTextMatching(Task):
         check_classes(classes)
         images = np.stack([self.see(Example("image", image=image)) for image in texts])
         network: Any = self.network
-        vectors = widened(network.read_source(torch.from_numpy(images).to(self.device)))
+        vectors = network.read_source(torch.from_numpy(images).to(self.device))
         choices = self.vectors_of(classes)
         with without_autocast(vectors.device):
             rows = (vectors @ choices.T).softmax(-1).tolist()
