@@ -306,6 +306,40 @@ class TestPictures:
             assert "each token that it reads" in figure["layout"]["title"]["subtitle"]["text"]
 
 
+class Unseen(MultiHeadAttention):
+    """An attention that ``recorded`` knows nothing of."""
+
+    def _attend(self, q: Any, k: Any, v: Any, visibility: Visibility, bias: Any) -> Tensor:
+        return v.mean(2, keepdim=True).expand_as(q)
+
+
+class Twice(MultiHeadAttention):
+    """Calls torch's kernel twice, as differential attention does."""
+
+    def _attend(self, q: Any, k: Any, v: Any, visibility: Visibility, bias: Any) -> Tensor:
+        return super()._attend(q, k, v, visibility, bias) - 0.5 * super()._attend(k, q, v, visibility, bias)
+
+
+@pytest.mark.parametrize("attends", [Unseen, Twice])
+@pytest.mark.parametrize("experiment", ["translation_full", "classification_encoder_only"])
+def test_pictures_say_what_has_no_map(
+    task_of: Callable[..., Task], experiment: str, attends: type[MultiHeadAttention]
+) -> None:
+    task = task_of(*tiny.dates(experiment), *tiny.DATES)
+    for module in task.network.modules():
+        if isinstance(module, MultiHeadAttention) and not module.is_cross:
+            module.__class__ = attends
+    (maps,) = attention_maps(task, ["5 März 98"])
+    kinds = ("encoder", "decoder") if task.architecture == "full" else ("encoder",)
+    assert maps.unmapped == kinds
+    assert (maps.cross is not None) == (task.architecture == "full")
+    assert is_recordable(maps, 0) or task.architecture == "full"
+    sample = json.loads(json.dumps(list_maps(maps, 40)))
+    figures = draw_attention(sample, task.architecture, "told")
+    assert all("this attention has no map" in str(figures[kind]) for kind in kinds)
+    assert len(figures) >= len(kinds)
+
+
 @pytest.mark.parametrize("tokenizer", ["bytes", "bpe", "unigram", "wordpiece", "words"])
 def test_names_of_tokens_together_are_the_text(chosen: Callable[..., DictConfig], tokenizer: str) -> None:
     options = [] if tokenizer in ("bytes", "words") else ["tokenizer.vocab_size=400"]

@@ -43,7 +43,7 @@ def outside(tmp_path: Path) -> Path:
     for name, recipe in read_recipes().items():
         assert sorted(Path(file).suffix for file in recipe) == ([".py"] if name == "plot" else [".py", ".yaml"]), name
         files |= recipe
-    assert len(files) == 11
+    assert len(files) == 13
     for name, text in files.items():
         file = tmp_path / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -152,9 +152,8 @@ def test_a_plot_that_is_not_allowed(path: str, words: str, outside: Path) -> Non
     assert words in finished.stderr
 
 
-@pytest.mark.parametrize("one", [[], ["model.decoder.num_layers=2", "batch.packed=true"]], ids=["plain", "packed"])
-def test_a_position(outside: Path, one: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = ["task=translation", *DATES, "model=full", "block/position=logarithmic", "block.position.steepest=4", *one]
+def test_a_position(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = ["task=translation", *DATES, "model=full", "block/position=logarithmic", "block.position.steepest=4"]
     go_through(outside, chosen, "5.3.1998\n", monkeypatch)
     finished = run(
         "export", "runs/one", "--output", "theirs", cwd=outside, variables={"PYTHONPATH": str(outside), **ALLOWED}
@@ -167,6 +166,15 @@ def test_a_position(outside: Path, one: list[str], monkeypatch: pytest.MonkeyPat
     assert "did you mean block.position.steepest?" in finished.stderr
     helped = run("train", "--config-dir=conf", "--help", cwd=outside).stdout
     assert "logarithmic (steepest)" in helped
+
+
+def test_an_attention(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = ["task=translation", *DATES, "model=full", "block/attention=tempered", "batch.packed=true"]
+    go_through(outside, [*chosen, "model.decoder.num_layers=2"], "5.3.1998\n", monkeypatch)
+    samples = json.loads((outside / "runs/one/attention.json").read_text())["samples"]
+    kinds = [sample[kind] for sample in samples for kind in ("encoder", "decoder", "cross")]
+    assert kinds
+    assert all(sum(row) == pytest.approx(1000, abs=20) for kind in kinds for row in kind["thousandths"][0][0])
 
 
 @pytest.mark.parametrize("command", ["train", "doctor"])

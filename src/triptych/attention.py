@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from triptych.models import TwoTowers
 from triptych.models.generation import BeamSearch, followed
 from triptych.nn import MultiHeadAttention, PatchEmbedding
-from triptych.nn.attention import attend_explicitly
+from triptych.nn.attention import attend_explicitly, attend_in_pairs
 from triptych.nn.linformer import attend_shortened
 from triptych.nn.longformer import attend_around_global_tokens
 from triptych.nn.performer import attend_by_features
@@ -51,12 +51,15 @@ class AttentionMaps:
         encoder: self-attention of the encoder; None: there is no encoder.
         decoder: self-attention of the decoder; None: there is no decoder.
         cross: attention of the decoder to the encoder's states; None: there are not both.
+        unmapped: which of these three exist, but have no map, because a class of your own computes them in a way that
+            ``recorded`` cannot see.
     """
 
     prediction: Prediction
     encoder: AttentionMap | None
     decoder: AttentionMap | None
     cross: AttentionMap | None
+    unmapped: tuple[str, ...] = ()
 
 
 def attention_maps(task: Task, inputs: Sequence[Any]) -> list[AttentionMaps]:
@@ -100,19 +103,25 @@ def _maps_of(task: Task, given: Any) -> AttentionMaps:
     tokens = tuple(name for names in read for name in names)
     encoded, written = source or tokens, tuple(task.names_of(chosen))
 
-    def found(stack: str, kind: str, queries: tuple[str, ...], keys: tuple[str, ...]) -> AttentionMap | None:
+    unmapped: list[str] = []
+
+    def found(name: str, stack: str, kind: str, queries: tuple[str, ...], keys: tuple[str, ...]) -> AttentionMap | None:
         layers = getattr(network, f"{tower}{stack}").layers if hasattr(network, f"{tower}{stack}") else ()
         attentions = [attention for layer in layers if (attention := getattr(layer, kind)) is not None]
         if not attentions:
             return None
-        of_layers = torch.stack([weights[attention][0] for attention in attentions]).cpu()
-        return AttentionMap(queries, keys, of_layers, written if stack == "decoder" else ())
+        of_layers = [weights[attention][0] for attention in attentions if attention in weights]
+        if [w.shape[1:] for w in of_layers] != [(len(queries), len(keys))] * len(attentions):
+            unmapped.append(name)
+            return None
+        return AttentionMap(queries, keys, torch.stack(of_layers).cpu(), written if stack == "decoder" else ())
 
     return AttentionMaps(
         prediction,
-        encoder=found("encoder", "self_attention", encoded, encoded),
-        decoder=found("decoder", "self_attention", tokens, tokens),
-        cross=found("decoder", "cross_attention", tokens, source),
+        encoder=found("encoder", "encoder", "self_attention", encoded, encoded),
+        decoder=found("decoder", "decoder", "self_attention", tokens, tokens),
+        cross=found("cross", "decoder", "cross_attention", tokens, source),
+        unmapped=tuple(unmapped),
     )
 
 
@@ -143,7 +152,8 @@ def recorded(network: nn.Module) -> Iterator[dict[nn.Module, Tensor]]:
     meanwhile, for the matrix has them all: what the network says may differ by rounding.
 
     The rows of later calls follow those of earlier ones (decoding with a cache). Of a packed row, each document is a
-    row of the batch. Not seen is the kernel of packed rows on GPUs.
+    row of the batch. Not seen is the kernel of packed rows on GPUs, nor an attention of your own that is not linear in
+    the values, or that overrides more than ``PairwiseAttention.attend_pairs``: it is left out.
 
     Args:
         network: of any of the architectures, a stack, a block, or an attention by itself.
@@ -160,6 +170,7 @@ def recorded(network: nn.Module) -> Iterator[dict[nn.Module, Tensor]]:
 KERNELS: dict[Any, dict[str, float]] = {
     F.scaled_dot_product_attention: {"dropout_p": 0.0},
     attend_explicitly: {"dropout": 0.0},
+    attend_in_pairs: {},
     attend_shortened: {"dropout": 0.0},
     attend_by_features: {},
     attend_in_buckets: {},
@@ -174,6 +185,7 @@ class _Recorder(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.weights: dict[nn.Module, Tensor] = {}
+        self._unmapped = set[nn.Module]()
         self._module: nn.Module | None = None
 
     def enter(
@@ -185,19 +197,49 @@ class _Recorder(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if function in KERNELS and self._module is not None:
-            q, k, v, *masks = args
-            like = v[0] if isinstance(v, tuple) else v
-            identity = torch.eye(k.shape[2], dtype=like.dtype, device=k.device).expand(*like.shape[:2], -1, -1)
-            values = (identity, identity) if isinstance(v, tuple) else identity
-            weights = function(q, k, values, *masks, **{**kwargs, **KERNELS[function]}).detach()
-            weights = weights.to(torch.promote_types(weights.dtype, torch.float32))
+        result = function(*args, **kwargs)
+        if function in KERNELS and self._module is not None and len(args) > 2 and args[0].ndim == 4:
+            weights = weights_of(function, args, {**kwargs, **KERNELS[function]}, result)
             before = self.weights.get(self._module)
-            if before is not None:
-                grown = weights.shape[3] - before.shape[3]
-                weights = torch.cat((F.pad(before, (0, grown)), weights), dim=2)
-            self.weights[self._module] = weights
-        return function(*args, **kwargs)
+            if weights is None or (before is not None and before.shape[:2] != weights.shape[:2]):
+                self._unmapped.add(self._module)
+                self.weights.pop(self._module, None)
+            elif self._module not in self._unmapped:
+                if before is not None:
+                    grown = weights.shape[3] - before.shape[3]
+                    weights = torch.cat((F.pad(before, (0, grown)), weights), dim=2)
+                self.weights[self._module] = weights
+        return result
+
+
+def weights_of(
+    function: Any, args: tuple[Any, ...], options: dict[str, Any], result: Tensor
+) -> Float[Tensor, "batch heads queries keys"] | None:
+    """The weights of one call of a kernel: what it makes of the identity in place of the values. None: they do not give
+    its result, so it is not linear in the values.
+
+    Args:
+        function: one of ``KERNELS``.
+        args: queries, keys, values, and what else it was called with.
+        options: its keyword arguments, without dropout.
+        result: what it gave.
+    """
+    q, k, v, *others = args
+    like = v[0] if isinstance(v, tuple) else v
+    identity = torch.eye(k.shape[2], dtype=like.dtype, device=k.device).expand(*like.shape[:2], -1, -1)
+    if function is not attend_in_pairs:
+        values = (identity, identity) if isinstance(v, tuple) else identity
+        weights: Tensor = function(q, k, values, *others, **options).detach()
+        return weights.to(torch.promote_types(weights.dtype, torch.float32))
+    # Code that is not ours may need values of the width of a head: the columns of the identity, so many at a time.
+    width = v.shape[3]
+    columns = torch.split(F.pad(identity, (0, -k.shape[2] % width)), width, dim=3)
+    weights = torch.cat([function(q, k, values, *others, **options) for values in columns], dim=3).detach()
+    weights = weights[..., : k.shape[2]]
+    weights = weights.to(torch.promote_types(weights.dtype, torch.float32))
+    tolerance = 100 * torch.finfo(result.dtype).eps * float(v.detach().abs().amax())
+    is_linear = torch.allclose(weights @ v.to(weights.dtype), result.to(weights.dtype), atol=tolerance, rtol=1e-2)
+    return weights if is_linear else None
 
 
 def rollout(

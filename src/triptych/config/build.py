@@ -210,8 +210,19 @@ def check_kind(config: DictConfig, key: str, hint: Any) -> None:
     place = f"{key}._target_={target.__module__}.{target.__qualname__}"
     if isinstance(made, type) and not issubclass(target, made):
         raise ConfigError(f"{place}: expected a {made.__name__}")
+    given, wanted = (positional_names(each) for each in (target, made))
+    if given is not None and not set(wanted or ()) <= {*given}:
+        raise ConfigError(f"{place}({', '.join(given)}): expected ({', '.join(wanted or ())}), then options behind a *")
     if isinstance(taken, list) and annotation not in (Any, taken[0]) and isinstance(annotation, type):
         raise ConfigError(f"{place}: takes {annotation.__name__} first, expected {taken[0].__name__}")
+
+
+def positional_names(target: type) -> list[str] | None:
+    """The parameters of a class that are not keyword-only; None: it takes any."""
+    parameters = inspect.signature(target).parameters.values()
+    if any(p.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD) for p in parameters):
+        return None
+    return [p.name for p in parameters if p.kind is not inspect.Parameter.KEYWORD_ONLY]
 
 
 def check_keys(config: DictConfig, schema: type) -> None:

@@ -1,6 +1,6 @@
 """The shared blocks. Plain PyTorch: nothing here knows Lightning, Hydra, data or tasks."""
 
-from triptych.nn.attention import MultiHeadAttention, attend
+from triptych.nn.attention import EfficientAttention, MultiHeadAttention, PairwiseAttention, attend
 from triptych.nn.block import Block
 from triptych.nn.embedding import Embedding, PatchEmbedding
 from triptych.nn.feed_forward import FeedForward, GatedFeedForward
@@ -25,6 +25,7 @@ __all__ = [
     "Alibi",
     "Block",
     "Documents",
+    "EfficientAttention",
     "Embedding",
     "FeedForward",
     "FrameEmbedding",
@@ -37,6 +38,7 @@ __all__ = [
     "Longformer",
     "MultiHeadAttention",
     "Network",
+    "PairwiseAttention",
     "Parallel",
     "ParallelNorms",
     "PatchEmbedding",

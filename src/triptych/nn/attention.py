@@ -440,8 +440,75 @@ class MultiHeadAttention(nn.Module):
         return x.view(*x.shape[:2], -1, self.head_dim).transpose(1, 2)
 
 
+class PairwiseAttention(MultiHeadAttention):
+    """The base class for an attention that scores each pair of positions. A subclass implements ``attend_pairs`` alone:
+    projections, rotary positions, caches, packed rows, windows and cross-attention stay as they are.
+
+    ``triptych.testing.check_part`` tests a subclass.
+    """
+
+    def attend_pairs(
+        self,
+        q: Float[Tensor, "batch heads queries head_dim"],
+        k: Float[Tensor, "batch heads keys head_dim"],
+        v: Float[Tensor, "batch heads keys head_dim"],
+        mask: Bool[Tensor, "batch 1 queries keys"],
+        bias: Float[Tensor, "1 heads queries keys"] | None,
+    ) -> Float[Tensor, "batch heads queries head_dim"]:
+        """The output of each head, before the output projection. ``self.scale``, ``self.softcap`` and
+        ``self.dropout`` hold the options of those names, which the base class does not apply here.
+
+        Args:
+            q: queries, already rotated.
+            k: keys, already rotated; key heads that several query heads share are repeated.
+            v: values, likewise.
+            mask: True where a query may attend to a key. Every query may attend to at least one.
+            bias: of the position scheme, to be added to the scores; None: it has none.
+        """
+        raise NotImplementedError
+
+    def _attend(
+        self,
+        q: Float[Tensor, "batch heads queries head_dim"],
+        k: Float[Tensor, "batch kv_heads keys head_dim"],
+        v: Float[Tensor, "batch kv_heads keys head_dim"],
+        visibility: Visibility,
+        bias: Float[Tensor, "1 heads _queries _keys"] | None,
+    ) -> Float[Tensor, "batch heads queries head_dim"]:
+        if (packing := visibility.packing) is not None:
+            q, k, v = pad_documents(packing, q, k, v)
+        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
+        visibility, queries, keys = visibility.dense(q.device), q.shape[2], k.shape[2]
+        mask = visibility.mask
+        if visibility.causal:
+            mask = causal_mask(queries, keys, q.device)
+        elif mask is None:
+            mask = torch.ones(queries, keys, dtype=torch.bool, device=q.device)
+        mask = mask.expand(len(q), 1, queries, keys)
+        blind = ~mask.any(-1, keepdim=True)  # padding: softmax over no key at all would be NaN
+        y: Tensor = attend_in_pairs(q, k, v, mask | blind, bias, attention=self.attend_pairs)
+        y = y.masked_fill(blind, 0.0)
+        return y if packing is None else pack_documents(packing, y)
+
+
+def attend_in_pairs(
+    q: Float[Tensor, "batch heads queries head_dim"],
+    k: Float[Tensor, "batch heads keys head_dim"],
+    v: Float[Tensor, "batch heads keys head_dim"],
+    mask: Bool[Tensor, "batch 1 queries keys"],
+    bias: Float[Tensor, "1 heads queries keys"] | None,
+    *,
+    attention: Callable[..., Tensor],
+) -> Float[Tensor, "batch heads queries head_dim"]:
+    """``PairwiseAttention.attend_pairs``, called where ``triptych.attention.recorded`` can see it."""
+    if has_torch_function((q, k, v)):
+        y: Tensor = handle_torch_function(attend_in_pairs, (q, k, v), q, k, v, mask, bias, attention=attention)
+        return y
+    return attention(q, k, v, mask, bias)
+
+
 class EfficientAttention(MultiHeadAttention):
-    """Self-attention without a score for each pair of positions; a subclass says how, in ``_attend_texts``. Of a memory
+    """Self-attention without a score for each pair of positions; a subclass says how, in ``attend_texts``. Of a memory
     it is ``MultiHeadAttention``."""
 
     has_all_pairs: ClassVar[bool] = False
@@ -458,17 +525,24 @@ class EfficientAttention(MultiHeadAttention):
             return super()._attend(q, k, v, visibility, bias)
         if (packing := visibility.packing) is not None:
             q, k, v = pad_documents(packing, q, k, v)
-        y = self._attend_texts(q, k, v, visibility)
+        y = self.attend_texts(q, k, v, visibility)
         return y if packing is None else pack_documents(packing, y)
 
-    def _attend_texts(
+    def attend_texts(
         self,
         q: Float[Tensor, "batch heads queries head_dim"],
         k: Float[Tensor, "batch heads keys width"],
         v: Float[Tensor, "batch heads keys head_dim"],
         visibility: Visibility,
     ) -> Float[Tensor, "batch heads queries head_dim"]:
-        """``_attend`` of texts in rows of their own."""
+        """The output of each head for a batch of texts.
+
+        Args:
+            q: queries, already rotated.
+            k: keys, already rotated.
+            v: values.
+            visibility: its ``causal`` and ``key_mask`` state which keys a query may attend to.
+        """
         raise NotImplementedError
 
 

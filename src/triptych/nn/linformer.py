@@ -56,7 +56,7 @@ class Linformer(EfficientAttention):
         for matrix in (self.shorten_keys, self.shorten_values):
             nn.init.normal_(matrix, std=projected_length**-0.5)
 
-    def _attend_texts(
+    def attend_texts(
         self,
         q: Float[Tensor, "batch heads queries head_dim"],
         k: Float[Tensor, "batch heads keys head_dim"],

@@ -66,7 +66,7 @@ class Performer(EfficientAttention):
         heads = super()._keys(k, q, angles)
         return heads if self.is_cross else self._features(heads).exp()
 
-    def _attend_texts(
+    def attend_texts(
         self,
         q: Float[Tensor, "batch heads queries head_dim"],
         k: Float[Tensor, "batch heads keys width"],

@@ -77,7 +77,7 @@ class Reformer(EfficientAttention):
     ) -> Float[Tensor, "batch heads keys head_dim"]:
         return super()._keys(k, q, angles) if self.is_cross else F.normalize(q, dim=-1)
 
-    def _attend_texts(
+    def attend_texts(
         self,
         q: Float[Tensor, "batch heads queries head_dim"],
         k: Float[Tensor, "batch heads keys head_dim"],

@@ -21,6 +21,7 @@ from triptych.planning.findings import (
     check_devices,
     check_disk,
     check_memory,
+    check_own_parts,
     check_precision,
     check_run_dir,
     check_wandb,
@@ -74,6 +75,9 @@ def doctor(config: DictConfig, sweep: Sequence[Sequence[str]] = ()) -> None:
     was_matched = None if chosen.match is None else str(chosen.match)
     reference = findings.look("match", lambda: find_reference(chosen, overrides, count), lambda _: was_matched)
     findings.look("files", lambda: build(config, "data"), lambda _: None)
+    if not findings.errors:
+        named = "checked on random input: {}".format
+        findings.look("parts", lambda: check_own_parts(config), lambda own: named(", ".join(own)) if own else None)
     can_be_planned = {error.name for error in findings.errors} <= HARMLESS
     if on_cluster:
         said = "one array, whose script is below"

@@ -11,19 +11,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from triptych.assembly.checks import check_trainer
-from triptych.config import ConfigError, RunError, counted, precision_of
+from triptych.assembly.network import choose_parts
+from triptych.config import PARTS, ConfigError, RunError, build, counted, precision_of, target_of
 from triptych.config.paths import check_writable, existing
 from triptych.launch.lock import locked
 from triptych.launch.processes import Place
 from triptych.planning.forecast import Forecast
 from triptych.planning.gpus import Device
 from triptych.planning.memory import USABLE
+from triptych.testing import check_part, is_foreign
 from triptych.training.strategies import check_place, check_split
 
 log = logging.getLogger("triptych")
+
+CHECKED_WIDTH = 256
+"""Of all heads together where a part is checked, about: so the check takes less than a second."""
 
 T = TypeVar("T")
 
@@ -166,6 +171,38 @@ def check_run_dir(run_dir: Path) -> str:
             pass
     check_writable("run_dir", run_dir)
     return f"{run_dir}{'' if run_dir.exists() else ', new'}"
+
+
+def check_own_parts(config: DictConfig) -> list[str]:
+    """Runs ``check_part`` for each stack with parts that were written outside of Triptych, at a small size.
+
+    Returns:
+        the classes that were checked.
+
+    Raises:
+        ValueError: a part fails a check.
+    """
+    trial = config.copy()
+    OmegaConf.set_readonly(trial, False)
+    choose_parts(trial)
+    checked = list[str]()
+    for name in target_of(trial, "model").stack_names:
+        stack = trial.model[name]
+        parts = {part: build(trial, f"model.{name}.{part}") for part in PARTS}
+        own = [stack[part]._target_ for part in PARTS if is_foreign(parts[part])]
+        if not own:
+            continue
+        check_part(
+            **parts,
+            causal=stack.causal,
+            cross_attention="cross_attention" in stack and stack.cross_attention,
+            num_heads=stack.num_heads,
+            head_dim=min(
+                stack.head_dim or stack.d_model // stack.num_heads, max(CHECKED_WIDTH // stack.num_heads // 8 * 8, 8)
+            ),
+        )
+        checked += own
+    return [*dict.fromkeys(checked)]
 
 
 def check_disk(config: DictConfig, forecast: Forecast) -> str:

@@ -145,7 +145,7 @@ def is_recordable(maps: AttentionMaps, longest: int) -> bool:
     """
     found = [of_stack for of_stack in (maps.encoder, maps.decoder) if of_stack is not None]
     given = [len(of_stack.queries) - max(len(of_stack.written) - 1, 0) for of_stack in found]  # the last is not read
-    return max(given) <= longest
+    return max(given, default=0) <= longest
 
 
 def list_maps(maps: AttentionMaps, longest: int) -> dict[str, Any]:
@@ -157,10 +157,11 @@ def list_maps(maps: AttentionMaps, longest: int) -> dict[str, Any]:
         longest: the most tokens.
 
     Returns:
-        ``encoder``, ``decoder`` and ``cross``; None: there is none.
+        ``encoder``, ``decoder`` and ``cross``; None: there is none. ``unmapped`` lists those that exist without a map.
     """
     kinds = {"encoder": maps.encoder, "decoder": maps.decoder, "cross": maps.cross}
-    return {kind: None if found is None else _plain(found, longest) for kind, found in kinds.items()}
+    plain = {kind: None if found is None else _plain(found, longest) for kind, found in kinds.items()}
+    return plain | ({"unmapped": maps.unmapped} if maps.unmapped else {})
 
 
 def _plain(found: AttentionMap, longest: int) -> dict[str, Any]:

@@ -63,6 +63,8 @@ def draw_attention(sample: Mapping[str, Any], architecture: str, name: str) -> S
     for kind, words in KINDS.items():
         found = sample[kind]
         if found is None:
+            if kind in sample.get("unmapped", ()):
+                figures[kind] = draw_unmapped(f"{name}: {words}")
             continue
         weights = torch.tensor(found["thousandths"]).double() / 1000
         num_layers, num_heads = weights.shape[:2]
@@ -85,6 +87,21 @@ def draw_attention(sample: Mapping[str, Any], architecture: str, name: str) -> S
         else:
             figures[f"{kind} heads"] = draw(f"{name}: {words}, mean of the heads", layers, columns=min(num_layers, 6))
     return figures
+
+
+def draw_unmapped(title: str) -> Figure:
+    """In place of a picture of attention whose weights cannot be recorded."""
+    text = {
+        "text": "this attention has no map",
+        "showarrow": False,
+        "x": 0.5,
+        "y": 0.5,
+        "xref": "paper",
+        "yref": "paper",
+    }
+    hidden = {"visible": False, "fixedrange": True}
+    layout = make_layout(escape(title), "its class does not implement PairwiseAttention.attend_pairs, or is not linear")
+    return {"data": [], "layout": layout | {"height": 160, "xaxis": hidden, "yaxis": hidden, "annotations": [text]}}
 
 
 def attention_pictures(architecture: str, samples: Sequence[Mapping[str, Any]]) -> Switch:

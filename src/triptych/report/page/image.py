@@ -12,7 +12,7 @@ from triptych.data import Image
 from triptych.data.images import as_address
 from triptych.nn import PatchEmbedding
 from triptych.nn.head import PoolName
-from triptych.report.page.attention import KINDS
+from triptych.report.page.attention import KINDS, draw_unmapped
 from triptych.report.page.charts import Figure, Switch, make_layout
 
 MOST_PANELS = 12
@@ -56,7 +56,7 @@ def draw_image(
         for layer in reversed(range(len(patches))):
             title = f"{name}: {KINDS[kind]} in layer {layer + 1}, mean of the heads"
             figures[f"{kind} {layer + 1}"] = _draw(title, image, sees.patch_size, patches[layer], names)
-    return figures
+    return figures | {kind: draw_unmapped(f"{name}: {KINDS[kind]}") for kind in maps.unmapped}
 
 
 def _choose_rows(found: AttentionMap, pool: PoolName) -> tuple[slice, Sequence[str]]:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from triptych.attention import AttentionMap, AttentionMaps
 from triptych.nn import FrameEmbedding
-from triptych.report.page.attention import KINDS, number_tokens
+from triptych.report.page.attention import KINDS, draw_unmapped, number_tokens
 from triptych.report.page.charts import Figure, Switch, make_layout
 
 MOST_CELLS = 60_000
@@ -43,7 +43,8 @@ def draw_sound(
             title = f"{name}: {KINDS[kind]} in layer {layer + 1}, mean of the heads"
             drawn = _draw_rows(means[layer], of_kind, hears, architecture)
             figures[f"{kind} {layer + 1}"] = _stack(title, frames, hears, drawn)
-    return figures or {"sound": _stack(f"{name}: what it hears", frames, hears, None)}
+    figures = figures or {"sound": _stack(f"{name}: what it hears", frames, hears, None)}
+    return figures | {kind: draw_unmapped(f"{name}: {KINDS[kind]}") for kind in maps.unmapped}
 
 
 def _rows(found: AttentionMap) -> tuple[str, ...]:
