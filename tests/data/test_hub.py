@@ -9,6 +9,7 @@ from typing import Any
 
 import datasets
 import numpy as np
+import pandas as pd
 import pytest
 import soundfile
 from datasets import Audio, ClassLabel, Dataset, DatasetDict, Features, List, Translation, Value
@@ -41,6 +42,7 @@ def saved(folder: Path, columns: dict[str, list[Any]], features: Features | None
 
 def files(folder: Path, kind: str, rows: list[dict[str, Any]]) -> Path:
     """A folder with a file for each split, of i + 1 times the rows."""
+    folder.mkdir(exist_ok=True)
     for i, split in enumerate(SPLITS):
         data = Dataset.from_list(rows * (i + 1))
         path = folder / f"{split}.{kind}"
@@ -121,6 +123,41 @@ def test_folders_of_files_are_read(tmp_path: Path, kind: str, streaming: bool) -
     shares = corpus(folder, **options, split_names=["train", 0.25, "validation"]).splits()
     assert sorted((e.text, e.label) for e in (*shares.train, *shares.validation)) == expected[:4]
     assert (len(shares.validation), len(shares.test)) == (1, 4)
+
+
+AS_WRITTEN = ["01", "1", "1.0", "NA", "null", "nan", "None", "True", "1e5", " x ", "0x1F", "2020-01-01", "inf", "-",
+              "#N/A", "a, 'b'\n\"c\"", "1_000", "9007199254740993", "+1", "00"]  # fmt: skip
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("kind", ["csv", "tsv"])
+def test_columns_of_csv_are_texts_as_they_stand(tmp_path: Path, kind: str, streaming: bool) -> None:
+    """What pandas wrote from a frame of texts is read as these texts. It guesses types when it reads."""
+    texts = AS_WRITTEN if kind == "csv" else [text for text in AS_WRITTEN if "\n" not in text]
+    numbers = range(len(texts))
+    frame = pd.DataFrame({"text": texts, "label": texts[::-1], "score": [f"{i}.50" for i in numbers]})
+    frame["other"] = [*numbers[1:], None]
+    for split in SPLITS:
+        frame.to_csv(tmp_path / f"{split}.{kind}", index=False, sep="\t" if kind == "tsv" else ",")
+    found = corpus(tmp_path, text="text", label="label", streaming=streaming).splits()
+    assert [(example.text, example.label) for example in found.test] == list(zip(texts, texts[::-1], strict=True))
+    scores = corpus(tmp_path, text="text", score="score", streaming=streaming, limit=2).splits().train
+    assert [example.score for example in scores] == [0.5, 1.5]
+    with pytest.raises(ValueError, match=r"no column txet .*; there are text, label, score, other; did you mean text"):
+        corpus(tmp_path, text="txet", streaming=streaming).splits()
+
+
+def test_declared_types_of_csv_and_types_of_json_stay(tmp_path: Path) -> None:
+    for split in SPLITS:
+        (tmp_path / f"{split}.csv").write_text("text,label\na,1\n")
+    declared = {"features": [
+        {"name": "text", "dtype": "string"},
+        {"name": "label", "dtype": {"class_label": {"names": {"0": "neg", "1": "pos"}}}},
+    ]}  # fmt: skip
+    (tmp_path / "README.md").write_text(f"---\ndataset_info: {json.dumps(declared)}\n---\n")
+    assert corpus(tmp_path, text="text", label="label").splits().train[0].label == "pos"
+    folder = files(tmp_path / "json", "jsonl", [{"text": "a", "label": True}])
+    assert corpus(folder, text="text", label="label").splits().train[0].label == "true"
 
 
 def test_one_saved_set_is_the_training_split(tmp_path: Path) -> None:
@@ -295,3 +332,21 @@ class TestImages:
         DatasetDict(train=broken).save_to_disk(str(tmp_path / "broken"))
         with pytest.raises(ValueError, match=r"train, row 1: 2\.png: no image that can be read"):
             self.corpus(tmp_path / "broken", split_names=["train", "train", "train"]).splits()
+
+    @pytest.mark.parametrize("streaming", [False, True])
+    def test_files_beside_their_table(self, tmp_path: Path, streaming: bool) -> None:
+        """An image folder of the hub; its table is CSV, and the label 01 is not 1."""
+        (tmp_path / "train").mkdir()
+        for i in range(4):
+            Pillow.new("L", (4, 4), 50 * i).save(tmp_path / "train" / f"{i}.png")
+        table = pd.DataFrame(
+            {"file_name": [f"{i}.png" for i in range(4)], "said": ["007", "8", "a", "b"], "kind": "01"}
+        )
+        table.to_csv(tmp_path / "train" / "metadata.csv", index=False)
+        data = self.corpus(tmp_path, split_names=["train", "train", "train"], streaming=streaming)
+        assert [(e.target, e.label) for e in data.splits().test] == [
+            ("007", "01"),
+            ("8", "01"),
+            ("a", "01"),
+            ("b", "01"),
+        ]

@@ -27,6 +27,9 @@ class Hub(RowCorpus[str]):
     their names. What was read from the hub stays in the cache of ``datasets``; HF_HUB_OFFLINE=1 in the environment
     reads it from there, without a network.
 
+    Of .csv and .tsv files, the columns that are asked for are read as they stand (01 is not 1, and NA is a text),
+    unless the data set declares their types.
+
     Args:
         name: on the hub, or of a local folder.
         config: of several that the data set may have; None: the only one.
@@ -126,13 +129,39 @@ class Hub(RowCorpus[str]):
             if any((folder / file).is_file() for file in ("dataset_dict.json", "state.json")):
                 saved = datasets.load_from_disk(name)
                 return saved if isinstance(saved, dict) else {"train": saved}
-            return dict(datasets.load_dataset(name, self.config, streaming=self.streaming))
+            options = self._csv_options(name)
+            return dict(datasets.load_dataset(name, self.config, streaming=self.streaming, **options))
         except Exception as error:  # datasets' own, pyarrow's, those of the network, ...
             config = "" if self.config is None else f" data.config={self.config}"
             said = _first_line(error.__cause__ or error)
             if "torchcodec" in said:  # which it wants for files that it should not open
                 said = "files of sounds, and no Parquet; expected data=audio_files with the table of them"
             raise ValueError(f"data.name={self.dir}{config}: {said}") from None
+
+    def _csv_options(self, name: str) -> dict[str, Any]:
+        """Arguments of ``load_dataset`` for CSV files whose types the data set does not declare: the needed columns are
+        read as they stand. Without these arguments pandas guesses."""
+        from datasets import Features, Value, load_dataset, load_dataset_builder
+        from datasets.packaged_modules.csv.csv import CsvConfig  # type: ignore[import-untyped]
+        from datasets.packaged_modules.folder_based_builder.folder_based_builder import (  # type: ignore[import-untyped]
+            FolderBasedBuilderConfig,
+        )
+
+        builder = load_dataset_builder(name, self.config)
+        is_csv = isinstance(builder.config, CsvConfig)
+        files = [Path(file).name for of_split in (builder.config.data_files or {}).values() for file in of_split]
+        has_csv = isinstance(builder.config, FolderBasedBuilderConfig) and "metadata.csv" in files
+        if builder.info.features is not None or not (is_csv or has_csv):
+            return {}
+        few = {"nrows": 1} if is_csv else {}
+        rows = next(iter(load_dataset(name, self.config, streaming=True, **few).values()))
+        found: Mapping[str, Any] = rows.features or dict.fromkeys(next(iter(rows), {}), Value("string"))
+        needed = {outermost(column, found) for _, column in self.reader.items()}
+        if not needed <= found.keys():
+            return {}  # one is missing, and all that there are will be named
+        features = {column: found[column] for column in needed}
+        texts = {column: Value("string") for column, feature in features.items() if isinstance(feature, Value)}
+        return {"features": Features(features | texts), **({"keep_default_na": False} if is_csv else {})}
 
 
 class _HubOfFiles(Hub):
