@@ -4,6 +4,7 @@ import json
 import math
 import multiprocessing
 import re
+import resource
 from collections.abc import Callable
 from itertools import chain
 from multiprocessing.queues import SimpleQueue
@@ -19,12 +20,12 @@ from optuna.trial import FrozenTrial, TrialState
 
 import triptych.models
 from browser import Browser, needs_browser
-from triptych.config import ConfigError
+from triptych.config import ConfigError, RunError
 from triptych.launch.sweep import PRUNING, Job
 from triptych.models import DecoderOnly, EncoderDecoder, EncoderOnly
 from triptych.search.page import report
 from triptych.search.study import Identity, Settings, Study, Trial, outcome
-from triptych.search.trials import locks_of, open_storage
+from triptych.search.trials import locks_of, open_storage, storage_errors
 
 SPACE = {
     "block/norm": CategoricalDistribution(["layer", "rms"]),
@@ -312,6 +313,62 @@ def test_a_file_that_is_no_storage_is_refused(suffix: str, tmp_path: Path) -> No
     path.write_text("{no storage\n" * 100)
     with pytest.raises(ConfigError, match=f"hydra.sweeper.storage={path}: "):
         open_storage(path)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(share=st.floats(0, 1, exclude_max=True), zeros=st.sampled_from([0, 300]))
+def test_a_search_goes_on_as_undisturbed_after_its_last_record_was_torn(
+    share: float, zeros: int, folders: Callable[[], Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    """By a process that was killed, or by a power failure, after which a file may end in zeros."""
+    own = with_settings(n_trials=3, sampler="random")
+    folder = folders()
+    search(folder, own)
+    undisturbed, journal = record(folder), folder / "optuna.journal"
+    content = journal.read_bytes()
+    torn = content[: int(share * len(content))]
+    journal.write_bytes((torn if torn[-1:] != b"\n" else torn[:-1]) + bytes(zeros))
+    caplog.clear()
+    assert search(folder, own)
+    assert record(folder) == undisturbed
+    warnings = [message for message in caplog.messages if message.startswith(f"{journal}: the last record")]
+    assert len(warnings) == bool(torn or zeros)
+    lines = journal.read_bytes().splitlines(keepends=True)
+    assert all(line.endswith(b"\n") and json.loads(line) for line in lines)
+
+
+@pytest.mark.parametrize("suffix", ["journal", "db"])
+def test_a_search_on_a_full_disk_ends_in_a_line_and_can_be_resumed(suffix: str, folders: Callable[[], Path]) -> None:
+    folder, own = folders(), with_settings(n_trials=6, sampler="random")
+    whole = folders()
+    search(whole, own)
+    file = folder / f"optuna.{suffix}"
+    study = study_in(folder, own, suffix=suffix)
+    (trial,), _ = study.take()
+    job = job_of(folder, trial)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    most = file.stat().st_size + 10 if suffix == "journal" else 100  # of SQLite's rollback journal
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
+    answer = f"^hydra.sweeper.storage={file} cannot be written .*; the same command resumes the search$"
+    try:
+        with pytest.raises(RunError, match=answer), storage_errors(file):
+            study.tell(trial, [job])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        trial.lock.release()
+    study = study_in(folder, own, suffix=suffix)
+    while any(found := study.take()):
+        for trial in found[0]:
+            study.tell(trial, [job_of(folder, trial)])
+    assert [(t.params, t.value) for t in study.trials] == [(params, value) for _, params, value, _ in record(whole)]
+
+
+def test_a_text_that_is_no_journal_is_not_cut(tmp_path: Path) -> None:
+    path = tmp_path / "x.journal"
+    path.write_text("my notes")
+    with pytest.raises(ConfigError, match=f"hydra.sweeper.storage={path}: expected a journal of Optuna's"):
+        open_storage(path)
+    assert path.read_text() == "my notes"
 
 
 def page_in(tmp_path: Path) -> Path:

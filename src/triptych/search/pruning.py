@@ -8,7 +8,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from triptych.config import counted
 from triptych.data import Batch
-from triptych.search.trials import PrunerName, check_optuna, make_pruner, open_storage
+from triptych.search.trials import PrunerName, check_optuna, make_pruner, open_storage, storage_errors
 from triptych.tasks import Task
 from triptych.training.callbacks.checkpoints import Checkpoints, check_metric, validation_metrics
 
@@ -87,7 +87,8 @@ class Pruning(L.Callback):
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Reports; all ranks hear what rank 0 is told."""
         if trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking:
-            pruned = trainer.is_global_zero and self._report(trainer)
+            with storage_errors(self.storage):
+                pruned = trainer.is_global_zero and self._report(trainer)
             self._is_pruned = trainer.strategy.broadcast(pruned)
 
     def on_train_batch_start(

@@ -19,7 +19,7 @@ from triptych.config import ConfigError, check_type
 from triptych.config.overrides import quote
 from triptych.launch.lock import wait_until_free
 from triptych.launch.sweep import PRUNING, Job, SweepFailed, digest_of, experiment_of, jobs_of, parent_of, train_command
-from triptych.search.trials import check_optuna, locks_of, open_storage
+from triptych.search.trials import check_optuna, locks_of, open_storage, storage_errors
 from triptych.storage.redaction import Redactor
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class OptunaSweeper(Sweeper):
 
         Raises:
             ConfigError: a mistake in the settings, in the search space, or in all of the first jobs.
+            RunError: the storage cannot be written.
         """
         from triptych.search.page import report
         from triptych.search.space import read_space
@@ -70,7 +71,8 @@ class OptunaSweeper(Sweeper):
         working = list(studies)
         while working:
             for study in list(working):  # in turns, so that all have got equally far whenever this ends
-                mine, waiting = study.take()
+                with storage_errors(self._storage):
+                    mine, waiting = study.take()
                 if mine:
                     self._run(study, mine)
                 elif waiting:
@@ -214,4 +216,5 @@ class OptunaSweeper(Sweeper):
                 )
             self._launched += len(due)
         for trial, own in zip(trials, jobs, strict=True):
-            study.tell(trial, own)
+            with storage_errors(self._storage):
+                study.tell(trial, own)

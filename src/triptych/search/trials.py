@@ -1,12 +1,15 @@
 """What a search and the runs of its trials share: where the trials are stored, how the hopeless ones are found, and
 when a run is done."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from filelock import FileLock
 
-from triptych.config import ConfigError
+from triptych.config import ConfigError, RunError
+from triptych.storage.atomic import reason_of
 
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
@@ -38,7 +41,8 @@ def open_storage(path: Path) -> "BaseStorage":
         ConfigError: another kind of file, or a file that is damaged.
     """
     from optuna.storages import JournalStorage, RDBStorage
-    from optuna.storages.journal import JournalFileBackend
+
+    from triptych.search.journal import Journal
 
     path = path.absolute()  # the journal's lock names the file
     if path.suffix not in (".journal", ".db"):
@@ -46,11 +50,37 @@ def open_storage(path: Path) -> "BaseStorage":
     try:
         with FileLock(locks_of(path) / "open.lock"):  # two at once cannot make the tables of SQLite
             journal = path.suffix == ".journal"
-            storage = JournalStorage(JournalFileBackend(str(path))) if journal else RDBStorage(f"sqlite:///{path}")
+            storage = JournalStorage(Journal(path)) if journal else RDBStorage(f"sqlite:///{path}")
             storage.get_all_studies()  # reads it
     except Exception as error:  # of SQLAlchemy, of JSON, of the system
         raise ConfigError(f"hydra.sweeper.storage={path}: {str(error).splitlines()[0]}") from error
     return storage
+
+
+@contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """Reports a storage that fails while it is used: a full disk, or a file system that is gone.
+
+    Args:
+        path: of the storage.
+
+    Raises:
+        RunError: in place of Optuna's error for SQLite and of the system's.
+    """
+    from optuna.exceptions import StorageInternalError
+
+    try:
+        yield
+    except (StorageInternalError, OSError) as error:
+        cause = error.__cause__ if isinstance(error, StorageInternalError) else None
+        raise unwritable(path, cause or error) from error
+
+
+def unwritable(path: Path, error: BaseException) -> RunError:
+    """What to say of a storage that cannot be written."""
+    return RunError(
+        f"hydra.sweeper.storage={path} cannot be written ({reason_of(error)}); the same command resumes the search"
+    )
 
 
 def locks_of(path: Path) -> Path:
