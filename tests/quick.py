@@ -22,7 +22,9 @@ import grimp
 ROOT = Path(__file__).parents[1]
 SECONDS = 50.0  # and ten to lint and to end
 FILES = 24  # to collect more takes the time in which they would run
-LONG = re.compile(r"^pytestmark = .*mark\.(faults|release|site)", re.MULTILINE)  # what make test does not run either
+LONG = re.compile(
+    r"^pytestmark = .*mark\.(faults|nightly|release|site)", re.MULTILINE
+)  # what make test does not run either
 
 
 def find_changes(root: Path) -> set[Path]:
@@ -81,7 +83,7 @@ def order(changes: set[Path]) -> list[Path]:
         elif change.parts[0] == "conf":
             group, *choice = change.with_suffix("").parts[1:]
             rooms.add("config")
-            words |= {f"{group}={'/'.join(choice)}"} if choice else {f'compose("{group}"'}
+            words |= {f"{group}={'/'.join(choice)}"} if choice else {f'compose("{group}"', "composed"}
         elif change.name == "conftest.py":
             rooms.add(change.parts[-2])
         else:  # a helper, a page, a script

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 import torch
 import transformers as hf
-from hydra import compose, initialize_config_module
-from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig
 
+from command_line import composed
 from families_page import TEMPLATE
 from triptych.assembly.checks import check_before_data
 from triptych.assembly.compatibility import check_grid
@@ -31,12 +30,6 @@ FILES = sorted(
     if file.parent.name not in ("embedding", "parts")
 )
 STYLES = [name for name in FILES if name.endswith("style")]
-
-
-def composed(*overrides: str) -> DictConfig:
-    ConfigStore.instance().store(name="train_schema", node=TrainConfig)
-    with initialize_config_module("triptych.conf", version_base="1.3"):
-        return compose("train", overrides=["run_dir=unused", *overrides])
 
 
 def network_of(model: str, vocab_size: int, *overrides: str) -> tuple[DictConfig, Network]:

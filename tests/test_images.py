@@ -5,19 +5,17 @@ import json
 import math
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hydra import compose, initialize_config_module
-from hydra.core.config_store import ConfigStore
 
 import tiny
 import triptych
+from command_line import composed
 from commands import run
 from small_images import ROWS, TO_DRAW, write_small_images
-from triptych.config import ConfigError, EvaluateConfig, PredictConfig
+from triptych.config import ConfigError
 from triptych.data import Digits, Example, Image, read_image
 from triptych.data.images import PNG_ADDRESS, as_png
 from triptych.evaluate import evaluate
@@ -51,13 +49,6 @@ def decoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def examples() -> list[Example]:
     return list(Digits(validation=0.1, test=0.2, split_seed=1).splits().test)
-
-
-def composed(command: str, *overrides: str) -> Any:
-    for name, node in (("evaluate", EvaluateConfig), ("predict", PredictConfig)):
-        ConfigStore.instance().store(name=f"{name}_schema", node=node)
-    with initialize_config_module("triptych.conf", version_base="1.3"):
-        return compose(command, overrides=list(overrides))
 
 
 @pytest.mark.parametrize("name", ["encoder", "decoder"])
@@ -108,7 +99,7 @@ def test_evaluate_prints_what_training_printed(
     encoder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    evaluate(composed("evaluate", f"checkpoint={encoder}"))
+    evaluate(composed(f"checkpoint={encoder}", command="evaluate"))
     printed = dict(re.findall(r"│ ((?:val|test)/\w+) +│ +([\d.e-]+) │", capsys.readouterr().out))
     metrics = json.loads((encoder / "summary.json").read_text())["metrics"]
     assert printed == {name: f"{value:.6g}" for name, value in metrics.items()}
@@ -119,7 +110,9 @@ def test_predict_reads_an_image_a_line(decoder: Path, examples: list[Example], t
     images = [np.array(example.image) for example in examples[:5]]
     lines = [json.dumps((image if number % 2 else image[0]).tolist()) for number, image in enumerate(images)]
     (tmp_path / "images.jsonl").write_text("\n".join(lines) + "\n")
-    predict(composed("predict", f"checkpoint={decoder}", f"input={tmp_path}/images.jsonl", f"output={tmp_path}/out"))
+    predict(
+        composed(f"checkpoint={decoder}", f"input={tmp_path}/images.jsonl", f"output={tmp_path}/out", command="predict")
+    )
     answers = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
     for answer, prediction in zip(answers, triptych.load(decoder).predict(images), strict=True):
         assert answer["label"] == prediction.label
@@ -136,7 +129,7 @@ def test_predict_reads_files(
     large = np.asarray(image).repeat(2, 1).repeat(2, 2).repeat(3, 0)
     (tmp_path / "b.png").write_bytes(as_png(Image.of(large)))
     (tmp_path / "files").write_text(f"{tmp_path}/a.png\n{tmp_path}/b.png\n")
-    predict(composed("predict", f"checkpoint={decoder}", f"input={tmp_path}/files", f"output={tmp_path}/out"))
+    predict(composed(f"checkpoint={decoder}", f"input={tmp_path}/files", f"output={tmp_path}/out", command="predict"))
     found = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
     fitting, done = read_image(tmp_path / "b.png", channels=1, size=(8, 8))
     for answer, shown in zip(found, triptych.load(decoder).predict([image, fitting]), strict=True):
@@ -164,7 +157,7 @@ def test_a_line_that_is_no_image(
     file = tmp_path / "images.jsonl"
     file.write_text(json.dumps([[0.5] * 8] * 8) + "\n" + line + "\n")
     with pytest.raises(ConfigError) as error:
-        predict(composed("predict", f"checkpoint={encoder}", f"input={file}", f"output={tmp_path}/out"))
+        predict(composed(f"checkpoint={encoder}", f"input={file}", f"output={tmp_path}/out", command="predict"))
     assert str(error.value).startswith(f"{file}, {words}")
     assert not (tmp_path / "out").exists()
 
@@ -176,7 +169,7 @@ def test_python_too_says_what_it_expects(encoder: Path) -> None:
 
 def test_images_are_not_evaluated_on_texts(encoder: Path) -> None:
     with pytest.raises(ConfigError, match="data=dates has texts, and model=encoder_only reads images"):
-        evaluate(composed("evaluate", f"checkpoint={encoder}", "data=dates"))
+        evaluate(composed(f"checkpoint={encoder}", "data=dates", command="evaluate"))
 
 
 def test_the_counts_of_batches_of_images_come_back() -> None:
@@ -222,7 +215,7 @@ class TestDrawing:
         folder = drawing.parent
         (folder / "texts").write_text("the third row\nthe first row\n")
         options = [f"checkpoint={drawing}", f"input={folder}/texts"]
-        predict(composed("predict", *options, f"output={folder}/made/all.tsv", "temperature=0"))
+        predict(composed(*options, f"output={folder}/made/all.tsv", "temperature=0", command="predict"))
         table = (folder / "made" / "all.tsv").read_text()
         assert table == "file\ttarget\nall/1.png\tthe third row\nall/2.png\tthe first row\n"
         for name, row in (("1", 2), ("2", 0)):
@@ -235,15 +228,16 @@ class TestDrawing:
 
     def test_a_line_of_output_is_an_address(self, drawing: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (drawing.parent / "text").write_text("the last row\n")
-        predict(composed("predict", f"checkpoint={drawing}", f"input={drawing.parent}/text", "temperature=0"))
+        asked = [f"checkpoint={drawing}", f"input={drawing.parent}/text"]
+        predict(composed(*asked, "temperature=0", command="predict"))
         pixels = np.zeros((1, 4, 4))
         pixels[0, 3] = 1
         expected = PNG_ADDRESS + base64.b64encode(as_png(Image.of(pixels))).decode()
         assert capsys.readouterr().out == f"{expected}\n"
         with pytest.raises(ConfigError, match="max_new_tokens=3: images have one size; expected null"):
-            predict(composed("predict", f"checkpoint={drawing}", f"input={drawing.parent}/text", "max_new_tokens=3"))
+            predict(composed(*asked, "max_new_tokens=3", command="predict"))
         with pytest.raises(ConfigError, match=r"classes=\['a', 'b'\]: image_generation chooses from no texts"):
-            predict(composed("predict", f"checkpoint={drawing}", f"input={drawing.parent}/text", "classes=[a,b]"))
+            predict(composed(*asked, "classes=[a,b]", command="predict"))
 
     def test_the_pages_show_them(self, drawing: Path) -> None:
         finished = run("compare", "run", "--output", "page.html", cwd=drawing.parent)

@@ -13,18 +13,16 @@ import jsonschema
 import pexpect
 import pytest
 import yaml
-from hydra import compose, initialize_config_module
-from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig
 
 from clock import bound
+from command_line import composed
 from triptych.browse.completion import SCRIPTS, complete
 from triptych.browse.help import kept_help
 from triptych.browse.listing import COLUMNS, KINDS, describe
 from triptych.browse.schema import make_schema
 from triptych.browse.show import describe as describe_key
 from triptych.cli import main
-from triptych.config import TrainConfig
 from triptych.config.explain import choices_of, keys_of
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -157,9 +155,7 @@ class TestShow:
         assert said.startswith("error: experiment=sst2/ful: there is no such choice; ")
 
     def test_every_key_is_described_without_an_error(self) -> None:
-        ConfigStore.instance().store(name="train_schema", node=TrainConfig)
-        with initialize_config_module("triptych.conf", version_base="1.3"):
-            config = compose("train")
+        config = composed()
         keys = [key for key in keys_of("train", ()) if "/" not in key and key not in ("experiment", "debug")]
         said = {key: describe_key(config, key) for key in keys}
         assert len(said) > 150

@@ -6,20 +6,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from hydra import compose, initialize_config_module
-from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
 import triptych.data.corpora.probes
+from command_line import composed
 from parts import POSITIONS
 from triptych.assembly.compatibility import check_grid
 from triptych.assembly.network import check_network, choose_parts
 from triptych.config import (
     ARCHITECTURES,
     ConfigError,
-    EvaluateConfig,
-    PredictConfig,
-    TrainConfig,
     build,
     check,
     target_of,
@@ -40,13 +36,6 @@ REFUSED = {
     *(("encoder_only", experiment) for experiment in WRITING),
     *(("prefix_decoder", experiment) for experiment in EXPERIMENTS if experiment not in (*WRITING, "dates/denoising")),
 }
-
-
-def composed(*overrides: str, command: str = "train") -> DictConfig:
-    for name, node in (("train", TrainConfig), ("evaluate", EvaluateConfig), ("predict", PredictConfig)):
-        ConfigStore.instance().store(name=f"{name}_schema", node=node)
-    with initialize_config_module("triptych.conf", version_base="1.3"):
-        return compose(command, overrides=["run_dir=unused", *overrides] if command == "train" else list(overrides))
 
 
 def options(group: str) -> set[str]:

@@ -1,15 +1,18 @@
-"""What is composed once for many jobs is what Hydra composes for each."""
+"""What is composed once for many jobs, and for many tests, is what Hydra composes for each."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from omegaconf import OmegaConf
+from omegaconf import OmegaConf, open_dict
 
+from command_line import command_lines, composed
 from triptych.config import hydra_guard
 
 CHOICES = [
@@ -54,11 +57,33 @@ def outcomes(loader: hydra_guard.GuardedLoader, overrides: Sequence[str]) -> lis
     return found
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.sampled_from(CHOICES), st.lists(st.sampled_from(VALUES), max_size=5))
 def test_kept_or_composed_anew(choices: list[str], values: list[str]) -> None:
     kept, anew = outcomes(LOADER, [*choices, *values, "hydra.mode=RUN"])
     assert kept == anew
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.sampled_from(CHOICES), st.lists(st.sampled_from(VALUES), max_size=4))
+def test_the_configurations_of_the_tests(choices: list[str], values: list[str]) -> None:
+    """Those of ``tests/command_line.py``, also after a test has changed one."""
+    overrides = ["run_dir=unused", *choices, *values]
+    try:
+        expected = ConfigLoaderImpl.load_configuration(LOADER, "train", overrides, RunMode.RUN, from_shell=False)
+    except HydraException as error:
+        with pytest.raises(type(error), match=re.escape(str(error))):
+            composed(*choices, *values)
+        return
+    with open_dict(expected):
+        del expected.hydra
+    with command_lines() as chosen:
+        for compose in (composed, chosen, composed):
+            config = compose(*choices, *values)
+            assert OmegaConf.to_container(config) == OmegaConf.to_container(expected)
+            assert OmegaConf.get_type(config) is OmegaConf.get_type(expected)
+            assert OmegaConf.is_struct(config) == OmegaConf.is_struct(expected)
+            config.seed = 99
 
 
 def test_files_of_ones_own_are_read_again_by_the_next_command(tmp_path: Path) -> None:

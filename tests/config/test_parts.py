@@ -5,24 +5,17 @@ import sys
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_module
-from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
+from command_line import composed
 from commands import run
 from triptych.assembly.network import check_network, choose_parts
-from triptych.config import PARTS, ConfigError, TrainConfig, check, target_of
+from triptych.config import PARTS, ConfigError, check, target_of
 from triptych.config.explain import choices_of
 from triptych.nn import Learned, Position, Rotary, Sizes, Stack
 
 FILES = sorted((Path(__file__).parents[2] / "conf" / "block").glob("*/*.yaml"))
 PARTS_OF_THEIR_OWN = [file for file in FILES if "defaults" not in OmegaConf.load(file)]  # a family's begin with one
-
-
-def composed(*overrides: str) -> DictConfig:
-    ConfigStore.instance().store(name="train_schema", node=TrainConfig)
-    with initialize_config_module("triptych.conf", version_base="1.3"):
-        return compose("train", overrides=["run_dir=unused", *overrides])
 
 
 @pytest.mark.parametrize(

@@ -9,19 +9,18 @@ import numpy as np
 import pytest
 import torch
 import transformers as hf
-from hydra import compose, initialize_config_module
-from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 from PIL import Image as Pillow
 from safetensors.torch import load_file, save_file
 from tokenizers import pre_tokenizers
 
 import triptych
+from command_line import composed
 from commands import run
 from oracle import Case, check, distance, inputs, ours, randomized, theirs, with_images
 from oracle import save as save_theirs
 from triptych.assembly.network import complete, make_task
-from triptych.config import ConfigError, TrainConfig, build
+from triptych.config import ConfigError, build
 from triptych.data import CorpusFacts, Example, Image, pad
 from triptych.data.images import as_png
 from triptych.interop import import_folder, load_pretrained, read_network, save_pretrained
@@ -286,11 +285,9 @@ def test_a_scale_of_more_than_100(excess: float, dtype: str, tmp_path: Path) -> 
 
 def checkpoint_of(folder: Path, *overrides: str, log_scale: float | None = None) -> Path:
     """A checkpoint of a network with random weights, as a training run would write it."""
-    ConfigStore.instance().store(name="train_schema", node=TrainConfig)
     chosen = ["model=clip/style", "shape=tiny", "shape.max_length=24", "task=image_text_matching", "data=drawn_digits"]
-    chosen += ["patches.image_size=[12,12]", "patches.patch_size=[4,4]", "patches.num_channels=3", "run_dir=unused"]
-    with initialize_config_module("triptych.conf", version_base="1.3"):
-        config = compose("train", overrides=[*chosen, "logger=csv", *overrides])
+    chosen += ["patches.image_size=[12,12]", "patches.patch_size=[4,4]", "patches.num_channels=3"]
+    config = composed(*chosen, "logger=csv", *overrides)
     tokenizer = build(config, "tokenizer").train([*TEXTS, "a cat of a photo"] * 9)
     complete(config, tokenizer, CorpusFacts())
     task: Any = make_task(config, tokenizer, CorpusFacts())

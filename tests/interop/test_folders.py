@@ -11,17 +11,16 @@ import pytest
 import tokenizers
 import torch
 import transformers as hf
-from hydra import compose, initialize_config_module
-from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 from tokenizers import models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer
 
 import oracle
 import triptych
+from command_line import composed
 from triptych.assembly.datasets import train_tokenizer
 from triptych.assembly.network import complete, make_task
-from triptych.config import ConfigError, TrainConfig, build
+from triptych.config import ConfigError, build
 from triptych.data import Message
 from triptych.interop import import_folder, load_pretrained, save_pretrained
 from triptych.training import checkpoint_facts, write_checkpoint
@@ -123,10 +122,8 @@ SENTENCES = ["5 mars 1998", "Donnerstag, 5. Maerz 1998", "4/7/71", "x"]
 
 def checkpoint_of(folder: Path, *overrides: str, of_dates: bool = True) -> Path:
     """A checkpoint of a network with random weights, as a training run would write it."""
-    ConfigStore.instance().store(name="train_schema", node=TrainConfig)
-    small = ["shape=tiny", "shape.max_length=64", "logger=csv", "run_dir=unused", *(DATES if of_dates else [])]
-    with initialize_config_module("triptych.conf", version_base="1.3"):
-        config = compose("train", overrides=[*small, *overrides])
+    small = ["shape=tiny", "shape.max_length=64", "logger=csv", *(DATES if of_dates else [])]
+    config = composed(*small, *overrides)
     corpus = build(config, "data")
     splits = corpus.splits()
     tokenizer = train_tokenizer(config, splits)

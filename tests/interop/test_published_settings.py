@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 import transformers as hf
-from hydra import compose, initialize_config_module
-from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
+from command_line import composed
 from triptych.assembly.network import choose_parts
-from triptych.config import TrainConfig, flat
+from triptych.config import flat
 from triptych.interop.families.equivalences import canonical, differences
 from triptych.interop.families.family import TheirConfig
 from triptych.interop.networks import FAMILIES, configuration
@@ -109,10 +108,8 @@ def test_options_are_those_of_transformers(model: str, task: str, their: Any) ->
     family = next(family for family in FAMILIES if family.model_type == values["model_type"])
     settings = family.settings(TheirConfig(values, "config.json"), {})
     theirs = configuration(family.model, task, settings, 3)
-    ConfigStore.instance().store(name="train_schema", node=TrainConfig)
-    with initialize_config_module("triptych.conf", version_base="1.3"):
-        data = ["data=drawn_digits"] * model.startswith(("vit/", "clip/"))  # images say how many positions there are
-        ours = compose("train", overrides=[f"model={model}", f"task={task}", *data, "run_dir=unused", "logger=csv"])
+    data = ["data=drawn_digits"] * model.startswith(("vit/", "clip/"))  # images say how many positions there are
+    ours = composed(f"model={model}", f"task={task}", *data, "logger=csv")
     ours.shape.vocab_size = values.get("text_config", values).get("vocab_size")
     ours.model.head.num_outputs = 3
     choose_parts(ours)

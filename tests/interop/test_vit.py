@@ -7,15 +7,14 @@ from typing import Any
 import pytest
 import torch
 import transformers as hf
-from hydra import compose, initialize_config_module
-from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 from safetensors.torch import load_file, save_file
 
 import triptych
+from command_line import composed
 from oracle import Case, check, randomized
 from triptych.assembly.network import complete, make_task
-from triptych.config import ConfigError, TrainConfig, build
+from triptych.config import ConfigError, build
 from triptych.data import Characters, Digits
 from triptych.interop import import_folder, read_network, save_pretrained, write_network
 from triptych.interop.networks import configuration
@@ -158,9 +157,7 @@ def test_a_decoder_over_patches_is_no_published_family(tmp_path: Path) -> None:
 
 def checkpoint_of(folder: Path, *overrides: str) -> Path:
     """A checkpoint of a network with random weights, as a training run would write it."""
-    ConfigStore.instance().store(name="train_schema", node=TrainConfig)
-    with initialize_config_module("triptych.conf", version_base="1.3"):
-        config = compose("train", overrides=["run_dir=unused", "logger=csv", *overrides])
+    config = composed("logger=csv", *overrides)
     tokenizer, facts = Characters().train([]), Digits.facts
     complete(config, tokenizer, facts)
     task = make_task(config, tokenizer, facts)

@@ -10,19 +10,18 @@ import pytest
 import soundfile
 import torch
 import transformers as hf
-from hydra import compose, initialize_config_module
-from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 from safetensors.torch import load_file
 from tokenizers import pre_tokenizers
 
 import triptych
+from command_line import composed
 from commands import run
 from oracle import Case, cached_distance, check, decoded_alike, distance, inputs, ours, randomized, theirs, with_frames
 from oracle import save as save_theirs
 from triptych.assembly.datasets import encode_sounds
 from triptych.assembly.network import complete, make_task
-from triptych.config import ConfigError, TrainConfig
+from triptych.config import ConfigError
 from triptych.data import Characters, CorpusFacts, Example, Sound
 from triptych.interop import import_folder, load_pretrained, read_network, save_pretrained
 from triptych.nn import sinusoids
@@ -298,13 +297,11 @@ def test_longer_sounds_are_cut_in_a_training(tmp_path: Path, caplog: pytest.LogC
 
 def checkpoint_of(folder: Path, *overrides: str) -> Path:
     """A checkpoint of a network with random weights, as a training run would write it."""
-    ConfigStore.instance().store(name="train_schema", node=TrainConfig)
     chosen = ["experiment=tones/transcription", "model=full", "frames.rate=16000", "frames.normalized=false"]
-    chosen += ["frames.seconds=1", "frames.num_mels=9", "run_dir=unused", "logger=csv"]
+    chosen += ["frames.seconds=1", "frames.num_mels=9", "logger=csv"]
     if "model=decoder_only" not in overrides:
         chosen.append("model.encoder.max_length=50")
-    with initialize_config_module("triptych.conf", version_base="1.3"):
-        config = compose("train", overrides=[*chosen, *overrides])
+    config = composed(*chosen, *overrides)
     tokenizer = Characters().train(["0123456789 "])
     complete(config, tokenizer, CorpusFacts())
     task = make_task(config, tokenizer, CorpusFacts())

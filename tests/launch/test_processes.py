@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_module
-from hydra.core.config_store import ConfigStore
 
 from clock import check_within, wait_until
-from triptych.config import ConfigError, TrainConfig
+from command_line import composed
+from triptych.config import ConfigError
 from triptych.launch.processes import Place, find_place, run_processes, tasks_per_node
 from triptych.launch.signals import STOPS
 from triptych.training.strategies import check_place
@@ -233,10 +232,8 @@ def test_how_many_train_together(
     for name, value in STARTED.items() if place.starter else ():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("SLURM_NTASKS_PER_NODE", "4")
-    ConfigStore.instance().store(name="train_schema", node=TrainConfig)
     fixed = ["trainer.accelerator=cpu", "trainer.default_root_dir=.", "run_dir=run"]
-    with initialize_config_module("triptych.conf", version_base="1.3"):
-        config = compose("train", overrides=[*fixed, *overrides])
+    config = composed(*fixed, *overrides)
     if isinstance(answer, int):
         assert check_place(config, place) == answer
     else:

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hydra import compose, initialize_config_module
-from hydra.core.config_store import ConfigStore
 
 import tiny
+from command_line import composed
 from commands import run
 from triptych.cli import main
-from triptych.config import ConfigError, TrainConfig
+from triptych.config import ConfigError
 from triptych.config.overrides import check_chosen
 from triptych.studies.study import find_studies, read_study
 
@@ -101,12 +100,10 @@ def test_what_is_missing(tmp_path: Path) -> None:
 def test_what_comes_with_triptych(name: str) -> None:
     """Its file is read, each arm has three seeds at least, and what it trains is a configuration."""
     study = read_study(name)
-    ConfigStore.instance().store(name="train_schema", node=TrainConfig)
     for jobs in study.jobs([]).values():
         assert len({override for job in jobs for override in job.overrides if override.startswith("seed=")}) >= 3
         check_chosen(jobs[0].overrides)
-        with initialize_config_module("triptych.conf", version_base="1.3"):
-            compose("train", overrides=jobs[0].arguments)
+        composed(*jobs[0].arguments)
     assert {arm for claim in study.claims for arm in claim.arms} <= {*study.arms}
     assert study.claims
 

@@ -7,26 +7,18 @@ from typing import Any
 
 import pytest
 import torch
-from hydra import compose, initialize_config_module
-from hydra.core.config_store import ConfigStore
 
 import tiny
 import triptych
+from command_line import composed
 from commands import run
 from triptych.cli import check_arguments
-from triptych.config import ConfigError, EvaluateConfig, PredictConfig
+from triptych.config import ConfigError
 from triptych.evaluate import evaluate
 from triptych.predict import predict
 from triptych.training import read_checkpoint, write_checkpoint
 
 STEPS = ["trainer.max_steps=40", "trainer.val_check_interval=40", "optimizer.lr=3e-3", "scheduler.warmup_steps=5"]
-
-
-def composed(command: str, *overrides: str) -> Any:
-    for name, node in (("evaluate", EvaluateConfig), ("predict", PredictConfig)):
-        ConfigStore.instance().store(name=f"{name}_schema", node=node)
-    with initialize_config_module("triptych.conf", version_base="1.3"):
-        return compose(command, overrides=list(overrides))
 
 
 def trained(folder: Path, *overrides: str) -> Path:
@@ -68,7 +60,7 @@ def test_answers_are_those_that_were_tested(classifier: Path, tmp_path: Path) ->
     (tmp_path / "in.txt").write_text("\n".join(texts) + "\n")
     options = [f"checkpoint={classifier}", f"input={tmp_path}/in.txt", f"output={tmp_path}/out"]
     for more, is_alike in (([], True), (["trainer=cpu"], True), (["trainer.precision=32-true"], False)):
-        predict(composed("predict", *options, *more))
+        predict(composed(*options, *more, command="predict"))
         said = [json.loads(line)["probabilities"] for line in (tmp_path / "out").read_text().splitlines()]
         found = torch.tensor([answer[row["reference"]] for answer, row in zip(said, rows, strict=True)])
         assert (distance(found, expected) < 1e-5) == is_alike
@@ -86,7 +78,7 @@ def test_so_are_texts(tmp_path: Path) -> None:
 
 def printed(capsys: pytest.CaptureFixture[str], *overrides: str) -> tuple[str, dict[str, float]]:
     """What ``evaluate`` says, in one line, and the metrics."""
-    evaluate(composed("evaluate", *overrides))
+    evaluate(composed(*overrides, command="evaluate"))
     out = capsys.readouterr().out
     return " ".join(out.split()), {
         name: float(value) for name, value in re.findall(r"│ ((?:val|test)/\w+) +│ +([\d.e+-]+) │", out)
@@ -135,7 +127,7 @@ def test_a_run_of_gpus_is_evaluated_where_there_is_none(
 def test_what_cannot_be_is_named(override: str, words: str, classifier: Path) -> None:
     def command() -> None:
         check_arguments([override], "evaluate")
-        evaluate(composed("evaluate", f"checkpoint={classifier}", override))
+        evaluate(composed(f"checkpoint={classifier}", override, command="evaluate"))
 
     with pytest.raises(ConfigError) as caught:
         command()
