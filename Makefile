@@ -4,7 +4,9 @@
 # make test: the tests
 # make docs: the documentation as a site: outputs/site/index.html; a warning is an error, and a browser tries it
 # make faults: what a run must survive, a few times each; make faults FULL=1: as often as docs/faults.md says
-# make release: before a release, the blocks, models and tasks with what pip gives users today (downloads gigabytes)
+# make nightly: what make test and make faults leave out; writes to outputs/nightly.json which commit passed
+# make release: before a release, the blocks, models and tasks with what pip gives users today (downloads gigabytes);
+#   asks for make nightly at the same commit
 # make versions: a row of docs/versions.md, with the Python and torch of PYTHON=python3.13 TORCH=2.14.1 (may download
 #   gigabytes, and removes them again)
 # make families: docs/families.md, what the published families are measured to be
@@ -19,7 +21,7 @@ PYTHON ?= python3
 FAULTS = tests/faults/processes $(sort $(shell grep -rl mark.faults tests --include='test_*.py')) # the longest first
 export PYTHONDONTWRITEBYTECODE = # tests start hundreds of processes, which need not compile the same files each
 
-.PHONY: install demo quick test docs faults release versions families covering bench gpu wheels check clean
+.PHONY: install demo quick test docs faults nightly release versions families covering bench gpu wheels check clean
 
 install: .venv/installed
 
@@ -39,10 +41,14 @@ docs: .venv/docs
 	.venv/bin/python -m pytest -n 0 -m site tests/test_site.py
 
 faults: .venv/installed
-	TRIPTYCH_FAULTS=$(if $(FULL),full) TRIPTYCH_FAULTS_TABLE=outputs/faults.md .venv/bin/python -m pytest -m faults $(FAULTS)
+	TRIPTYCH_FAULTS=$(if $(FULL),full) TRIPTYCH_FAULTS_TABLE=outputs/faults.md .venv/bin/python -m pytest -m "faults$(if $(FULL),, and not nightly)" $(FAULTS)
 	cat outputs/faults.md
 
+nightly: .venv/installed
+	.venv/bin/python tests/nightly.py
+
 release:
+	$(PYTHON) tests/nightly.py --check
 	$(PYTHON) -m venv --clear outputs/release
 	outputs/release/bin/python -m pip install --quiet --disable-pip-version-check '.[dev]'
 	outputs/release/bin/python -m pip list | grep -E '^(torch|triton|lightning|hydra-core|transformers) '

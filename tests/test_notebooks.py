@@ -1,6 +1,7 @@
 """The notebooks, executed by Jupyter's own kernel on runs of seconds."""
 
 import ast
+import importlib
 from pathlib import Path
 
 import nbformat
@@ -36,6 +37,7 @@ def code_of(notebook: Path) -> list[str]:
     return [cell.source for cell in nbformat.read(notebook, as_version=4).cells if cell.cell_type == "code"]
 
 
+@pytest.mark.nightly
 @every_notebook
 def test_runs_and_draws(notebook: Path, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRIPTYCH_RUNS", str(runs))
@@ -55,6 +57,17 @@ def test_has_no_outputs(notebook: Path) -> None:
     for cell in nbformat.read(notebook, as_version=4).cells:
         assert not cell.get("outputs")
         assert cell.get("execution_count") is None
+
+
+@every_notebook
+def test_imports_what_there_is(notebook: Path) -> None:
+    for code in code_of(notebook):
+        for node in ast.walk(ast.parse(code)):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                module = importlib.import_module(node.module)
+                assert all(hasattr(module, name.name) for name in node.names), ast.unparse(node)
+            elif isinstance(node, ast.Import):
+                assert all(importlib.import_module(name.name) for name in node.names)
 
 
 @every_notebook

@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 from omegaconf import OmegaConf
 
 import tiny
@@ -18,6 +19,7 @@ SMALL = [
 ]  # fmt: skip
 
 
+@pytest.mark.nightly
 def test_recall(tmp_path: Path) -> None:
     """Words without a tag are not scored; the examples are the same in another process."""
     axes = ["data.max_pairs=3", "data.test_max_pairs=6", "data.max_length=16"]
@@ -50,10 +52,3 @@ def test_recall(tmp_path: Path) -> None:
     assert switch["pairs"]["title"] == "accuracy by pairs"
     assert switch["pairs"]["data"][0]["x"] == ["2", "3", "4", "5", "6"]
     assert [(shape["x0"], shape["x1"]) for shape in switch["pairs"]["layout"]["shapes"]] == [(-0.5, 1.5)]
-
-
-def test_a_probe_that_is_not_there_is_named(tmp_path: Path) -> None:
-    finished = run("train", "experiment=probes/copy", "data=probes/coppy", cwd=tmp_path)
-    assert finished.returncode != 0
-    assert "data=probes/coppy: there is no such choice" in " ".join((finished.stdout + finished.stderr).split())
-    assert "probes/copy" in finished.stdout + finished.stderr

@@ -16,6 +16,7 @@ from sklearn.metrics import matthews_corrcoef
 from torch.testing import assert_close
 
 import tiny
+from cases import by_day
 from commands import Finished, run
 from triptych.report.playground import Playground
 from triptych.report.read_records import find_runs
@@ -95,6 +96,7 @@ def test_a_task(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert {json.loads(answer)["label"] for answer in answers} <= {"ascii", "other"}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("task", "model"), [("translation", "full"), ("classification", "decoder_only")])
 def test_a_corpus(outside: Path, task: str, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     record = go_through(outside, [f"task={task}", "data=sums", f"model={model}"], "3+4\n20+1\n", monkeypatch)
@@ -113,6 +115,7 @@ def test_a_corpus_is_refused_what_it_lacks(outside: Path) -> None:
     assert "task=tagging: data=sums has no words and no tags, but text, target, label" in finished.stderr
 
 
+@pytest.mark.nightly
 def test_a_metric(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record = go_through(outside, ["task=matthews", *DATES, "model=encoder_only"], "5.3.1998\n", monkeypatch)
     answers = [json.loads(line) for line in (outside / "runs/one/answers.jsonl").read_text("utf-8").splitlines()]
@@ -121,6 +124,7 @@ def test_a_metric(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Matthews correlation" in (outside / "page.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.nightly
 def test_a_plot(outside: Path) -> None:
     command = ["--config-dir=conf", "task=classification", *DATES, "model=encoder_only", *TRAINING]
     triptych(outside, "train", *command, "trainer.log_every_n_steps=1", "run_dir=runs/one")
@@ -152,6 +156,7 @@ def test_a_plot_that_is_not_allowed(path: str, words: str, outside: Path) -> Non
     assert words in finished.stderr
 
 
+@pytest.mark.nightly
 def test_a_position(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = ["task=translation", *DATES, "model=full", "block/position=logarithmic", "block.position.steepest=4"]
     go_through(outside, chosen, "5.3.1998\n", monkeypatch)
@@ -177,7 +182,7 @@ def test_an_attention(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(sum(row) == pytest.approx(1000, abs=20) for kind in kinds for row in kind["thousandths"][0][0])
 
 
-@pytest.mark.parametrize("command", ["train", "doctor"])
+@pytest.mark.parametrize("command", by_day(["train", "doctor"], ["train"]))
 @pytest.mark.parametrize(
     ("line", "instead"),
     [
@@ -227,6 +232,7 @@ def test_a_position_is_cached_packed_and_windowed(
     assert_close(packed[:, :7], expected)
 
 
+@pytest.mark.nightly
 def test_a_family(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     family = ["--family", "mine.mistral.Mistral"]
     record = go_through(outside, ["task=classification", *DATES, "model=mistral/style"], "5.3.1998\n", monkeypatch)
@@ -247,6 +253,7 @@ def test_a_family(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
+@pytest.mark.nightly
 def test_a_family_refuses_what_it_cannot_say(outside: Path) -> None:
     command = ["task=classification", *DATES, "model=llama/style", "block.bias=true", *TRAINING, "run_dir=run"]
     triptych(outside, "train", *command)

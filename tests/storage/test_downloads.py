@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from omegaconf import DictConfig
 
+from cases import by_day
 from triptych.cli import main
 from triptych.config import ConfigError, RunError, build
 from triptych.data import LabelledText, PlainText
@@ -256,7 +257,7 @@ def test_what_is_published(name: str) -> None:
     assert len({file.name for file in SETS[name].files}) == len(SETS[name].files)
 
 
-@pytest.mark.parametrize("data", THEIRS)
+@pytest.mark.parametrize("data", by_day(THEIRS, THEIRS[:1]))
 def test_experiments_look_where_it_is_prepared(
     data: str, chosen: Callable[..., DictConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 import tiny
+from cases import by_day
 from command_line import composed
 from commands import run
 from triptych.cli import main
@@ -96,7 +97,7 @@ def test_what_is_missing(tmp_path: Path) -> None:
         read_study(str(write(tmp_path, common="seed=interval(1,2)"))).jobs([])
 
 
-@pytest.mark.parametrize("name", find_studies())
+@pytest.mark.parametrize("name", by_day(find_studies(), ["demo", "adapt"]))
 def test_what_comes_with_triptych(name: str) -> None:
     """Its file is read, each arm has three seeds at least, and what it trains is a configuration."""
     study = read_study(name)

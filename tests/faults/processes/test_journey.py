@@ -126,6 +126,7 @@ def journey(tmp_path: Path, cluster: Any) -> Iterator[Journey]:
     server.close()
 
 
+@pytest.mark.nightly
 def test_the_journey(journey: Journey) -> None:
     launcher = "hydra/launcher=slurm hydra.launcher.poll_s=0.5 hydra.launcher.array_parallelism=4 run_dir=outputs/week"
     sweep = " ".join(["triptych train -m", launcher, *SWEEP, *(f"'{override}'" for override in SLOWLY)])

@@ -157,6 +157,7 @@ def test_a_job_that_outlives_its_worker_is_waited_for(tmp_path: Path) -> None:
         first.kill()
 
 
+@pytest.mark.nightly
 def test_a_cluster_runs_the_jobs(tmp_path: Path, cluster: Any) -> None:
     overrides = ["optimizer.lr=tag(log,interval(1e-3,10))", "hydra.sweeper.n_trials=4", "hydra.sweeper.n_jobs=2"]
     overrides += ["hydra.sweeper.seed=11", "hydra.sweeper.startup_trials=1", "hydra/launcher=slurm"]

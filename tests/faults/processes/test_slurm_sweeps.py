@@ -137,6 +137,7 @@ def test_the_waiting_process_dies(sweep: Sweep) -> None:
     assert (status, stdout.count("done already")) == (0, 3)
 
 
+@pytest.mark.nightly
 def test_nobody_waits(sweep: Sweep) -> None:
     """Also after a Ctrl-C."""
     command = ("+callbacks.witness.seconds=[3]", "seed=1,2")  # so that both are still running at the third command
@@ -159,6 +160,7 @@ def test_nobody_waits(sweep: Sweep) -> None:
     assert sweep.starts() == [1, 1]
 
 
+@pytest.mark.nightly
 def test_a_job_is_warned_and_another_cancelled(sweep: Sweep) -> None:
     """The one is requeued and goes on; the other counts as failed, and is run again by the same command."""
     process = sweep.start(SLOW, "seed=1,2")
@@ -181,6 +183,7 @@ def test_a_job_is_warned_and_another_cancelled(sweep: Sweep) -> None:
     assert sorted(sweep.starts()) == [2, 2]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "layout",
     [

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import tiny
+from cases import by_day
 from clock import wait_until
 
 pytestmark = pytest.mark.faults
@@ -20,15 +21,16 @@ pytestmark = pytest.mark.faults
 ROOT = Path(__file__).parents[3]
 NODES_AND_RANKS = {"one_gpu": (1, 1), "one_node": (1, 2), "several_nodes": (2, 2), "cpu": (1, 1), "preemptible": (1, 1)}
 """Of each file but the array's."""
+BY_DAY = ("one_node", "several_nodes")
 
 
 @pytest.fixture(scope="module")
 def jobs(
     cluster: Any, new_training: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, tuple[Any, str]]]:
-    """A job of each file, by its name: where it was submitted, and its number. They run side by side."""
-    trainings = {name: new_training(tmp_path_factory.mktemp(name)) for name in (*NODES_AND_RANKS, "array", "refused")}
-    jobs = {name: trainings[name].submit_template(cluster, name) for name in NODES_AND_RANKS}
+    """A job of a file, by its name: where it was submitted, and its number. They run side by side."""
+    trainings = {name: new_training(tmp_path_factory.mktemp(name)) for name in (*BY_DAY, "array", "refused")}
+    jobs = {name: trainings[name].submit_template(cluster, name) for name in BY_DAY}
     folder = trainings["array"].folder
     (folder / "sweep.txt").write_text("seed=1  block.dropout=0.0\n\nseed=3")  # the last line has no end
     jobs["array"] = trainings["array"].submit_template(
@@ -45,6 +47,17 @@ def jobs(
         training.kill()
 
 
+@pytest.fixture(scope="module")
+def other_jobs(
+    cluster: Any, new_training: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, tuple[Any, str]]]:
+    """The like, of the other files."""
+    trainings = {name: new_training(tmp_path_factory.mktemp(name)) for name in NODES_AND_RANKS if name not in BY_DAY}
+    yield {name: (training, training.submit_template(cluster, name)) for name, training in trainings.items()}
+    for training in trainings.values():
+        training.kill()
+
+
 def ended(cluster: Any, job: str) -> dict[str, str]:
     """What Slurm says of a job at its end."""
     wait_until(lambda: cluster.show(job)["JobState"] not in ("PENDING", "RUNNING", "COMPLETING"), 150, f"end of {job}")
@@ -52,9 +65,9 @@ def ended(cluster: Any, job: str) -> dict[str, str]:
     return shown
 
 
-@pytest.mark.parametrize("name", NODES_AND_RANKS)
-def test_each_runs(name: str, cluster: Any, jobs: dict[str, tuple[Any, str]]) -> None:
-    training, job = jobs[name]
+@pytest.mark.parametrize("name", by_day(NODES_AND_RANKS, BY_DAY))
+def test_each_runs(name: str, cluster: Any, request: pytest.FixtureRequest) -> None:
+    training, job = request.getfixturevalue("jobs" if name in BY_DAY else "other_jobs")[name]
     shown = ended(cluster, job)
     log = (training.folder / f"slurm-{job}.out").read_text()
     assert shown["JobState"] == "COMPLETED", log
