@@ -101,6 +101,54 @@ def test_under_autocast_chunks_change_no_more_than_rounding(
         assert (both[1] - both[0]).norm() < 0.01 * both[0].norm()
 
 
+class TestFloat16:
+    """Gradients are made before the scale of the loss is known, and must lose nothing that it would save."""
+
+    @staticmethod
+    def gradients(scale: float, states: Tensor, weight: Tensor, bias: Tensor, labels: Tensor) -> list[Tensor]:
+        """Of the scaled sum under autocast, divided by the scale, as an optimizer gets them."""
+        leaves = [x.clone().requires_grad_() for x in (states, weight, bias)]
+        with torch.autocast("cpu", torch.float16):
+            total = loss.linear_cross_entropy(*leaves, Targets(torch.arange(len(states)), labels, 0.0))
+        (total * scale).backward()
+        return [leaf.grad.double() / scale for leaf in leaves if leaf.grad is not None]
+
+    @staticmethod
+    def expected(states: Tensor, weight: Tensor, bias: Tensor, labels: Tensor) -> list[Tensor]:
+        leaves = [x.double().requires_grad_() for x in (states, weight, bias)]
+        logits = leaves[0] @ leaves[1].T + leaves[2]
+        return list(torch.autograd.grad(cross_entropy(logits, labels, reduction="sum"), leaves))
+
+    @pytest.mark.parametrize("kind", [torch.float32, torch.float16])
+    def test_what_underflows_depends_on_the_scale(self, kind: torch.dtype) -> None:
+        """All labels are nearly certain: each other probability is below the least float16, 6e-8."""
+        given = (18 * torch.eye(8).to(kind), torch.eye(8), torch.zeros(8), torch.arange(8))
+        others = ~torch.eye(8, dtype=torch.bool)
+        expected = self.expected(*given)
+        assert expected[0][others].max() < 3e-8
+        for found, wanted in zip(self.gradients(2.0**16, *given)[:2], expected, strict=False):
+            assert_close(found[others], wanted[others], rtol=0.01, atol=0)
+        if kind == torch.float16:  # lost in the gradient of such states where nothing scales
+            assert not self.gradients(1.0, *given)[0][others].any()
+
+    def test_sums_over_many_states_do_not_overflow(self) -> None:
+        """Each is far below the largest float16, 65504; a scale below 1 saves what goes on from there."""
+        torch.manual_seed(0)
+        states, labels = 60 + torch.randn(3000, 8), torch.zeros(3000, dtype=torch.long)
+        given = (states, torch.zeros(5, 8), torch.zeros(5), labels)
+        for found, wanted in zip(self.gradients(1 / 3000, *given), self.expected(*given), strict=True):
+            assert_close(found, wanted, rtol=2e-3, atol=2e-3 * float(wanted.abs().max()))
+
+    def test_weights_in_float16_get_the_mean_of_a_sum_beyond_it(self) -> None:
+        """As in 16-true, where nothing scales, and a step has the mean over its labels."""
+        states = torch.full((3000, 8), 60.0, dtype=torch.float16, requires_grad=True)
+        weight, bias = (torch.zeros(*size, dtype=torch.float16, requires_grad=True) for size in ((5, 8), (5,)))
+        labels = torch.zeros(3000, dtype=torch.long)
+        (loss.linear_cross_entropy(states, weight, bias, Targets(torch.arange(3000), labels, 0.0)) / 3000).backward()
+        assert weight.grad is not None
+        assert_close(weight.grad[:2, 0].double(), torch.tensor([-48.0, 12.0], dtype=torch.float64), rtol=2e-3, atol=0)
+
+
 @pytest.mark.parametrize("frozen", ["states", "weight", "bias"])
 def test_gradients_that_nobody_wants_are_not_kept(frozen: str) -> None:
     tensors = {"states": torch.randn(5, 4), "weight": torch.randn(7, 4), "bias": torch.randn(7)}

@@ -8,10 +8,15 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from triptych.nn.autocast import without_autocast
+
 FEWEST_ROWS = 256
 CHUNK_BYTES, CHUNK_BYTES_OF_GPUS = 2**23, 2**29
 """The logits that are there at a time, in float32: what stays in the caches of a CPU, and what keeps a GPU busy; or
 those of ``FEWEST_ROWS`` states, where that is more."""
+SCALE_OF_FLOAT16 = 2.0**8
+"""What the gradients of logits are multiplied by in float16, whose numbers are 6e-8 to 65504: they are 1 at most, times
+1 + 2 z_loss log Z."""
 
 
 class Targets(NamedTuple):
@@ -46,9 +51,10 @@ def answer_rows(
     z_loss: float,
     softcap: float | None,
     dtype: torch.dtype,
+    scale: float = 1.0,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "rows outputs"], Float[Tensor, "rows 1"]]:
-    """The loss of some logits z, and their gradient (p (1 + 2 z_loss log Z) - q) cap'(z), where p is softmax(cap(z)),
-    and cap'(z) is 1 - tanh(z / c)^2, or 1: as it is where a label is not, and at the label.
+    """The loss of some logits z, and their gradient (p (1 + 2 z_loss log Z) - q) cap'(z) scale, where p is
+    softmax(cap(z)), and cap'(z) is 1 - tanh(z / c)^2, or 1: as it is where a label is not, and at the label.
 
     Args:
         logits: z.
@@ -57,6 +63,7 @@ def answer_rows(
         z_loss: see ``Targets``.
         softcap: see ``linear_cross_entropy``.
         dtype: in which it is computed; the gradient has that of the logits.
+        scale: of the gradient.
     """
     kind, slope = logits.dtype, None
     if softcap is not None:
@@ -79,11 +86,14 @@ def answer_rows(
     if slope is not None:
         of_logits *= slope
         of_labels *= slope.gather(1, label)
+    if scale != 1:
+        of_logits *= scale
+        of_labels *= scale
     return total, of_logits.to(kind), of_labels.to(kind)
 
 
 Answer = Callable[
-    [Tensor, Tensor, float, float, float | None, torch.dtype],
+    [Tensor, Tensor, float, float, float | None, torch.dtype, float],
     tuple[Tensor, Tensor, Tensor],
 ]
 """What ``answer_rows`` is."""
@@ -102,6 +112,9 @@ def linear_cross_entropy(
     Its gradients are computed along with it, chunk by chunk, so the logits are never there together, and nothing is
     computed twice; there is one backward pass, and no second derivative.
     (``torch.nn.functional.linear_cross_entropy`` has all of them under autocast or with smoothing.)
+
+    They are made before the scale of a loss in float16 is known, so they lose nothing that it would save: they are
+    summed in float32, and have their own type only where they are multiplied by the gradient of the loss.
 
     Args:
         states: the x_i that are answered.
@@ -160,29 +173,36 @@ class _LinearCrossEntropy(torch.autograd.Function):
         device = states.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
         single = torch.promote_types(weight.dtype, torch.float32)  # of sums
+        is_narrow = dtype == torch.float16
+        scale = SCALE_OF_FLOAT16 if is_narrow else 1.0
         w, b = weight.to(dtype), None if bias is None else bias.to(dtype)
         total = states.new_zeros((), dtype=single)
         needs_states, needs_weight, needs_bias = ctx.needs_input_grad[:3]
-        of_states = torch.empty_like(states) if needs_states else None
+        of_states = torch.empty_like(states, dtype=single if is_narrow else None) if needs_states else None
         of_weight = torch.zeros_like(weight, dtype=single) if needs_weight else None
         of_bias = weight.new_zeros(len(weight), dtype=single) if needs_bias else None
         rows = rows_at_once(len(weight), on_gpu=device != "cpu")
         for part in (slice(start, start + rows) for start in range(0, len(states), rows)):
             x, label = states[part].to(dtype), labels[part, None]
-            loss, of_logits, of_labels = answer(F.linear(x, w, b), label, label_smoothing, z_loss, softcap, single)
+            loss, of_logits, of_labels = answer(
+                F.linear(x, w, b), label, label_smoothing, z_loss, softcap, single, scale
+            )
             of_logits.scatter_(1, label, of_labels)
             total += loss
             if of_bias is not None:
                 of_bias += of_logits.sum(0, dtype=single)
             if of_states is not None:
-                of_states[part] = F.linear(of_logits, w.T)
+                of_states[part] = multiply(of_logits, w)
             if of_weight is not None and dtype == single:
                 of_weight.addmm_(of_logits.T, x)
             elif of_weight is not None:
-                of_weight += of_logits.T @ x
+                of_weight += multiply(of_logits.T, x)
             del of_logits, of_labels  # before the next ones
-        of_weights = (None if gradient is None else gradient.to(weight.dtype) for gradient in (of_weight, of_bias))
-        ctx.save_for_backward(of_states, *of_weights)
+        gradients: list[Tensor | None] = [of_states, of_weight, of_bias]
+        ctx.dtypes, ctx.scale = (states.dtype, weight.dtype, weight.dtype), scale
+        if not is_narrow:
+            gradients = [g if g is None else g.to(kind) for g, kind in zip(gradients, ctx.dtypes, strict=True)]
+        ctx.save_for_backward(*gradients)
         return total
 
     @staticmethod
@@ -191,5 +211,19 @@ class _LinearCrossEntropy(torch.autograd.Function):
             raise RuntimeError(
                 "create_graph=True: the loss of targets has no second derivative; that of logits has one"
             )
-        gradients = (None if gradient is None else gradient.mul_(of_total[0]) for gradient in ctx.saved_tensors)
+        factor = of_total[0] / ctx.scale
+        gradients = (
+            None if gradient is None else gradient.mul_(factor).to(dtype)
+            for gradient, dtype in zip(ctx.saved_tensors, ctx.dtypes, strict=True)
+        )
         return *gradients, None, None, None, None, None
+
+
+def multiply(a: Float[Tensor, "m k"], b: Float[Tensor, "k n"]) -> Float[Tensor, "m n"]:
+    """a b; of float16 the result is in float32, since sums can be beyond 65504."""
+    if a.dtype != torch.float16:
+        return a @ b
+    with without_autocast(a.device):
+        if a.device.type == "cuda":
+            return torch.mm(a, b, out_dtype=torch.float32)
+        return a.float() @ b.float()
