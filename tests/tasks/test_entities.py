@@ -1,15 +1,20 @@
 """Precision, recall and F1 of entities, against the rules of the CoNLL evaluation written another way."""
 
-from collections.abc import Callable
-from itertools import product
+import logging
+import random
+from collections.abc import Callable, Iterator
+from itertools import accumulate, product
 from typing import Any
 
 import pytest
 import torch
+from seqeval.metrics import f1_score as seqeval_f1
+from seqeval.metrics.sequence_labeling import get_entities
+from seqeval.scheme import BILOU, IOB2, IOBES
 
 from triptych.data import Characters, CorpusFacts, Example, collate
 from triptych.tasks import Setup, Tagging
-from triptych.tasks.tagging import entities, mark_entities
+from triptych.tasks.tagging import entities, scheme_of
 from triptych.training.optimizers import AdamW
 from triptych.training.schedules import Linear
 
@@ -46,10 +51,74 @@ def test_entities_are_those_of_the_conll_evaluation() -> None:
 
 @pytest.mark.parametrize(
     ("tags", "expected"),
-    [("O B-X I-X", True), ("I-a-b O", True), ("NOUN O", False), ("O", False), ("B- O", False), ("B-X NOUN", False)],
-)
-def test_which_tags_mark_entities(tags: str, expected: bool) -> None:
-    assert mark_entities(tags.split()) == expected
+    [
+        ("O B-X I-X", "BIO"), ("I-a-b O", "BIO"), ("O B-X I-X E-X S-X", "BIOES"), ("O I-X E-X", "BIOES"),
+        ("O B-X I-X L-X U-X", "BILOU"), ("O U-X B-Y L-Y", "BILOU"), ("B-X M-X E-X S-X", "BMES"),
+        ("O B I", "BIO, untyped"),
+        ("B M E S", "BMES, untyped"), ("O B I L U", "BILOU, untyped"), ("O B I E S", "BIOES, untyped"),
+        ("I O", "BIO, untyped"),
+        ("NOUN O", ""), ("O", ""), ("B- O", ""), ("B-X NOUN", ""), ("B-X I O", ""), ("B-X M-X L-X", ""), ("A B", ""),
+        ("S O", ""), ("0 1", ""), ("X-B O", ""), ("", ""),
+    ],
+)  # fmt: skip
+def test_which_scheme_tags_have(tags: str, expected: str) -> None:
+    assert scheme_of(tags.split()) == expected
+
+
+SCHEMES = {"BIO": IOB2, "BIOES": IOBES, "BILOU": BILOU, "BMES": IOBES}
+"""seqeval's of each; it has no BMES, in which BIOES has another letter."""
+LETTERS = {"BIO": "BIIB", "BIOES": "BIES", "BILOU": "BILU", "BMES": "BMES"}  # first, inner, last, only
+
+
+Sentence = tuple[int, set[tuple[str, int, int]]]
+
+
+def sentences() -> Iterator[Sentence]:
+    """How many words, and the entities among them: all rows of three parts of one to three words, entities or none."""
+    for parts in product(product(["", "X", "Y-Z"], [1, 2, 3]), repeat=3):
+        ends = list(accumulate(size for _, size in parts))
+        yield ends[-1], {(kind, end - size, end) for (kind, size), end in zip(parts, ends, strict=True) if kind}
+
+
+def written(sentence: Sentence, letters: str, is_typed: bool = True) -> list[str]:
+    """The tags of such a sentence."""
+    tags = ["O"] * sentence[0]
+    for kind, start, end in sentence[1]:
+        first, inner, last, only = (f"{letter}-{kind}" if is_typed else letter for letter in letters)
+        tags[start:end] = [only] if end - start == 1 else [first, *[inner] * (end - start - 2), last]
+    return tags
+
+
+@pytest.mark.parametrize("is_typed", [True, False])
+@pytest.mark.parametrize("scheme", LETTERS)
+def test_entities_of_each_scheme_are_those_that_were_written(scheme: str, is_typed: bool) -> None:
+    for sentence in sentences():
+        expected = {(kind if is_typed else "", start, end) for kind, start, end in sentence[1]}
+        assert entities(written(sentence, LETTERS[scheme], is_typed)) == expected
+
+
+@pytest.mark.parametrize("scheme", LETTERS)
+def test_f1_is_seqevals(scheme: str) -> None:
+    """Of sentences by the scheme's rules; seqeval's strict mode reads no others."""
+    by_length: dict[int, list[list[str]]] = {}
+    for sentence in sentences():
+        by_length.setdefault(sentence[0], []).append(written(sentence, LETTERS[scheme]))
+    for truths in by_length.values():
+        guesses = random.Random(0).sample(truths, len(truths))
+        both = sum(len(entities(truth) & entities(guess)) for truth, guess in zip(truths, guesses, strict=True))
+        found, true = (sum(len(entities(tags)) for tags in side) for side in (guesses, truths))
+        theirs = [[[tag.replace("M-", "I-") for tag in tags] for tags in side] for side in (truths, guesses)]
+        expected = seqeval_f1(*theirs, mode="strict", scheme=SCHEMES[scheme])
+        assert 0 < expected < 1
+        assert 2 * both / (found + true) == pytest.approx(expected)
+
+
+def test_of_any_tags_they_are_seqevals() -> None:
+    """Also where the tags break the rules of their scheme."""
+    for tags in map(list, product(["O", "B", "I", "E", "S"], repeat=4)):
+        assert entities(tags) == {("", start, end + 1) for _, start, end in get_entities(tags)}
+    for tags in map(list, product(TAGS, repeat=3)):
+        assert entities(tags) == {(kind, start, end + 1) for kind, start, end in get_entities(tags)}
 
 
 LABELS = ("O", "B-X", "I-X", "B-Y", "I-Y")
@@ -60,21 +129,39 @@ SENTENCES = [  # the words, their tags, and the tags that are guessed
 ]
 
 
-def measured(build: Callable[..., Any], size: int, guesses: list[str]) -> dict[str, float]:
-    """The metrics of these sentences, so many at a time."""
-    words = [text for text, *_ in SENTENCES]
-    tokenizer = Characters().train(words)
+def make_task(build: Callable[..., Any], tags: tuple[str, ...]) -> Tagging:
+    """Of networks that know the words of the sentences."""
+    tokenizer = Characters().train([text for text, *_ in SENTENCES])
     setup = Setup(
         network=build("encoder_only", vocab_size=tokenizer.vocab_size, num_outputs=5),
         tokenizer=tokenizer,
-        corpus=CorpusFacts(tag_labels=LABELS),
+        corpus=CorpusFacts(tag_labels=tags),
         optimizer=AdamW(lr=1e-2, beta1=0.9, beta2=0.98, eps=1e-9, weight_decay=0.0),
         schedule=Linear(warmup_steps=2, max_steps=10, min_factor=0.0),
         seed=0,
         max_length=6,
         truncates=True,
     )
-    task = Tagging(setup, label_smoothing=0.0)
+    return Tagging(setup, label_smoothing=0.0)
+
+
+def test_record_and_log_say_how_tags_are_scored(build: Callable[..., Any], caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    for tags, metrics, signature in (
+        (("O", "B-X", "L-X"), {"accuracy", "entity_precision", "entity_recall", "entity_f1"},
+         ("entity_f1", "tags:BILOU|match:words and type|CoNLL-2003")),
+        (("NOUN", "X"), {"accuracy"}, ("accuracy", "each tag by itself: the tags are not BIO, BIOES, BILOU, BMES")),
+    ):  # fmt: skip
+        task = make_task(build, tags)
+        assert {*task.make_metrics("test")} == metrics
+        assert task.signatures == dict([signature])
+        task.on_train_start()
+        assert ": ".join(signature) in caplog.messages
+
+
+def measured(build: Callable[..., Any], size: int, guesses: list[str]) -> dict[str, float]:
+    """The metrics of these sentences, so many at a time."""
+    task = make_task(build, LABELS)
     examples = [Example(text, words=tuple(text), tags=tuple(tags.split())) for text, tags, _ in SENTENCES]
     items = task.fit(task.encode(examples))
     assert [item.num_scored for item in items] == [4, 2, 5]

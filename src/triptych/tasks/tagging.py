@@ -1,10 +1,11 @@
 """One tag for each word of a text."""
 
+import logging
 import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import numpy as np
 from jaxtyping import Float
@@ -15,6 +16,12 @@ from triptych.data import IGNORE, Batch, CorpusFacts, Encoded, Example, collate
 from triptych.tasks.base import NOTHING_IS_WRITTEN, Task
 from triptych.tasks.exact_sums import Mean
 from triptych.tasks.scores import ACCURACY, Score
+
+log = logging.getLogger("triptych")
+
+SCHEMES = {"BIO": "BI", "BIOES": "BIES", "BILOU": "BILU", "BMES": "BMES"}
+"""What each scheme calls the words of an entity: its beginning, inside, end, or the only one."""
+AS_BIOES = str.maketrans("LUM", "ESI")
 
 ENTITY_F1 = Score(
     name="entity_f1",
@@ -36,7 +43,8 @@ class Tagging(Task):
 
     Metrics: accuracy, the share of words with the right tag; where the tags mark entities (see ``entities``),
     entity_precision, entity_recall and entity_f1 besides: of all entities of the split, found are those with exactly
-    the right words and type (Tjong Kim Sang and De Meulder 2003). A word that was cut away, since its sentence is too
+    the right words and type (Tjong Kim Sang and De Meulder 2003). Log and record say which scheme the tags fit (see
+    ``scheme_of``), or that they fit none. A word that was cut away, since its sentence is too
     long, counts as a wrong tag, and as one outside of entities.
     """
 
@@ -97,7 +105,7 @@ class Tagging(Task):
 
     def make_metrics(self, stage: str) -> dict[str, Metric]:
         """Those that the class describes."""
-        names = ("precision", "recall", "f1") if mark_entities(self.corpus.tag_labels) else ()
+        names = ("precision", "recall", "f1") if scheme_of(self.corpus.tag_labels) else ()
         return {"accuracy": Mean(), **{f"entity_{name}": Mean() for name in names}}
 
     def update_metrics(self, metrics: Mapping[str, Metric], batch: Batch) -> None:
@@ -120,6 +128,19 @@ class Tagging(Task):
             ):
                 metrics[f"entity_{name}"].update(total, count)
         self.keep(batch, [" ".join(guess) for guess in guesses], numbers)
+
+    @property
+    def signatures(self) -> dict[str, str]:
+        """The scheme of the tags beside the F1 of the entities, or why there is none."""
+        if scheme := scheme_of(self.corpus.tag_labels):
+            return {ENTITY_F1.name: f"tags:{scheme}|match:words and type|CoNLL-2003"}
+        return {ACCURACY.name: f"each tag by itself: the tags are not {', '.join(SCHEMES)}"}
+
+    def on_train_start(self) -> None:
+        """See ``Task``; says how the tags are scored."""
+        super().on_train_start()
+        for metric, how in self.signatures.items():
+            log.info("%s: %s", metric, how)
 
     def derived_metrics(self, values: dict[str, float]) -> dict[str, float]:
         """Where there are no entities, the shares are 0, not NaN."""
@@ -153,25 +174,40 @@ def first_tokens(pieces: Sequence[Sequence[int]], start: int) -> list[int]:
     return list(accumulate((len(piece) for piece in pieces[:-1]), initial=start)) if pieces else []
 
 
-def mark_entities(tag_labels: Sequence[str]) -> bool:
-    """Whether these tags are B-X, I-X, E-X, S-X and O: parts of entities of type X, and what is none."""
-    return any(tag != "O" for tag in tag_labels) and all(re.fullmatch("O|[BIES]-.+", tag) for tag in tag_labels)
+def scheme_of(tag_labels: Sequence[str]) -> str:
+    """By which scheme these tags mark entities: BIO (IOB1 too), BIOES (IOE too), BILOU or BMES; untyped, if they are B
+    and I in place of B-X and I-X. Empty: they mark no entities by any of these.
+
+    Words outside of entities are O, in each scheme.
+    """
+    tags = {tag for tag in tag_labels if tag != "O"}
+    letters = {tag[:1] for tag in tags}
+    if all(re.fullmatch(".", tag) for tag in tags):
+        untyped = ", untyped"
+        if not letters & set("BI"):  # S alone may be anything
+            return ""
+    elif all(re.fullmatch(".-.+", tag) for tag in tags):
+        untyped = ""
+    else:
+        return ""
+    return next((name + untyped for name, known in SCHEMES.items() if letters <= set(known)), "")
 
 
 def entities(tags: Sequence[str]) -> set[tuple[str, int, int]]:
     """The entities that the tags of a sentence mark, by the rules of the CoNLL-2003 evaluation: words of one type that
     follow each other are one entity, but for B and S, which begin one, and E and S, which end one. So BIO, IOB1 and
-    BIOES need not be told apart.
+    BIOES need not be told apart. L, U and M are E, S and I.
 
     Returns:
-        Type, first word, and the word after the last.
+        Type (empty if the tags have none), first word, and the word after the last.
     """
     found, start = set(), 0
-    for i, (before, after) in enumerate(zip(("O", *tags), (*tags, "O"), strict=True)):
-        same_type = before[1:] == after[1:]
-        if same_type and before[0] not in "ES" and after[0] not in "BS":
+    parts = [(tag[:1].translate(AS_BIOES), tag[2:]) for tag in ("O", *tags, "O")]
+    for i, ((before, its_type), (after, next_type)) in enumerate(pairwise(parts)):
+        is_one = "O" not in (before, after) and its_type == next_type
+        if is_one and before not in "ES" and after not in "BS":
             continue
         if before != "O":
-            found.add((before[2:], start, i))
+            found.add((its_type, start, i))
         start = i
     return found
