@@ -5,6 +5,8 @@
 # make docs: the documentation as a site: outputs/site/index.html; a warning is an error, and a browser tries it
 # make faults: what a run must survive, a few times each; make faults FULL=1: as often as docs/faults.md says
 # make nightly: what make test and make faults leave out; writes to outputs/nightly.json which commit passed
+# make fuzz: random configurations, each trained, stopped, resumed, evaluated and exported; make fuzz N=600 SEED=1: the
+#   draws 1 to 600. A draw that fails prints the command that repeats it
 # make release: before a release, the blocks, models and tasks with what pip gives users today (downloads gigabytes);
 #   asks for make nightly at the same commit
 # make versions: a row of docs/versions.md, with the Python and torch of PYTHON=python3.13 TORCH=2.14.1 (may download
@@ -21,7 +23,7 @@ PYTHON ?= python3
 FAULTS = tests/faults/processes $(sort $(shell grep -rl mark.faults tests --include='test_*.py')) # the longest first
 export PYTHONDONTWRITEBYTECODE = # tests start hundreds of processes, which need not compile the same files each
 
-.PHONY: install demo quick test docs faults nightly release versions families covering bench gpu wheels check clean
+.PHONY: install demo quick test docs faults nightly fuzz release versions families covering bench gpu wheels check clean
 
 install: .venv/installed
 
@@ -46,6 +48,9 @@ faults: .venv/installed
 
 nightly: .venv/installed
 	.venv/bin/python tests/nightly.py
+
+fuzz: .venv/installed
+	OMP_NUM_THREADS=1 .venv/bin/python tests/fuzz.py $(or $(N),100) $(or $(SEED),1)
 
 release:
 	$(PYTHON) tests/nightly.py --check

@@ -5,6 +5,7 @@
 """
 
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -70,6 +71,32 @@ class Witness(L.Callback):
         state = [tensor for of_one in trainer.optimizers[0].state.values() for tensor in of_one.values()]
         held = [t.to_local() if isinstance(t, DTensor) else t for t in (*pl_module.network.parameters(), *state)]
         torch.save(torch.tensor(sum(tensor.numel() for tensor in held)), self.folder / f"held-{trainer.global_rank}.pt")
+
+
+class Stop(L.Callback):
+    """Sends a signal to its own process, once, as soon as a step is done.
+
+    Args:
+        step: its number.
+        signum: its name, such as SIGTERM.
+        once: a file that is made then; if it is there, nothing is sent.
+    """
+
+    def __init__(self, step: int, signum: str, once: str) -> None:
+        self.step, self.signum, self.once = step, signal.Signals[signum], Path(once)
+
+    def on_train_batch_end(
+        self,
+        trainer: L.Trainer,
+        pl_module: L.LightningModule,
+        outputs: object,
+        batch: object,
+        batch_idx: int,
+    ) -> None:
+        """Sends it."""
+        if trainer.global_step == self.step and not self.once.exists():
+            self.once.touch()
+            os.kill(os.getpid(), self.signum)
 
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:
