@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import resource
 import shutil
 import subprocess
@@ -165,10 +166,13 @@ def test_fault_8_full_disk(background: bool, small_disk: Path) -> None:
     good = {"weights": torch.zeros(200_000)}
     files.save_checkpoint(good, small_disk / "step-00000001.ckpt")
     files.wait()
-    message = r"step-00000002\.ckpt cannot be written .No space left on device.*bytes are free"
-    with pytest.raises(RunError, match=message):  # noqa: PT012
+    message = r"step-00000002\.ckpt cannot be written .No space left on device.; ([\d,]+) bytes are free"
+    with pytest.raises(RunError, match=message) as failed:  # noqa: PT012
         files.save_checkpoint({"weights": torch.zeros(300_000)}, small_disk / "step-00000002.ckpt")
         files.wait()  # the background tells of it here
+    said = re.search(message, str(failed.value))
+    assert said is not None
+    assert int(said[1].replace(",", "")) == shutil.disk_usage(small_disk).free > 0  # without the temporary file
     assert [f.name for f in small_disk.iterdir()] == ["step-00000001.ckpt"]
     assert torch.equal(read_checkpoint(newest_good(small_disk))["weights"], good["weights"])
 

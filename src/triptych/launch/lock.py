@@ -3,13 +3,12 @@
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-
-from filelock import FileLock, Timeout
 
 from triptych.config import ConfigError
 from triptych.launch.environment import is_rank_0
+from triptych.storage.locks import Lock
 
 HELD = "TRIPTYCH_LOCKED"
 """In the environment of the processes that train together with the one that holds the lock."""
@@ -17,7 +16,8 @@ HELD = "TRIPTYCH_LOCKED"
 
 @contextmanager
 def locked(run_dir: Path) -> Iterator[None]:
-    """Keeps other jobs out; the system gives the directory free when this process dies, however it dies.
+    """Keeps other jobs out; the system gives the directory free when this process dies, however it dies. On a file
+    system without locks no job is kept out, after a warning.
 
     Of several processes that are started from outside (by srun, torchrun), rank 0 holds it for all.
 
@@ -33,23 +33,29 @@ def locked(run_dir: Path) -> Iterator[None]:
     if run_dir.exists() and not run_dir.is_dir():
         raise ConfigError(f"run_dir={run_dir} is a file; expected a directory, there or not")
     run_dir.mkdir(parents=True, exist_ok=True)
-    file, holder = run_dir / ".lock", run_dir / ".lock.holder"
+    lock, holder = lock_of(run_dir), run_dir / ".lock.holder"
+    who = ""
+    if not lock.acquire(wait=False):
+        with suppress(FileNotFoundError):
+            who = f" ({holder.read_text()})"
+        raise ConfigError(f"run_dir={run_dir}: another job is at work there{who}; choose another run_dir")
     try:
-        with FileLock(file, timeout=0):
-            holder.write_text(f"process {os.getpid()} on {socket.gethostname()}")
-            os.environ[HELD] = str(run_dir)
-            try:
-                yield
-            finally:
-                del os.environ[HELD]
-                holder.unlink(missing_ok=True)
-    except Timeout:
-        who = f" ({holder.read_text()})" if holder.exists() else ""
-        raise ConfigError(f"run_dir={run_dir}: another job is at work there{who}; choose another run_dir") from None
+        holder.write_text(f"process {os.getpid()} on {socket.gethostname()}")
+        os.environ[HELD] = str(run_dir)
+        yield
+    finally:
+        os.environ.pop(HELD, None)
+        holder.unlink(missing_ok=True)
+        lock.release()
 
 
 def wait_until_free(run_dir: Path) -> None:
     """Returns when no job is at work in the directory."""
     if (run_dir / ".lock").exists():
-        with FileLock(run_dir / ".lock"):
+        with lock_of(run_dir):
             pass
+
+
+def lock_of(run_dir: Path) -> Lock:
+    """The lock of a run directory."""
+    return Lock(run_dir / ".lock", f"run_dir={run_dir}", "a second job there is not kept out")

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from filelock import FileLock
 from hydra.core.utils import JobReturn
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
@@ -26,6 +25,7 @@ from triptych.config import ConfigError, RunError, check_type
 from triptych.launch.environment import count_devices
 from triptych.launch.sweep import Failure, Job, collect, jobs_of, redact_notes, train_command
 from triptych.storage.atomic import write_text
+from triptych.storage.locks import Lock
 from triptych.storage.redaction import Redactor
 
 ENDED = (
@@ -304,7 +304,9 @@ class SlurmLauncher(Launcher):
         with ExitStack() as locks:
             for parent in sorted({job.directory.parent for job in jobs}):
                 parent.mkdir(parents=True, exist_ok=True)
-                locks.enter_context(FileLock(parent / ".slurm.lock"))
+                locks.enter_context(
+                    Lock(parent / ".slurm.lock", str(parent), "two commands at the same time may submit the same jobs")
+                )
             open_jobs = {job.directory: job for job in jobs if not job.is_done}
             noted = {directory: ArrayTask.noted_in(directory) for directory in open_jobs}
             states = queue([task for task in noted.values() if task])

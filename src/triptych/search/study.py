@@ -12,7 +12,6 @@ from statistics import fmean
 from typing import Literal, cast
 
 import optuna
-from filelock import FileLock, Timeout
 from optuna.distributions import (
     BaseDistribution,
     CategoricalDistribution,
@@ -26,7 +25,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from triptych.config import ConfigError, suggestion
 from triptych.launch.sweep import Job
-from triptych.search.trials import PrunerName
+from triptych.search.trials import PrunerName, lock_in
+from triptych.storage.locks import Lock
 
 SamplerName = Literal["tpe", "gp", "qmc", "random"]
 
@@ -82,7 +82,7 @@ class Trial:
 
     number: int
     params: dict[str, float | int | str]
-    lock: FileLock
+    lock: Lock
 
 
 class Study:
@@ -236,17 +236,13 @@ class Study:
             lock.release()
         return False
 
-    def _lock(self, number: int) -> FileLock | None:
-        lock = FileLock(self._locks / f"{self._key}-{number}.lock", timeout=0)
-        try:
-            lock.acquire()
-        except Timeout:
-            return None
-        return lock
+    def _lock(self, number: int) -> Lock | None:
+        lock = lock_in(self._locks, f"{self._key}-{number}")
+        return lock if lock.acquire(wait=False) else None
 
-    def _alone(self) -> FileLock:
+    def _alone(self) -> Lock:
         """While it is held, no other worker takes or tells."""
-        return FileLock(self._locks / f"{self._key}.lock")
+        return lock_in(self._locks, self._key)
 
 
 def is_twin(trial: FrozenTrial, running: Sequence[FrozenTrial]) -> bool:

@@ -6,10 +6,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from filelock import FileLock
-
 from triptych.config import ConfigError, RunError
 from triptych.storage.atomic import reason_of
+from triptych.storage.locks import Lock
 
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
@@ -48,7 +47,7 @@ def open_storage(path: Path) -> "BaseStorage":
     if path.suffix not in (".journal", ".db"):
         raise ConfigError(f"hydra.sweeper.storage={path}: expected a file whose name ends in .journal or .db")
     try:
-        with FileLock(locks_of(path) / "open.lock"):  # two at once cannot make the tables of SQLite
+        with lock_in(locks_of(path), "open"):  # two at once cannot make the tables of SQLite
             journal = path.suffix == ".journal"
             storage = JournalStorage(Journal(path)) if journal else RDBStorage(f"sqlite:///{path}")
             storage.get_all_studies()  # reads it
@@ -88,6 +87,16 @@ def locks_of(path: Path) -> Path:
     folder = path.with_name(f"{path.name}.locks")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def lock_in(locks: Path, name: str) -> Lock:
+    """A lock of a search.
+
+    Args:
+        locks: their folder.
+        name: of the lock.
+    """
+    return Lock(locks / f"{name}.lock", str(locks), "run only one command at a time on this search")
 
 
 def make_pruner(name: PrunerName, updates: int) -> "BasePruner":

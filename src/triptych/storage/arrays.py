@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,11 +28,17 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """
     with replacing(path) as temporary, open(temporary, "wb") as file:
         np.savez(file, **arrays)  # type: ignore[arg-type] # none is called allow_pickle
-    size = 0
-    for _, entry in sorted(((entry.stat().st_mtime, entry) for entry in path.parent.glob("*.npz")), reverse=True):
-        size += entry.stat().st_size
-        if size > MOST_BYTES and entry != path:
-            entry.unlink()
+    found = []
+    for entry in path.parent.glob("*.npz"):
+        with suppress(FileNotFoundError):  # another process has deleted it
+            status = entry.stat()
+            found.append((status.st_mtime, status.st_size, entry))
+    total = 0
+    for _, size, entry in sorted(found, reverse=True):
+        total += size
+        if total > MOST_BYTES and entry != path:
+            with suppress(FileNotFoundError, PermissionError):  # or another user owns it
+                entry.unlink()
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray] | None:
@@ -39,10 +46,11 @@ def read_arrays(path: Path) -> dict[str, np.ndarray] | None:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = dict(file)
-        os.utime(path)  # it is in use
-        return arrays
     except (OSError, ValueError, EOFError, BadZipFile):
         return None
+    with suppress(FileNotFoundError, PermissionError):  # another process has deleted it, or another user owns it
+        os.utime(path)  # it is in use
+    return arrays
 
 
 def key_of(*facts: Any) -> str:

@@ -38,11 +38,11 @@ def replacing(path: Path) -> Iterator[Path]:
         os.close(folder)
     except BaseException as error:
         failure = None
+        temporary.unlink(missing_ok=True)  # before the free bytes are counted
         # torch's writer turns the former into the latter; a RunError says itself what went wrong
         if isinstance(error, OSError | RuntimeError) and not isinstance(error, RunError):
             free = shutil.disk_usage(path.parent).free if path.parent.exists() else 0
             failure = RunError(f"{path} cannot be written ({reason_of(error)}); {free:,} bytes are free there")
-        temporary.unlink(missing_ok=True)
         if failure is not None:
             raise failure from error
         raise

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from filelock import FileLock
-
 from triptych.config import RunError
 from triptych.storage.atomic import reason_of, remove_leftovers, write_text
+from triptych.storage.locks import Lock
 
 Entry = TypeVar("Entry")
 
@@ -24,7 +23,8 @@ def cache_folder() -> Path:
 
 
 def cached(path: Path, read: Callable[[], Entry | None], make: Callable[[], Entry]) -> Entry:
-    """What ``read`` finds, or else what ``make`` makes, which one process does while others that want it wait.
+    """What ``read`` finds, or else what ``make`` makes, which one process does while others that want it wait. On a
+    file system without locks several processes may make it at once.
 
     Args:
         read: the entry; None: it is not there, or not whole.
@@ -32,21 +32,32 @@ def cached(path: Path, read: Callable[[], Entry | None], make: Callable[[], Entr
     Raises:
         RunError: it cannot be written.
     """
-    found = read()
+
+    def look() -> Entry | None:
+        try:
+            return read()
+        except FileNotFoundError:  # another process is making room
+            return None
+
+    found = look()
     if found is not None:
         return found
+    lock = Lock(f"{path}.lock", str(cache_folder()), "several processes may compute the same entry")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        held = FileLock(f"{path}.lock").acquire()
-    except (OSError, NotImplementedError) as error:  # the latter: a file system without locks
+        lock.acquire()
+    except OSError as error:
         raise RunError(
             f"the cache {path.parent} cannot be written ({reason_of(error)}); TRIPTYCH_CACHE=FOLDER in the environment "
             "names another"
         ) from error
-    with held:
-        remove_leftovers(path.parent, of=path.name)
-        found = read()  # by whoever had the lock
+    try:
+        if lock.is_exclusive:
+            remove_leftovers(path.parent, of=path.name)
+        found = look()  # another process may have made it meanwhile
         return make() if found is None else found
+    finally:
+        lock.release()
 
 
 def kept(

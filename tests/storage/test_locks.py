@@ -1,0 +1,123 @@
+"""Locks, on file systems with and without them."""
+
+import errno
+import fcntl
+import logging
+import multiprocessing
+import os
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from triptych.config import ConfigError
+from triptych.launch import lock as of_runs
+from triptych.launch.lock import locked
+from triptych.storage import arrays
+from triptych.storage.arrays import read_arrays, write_arrays
+from triptych.storage.cache import cached, kept, read_json
+from triptych.storage.locks import Lock, warn_once
+
+
+@pytest.fixture(params=[errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK], ids=errno.errorcode.get)
+def without_locks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that has none."""
+
+    def flock(*_: object) -> None:
+        raise OSError(request.param, os.strerror(request.param))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    warn_once.cache_clear()
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@pytest.mark.usefixtures("without_locks")
+def test_a_cache_is_used_without_locks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for number in range(2):
+        path = tmp_path / f"{number}.npz"
+        other = tmp_path / f".{path.name}.0123.tmp"
+        other.touch()  # another process is writing it
+
+        array = {"x": np.arange(number)}
+        read, write = partial(read_arrays, path), partial(write_arrays, path)
+        assert kept(path, "the array is", read, lambda array=array: array, write) is array  # type: ignore[misc]
+        found = read_arrays(path)
+        assert found is not None
+        assert found["x"].tolist() == list(range(number))
+        assert other.exists()
+    (warning,) = warnings_of(caplog)
+    assert "this file system has no locks" in warning
+
+
+@pytest.mark.usefixtures("without_locks")
+def test_a_run_directory_without_locks_takes_a_second_job(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with locked(tmp_path):
+        monkeypatch.delenv(of_runs.HELD)  # as in another job
+        with locked(tmp_path):
+            pass
+        of_runs.wait_until_free(tmp_path)
+    (warning,) = warnings_of(caplog)
+    assert warning == f"run_dir={tmp_path}: this file system has no locks, so a second job there is not kept out"
+
+
+def test_a_run_directory_takes_one_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(2):  # the first has given it free
+        with locked(tmp_path):
+            monkeypatch.delenv(of_runs.HELD)
+            with (
+                pytest.raises(ConfigError, match=rf"another job is at work there \(process {os.getpid()} on "),
+                locked(tmp_path),
+            ):
+                pass
+
+
+def test_a_lock_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="file"):
+        Lock(tmp_path / "file" / ".lock", "", "").acquire()
+
+
+def write_many(folder: Path, process: int) -> None:
+    for number in range(60):
+        write_arrays(folder / f"{process}-{number}.npz", {"x": np.arange(100)})
+
+
+def test_processes_make_room_in_a_full_cache_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrays, "MOST_BYTES", 5000)  # of about 1100 each
+    processes = multiprocessing.get_context("fork")
+    writers = [processes.Process(target=write_many, args=(tmp_path, process)) for process in range(4)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(60)
+    assert [writer.exitcode for writer in writers] == [0] * 4
+    assert sum(file.stat().st_size for file in tmp_path.glob("*.npz")) <= 5000 + 4 * 1200
+
+
+def test_what_is_deleted_while_it_is_read_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.npz"
+    write_arrays(path, {"x": np.arange(3)})
+    load = np.load
+
+    def load_and_lose(*arguments: object, **options: object) -> object:
+        loaded = load(*arguments, **options)  # type: ignore[arg-type]
+        path.unlink()
+        return loaded
+
+    monkeypatch.setattr(np, "load", load_and_lose)
+    found = read_arrays(path)
+    assert found is not None
+    assert found["x"].tolist() == [0, 1, 2]
+    assert read_arrays(path) is None
+
+    def read() -> dict[str, int] | None:
+        assert not path.stat().st_size, "raises FileNotFoundError"
+        return read_json(path)
+
+    assert cached(path, read, lambda: {"made": 1}) == {"made": 1}
