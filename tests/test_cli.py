@@ -593,7 +593,7 @@ class TestChat:
         ("arguments", "reason"),
         [
             (["none"], "none: no such"),
-            (["run", "--temperature", "-1"], "temperature=-1.0: expected 0 (greedy) or more"),
+            (["run", "--temperature", "-1"], "temperature=-1.0: expected a finite number, 0"),
             (["run", "--max-new-tokens", "0"], "--max-new-tokens 0: expected at least 1"),
             (["run", "--max-new-tokens", "1000"], "--max-new-tokens 1000: the model reads 128 tokens; expected fewer"),
             (["run", "--system", " "], "--system: message 1 of system is empty"),

@@ -1,5 +1,8 @@
 """Chat templates of published models, written from their documentation, beside the rendering of transformers."""
 
+import time
+import tracemalloc
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from triptych.data.chat_template import ChatTemplate
 from triptych.data.example import Message, check_conversation
+from triptych.data.template_sandbox import LARGEST, time_limit
 
 CHATML = """
 {%- for message in messages %}
@@ -226,6 +230,131 @@ def test_what_is_said_stands_in_the_text_as_it_is(texts: list[str]) -> None:
 def test_a_template_that_fails(source: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         ChatTemplate(source, S).render(TALK)
+
+
+DOUBLED = (
+    "{% set n = namespace(x='ab') %}{% for i in range(60) %}{% set n.x = n.x OP n.x %}{% endfor %}"
+DOUBLED += "{{ n.x | length }}"
+)
+NESTED = "{% set n = namespace(x=['ab']) %}{% for i in range(60) %}{% set n.x = [n.x, n.x] %}{% endfor %}"
+HUGE = {
+    "a text times a number": "{{ 'a' * 10000000000 }}",
+    "a number times a list": "{{ (10000000000 * ['a']) | length }}",
+    "bytes times a number": "{{ ('a'.encode() * 10000000000) | length }}",
+    "a power": "{{ 10 ** 10000000000 }}",
+    "products": "{% set n = namespace(y=9) %}{% for i in range(50) %}{% set n.y = n.y * n.y %}{% endfor %}{{ n.y }}",
+    "a width of %": "{{ '%10000000000d' % 1 }}",
+    "a width of % that is given": "{{ '%*d' % (10000000000, 1) }}",
+    "the filter format": "{{ '%10000000000d' | format(1) }}",
+    "the method format": "{{ '{:10000000000}'.format(1) }}",
+    "the method format, nested": "{{ '{:{}}'.format(1, 10000000000) }}",
+    "concatenation": DOUBLED.replace("OP", "~"),
+    "addition": DOUBLED.replace("OP", "+"),
+    "replace": "{% set a = 'a' * 1000000 %}{{ a | replace('a', a) | length }}",
+    "the method replace": "{% set a = 'a' * 1000000 %}{{ a.replace('a', a) | length }}",
+    "join": "{% set a = 'a' * 1000000 %}{{ ([1] * 10000) | join(a) | length }}",
+    "the method join": "{% set a = 'a' * 1000000 %}{{ a.join(['b'] * 40000) | length }}",
+    "center": "{{ 'a' | center(10000000000) | length }}",
+    "ljust": "{{ 'a'.ljust(10000000000) | length }}",
+    "indent": "{% set a = 'a\n' * 1000000 %}{{ a | indent(40000) | length }}",
+    "tojson": "{{ [[1] * 1000] | tojson(indent=1000000000) | length }}",
+    "batch": "{{ [1] | batch(10000000000, 1) | list | length }}",
+    "to_bytes": "{{ (1).to_bytes(10000000000, 'big') | length }}",
+    "translate": "{% set a = 'a' * 1000000 %}{{ a.translate({97: a}) | length }}",
+    "round": "{{ 1.5 | round(1000000000, 'ceil') }}",
+    "lists in lists, written": NESTED + "{{ n.x }}",
+    "lists in lists, as text": NESTED + "{{ n.x | string | length }}",
+    "lists in lists, as JSON": NESTED + "{{ n.x | tojson | length }}",
+    "lists in lists, concatenated": NESTED + "{{ (n.x ~ '') | length }}",
+    "lists in lists, formatted": NESTED + "{{ ('%s' % [n.x]) | length }}",
+    "what is written": "{% for i in range(200) %}{{ 'a' * 100000 }}{% endfor %}",
+    "what a variable holds": "{% set x %}{% for i in range(200) %}{{ 'a' * 100000 }}{% endfor %}{% endset %}",
+    "a macro": "{% macro m() %}{% for i in range(200) %}{{ 'a' * 100000 }}{% endfor %}{% endmacro %}{{ m() | length }}",
+}
+
+
+@pytest.mark.parametrize("source", HUGE.values(), ids=HUGE)
+def test_a_template_that_allocates_is_refused_before_it_does(source: str) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="fails: more than 10,000,000 char|fails: a whole number of"):
+            ChatTemplate(source, S).render(TALK)
+        assert tracemalloc.get_traced_memory()[1] < 40 * LARGEST
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+        "{% macro m(n) %}{{ caller() }}{% call m(n) %}{{ m(n) }}{%endcall%}{% endmacro %}{% call m(1) %}{% endcall %}",
+        "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
+        "{% if x %}" * 300 + "{% endif %}" * 300,
+        "{{ " + "-" * 5000 + "1 }}",
+        "{{ 2.0 ** 5000 }}",
+        "{{ '%c' % 5000000 }}",
+        "{{ 'a'.encode().decode('utf-16') }}",
+    ],
+)
+def test_a_template_that_recurses_or_overflows_ends_in_one_line(source: str) -> None:
+    with pytest.raises(ValueError, match=r"^the chat template fails: .*") as caught:
+        ChatTemplate(source, S).render(TALK)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
+        "{% for i in 'a' * 1000000 %}{% for j in 'a' * 1000000 %}{% endfor %}{% endfor %}",
+        "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(60) }}",
+    ],
+)
+def test_a_template_keeps_to_a_time_limit(source: str) -> None:
+    started = time.process_time()
+    with time_limit(0.05), pytest.raises(ValueError, match=r"^the chat template fails: .* longer than 0\.05 s$"):
+        ChatTemplate(source, S).render(TALK)
+    assert time.process_time() - started < 10  # it would take hours
+    assert ChatTemplate(CHATML, {"eos_token": "<|im_end|>"}).render(TALK) == TEMPLATES["ChatML"][2]
+
+
+def test_what_templates_are_given_is_what_transformers_gives_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list is taken from a call of its ``apply_chat_template``."""
+    given: dict[str, Any] = {}
+    recorder = SimpleNamespace(render=lambda **variables: given.update(variables) or "")
+    with monkeypatch.context() as patched:
+        patched.setattr("transformers.utils.chat_template_utils._compile_jinja_template", lambda source: recorder)
+        by_transformers("Llama 2", TALK)
+    assert {"messages", "tools", "documents", "add_generation_prompt", "bos_token"} <= given.keys()
+    source = "|".join(f"{{{{ {name} is defined }}}} {{{{ {name} is none }}}}" for name in sorted(given))
+    expected = "|".join(f"True {given[name] is None}" for name in sorted(given))
+    assert ChatTemplate(source, S).render(TALK) == expected
+
+
+USES = {
+    "generation": "{% for m in messages %}{% if m.role == 'assistant' %}\n{% generation %}\n {{- m.content }}\n"
+    "{% endgeneration %}\n{% else %}{{ m.content }}{% endif %}{% endfor %}",
+    "generation with a variable": "{% set x = 1 %}{% generation %}{% set x = 2 %}{{ x }}{%- endgeneration -%} {{ x }}",
+    "tools": "{% if tools %}T{% elif tools is none %}N{% endif %}{{ tools }}{% if not documents %}D{% endif %}",
+    "tojson": "{{ {'b': 'é<&', 'a': [1, none]} | tojson }}",
+    "tojson, sorted": "{{ {'b': 'é', 'a': [1]} | tojson(sort_keys=true, ensure_ascii=True) }}",
+    "tojson, by place": "{{ {'b': 'é', 'a': [1]} | tojson(true, 2) }}",
+    "tojson, separators": "{{ messages | tojson(separators=(',', ':'), indent=none) }}",
+    "namespace": "{% set n = namespace(found=false) %}{% for m in messages %}"
+    "{% set n.found = m.role == 'user' or n.found %}{% endfor %}{{ n.found }}{{ dict(a=1) | tojson }}",
+    "break": "{% for m in messages %}{% if loop.index0 == 2 %}{% break %}"
+    "{% endif %}{{ m.content ~ '/' ~ loop.index }}{% endfor %}",
+    "operators": "{{ 7 % 3 }}{{ 2 ** 3 }}{{ 'ab' * 2 }}{{ [1] + [2] }}{{ '%s of %d %%' % ('a', 3) }}{{ 1 ~ none ~ x }}",
+    "strings": "{{ 'a-b'.split('-') | join(', ') }}{{ 'x'.replace('x', 'yy') | indent(2, true) }}"
+    "{{ '{} {:>4}'.format(1, 'a') }}",
+}
+
+
+@pytest.mark.parametrize("name", USES)
+def test_what_templates_use_is_read_as_transformers_reads_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TEMPLATES, name, (USES[name], S, "", []))
+    assert ChatTemplate(USES[name], S).render(TALK) == by_transformers(name, TALK)
 
 
 @pytest.mark.parametrize(

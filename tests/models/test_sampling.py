@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 import torch
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 from torch import Tensor
@@ -109,6 +109,39 @@ class TestDistribution:
         found = Sampling(temperature=0.001).distribution(torch.tensor([logits]))[0]
         assert found.tolist() == pytest.approx(likeliest)
         assert draw(logits, Sampling(temperature=0.001), rows=3) == draw(logits, Sampling(), rows=3)
+
+    @given(
+        logits=logit_lists,
+        temperature=st.floats(min_value=0, allow_infinity=False, exclude_min=True),
+        top_k=st.integers(0, 10),
+        top_p=st.floats(0.01, 1),
+        is_masked=st.booleans(),
+    )
+    @example([0.0, 1.0], 1e-40, 0, 1.0, True)
+    @example([0.0, 1.0], 5e-324, 0, 1.0, True)
+    @example([0.0, 1.0], 1.7e308, 0, 1.0, True)
+    def test_every_finite_temperature_gives_probabilities(
+        self, logits: list[float], temperature: float, top_k: int, top_p: float, is_masked: bool
+    ) -> None:
+        """Also where a token is forbidden."""
+        row = torch.tensor([[*logits, -math.inf] if is_masked else logits])
+        found = Sampling(temperature, top_k, top_p).distribution(row)[0]
+        assert float(found.sum()) == pytest.approx(1, abs=1e-5)
+        assert not is_masked or found[-1] == 0
+        if temperature < 1e-3:
+            assert found.argmax() == row[0].argmax()
+
+    @pytest.mark.parametrize("temperature", [-1.0, math.inf, math.nan])
+    def test_no_other_temperature_is_accepted(self, temperature: float) -> None:
+        with pytest.raises(ValueError, match=r"^temperature=.*: expected a finite number, 0 \(greedy\) or more$"):
+            Sampling(temperature)
+
+    @pytest.mark.parametrize("seed", [2**64, -(2**63) - 1])
+    def test_a_seed_that_torch_cannot_take_is_refused(self, seed: int) -> None:
+        with pytest.raises(ValueError, match=r"^seed=.*: expected a whole number of at most 64 bits$"):
+            Sampling(seed=seed)
+        Sampling(seed=2**64 - 1).generator(torch.device("cpu"))
+        Sampling(seed=-(2**63)).generator(torch.device("cpu"))
 
 
 class TestDraws:

@@ -1,6 +1,7 @@
 """The page to play with: a real server, asked as a browser asks, and opened in one."""
 
 import json
+import math
 import os
 import re
 import shutil
@@ -491,7 +492,10 @@ class TestConversations:
                 {"messages": [{"role": "user", "content": "a"}], "group": HEARERS},
                 "hears: trained for task=transcription",
             ),
-            ({"messages": [{"role": "user", "content": "a"}], "temperature": -1}, "temperature=-1.0: expected 0"),
+            ({"messages": [{"role": "user", "content": "a"}], "temperature": -1}, "temperature=-1.0: expected a"),
+            ({"group": math.inf}, "expected group, model, messages, temperature and seed"),
+            ({"messages": [{"role": "user", "content": "a"}], "temperature": math.nan}, "temperature=nan: expected a"),
+            ({"messages": [{"role": "user", "content": "a"}], "seed": 2**64}, "seed=18446744073709551616: expected"),
             ({}, "expected group, model, messages, temperature and seed"),
         ],
     )

@@ -1,17 +1,13 @@
 """Conversations as texts, by the templates that Hugging Face's tokenizers have."""
 
-import datetime
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NoReturn
 
 from jinja2 import Template, TemplateError
-from jinja2.ext import loopcontrols
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from triptych.data.example import ANSWERING, Message
+from triptych.data.template_sandbox import TemplateSandbox, watched
 
 TURNS = """\
 {% for message in messages %}{{ message.content }}\
@@ -24,9 +20,9 @@ TURNS_BEHIND_BOS = "{{ bos_token }}" + TURNS
 
 @dataclass(frozen=True)
 class ChatTemplate:
-    """A template in the language of Jinja, whose variables are those of Hugging Face's: ``messages``,
-    ``add_generation_prompt``, and the names of special tokens, such as ``bos_token``. It can reach nothing else: it
-    may come from a stranger.
+    """A template in the language of Jinja, with the variables that ``apply_chat_template`` of transformers passes:
+    ``messages``, ``add_generation_prompt``, ``tools`` and ``documents`` (None), and the names of special tokens, as
+    ``bos_token``. It can reach nothing else (``TemplateSandbox``): it may come from a stranger.
 
     Attributes:
         source: the template.
@@ -50,9 +46,16 @@ class ChatTemplate:
         """
         try:
             plain = [{"role": message.role, "content": message.content} for message in messages]
-            return self._template.render(messages=plain, add_generation_prompt=asks, **self.special)
-        except (TemplateError, TypeError, ArithmeticError, LookupError, AttributeError) as error:
-            raise ValueError(f"the chat template fails: {error}") from None
+            with watched():
+                return self._template.render(
+                    messages=plain, tools=None, documents=None, add_generation_prompt=asks, **self.special
+                )
+        except RecursionError:
+            raise ValueError("the chat template fails: it is nested too deeply, or calls itself") from None
+        except MemoryError:
+            raise ValueError("the chat template fails: it needs too much memory") from None
+        except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
+            raise ValueError(f"the chat template fails: {str(error).partition(chr(10))[0]}") from None
 
     def answers(self, messages: Sequence[Message]) -> tuple[str, list[tuple[int, int]]]:
         """The conversation as one text, and where in it the model's answers are, from first to last character: what
@@ -85,20 +88,4 @@ class ChatTemplate:
 
     @cached_property
     def _template(self) -> Template:
-        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
-        environment.filters["tojson"] = _as_json
-        environment.globals |= {"raise_exception": _refuse, "strftime_now": _now}
-        return environment.from_string(self.source)
-
-
-def _as_json(value: Any, indent: int | None = None) -> str:
-    """As it is, where Jinja's own would write what HTML needs."""
-    return json.dumps(value, ensure_ascii=False, indent=indent)
-
-
-def _refuse(message: str) -> NoReturn:
-    raise TemplateError(message)
-
-
-def _now(form: str) -> str:
-    return datetime.datetime.now().strftime(form)
+        return TemplateSandbox().from_string(self.source)

@@ -25,6 +25,7 @@ from triptych.data import AudioReader, Example, Image, Message, Sound, read_imag
 from triptych.data.example import ANSWERING
 from triptych.data.images import PNG_ADDRESS, as_address
 from triptych.data.readers.columns import as_messages
+from triptych.data.template_sandbox import time_limit
 from triptych.models.generation import Sampling
 from triptych.nn import PatchEmbedding
 from triptych.predict import check_lengths
@@ -42,6 +43,9 @@ NUM_EXAMPLES = 4
 
 MOST_CLASSES = 8
 """Whose probabilities are shown."""
+
+RENDER_SECONDS = 5.0
+"""That a chat template may take for a conversation."""
 
 HOTTEST, LAST_SEED = 100, 2**32 - 1
 """The largest temperature and seed."""
@@ -178,7 +182,7 @@ class Talk:
             number, model, seed = (int(sent[name]) for name in ("group", "model", "seed"))
             sampling = Sampling(float(sent["temperature"]), seed=seed)
             return cls(number, model, as_messages(sent["messages"]), sampling)
-        except (KeyError, TypeError, RecursionError):
+        except (KeyError, TypeError, RecursionError, OverflowError):
             raise ValueError("expected group, model, messages, temperature and seed") from None
 
 
@@ -273,9 +277,10 @@ class Playground:
         if key in self._replies:
             say(self._replies[key])
         else:
-            task.check_asked(messages)
             task.sampling = sampling
-            _keep(self._replies, key, task.reply(messages, say))
+            with time_limit(RENDER_SECONDS):
+                task.check_asked(messages)
+                _keep(self._replies, key, task.reply(messages, say))
         return self._replies[key]
 
     def page(self, address: str) -> tuple[HTTPStatus, str]:
@@ -343,7 +348,8 @@ class Playground:
             num_read = task.max_length if check_lengths(task, [asked], "the text") else 0
         if isinstance(task, GenerativeTask):
             task.sampling = question.sampling
-        (maps,) = attention_maps(task, [asked])
+        with time_limit(RENDER_SECONDS):
+            (maps,) = attention_maps(task, [asked])
         longest = recordable_length(task, 1)
         is_drawn = is_recordable(maps, longest)
         return Card(

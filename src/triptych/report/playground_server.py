@@ -4,13 +4,16 @@ import errno
 import gzip
 import socket
 import sys
-from collections.abc import Collection, Sequence
-from contextlib import suppress
+import threading
+import traceback
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
@@ -22,6 +25,10 @@ from triptych.report.read_records import find_runs
 
 LARGEST = 30_000_000
 """Bytes of what is sent to the page: a few minutes of sound, a large image."""
+READ_SECONDS = 30
+"""Without a byte from a client, after which its connection is closed."""
+MOST_CONNECTIONS = 64
+"""At a time; browsers open a few each."""
 KEPT = {"Cache-Control": "max-age=31536000, immutable"}
 """What a browser asks for once: its address says what it is."""
 
@@ -76,15 +83,53 @@ class PlaygroundServer(ThreadingHTTPServer):
                 )
             raise ConfigError(f"--host {host} --port {port}: {reason}") from None
         self.playground = playground
+        self._free = threading.Semaphore(MOST_CONNECTIONS)
         self.names = {"localhost", host.lower(), socket.gethostname().lower()}
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Starts the thread of a connection; with too many open, answers that and closes it."""
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+            return
+        with suppress(OSError):
+            request.sendall(b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Length: 0\r\n\r\n")
+        self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """See ``ThreadingHTTPServer``."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
 
 
 class PlaygroundHandler(BaseHTTPRequestHandler):
     """One connection."""
 
     server: PlaygroundServer
+    timeout = READ_SECONDS
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        """A client that is too slow or gone loses its connection. A bug is answered; its traceback is printed."""
+        try:
+            yield
+        except (TimeoutError, ConnectionError):
+            self.close_connection = True
+        except Exception as error:
+            traceback.print_exc()
+            with suppress(OSError):
+                self._tell(HTTPStatus.INTERNAL_SERVER_ERROR, f"internal error: {type(error).__name__}: {error}")
 
     def do_GET(self) -> None:
+        with self._answering():
+            self._get()
+
+    def do_POST(self) -> None:
+        with self._answering():
+            self._post()
+
+    def _get(self) -> None:
         path, playground = urlsplit(self.path).path, self.server.playground
         if not self._is_asked_here():
             return
@@ -101,7 +146,7 @@ class PlaygroundHandler(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         self.do_GET()
 
-    def do_POST(self) -> None:
+    def _post(self) -> None:
         """A sound or an image, whose address is the answer; or a conversation, whose next message is."""
         if not self._is_asked_here():
             return

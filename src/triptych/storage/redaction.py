@@ -18,6 +18,8 @@ OPAQUE = re.compile(r"(?![a-z_]+$)[\w.+/=:~-]{8,}")
 """What looks like one: no blanks, no brackets, not an identifier in lower case."""
 
 IN_URL = re.compile(r"(?<=://)[^/\s@]+(?=@)")
+SIGNED = re.compile(r"(?i)([?&](?:[a-z]+[-_.])*(?:sig|signature)=)[^&\s\"'<>#]+")
+"""What makes a link to a file of Azure, S3 or Google Cloud Storage valid for whoever has it."""
 KNOWN = re.compile(
     r"\b(?:sk-|gh[opsur]_|github_pat_|glpat-|xox[a-z]-|AKIA|wandb_v1_|eyJ)[\w.-]{16,}|\bhf_[A-Za-z0-9]{20,}"
     r"|(?<=[Bb]earer )[\w.+/=~-]{8,}"
@@ -42,7 +44,7 @@ def is_secret(name: str, value: object) -> bool:
 
 class Redactor:
     """Replaces secrets by ``[redacted]``: the value of a key or an environment variable whose name says that it is one
-    (wherever it occurs), what stands before the @ of a URL, and the tokens of well-known services.
+    (wherever it occurs), what stands before the @ of a URL, its signature, and the tokens of well-known services.
 
     Args:
         config: the resolved configuration, as plain containers; None: only what can be known without.
@@ -71,7 +73,7 @@ class Redactor:
     def _text(self, text: str) -> str:
         for secret in self._secrets:
             text = text.replace(secret, REDACTED)
-        return self._assigned(KNOWN.sub(REDACTED, IN_URL.sub(REDACTED, text)))
+        return self._assigned(KNOWN.sub(REDACTED, SIGNED.sub(rf"\1{REDACTED}", IN_URL.sub(REDACTED, text))))
 
     def _assigned(self, text: str) -> str:
         def replace(match: re.Match[str]) -> str:

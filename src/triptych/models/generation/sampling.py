@@ -1,5 +1,6 @@
 """Autoregressive decoding: each chosen token is the next input."""
 
+import math
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
@@ -51,12 +52,14 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.temperature < 0:
-            raise ValueError(f"temperature={self.temperature}: expected 0 (greedy) or more")
+        if not 0 <= self.temperature < math.inf:
+            raise ValueError(f"temperature={self.temperature}: expected a finite number, 0 (greedy) or more")
         if self.top_k < 0:
             raise ValueError(f"top_k={self.top_k}: expected 0 (all tokens) or more")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p={self.top_p}: expected more than 0 and at most 1 (all tokens)")
+        if not -(2**63) <= self.seed < 2**64:
+            raise ValueError(f"seed={self.seed}: expected a whole number of at most 64 bits")
 
     def generator(self, device: torch.device) -> torch.Generator:
         """A new source of draws."""
@@ -69,7 +72,9 @@ class Sampling:
 
     def distribution(self, logits: Float[Tensor, "batch vocab"]) -> Float[Tensor, "batch vocab"]:
         """The probabilities that are sampled from; needs a temperature above 0."""
-        logits = logits / self.temperature
+        limits = torch.finfo(logits.dtype)
+        factor = min(max(1 / self.temperature, limits.tiny), limits.max)  # so that neither 0 inf nor inf - inf occurs
+        logits = (logits - logits.amax(-1, keepdim=True)) * factor
         if self.top_k:
             smallest_kept = logits.topk(min(self.top_k, logits.shape[-1])).values[:, -1:]
             logits = logits.masked_fill(logits < smallest_kept, float("-inf"))
