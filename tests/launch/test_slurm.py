@@ -75,6 +75,41 @@ def test_a_process_has_a_thread_for_each_of_its_cpus(given: dict[str, str], thre
     assert finished.stdout.strip() == threads
 
 
+LINES = {
+    "true": 0,
+    "export HOST=$(hostname)": 0,
+    "if false; then exit 9; fi": 0,
+    "trap 'rm -f nothing' TERM": 0,
+    "false || true": 0,
+    "false": 1,
+    "module load cuda": 127,
+    "(exit 3)": 3,
+    "exit 5": 5,
+}
+"""Lines of a set-up, and the exit status of a job that ends there; 0: it does not end there."""
+
+
+@given(st.lists(st.sampled_from(sorted(LINES)), min_size=1, max_size=4))
+def test_a_job_whose_set_up_fails_does_not_train(setup: list[str]) -> None:
+    script = launcher(setup=setup).script([Job([], Path("run"), OmegaConf.create())], "name", Path("logs"), ["true"])
+    script = "srun() { echo trained; }\n" + script
+    own = {**os.environ, "SLURM_ARRAY_TASK_ID": "0"}
+    finished = subprocess.run(["bash", "-c", script], env=own, capture_output=True, text=True, check=False)
+    status = next((LINES[line] for line in setup if LINES[line]), 0)
+    assert finished.returncode == status
+    assert finished.stdout == ("" if status else "trained\n")
+    last = finished.stderr.splitlines()[-1:]
+    assert last == ([f"error: hydra.launcher.setup ended the job with exit status {status}"] if status else [])
+
+
+def test_a_job_whose_set_up_ends_it_well_has_failed_too() -> None:
+    script = launcher(setup=["exit"]).script([Job([], Path("run"), OmegaConf.create())], "name", Path("logs"), ["true"])
+    own = {**os.environ, "SLURM_ARRAY_TASK_ID": "0"}
+    finished = subprocess.run(["bash", "-c", script], env=own, capture_output=True, text=True, check=False)
+    assert finished.returncode == 1
+    assert finished.stderr == "error: hydra.launcher.setup ended the job with exit status 0\n"
+
+
 @pytest.mark.parametrize(
     "settings",
     [

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from clock import wait_until
-from triptych.config import ConfigError
+from triptych.config import ConfigError, RunError
 from triptych.launch.lock import locked
-from triptych.launch.watch import last_line, look, time_left, watch
+from triptych.launch.scheduler import ArrayTask
+from triptych.launch.watch import Scheduler, last_line, look, time_left, watch
 from triptych.storage.redaction import Redactor
 
 HOLD = """
@@ -60,7 +61,7 @@ def test_states_rates_and_ends(runs: Path) -> None:
     with open(at_work / "metrics.csv", "a") as file:
         file.write("59,1.")  # is being written
     with locked(at_work):
-        found = {run.name: run for run in look(runs, Redactor())}
+        found = {run.name: run for run in look(runs, Redactor(), Scheduler())}
     states = {name: run.state for name, run in found.items()}
     assert states == {
         "arm/at_work": "running", "failed": "failed", "killed": "stopped", "queued": "queued", "done": "done",
@@ -72,10 +73,61 @@ def test_states_rates_and_ends(runs: Path) -> None:
     assert run.ends_in == pytest.approx(50 / 20)
     assert found["failed"].line == "error: the loss is not finite"
     assert found["killed"].ends_in is None
-    assert look(runs, Redactor())[-1].name == "pruned"
-    assert {run.name: run.state for run in look(runs, Redactor())}["arm/at_work"] == "stopped"
+    assert look(runs, Redactor(), Scheduler())[-1].name == "pruned"
+    assert {run.name: run.state for run in look(runs, Redactor(), Scheduler())}["arm/at_work"] == "stopped"
     (at_work / ".lock").unlink()  # as of a job that imports, and will take it
-    assert {run.name: run.state for run in look(runs, Redactor())}["arm/at_work"] == "running"
+    assert {run.name: run.state for run in look(runs, Redactor(), Scheduler())}["arm/at_work"] == "running"
+
+
+@pytest.mark.parametrize(
+    ("squeue", "age", "log", "begun", "state"),
+    [
+        ("echo 'a|7|12|PENDING|Resources'", 0, "", False, ("queued", "")),
+        ("echo 'a|7|12|RUNNING|None'", 0, "loading cuda", False, ("running", "loading cuda")),
+        ("echo 'a|7|12|PENDING|BeginTime'", 0, "update 5", True, ("queued", "update 5")),  # requeued
+        ("echo 'a|7|12|CANCELLED|None'", 0, "", False, ("stopped", "CANCELLED")),
+        ("echo 'a|N/A|12|CANCELLED|None'", 0, "", False, ("stopped", "CANCELLED")),  # the last of an array that waits
+        ("echo 'a|7|12|FAILED|NonZeroExitCode'", 0, "error: no", False, ("failed", "error: no")),
+        ("echo 'a|7|12|OUT_OF_MEMORY|None'", 0, "update 5", True, ("failed", "OUT_OF_MEMORY: update 5")),
+        ("true", 0, "", False, ("queued", "")),  # is being submitted
+        ("true", 3600, "", False, ("stopped", "not in the queue")),
+        ("true", 3600, "update 5", True, ("stopped", "update 5")),
+        ("exit 1", 3600, "", False, ("queued", "")),
+        ("exit 1", 0, "error: sbatch: no", False, ("failed", "error: sbatch: no")),
+    ],
+)
+def test_a_job_of_a_cluster_is_in_the_state_of_its_task(
+    squeue: str,
+    age: int,
+    log: str,
+    begun: bool,
+    state: tuple[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "squeue").write_text(f"#!/bin/sh\n{squeue}\n")
+    (tmp_path / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+    run = tmp_path / "runs" / "run"
+    ArrayTask("a", 7, Path("a_7.log")).note_in(run)  # a relative path, of the folder of the sweep
+    os.utime(run / "slurm.json", (time.time() - age,) * 2)
+    if log:
+        Path("a_7.log").write_text(f"{log}\n")
+    if begun:
+        (run / ".lock").touch()
+    monkeypatch.chdir("/")
+    (found,) = look(tmp_path / "runs", Redactor(), Scheduler())
+    assert (found.state, found.line) == state
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"array": "a"}', '{"array": "a", "index": "x", "log": "y"}'])
+def test_a_damaged_note_of_a_task(text: str, tmp_path: Path) -> None:
+    (tmp_path / "slurm.json").write_text(text)
+    with pytest.raises(RunError, match=f"^{tmp_path}/slurm.json is damaged: expected array, index and log; delete it"):
+        ArrayTask.noted_in(tmp_path)
+    (found,) = look(tmp_path, Redactor(), Scheduler())
+    assert found.state == "queued"
 
 
 def test_updates_that_are_saved_and_not_logged_count(tmp_path: Path) -> None:
@@ -83,19 +135,19 @@ def test_updates_that_are_saved_and_not_logged_count(tmp_path: Path) -> None:
     (run / "checkpoints").mkdir()
     for name in ("step-00000017.ckpt", "step-00000016.ckpt", "last.ckpt", "step-00000099.ckpt.tmp"):
         (run / "checkpoints" / name).touch()
-    (found,) = look(tmp_path, Redactor())
+    (found,) = look(tmp_path, Redactor(), Scheduler())
     assert (found.updates, found.goal) == (17, 100)
 
 
 def test_a_job_on_another_machine_counts_while_it_writes(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", 10)
     (run / ".lock.holder").write_text("process 1 on another.machine")
-    assert look(tmp_path, Redactor())[0].state == "running"
+    assert look(tmp_path, Redactor(), Scheduler())[0].state == "running"
     old = time.time() - 3600
     for file in run.iterdir():
         os.utime(file, (old, old))
     (run / ".lock").touch()
-    assert look(tmp_path, Redactor())[0].state == "stopped"
+    assert look(tmp_path, Redactor(), Scheduler())[0].state == "stopped"
 
 
 def test_once(runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

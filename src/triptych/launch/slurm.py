@@ -1,17 +1,13 @@
 """A sweep on a cluster: one SLURM array, in which each job of the sweep is a task."""
 
-import json
-import os
 import re
 import secrets
 import shlex
-import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -23,77 +19,21 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from triptych.config import ConfigError, RunError, check_type
 from triptych.launch.environment import count_devices
+from triptych.launch.scheduler import AT_WORK, ENDED, ArrayTask, ask, queue
 from triptych.launch.sweep import Failure, Job, collect, jobs_of, redact_notes, train_command
-from triptych.storage.atomic import write_text
 from triptych.storage.locks import Lock
 from triptych.storage.redaction import Redactor
 
-ENDED = (
-    "BOOT_FAIL",
-    "CANCELLED",
-    "COMPLETED",
-    "DEADLINE",
-    "FAILED",
-    "NODE_FAIL",
-    "OUT_OF_MEMORY",
-    "PREEMPTED",
-    "REVOKED",
-    "TIMEOUT",
-)
-"""The states in which a task will not run any more."""
-AT_WORK = ("RUNNING", "COMPLETING", "STAGE_OUT", "STOPPED", "SUSPENDED")
-"""The states in which it has begun; in all others it waits."""
 UNSETTLED = ("COMPLETED", "NODE_FAIL", "PREEMPTED")
 """Without a summary.json these may be no failures: the file is not seen here yet, or the task not requeued yet."""
 SETTLE_S = 60.0
 """Seconds to wait for that; a shared file system may show for so long what it knew."""
-
-
-@dataclass(frozen=True)
-class ArrayTask:
-    """The place of a job in an array. Its name is drawn before the array is submitted, and noted in the run directory:
-    so the array is found again even if this process dies while it submits.
-
-    Attributes:
-        array: name of the array.
-        index: in the array.
-        log: what the task prints.
-    """
-
-    array: str
-    index: int
-    log: Path
-
-    @classmethod
-    def noted_in(cls, directory: Path) -> "ArrayTask | None":
-        """The task to which a run was given last."""
-        note = directory / "slurm.json"
-        if not note.exists():
-            return None
-        content = json.loads(note.read_text())
-        return cls(content["array"], content["index"], Path(content["log"]))
-
-    def note_in(self, directory: Path) -> None:
-        """Writes it down."""
-        directory.mkdir(parents=True, exist_ok=True)
-        write_text(
-            directory / "slurm.json", json.dumps({"array": self.array, "index": self.index, "log": str(self.log)})
-        )
-
-
-@dataclass(frozen=True)
-class State:
-    """What the scheduler says of a task.
-
-    Attributes:
-        job: number of the array.
-        name: one of SLURM's states.
-        reason: why it waits.
-    """
-
-    job: str
-    name: str
-    reason: str
+GUARD = (
+    "trap 'status=$?; [[ $is_set_up ]] || { "
+    'echo "error: hydra.launcher.setup ended the job with exit status $status" >&2; '
+    "exit $((status ? status : 1)); }' EXIT"
+)
+"""Before the lines of the set-up: where one fails, or ends the script, nothing is trained and the log says why."""
 
 
 class SlurmLauncher(Launcher):
@@ -112,7 +52,7 @@ class SlurmLauncher(Launcher):
         timeout_min: time limit of each job, in minutes; None: that of the partition.
         signal_delay_s: seconds before the time limit at which a job saves a checkpoint and goes back into the queue.
         array_parallelism: the most jobs of the array that run at once.
-        setup: lines of shell that each job runs before the training.
+        setup: lines of shell that each job runs before the training; the job ends where one fails.
         additional_parameters: more options of sbatch, by their long names; null for those without a value.
         wait: whether to wait for the end of all jobs.
         poll_s: seconds between two looks at the queue.
@@ -211,7 +151,7 @@ class SlurmLauncher(Launcher):
             *runs,
             "esac",
             f"export OMP_NUM_THREADS=${{OMP_NUM_THREADS:-{self.cpus_per_task}}}",
-            *self.setup_lines,
+            *([GUARD, "set -e", *self.setup_lines, "set +e", "is_set_up=1"] if self.setup_lines else []),
             *([f"export MASTER_ADDR=${{MASTER_ADDR:-{addresses}}}"] if self.nodes > 1 else []),
             f'{steps} {shlex.join(command)} "${{run[@]}}"',
         ]
@@ -327,41 +267,13 @@ class SlurmLauncher(Launcher):
                     job.announce(redact)
                     tasks[job.directory] = ArrayTask(array, index, folder / f"{array}_{index}.log")
                     tasks[job.directory].note_in(job.directory)
-                ask("sbatch", str(script))
+                try:
+                    ask("sbatch", str(script))
+                except RunError as error:
+                    for job in new:  # where `triptych watch` looks
+                        tasks[job.directory].log.write_text(f"error: {error}\n", encoding="utf-8")
+                    raise
         return tasks
-
-
-def ask(*command: str) -> str:
-    """What a command of SLURM prints. What a job in which this process may run has told it is not told to it.
-
-    Raises:
-        RunError: there is no such command, or it fails.
-    """
-    inside = "SLURM_JOB_ID" in os.environ
-    own = {k: v for k, v in os.environ.items() if not (inside and k.startswith("SLURM_")) or k == "SLURM_CONF"}
-    try:
-        return subprocess.run(command, env=own, capture_output=True, text=True, check=True).stdout
-    except OSError as error:
-        raise RunError(f"{command[0]}: {error.strerror}; hydra/launcher=slurm needs SLURM's commands") from None
-    except subprocess.CalledProcessError as error:
-        said = (line.removeprefix(f"{command[0]}: ").removeprefix("error: ") for line in error.stderr.splitlines())
-        raise RunError(f"{command[0]}: {'; '.join(said)}") from None
-
-
-def queue(tasks: Iterable[ArrayTask]) -> dict[tuple[str, int], State]:
-    """What the scheduler says of tasks, by array and index; those that have ended are forgotten after some minutes.
-
-    Raises:
-        RunError: SLURM does not answer.
-    """
-    names = ",".join(sorted({task.array for task in tasks}))
-    if not names:
-        return {}
-    fields = ("--noheader", "--array", "--states=all", "--format=%j|%K|%F|%T|%r")
-    # asked for one user, it looks at that user's jobs only
-    lines = ask("squeue", f"--user={os.getuid()}", f"--name={names}", *fields).splitlines()
-    parts = [line.split("|", 4) for line in lines]
-    return {(array, int(index)): State(job, name, reason) for array, index, job, name, reason in parts}
 
 
 def watch(jobs: Sequence[Job], tasks: Mapping[Path, ArrayTask], poll_s: float) -> dict[Path, Failure]:

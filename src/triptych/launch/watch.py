@@ -1,16 +1,17 @@
-"""The jobs of a sweep, a study or an array as they run, by their run directories alone: no job is asked, nor a
-scheduler, so they can be watched from any machine that sees the directories."""
+"""The jobs of a sweep, a study or an array as they run, by their run directories: no job is asked, so they can be
+watched from any machine that sees the directories. Where squeue answers, it says what became of a SLURM task."""
 
 import csv
 import json
 import math
 import os
 import re
+import shutil
 import socket
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -23,7 +24,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from triptych.config import ConfigError, about, counted, duration, nearest
+from triptych.config import ConfigError, RunError, about, counted, duration, nearest
+from triptych.launch.scheduler import AT_WORK, ENDED, TASK, ArrayTask, State, queue
 from triptych.storage.redaction import Redactor
 from triptych.storage.runs import is_done
 
@@ -39,10 +41,14 @@ STATES = {
     "pruned": "dim",
 }
 """In the order in which they are shown, and their colours."""
-SIGNS = (NOTE, "summary.json", "pruned.json", "metrics.csv", "train.log", "terminal.log", "slurm.json", ".lock")
+SIGNS = (NOTE, "summary.json", "pruned.json", "metrics.csv", "train.log", "terminal.log", TASK, ".lock")
 """What a run directory has one of."""
 SILENT_S = 900.0
 """Seconds after which a job on another machine that has written nothing counts as stopped."""
+SETTLE_S = 60.0
+"""Seconds that a task may take from its note to the queue."""
+ASK_S = 10.0
+"""Seconds between two questions to the scheduler."""
 STARTING_S = 120.0
 """Seconds that a job may take from its log to its lock: the imports."""
 RECENT = 10
@@ -96,16 +102,16 @@ def watch(folder: Path, *, once: bool, every: float) -> None:
     Raises:
         ConfigError: looked at once, no such folder, or none with a run.
     """
-    redact = Redactor()
+    redact, scheduler = Redactor(), Scheduler()
     console = Console()
     if once or not sys.stdout.isatty():
-        if not (runs := look(folder, redact)):
+        if not (runs := look(folder, redact, scheduler)):
             raise ConfigError(describe_lack(folder))
         console.print(draw(runs, len(runs), console.width))
         return
 
     def frame() -> Group:
-        if runs := look(folder, redact):
+        if runs := look(folder, redact, scheduler):
             return draw(runs, console.height - 7, console.width)
         return Group(Text(describe_lack(folder)), Text("waiting for it; Ctrl-C leaves"))
 
@@ -126,13 +132,40 @@ def describe_lack(folder: Path) -> str:
     return f"{folder}: no such directory{like or ', expected a run directory or one above it'}"
 
 
-def look(folder: Path, redact: Redactor) -> list[Watched]:
+class Scheduler:
+    """What SLURM says of the tasks of runs; it is asked again after some seconds."""
+
+    def __init__(self) -> None:
+        self._asked, self._answer = -math.inf, dict[tuple[str, int], State]()
+
+    def states_of(self, directories: Sequence[Path]) -> dict[Path, State | None]:
+        """The states of tasks by the directories of their runs; None: the task is not in the queue. Left out are runs
+        without a task, those of other users, and all of them where SLURM does not answer."""
+        tasks: dict[Path, ArrayTask] = {}
+        for directory in directories:
+            with suppress(OSError, RunError):  # being written, or damaged, as the next sweep will say
+                if (directory / TASK).stat().st_uid == os.getuid() and (task := ArrayTask.noted_in(directory)):
+                    tasks[directory] = task
+        if not tasks or shutil.which("squeue") is None:
+            return {}
+        if time.monotonic() - self._asked >= ASK_S:
+            try:
+                self._answer = queue(tasks.values())
+            except RunError:
+                return {}
+            self._asked = time.monotonic()
+        return {directory: self._answer.get((task.array, task.index)) for directory, task in tasks.items()}
+
+
+def look(folder: Path, redact: Redactor, scheduler: Scheduler) -> list[Watched]:
     """Every run at or below a folder, those that need a look first; those of a sweep in its order."""
     found = sorted({file.parent for name in SIGNS for file in folder.rglob(name)})
     found.sort(key=lambda path: (path / NOTE).stat().st_mtime_ns if (path / NOTE).exists() else 0)
     inner = {path for path in found if any(parent in found for parent in path.parents)}  # W&B has files of such names
     names = name_runs([path for path in found if path not in inner], folder)
-    runs = [read(path, name, redact) for path, name in names.items()]
+    unfinished = [path for path in names if not any((path / name).exists() for name in ("summary.json", "pruned.json"))]
+    tasks = scheduler.states_of(unfinished)
+    runs = [read(path, name, redact, tasks) for path, name in names.items()]
     return sorted(runs, key=lambda run: [*STATES].index(run.state))
 
 
@@ -170,15 +203,18 @@ def count_updates(directory: Path, rows: Sequence[dict[str, str]]) -> tuple[int,
     return updates if goal is None else min(updates, goal), goal  # the test is logged behind the last
 
 
-def read(directory: Path, name: str, redact: Redactor) -> Watched:
+def read(directory: Path, name: str, redact: Redactor, tasks: Mapping[Path, State | None]) -> Watched:
     """One run, by its directory.
 
     Args:
         name: what it is called.
+        tasks: what the scheduler says, see ``Scheduler.states_of``.
     """
     log = log_of(directory)
     line = redact(last_line(log)) if log else ""
     state = state_of(directory, line)
+    if directory in tasks and state in ("failed", "stopped", "queued"):
+        state, line = state_of_task(directory, state, line, tasks[directory])
     rows = read_rows(directory / "metrics.csv")
     updates, goal = count_updates(directory, rows)
     rate = rate_of(rows)
@@ -212,13 +248,33 @@ def state_of(directory: Path, line: str) -> str:
     if is_held(directory):
         return "running"
     if not (directory / ".lock").exists():
-        if (directory / "slurm.json").exists():
+        if (directory / TASK).exists():
             return "failed" if line.startswith("error:") else "queued"
         if age(directory / "terminal.log") < STARTING_S and not line.startswith("error:"):
             return "running"
         if (directory / NOTE).exists() and not line:
             return "waiting"
     return "failed" if line.startswith("error:") else "stopped"
+
+
+def state_of_task(directory: Path, state: str, line: str, task: State | None) -> tuple[str, str]:
+    """The state of a run that no job holds, and why, by what the scheduler says of its task.
+
+    Args:
+        state: by the directory alone.
+        line: the last of its log.
+        task: None: it is not in the queue.
+    """
+    if task is None:
+        if state != "queued" or age(directory / TASK) < SETTLE_S:
+            return state, line
+        return "stopped", f"not in the queue: {line}" if line else "not in the queue"
+    if task.name not in ENDED:
+        return ("running" if task.name in AT_WORK else "queued"), line
+    if line.startswith("error:"):
+        return "failed", line
+    ended = "stopped" if task.name in ("CANCELLED", "COMPLETED", "PREEMPTED") else "failed"
+    return ended, f"{task.name}: {line}" if line else task.name
 
 
 def why_failed(directory: Path) -> str:
@@ -255,7 +311,7 @@ def age(file: Path) -> float:
 def log_of(directory: Path) -> Path | None:
     """The newest of its logs; None: it has none."""
     logs = [directory / "terminal.log", directory / "train.log"]
-    note = directory / "slurm.json"
+    note = directory / TASK
     if note.exists():
         with suppress(ValueError, LookupError, TypeError):  # damaged, as the next sweep will say
             logs.append(Path(json.loads(note.read_text(encoding="utf-8"))["log"]))

@@ -14,6 +14,8 @@ import pytest
 import torch
 
 from clock import bound, check_within, wait_until
+from triptych.launch.watch import Scheduler, look
+from triptych.storage.redaction import Redactor
 
 pytestmark = pytest.mark.faults
 
@@ -71,6 +73,13 @@ class Sweep:
     def starts(self) -> list[int]:
         """How often each run has begun."""
         return [log.read_text().count("reading dates") for log in self.parent.glob("*/train.log")]
+
+    def watched(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+        """State and last line of each run, as `triptych watch` shows them in another folder."""
+        monkeypatch.chdir("/")
+        for name, value in self.cluster.environment.items():
+            monkeypatch.setenv(name, value)
+        return [(run.state, run.line) for run in look(self.parent, Redactor(), Scheduler())]
 
     def summaries(self) -> list[Path]:
         """Of the finished runs."""
@@ -181,6 +190,24 @@ def test_a_job_is_warned_and_another_cancelled(sweep: Sweep) -> None:
     assert json.loads(summary.read_text())["updates"] == 6
     assert sweep.run(SLOW, "seed=1,2")[0] == 0
     assert sorted(sweep.starts()) == [2, 2]
+
+
+@pytest.mark.nightly
+def test_watch_says_what_became_of_jobs_that_never_began(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sweep.run("seed=1", "hydra.launcher.partition=gpus")[0] == 1
+    ((state, line),) = sweep.watched(monkeypatch)
+    assert line.startswith("error: sbatch: invalid partition specified: gpus")
+    refused = ("failed", line)
+    assert state == "failed"
+    assert sweep.run("seed=2", "hydra.launcher.setup=[exit 3]", "hydra.launcher.wait=false")[0] == 0
+    ended = ("failed", "error: hydra.launcher.setup ended the job with exit status 3")
+    wait_until(lambda: ended in sweep.watched(monkeypatch), 60, lambda: f"{sweep.watched(monkeypatch)}")
+    hold = "+hydra.launcher.additional_parameters.hold=null"
+    assert sweep.run("seed=3", hold, "hydra.launcher.wait=false")[0] == 0
+    assert sweep.watched(monkeypatch) == [refused, ended, ("queued", "")]
+    sweep.cluster.command("scancel", sweep.states()[-1][0])
+    wait_until(lambda: ("stopped", "CANCELLED") in sweep.watched(monkeypatch), 60, "the end of the last")
+    assert sweep.starts() == []
 
 
 @pytest.mark.nightly
