@@ -214,3 +214,14 @@ def test_exports_an_untied_output(family: Bert, tmp_path: Path) -> None:
     assert not any(info.values())
     given = inputs("right", is_full=False)
     assert distance(theirs(model.eval(), given), ours(network, given), given["mask"]) < 1e-5
+
+
+@pytest.mark.parametrize("case", [bert, roberta, longformer], ids=lambda case: case.__name__)
+def test_reads_an_untied_output_with_a_bias_of_its_own(case: Any, tmp_path: Path) -> None:
+    """transformers then ignores the bias of the head, which differs."""
+    heads = {bert: hf.BertForMaskedLM, roberta: hf.RobertaForMaskedLM, longformer: hf.LongformerForMaskedLM}
+    model = randomized(case(heads[case], tie_word_embeddings=False).model())
+    model.save_pretrained(tmp_path)
+    given = inputs("right", is_full=False)
+    found = ours(read_network(tmp_path).network, given)
+    assert distance(found, theirs(model, given), given["mask"]) < 1e-5

@@ -271,13 +271,18 @@ def test_export_of_an_import_is_bitwise_the_same(classifier: Path, tmp_path: Pat
         ({"id2label": {"zero": "a", "one": "b"}}, "id2label=.*; expected"),
         ({"id2label": {"0": "a", "5": "b"}}, "id2label=.*; expected"),
         ({"id2label": {"0": "a", "1": "a"}}, "id2label=.*; expected"),
-        ({"problem_type": "regression"}, "problem_type=regression; expected None or single_label_classification"),
+        ({"problem_type": "regression"}, "problem_type=regression, which is not supported; expected at least two"),
+        ({"id2label": {"0": "a"}}, "one label 'a' means regression, which is not supported; expected at least two"),
+        (
+            {"problem_type": "multi_label_classification"},
+            "=multi_label_classification is not supported; expected single",
+        ),
         ({"quantization_config": {"bits": 4}}, "quantization_config=.*; expected None"),
         ({"hidden_dropout_prob": "0.1"}, "block.dropout='0.1': expected no text"),
         ({"layer_norm_eps": -1}, "block.norm.eps=-1.*: expected at least 0"),
         ({"model_type": "mamba"}, "model_type=mamba; expected one of bart, bert, "),
     ],
-    ids=[f"odd {i}" for i in range(12)],
+    ids=[f"odd {i}" for i in range(14)],
 )
 def test_odd_values_are_refused(classifier: Path, values: dict[str, Any], said: str) -> None:
     config = json.loads((classifier / "config.json").read_text())

@@ -396,3 +396,20 @@ def test_refuses_an_untied_table_that_should_be_tied(tmp_path: Path) -> None:
     save_file({**load_file(file), "lm_head.weight": torch.ones(101, 32)}, file)
     with pytest.raises(ConfigError, match=r"lm_head.weight differs from model.shared.weight, though .* one"):
         read_network(tmp_path)
+
+
+@pytest.mark.parametrize("case", [bart, marian, pegasus], ids=lambda case: case.__name__)
+def test_an_untied_output_with_one_token_table_is_read_and_with_two_refused(case: Any, tmp_path: Path) -> None:
+    model: Any = randomized(case(tie_word_embeddings=False).model())
+    model.save_pretrained(tmp_path)
+    said = (
+        r"config\.json: tie_word_embeddings=false, and model\.decoder\.embed_tokens\.weight differs from model\.encoder"
+    )
+    with pytest.raises(ConfigError, match=said):
+        read_network(tmp_path)
+    with torch.no_grad():  # shared, which transformers ignores now, stays as it is
+        model.model.decoder.embed_tokens.weight.copy_(model.model.encoder.embed_tokens.weight)
+    model.save_pretrained(tmp_path)
+    given = inputs("right", is_full=True)
+    found = ours(read_network(tmp_path).network, given)
+    assert distance(found, theirs(model, given), given["mask"]) < 1e-5

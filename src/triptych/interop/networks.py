@@ -78,7 +78,7 @@ def read_network(
     further = {name: read_further(place.parent, name, *other) for name, other in family.files.items()}
     config = TheirConfig({**config.values, **further}, config.place)
     if task in CLASSIFYING:
-        config.expect("problem_type", None, [None, "single_label_classification"])
+        check_problem(config, task)
     tensors = Tensors(place.parent, family)
     labels = config.labels if task in CLASSIFYING else ()
     settings = family.settings(config, tensors)
@@ -96,6 +96,25 @@ def read_network(
         if names:
             log.warning("%s: %s tensors are %s: %s", folder, len(names), what, listed(names))
     return Read(network.eval(), ours, task, labels)
+
+
+def check_problem(config: TheirConfig, task: str) -> None:
+    """Whether exactly one of several classes is predicted.
+
+    Raises:
+        ConfigError: regression, or several classes of one text.
+    """
+    kind = config.get("problem_type", None)
+    if kind == "regression" or (kind is None and task == "classification" and len(config.labels) == 1):
+        said = "problem_type=regression" if kind else f"one label {config.labels[0]!r} means regression"
+        raise ConfigError(f"{config.place}: {said}, which is not supported; expected at least two classes (id2label)")
+    if kind not in (None, "single_label_classification"):
+        raise ConfigError(
+            f"{config.place}: problem_type={kind} is not supported; expected single_label_classification, one class "
+            "for each text"
+        )
+    if task == "classification" and len(config.labels) == 1:
+        raise ConfigError(f"{config.place}: the only label is {config.labels[0]!r}; expected at least two classes")
 
 
 def read_further(folder: Path, name: str, other: str, key: str) -> Mapping[str, Any]:

@@ -136,7 +136,8 @@ def to_ours(
     for name, mine in ours.items():
         theirs, part = names[name]
         copies = [copy for copy, original in originals.items() if original == theirs]
-        found = next((candidate for candidate in (theirs, *copies) if candidate in tensors), None)
+        candidates = [*own_tensors(family, config, theirs), theirs, *copies]
+        found = next((candidate for candidate in candidates if candidate in tensors), None)
         if found is None:
             if mine.requires_grad:
                 (new if new_head and name.startswith("head.") else missing).append(theirs)
@@ -169,6 +170,12 @@ def to_ours(
     return Found(state, new, left_out)
 
 
+def own_tensors(family: Family, config: TheirConfig, original: str) -> list[str]:
+    """The tensors that transformers uses in place of one where the output is not tied; it then ignores that one."""
+    is_tied = config.get("tie_word_embeddings", True)
+    return [] if is_tied else [name for name in family.own_if_untied if family.copies[name] == original]
+
+
 def of_other_heads(
     family: Family,
     config: TheirConfig,
@@ -189,8 +196,15 @@ def of_other_heads(
     for name in tensors:
         if name in used.values() or any(re.fullmatch(pattern, name) for pattern in family.buffers):
             continue
-        original = used.get(originals.get(name, ""))
-        if original is not None:
+        own = own_tensors(family, config, originals.get(name, name))
+        original = used.get(originals.get(name, name))
+        if own and original in own:
+            if name in own and not torch.equal(tensors[name], tensors[original]):
+                raise ConfigError(
+                    f"{config.place}: tie_word_embeddings=false, and {name} differs from {original}: not supported; "
+                    "expected one token table for the encoder and the decoder"
+                )
+        elif original is not None:
             if not torch.equal(tensors[name], tensors[original]):
                 raise ConfigError(f"{name} differs from {original}, though {config.place} says that they are one")
         elif any(re.fullmatch(pattern, name) for pattern in family.other_heads):
