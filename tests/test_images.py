@@ -177,7 +177,7 @@ def test_the_counts_of_batches_of_images_come_back() -> None:
         embedding = PatchEmbedding(image_size=[8, 8], patch_size=[2, 2], num_channels=1, d_model=4)
         encoder = Stack(num_layers=1, causal=False, max_length=17, d_model=4, num_heads=2, d_ff=8)
         network = EncoderOnly(embedding=embedding, encoder=encoder, head=Head(d_model=4, num_outputs=10, pool="first"))
-    cost_log, again = CostLog(network), CostLog(network)
+    cost_log, again = (CostLog(network, lambda module: torch.optim.SGD(module.parameters())) for _ in range(2))
     cost_log.shapes.update({(64, 1, 8, 8): 80, (7, 1, 8, 8): 1})
     again.load_state_dict(cost_log.state_dict())
     assert again.shapes == cost_log.shapes

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from omegaconf import DictConfig, OmegaConf
+from torch.utils.flop_counter import FlopCounterMode
 
 import tiny
 from commands import Finished, answers_to
@@ -22,7 +23,7 @@ from triptych.assembly.datasets import make_data_module, train_tokenizer
 from triptych.assembly.network import check_network, make_task
 from triptych.config import ConfigError, build
 from triptych.launch.sweep import UNCOUNTED, digest_of, plain_numbers, unresolved
-from triptych.models.flops import active_parameters, count_parameters, training_flops
+from triptych.models.flops import COUNTED, active_parameters, count_parameters, training_flops
 from triptych.nn.network import weights_sha256
 from triptych.planning import matching
 from triptych.planning import pace as calibration
@@ -43,6 +44,7 @@ from triptych.planning.matching import (
     solve_updates,
 )
 from triptych.planning.pace import measure_paces
+from triptych.training.optimizers import step_on_meta
 
 Choose = Callable[..., DictConfig]
 
@@ -181,6 +183,7 @@ def data_of(config: DictConfig) -> ReadData:
 
 CASES = [
     ("train_flops", "task=translation model=decoder_only reference=full", "batch.size=20"),
+    ("train_flops", "task=translation model=decoder_only reference=full", "optimizer=muon"),
     ("tokens", "task=classification model=full reference=encoder_only", "batch.size=null batch.tokens=500"),
     (
         "tokens",
@@ -217,12 +220,14 @@ class TestMatches:
             batches = [next(loader) for _ in range(config.trainer.max_steps * config.trainer.accumulate_grad_batches)]
             if quantity == "tokens":
                 return sum(batch.num_real for batch in batches)
-            cost_log = calibration.CostLog(check_network(config))
+            cost_log = calibration.CostLog(check_network(config), build(config, "optimizer"))
             for batch in batches:
                 cost_log.shapes[calibration.shape_of(batch, task.network)] += 1
                 cost_log.unanswered += task.num_unanswered(batch)
             flops = training_flops(check_network(config), cost_log.shapes, unanswered=cost_log.unanswered)
-            return sum(flops.values())
+            with FlopCounterMode(display=False) as counter:
+                step_on_meta(check_network(config), build(config, "optimizer"))
+            return sum(flops.values()) + config.trainer.max_steps * counter.get_total_flops()
 
         assert match.expected == counted(config)
         assert match.goal == counted(reference.config)
@@ -330,6 +335,17 @@ class TestRefusals:
             check_same(reference, "tokens", data="a" * 64, tokenizer="c" * 64)
         with pytest.raises(ConfigError, match="trained on other data"):
             check_same(reference, "train_flops", data="c" * 64, tokenizer="b" * 64)
+
+    def test_operations_that_leave_out_the_optimizer(self, chosen: Choose, tmp_path: Path) -> None:
+        record: dict[str, Any] = {"task": "translation", "train_flops": 5.0}
+        (tmp_path / "summary.json").write_text(json.dumps(record))
+        config = chosen(f"reference={tmp_path}", "match=train_flops")
+        with pytest.raises(ConfigError, match="counts operations without those of the optimizer; train "):
+            reference_of(config, [])
+        (tmp_path / "summary.json").write_text(json.dumps(record | {"train_flops_of": COUNTED}))
+        reference = reference_of(config, [])
+        assert reference is not None
+        assert reference.goal == 5
 
 
 def test_a_run_that_was_begun_is_not_measured_again(chosen: Choose, tmp_path: Path) -> None:

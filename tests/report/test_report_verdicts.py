@@ -234,6 +234,7 @@ def test_the_audit_marks_a_different_tokenizer(seven_runs: Path) -> None:
     [
         ("params", 100_000, 103_000),
         ("train_flops", 1e12, 1.03e12),
+        ("train_flops_of", ("forward", "backward", "optimizer"), ("forward", "backward")),
         ("tokens_per_update", 2304.0, 4608.0),
         ("updates", 800, 801),
         ("precision", "32-true", "bf16-mixed"),

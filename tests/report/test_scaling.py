@@ -217,6 +217,10 @@ class TestRefusals:
         assert re.fullmatch("1.092, the entropy of this corpus: not taken .* for .*below is .*", study.left_out[0])
         summary = json.loads((odd / "summary.json").read_text())
         for change, pattern in (
+            (
+                {"train_flops_of": ["forward", "backward", "optimizer"]},
+                "train_flops of one has the operations of the",
+            ),
             ({"tokenizer_sha256": "c" * 64}, "their tokenizer_sha256 differ; expected runs of one tokenizer"),
             ({"data_sha256": "c" * 64}, "their data_sha256 differ; expected runs of one data"),
             ({"data": "others"}, "runs of several tasks or corpora .language_modeling on dates, language_modeling on"),

@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 from triptych.config import ConfigError
+from triptych.report.page.charts import draw_costs, draw_validation
 from triptych.report.read_records import Run, find_runs
 from triptych.report.statistics.reach import reach
 from triptych.report.statistics.verdicts import group_runs
@@ -117,6 +118,20 @@ def test_all_reach_what_the_least_good_reaches(write_run, tmp_path: Path) -> Non
             steps.append(next(step for step, value in values if value >= reached.target))
         assert reached.costs[contender.name]["updates"] == sum(steps) / 3 + 1
         assert reached.costs[contender.name]["train_flops"] == pytest.approx(3.9e9 * sum(steps) / 3)
+
+
+def test_operations_that_are_not_counted_alike_are_not_compared(write_run, tmp_path: Path) -> None:
+    """Of runs of several versions: updates and seconds still are."""
+    runs = runs_of(write_run, tmp_path, full=FULL, decoder_only=DECODER)
+    counted = {**runs[0].summary, "train_flops_of": ["forward", "backward", "optimizer"]}
+    runs = [replace(runs[0], summary=counted), *runs[1:]]
+    (group,) = group_runs(runs)
+    reached = reach(group)
+    assert reached is not None
+    assert {clock for costs in reached.costs.values() for clock in costs} == {"updates", "time_s"}
+    assert "operations" not in draw_costs(group).keys() | draw_validation(group).keys()
+    with pytest.raises(ConfigError, match="count the operations of the optimizer and some do not; train the others"):
+        find(study(claim(**BETTER, until=0.7, cost="train_flops")), runs)
 
 
 def test_alike(write_run, tmp_path: Path) -> None:

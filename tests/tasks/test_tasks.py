@@ -143,7 +143,7 @@ LAYOUTS = {
 
 
 def make_cost_log(task: Task) -> CostLog:
-    return CostLog(deepcopy(task.network).to("meta"))
+    return CostLog(deepcopy(task.network).to("meta"), task.optimizer)
 
 
 def make_task(

@@ -13,8 +13,18 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.optim import lr_scheduler
 from torch.testing import assert_close
+from torch.utils.flop_counter import FlopCounterMode
 
-from triptych.training.optimizers import SGD, Adafactor, AdamW, Muon, ScheduleFreeAdamW, decay_groups
+from triptych.assembly.network import without_values
+from triptych.training.optimizers import (
+    SGD,
+    Adafactor,
+    AdamW,
+    Muon,
+    ScheduleFreeAdamW,
+    decay_groups,
+    optimizer_flops,
+)
 from triptych.training.schedules import Constant, Cosine, InverseSquareRoot, Linear, WarmupStableDecay
 
 BASE: dict[str, Any] = {"lr": 1e-2, "beta1": 0.9, "beta2": 0.98, "eps": 1e-9, "weight_decay": 0.1}
@@ -310,6 +320,30 @@ class TestEachOptimizer:
         for key in values.keys() & wrong.keys():
             with pytest.raises(ValueError, match=rf"optimizer\.{key}={wrong[key]}: expected"):
                 kind(**(values | {key: wrong[key]}))
+
+
+class TestOperations:
+    @every_optimizer
+    def test_are_those_of_a_real_step(self, build: Callable[..., Any], name: str) -> None:
+        """As torch counts them on a CPU."""
+        model = build("full", tie_output=True)
+        on_meta = without_values(model)
+        give_gradients(model)
+        optimizer = OPTIMIZERS[name](model)
+        with FlopCounterMode(display=False) as counter:
+            optimizer.step()
+        assert optimizer_flops(on_meta, OPTIMIZERS[name]) == counter.get_total_flops()
+
+    def test_of_muon_are_five_iterations(self, build: Callable[..., Any]) -> None:
+        """Of each matrix X of r x c, r <= c: A = X X', B = b A + c A A, a X + B X. Jordan et al. 2024."""
+        model = build("decoder_only").to("meta")
+        linears = [m for layer in model.decoder.layers for m in layer.modules() if isinstance(m, nn.Linear)]
+        sizes = [sorted(linear.weight.shape) for linear in linears]
+        assert optimizer_flops(model, OPTIMIZERS["muon"]) == sum(5 * (4 * r * r * c + 2 * r**3) for r, c in sizes) > 0
+
+    @pytest.mark.parametrize("name", ["adamw", "sgd", "schedule_free_adamw"])
+    def test_others_have_no_products(self, build: Callable[..., Any], name: str) -> None:
+        assert optimizer_flops(build("decoder_only").to("meta"), OPTIMIZERS[name]) == 0
 
 
 class TestMuon:

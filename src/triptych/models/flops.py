@@ -67,6 +67,8 @@ def parameters_by_part(network: Network) -> dict[str, int]:
     return counts
 
 
+COUNTED = ("forward", "backward", "optimizer")
+"""What the operations of a training are of, as its record says. (Records of before had no optimizer's.)"""
 LATER = " of states"
 """Behind the name of a part: what of it reads no image or sound itself, so that its input has a gradient."""
 

@@ -20,7 +20,7 @@ from triptych.planning.gpus import Device
 from triptych.planning.memory import Memory, optimizer_bytes
 from triptych.planning.peak_memory import is_masked, is_prefixed, measure_peak, training_loss
 from triptych.tasks.precision import PRECISIONS, Precision
-from triptych.training.optimizers import ScheduleFreeAdamW
+from triptych.training.optimizers import ScheduleFreeAdamW, optimizer_flops
 
 UTILISATION = 0.3
 """Share of a GPU's peak that a training is assumed to reach. Published ones reached 0.21 (GPT-3) to 0.46 (PaLM), by
@@ -42,7 +42,8 @@ class Forecast:
         memory_on_gpus: the same on GPUs.
         precision: of the training.
         world_size: processes that train together.
-        flops: operations of the whole training, over all processes.
+        flops: operations of the whole training, over all processes, with the optimizer's.
+        flops_of_step: those of a step of the optimizer, which each process computes.
         recomputed: operations that are done once more, since the backward pass computes blocks anew, over ``flops``.
     """
 
@@ -53,6 +54,7 @@ class Forecast:
     precision: Precision
     world_size: int
     flops: float
+    flops_of_step: int
     recomputed: float
 
     @property
@@ -78,6 +80,7 @@ def make_forecast(estimate: BatchEstimate, world_size: int, device: Device) -> F
     here, on_gpus = (
         cache(partial(batch_bytes, network, precision, estimate, on_gpu=on)) for on in (device.is_gpu, True)
     )
+    of_step = optimizer_flops(network, optimizer)
     averaged = "ema" in config.callbacks or isinstance(optimizer, ScheduleFreeAdamW)
     memory = Memory(network, optimizer_bytes(network, optimizer), here, averaged)
     return Forecast(
@@ -87,7 +90,8 @@ def make_forecast(estimate: BatchEstimate, world_size: int, device: Device) -> F
         memory_on_gpus=replace(memory, of_rows=on_gpus),
         precision=precision,
         world_size=world_size,
-        flops=flops / estimate.num_updates * world_size * config.trainer.max_steps,
+        flops=(flops / estimate.num_updates * world_size + of_step) * config.trainer.max_steps,
+        flops_of_step=of_step,
         recomputed=recomputed_share(network, next(iter(estimate.shapes))),
     )
 
@@ -128,7 +132,9 @@ def computed_seconds(forecast: Forecast, device: Device) -> float | None:
     peak = {4: device.single, 2: device.half}.get(forecast.precision.compute)
     if peak is None:
         return None
-    return forecast.flops * (1 + forecast.recomputed) / (UTILISATION * peak * forecast.world_size)
+    steps = forecast.flops_of_step * int(forecast.estimate.config.trainer.max_steps)
+    of_process = (forecast.flops - steps) * (1 + forecast.recomputed) / forecast.world_size + steps
+    return of_process / (UTILISATION * peak)
 
 
 def measured_seconds(forecast: Forecast, device: Device) -> float | None:

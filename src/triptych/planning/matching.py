@@ -24,11 +24,12 @@ from omegaconf import DictConfig, OmegaConf
 
 from triptych.assembly.compatibility import check_grid
 from triptych.assembly.network import check_network
-from triptych.config import ARCHITECTURES, ConfigError, counted, nearest, refusing, target_of
+from triptych.config import ARCHITECTURES, ConfigError, build, counted, nearest, refusing, target_of
 from triptych.config.overrides import base_of, composed_with, has_towers
-from triptych.models.flops import TrainingCost, active_parameters, count_parameters
+from triptych.models.flops import COUNTED, TrainingCost, active_parameters, count_parameters
 from triptych.planning.batch_shapes import BatchEstimate, Data
 from triptych.planning.findings import listening
+from triptych.training.optimizers import optimizer_flops
 
 log = logging.getLogger("triptych")
 
@@ -242,6 +243,11 @@ def _run(config: DictConfig, name: str) -> Reference:
         raise ConfigError(f"reference={name} has data={record.get('data')}, but this run has {config.data._target_}")
     if not isinstance(goal, int | float) or not goal > 0:
         raise ConfigError(f"match={config.match}: {path} says {RECORDED[config.match]}={goal}; expected more than 0")
+    if config.match == "train_flops" and record.get("train_flops_of") != list(COUNTED):
+        raise ConfigError(
+            f"match=train_flops: {path} counts operations without those of the optimizer; train {name} again, or give "
+            "the number of operations as the reference"
+        )
     return Reference(name, record=record, goal=float(goal))
 
 
@@ -449,10 +455,11 @@ class Costs:
 
 
 def operations(estimate: BatchEstimate) -> list[float]:
-    """Operations of each update, over all processes."""
-    cost = TrainingCost(check_network(estimate.config))
+    """Operations of each update, over all processes, and of the optimizer's step."""
+    network = check_network(estimate.config)
+    cost, of_step = TrainingCost(network), optimizer_flops(network, build(estimate.config, "optimizer"))
     return [
-        estimate.world_size * sum(cost.by_part(update.shapes, unanswered=update.unanswered).values())
+        estimate.world_size * sum(cost.by_part(update.shapes, unanswered=update.unanswered).values()) + of_step
         for update in estimate.updates
     ]
 

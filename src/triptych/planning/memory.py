@@ -3,15 +3,13 @@ nothing of its size is ever allocated."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._ops import OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from triptych.nn import Network
 from triptych.planning.activations import BatchBytes
+from triptych.training.optimizers import step_on_meta
 
 USABLE = 0.9
 """Share of a device's memory that is counted on; CUDA itself, the work space of kernels and gaps take the rest."""
@@ -131,25 +129,8 @@ def optimizer_bytes(network: Network, make: Callable[[nn.Module], torch.optim.Op
         network: on the meta device; gets gradients.
         make: the optimizer of a module.
     """
-    optimizer = make(network)
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            parameter.grad = torch.empty_like(parameter)
-    with AnyNumber():  # type: ignore[no-untyped-call]
-        optimizer.step()
+    optimizer = step_on_meta(network, make)
     return sum(_bytes(v for v in state.values() if isinstance(v, Tensor)) for state in optimizer.state.values())
-
-
-class AnyNumber(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Whoever asks for a number of the meta device is told 1. (Adafactor looks at the size of weights and steps.)"""
-
-    def __torch_dispatch__(
-        self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        """The operation, or 1."""
-        if func is torch.ops.aten._local_scalar_dense.default and args[0].is_meta:
-            return 1.0
-        return func(*args, **(kwargs or {}))
 
 
 def stored_bytes(module: nn.Module) -> int:

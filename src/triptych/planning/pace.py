@@ -113,7 +113,11 @@ class Timed:
             "logger": False,
             "enable_checkpointing": False,
             "enable_progress_bar": False,
-            "callbacks": [*averages, CostLog(check_network(self.config)), self.stopwatch],
+            "callbacks": [
+                *averages,
+                CostLog(check_network(self.config), build(self.config, "optimizer")),
+                self.stopwatch,
+            ],
             "plugins": [self.environment],
         }
         trainer: L.Trainer = build(self.config, "trainer", given)

@@ -95,6 +95,11 @@ class Run:
     attention: Sequence[Mapping[str, Any]]
     arm: str = ""
 
+    @property
+    def train_flops_of(self) -> tuple[str, ...]:
+        """What its operations are of; records of before do not say it."""
+        return tuple(self.summary.get("train_flops_of", ("forward", "backward")))
+
 
 @dataclass(frozen=True, slots=True)
 class PrunedRun:

@@ -117,6 +117,13 @@ def read_ladder(found: RunSet) -> Study:
         if len(kinds) > 1:
             first, second = sorted(kinds.values())[:2]
             raise ValueError(f"{first} and {second}: their {field} differ; expected runs of one {noun}")
+    if not group.counts_alike:
+        kinds = {run.train_flops_of: run.directory for run in reversed(group.runs)}
+        first, second = sorted(kinds.values())[:2]
+        raise ValueError(
+            f"{first} and {second}: train_flops of one has the operations of the optimizer, and that of the other does "
+            "not; expected runs that count alike"
+        )
     if group.metric.higher_is_better:
         group = replace(group, metric=LOSS)
         for run in group.runs:

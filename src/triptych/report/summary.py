@@ -12,6 +12,7 @@ from triptych.data import CorpusFacts, DataModule, Example, LongText, Windows
 from triptych.launch.command import Command
 from triptych.models import DecoderOnly, EncoderDecoder
 from triptych.models.flops import (
+    COUNTED,
     active_parameters,
     count_parameters,
     decoding_flops,
@@ -34,7 +35,7 @@ def summary(run: Run, cost_log: CostLog, metrics: dict[str, float], command: Com
     """
     config, task, trainer = run.config, run.task, run.trainer
     parameters, non_embedding = count_parameters(task.network)
-    flops = cost_log.cost.by_part(cost_log.shapes, unanswered=cost_log.unanswered)
+    flops = cost_log.flops_by_part(trainer.global_step)
     named = zip(task.network.stack_names, task.network.stacks, strict=True)
     stacks = {name: len(stack.layers) for name, stack in named}
     return {
@@ -52,6 +53,7 @@ def summary(run: Run, cost_log: CostLog, metrics: dict[str, float], command: Com
         "match": None,
         "train_flops": sum(flops.values()),
         "train_flops_by_part": flops,
+        "train_flops_of": COUNTED,
         "decoding": None,
         "train_tokens": cost_log.tokens,
         "real_tokens": cost_log.real_tokens,

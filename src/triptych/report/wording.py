@@ -18,6 +18,7 @@ _FIELDS = {
     "too_long": "texts that are too long",
     "params": "parameters",
     "train_flops": "operations",
+    "train_flops_of": "operations",
     "git_commit": "commit",
 }
 

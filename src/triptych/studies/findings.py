@@ -200,6 +200,11 @@ def _value(claim: Claim, group: Group, run: Run) -> _Value:
 
 
 def _cost(claim: Claim, group: Group, run: Run, target: float) -> _Value:
+    if claim.cost == "train_flops" and not group.counts_alike:
+        raise ConfigError(
+            f"{run.directory}: some runs of this study count the operations of the optimizer and some do not; train "
+            "the others again"
+        )
     spent = {"updates": run.updates, "train_flops": run.train_flops, "time_s": run.wall_time_s}[claim.cost]
     try:
         found = cost_to_reach(group, run, target, claim.cost)

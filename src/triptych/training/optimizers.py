@@ -7,7 +7,10 @@ from typing import Any, cast
 
 import torch
 from torch import nn
+from torch._ops import OpOverload
 from torch.optim import Optimizer
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 
 from triptych.config import ConfigError
 from triptych.nn import Block
@@ -254,3 +257,43 @@ class SGD(_Settings):
         """The optimizer of a module's parameters."""
         groups = decay_groups(module, self.weight_decay)
         return torch.optim.SGD(groups, lr=self.lr, momentum=self.momentum, nesterov=self.nesterov)
+
+
+def optimizer_flops(network: nn.Module, make: Callable[[nn.Module], Optimizer]) -> int:
+    """Operations of the matrix products of one step of the optimizer, such as Muon's iterations of Newton and Schulz.
+
+    Args:
+        network: on the meta device; gets gradients.
+        make: the optimizer of a module.
+    """
+    with FlopCounterMode(display=False) as counter:
+        step_on_meta(network, make)
+    return int(counter.get_total_flops())
+
+
+def step_on_meta(network: nn.Module, make: Callable[[nn.Module], Optimizer]) -> Optimizer:
+    """The optimizer of a network after a step on the meta device, which computes shapes alone.
+
+    Args:
+        network: on the meta device; gets gradients.
+        make: the optimizer of a module.
+    """
+    optimizer = make(network)
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            parameter.grad = torch.empty_like(parameter)
+    with AnyNumber():  # type: ignore[no-untyped-call]
+        optimizer.step()
+    return optimizer
+
+
+class AnyNumber(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Whoever asks for a number of the meta device is told 1. (Adafactor looks at the size of weights and steps.)"""
+
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """The operation, or 1."""
+        if func is torch.ops.aten._local_scalar_dense.default and args[0].is_meta:
+            return 1.0
+        return func(*args, **(kwargs or {}))

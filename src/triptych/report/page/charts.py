@@ -190,12 +190,14 @@ def draw_costs(group: Group) -> Switch:
     both better and cheaper.
 
     Returns:
-        a figure for each cost that all runs state; none where there is only one configuration.
+        a figure for each cost that all runs state, and count alike; none where there is only one configuration.
     """
     figures: Switch = {}
     if len(group.contenders) < 2:
         return figures
     for name, (cost_of, title) in _COSTS.items():
+        if name == "operations" and not group.counts_alike:
+            continue
         costs = [[cost_of(run) for run in contender.runs] for contender in group.contenders]
         values = [[group.value(run) for run in contender.runs] for contender in group.contenders]
         pairs = [pair for of_one in zip(costs, values, strict=True) for pair in zip(*of_one, strict=True)]
@@ -360,6 +362,7 @@ PLOTS: tuple[Plot, ...] = (draw_loss, draw_validation, draw_costs, draw_difficul
 
 def _draw_by_clock(group: Group, title: str, found: Sequence[tuple[Run, str]], scale: float, axis: Figure) -> Switch:
     clocks = [clock for clock in CLOCKS if found and all(clock == "updates" or clock in r.curves for r, _ in found)]
+    clocks = [clock for clock in clocks if clock != "train_flops" or group.counts_alike]
     return {CLOCKS[clock][0]: _draw_curves(group, title, found, scale, axis, clock) for clock in clocks}
 
 

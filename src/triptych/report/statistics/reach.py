@@ -17,7 +17,8 @@ class Reach:
 
     Attributes:
         target: the score.
-        costs: by the name of a configuration, of each clock the mean over its seeds.
+        costs: by the name of a configuration, of each clock the mean over its seeds; without operations, where these
+            are not counted alike.
     """
 
     target: float
@@ -64,6 +65,7 @@ def reach(group: Group) -> Reach | None:
         contender.name: {
             clock: fmean(cost_to_reach(group, run, target, clock) or math.nan for run in contender.runs)
             for clock in COSTS
+            if clock != "train_flops" or group.counts_alike
         }
         for contender in group.contenders
     }

@@ -83,6 +83,11 @@ class Group:
         return count
 
     @property
+    def counts_alike(self) -> bool:
+        """Whether the operations of all runs are of the same; else they cannot be compared."""
+        return len({run.train_flops_of for run in self.runs}) == 1
+
+    @property
     def contenders(self) -> list[Contender]:
         """All of them."""
         return [contender for found in self.by_architecture().values() for contender in found]
@@ -346,6 +351,7 @@ _AUDITED = {
     "updates": "The numbers of updates differ.",
     "params": "The numbers of parameters differ.",
     "train_flops": "The training compute differs.",
+    "train_flops_of": "Some runs count the operations of the optimizer and some do not: they cannot be compared.",
     "precision": "The precision differs.",
     "hardware": "The hardware differs: times and speeds cannot be compared.",
     "git_commit": "The code differs.",
@@ -370,6 +376,8 @@ def audit(group: Group) -> list[Difference]:
     """
     found = []
     for field, text in _AUDITED.items():
+        if field == "train_flops" and not group.counts_alike:
+            continue
         values = {run.directory: getattr(run, field) for run in group.runs}
         distinct = list(values.values())
         if field in _TOLERANT:

@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from collections.abc import Callable
 from copy import copy
 from statistics import fmean
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import lightning as L
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.optim import Optimizer
 
 from triptych.data import Batch
@@ -16,6 +18,7 @@ from triptych.models.flops import BatchShape, TrainingCost
 from triptych.nn import Network
 from triptych.nn.network import count_positions
 from triptych.tasks import Task
+from triptych.training.optimizers import optimizer_flops
 
 
 def shape_of(batch: Batch, network: Network) -> BatchShape:
@@ -37,9 +40,11 @@ class CostLog(L.Callback):
 
     Args:
         network: on the meta device, for what its batches cost.
+        optimizer: makes the one of a network, for what its steps cost.
 
     Attributes:
         cost: of its batches.
+        flops_of_step: operations of a step of the optimizer. All processes compute the same step, which counts once.
         flops: what those of this process have cost.
         tokens: real tokens that this process has trained on.
         shapes: how many batches of each shape it has trained on.
@@ -49,8 +54,9 @@ class CostLog(L.Callback):
             went on.
     """
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, optimizer: Callable[[nn.Module], Optimizer]) -> None:
         self.cost = TrainingCost(network)
+        self.flops_of_step = optimizer_flops(network, optimizer)
         self.flops = 0
         self.tokens = 0
         self.shapes: Counter[BatchShape] = Counter()
@@ -66,6 +72,15 @@ class CostLog(L.Callback):
     def real_tokens(self) -> float:
         """The share of real tokens among the positions that were computed."""
         return self.tokens / self._slots if self._slots else 0.0
+
+    def flops_by_part(self, updates: int) -> dict[str, int]:
+        """Operations of the training by part of the network, and those of the optimizer, if it has any.
+
+        Args:
+            updates: so far.
+        """
+        flops = self.cost.by_part(self.shapes, unanswered=self.unanswered)
+        return flops | ({"optimizer": updates * self.flops_of_step} if self.flops_of_step else {})
 
     @property
     def mean_lengths(self) -> tuple[int, int]:
@@ -161,7 +176,8 @@ class CostLog(L.Callback):
         high, low = divmod(self.flops, 2**32)  # the operations of a large training are more than 64 bits hold
         counts = torch.tensor([self.tokens, self._slots, high, low], device=pl_module.device)
         tokens, slots, high, low = map(int, trainer.strategy.reduce(counts, reduce_op="sum").tolist())
-        spent = {"tokens": tokens, "train_flops": (high << 32) + low, "time_s": self.wall_time}
+        flops = (high << 32) + low + trainer.global_step * self.flops_of_step
+        spent = {"tokens": tokens, "train_flops": flops, "time_s": self.wall_time}
         # as doubles, and not on the device, which may have none
         pl_module.log_dict({name: torch.tensor(value, dtype=torch.float64) for name, value in spent.items()})
         return tokens, slots
