@@ -44,6 +44,48 @@ def test_with_room_for_all_it_is_the_enumeration(frames: int, tokens: int, blank
     assert np.logaddexp.reduce([h.score for h in found]) == pytest.approx(0, abs=1e-12)
 
 
+def searched(log_probabilities: np.ndarray, blank: int, num_beams: int) -> list[tuple[tuple[int, ...], float]]:
+    """The same search by its definition: each prefix is extended by every token, then all are ranked."""
+    beams = {(): np.array([0.0, -np.inf])}
+    for frame in log_probabilities:
+        found: dict[tuple[int, ...], np.ndarray] = {}
+
+        def add(prefix: tuple[int, ...], in_token: int, score: float, to: dict[tuple[int, ...], np.ndarray]) -> None:
+            scores = to.setdefault(prefix, np.full(2, -np.inf))
+            scores[in_token] = np.logaddexp(scores[in_token], score)
+
+        for prefix, (in_blank, in_token) in beams.items():
+            for token, score in enumerate(frame):
+                if token == blank:
+                    add(prefix, 0, np.logaddexp(in_blank, in_token) + score, found)
+                elif prefix[-1:] == (token,):
+                    add(prefix, 1, in_token + score, found)
+                    add((*prefix, token), 1, in_blank + score, found)
+                else:
+                    add((*prefix, token), 1, np.logaddexp(in_blank, in_token) + score, found)
+        ranked = sorted(found, key=lambda prefix: (-np.logaddexp(*found[prefix]), prefix))
+        beams = {prefix: found[prefix] for prefix in ranked[:num_beams]}
+    return [(prefix, float(np.logaddexp(*scores))) for prefix, scores in beams.items()]
+
+
+@given(
+    frames=st.integers(3, 12),
+    tokens=st.integers(2, 12),
+    blank=st.integers(0, 1),
+    num_beams=st.integers(1, 5),
+    seed=st.integers(0, 2**31),
+)
+@settings(max_examples=100)
+def test_no_path_to_a_kept_prefix_is_lost(frames: int, tokens: int, blank: int, num_beams: int, seed: int) -> None:
+    """The search is one over all tokens, with any number of beams."""
+    log_probabilities = draw(frames, tokens, seed)
+    expected = searched(log_probabilities, blank, num_beams)
+    found = prefix_beam_search(log_probabilities, blank=blank, num_beams=num_beams)
+    possible = [(prefix, score) for prefix, score in expected if score > -np.inf]
+    assert [tuple(h.tokens) for h in found] == [prefix for prefix, _ in possible]
+    np.testing.assert_allclose([h.score for h in found], [score for _, score in possible], rtol=0, atol=1e-9)
+
+
 @given(frames=st.integers(1, 6), seed=st.integers(0, 2**31))
 @settings(max_examples=30)
 def test_the_score_is_the_loss_of_torch(frames: int, seed: int) -> None:

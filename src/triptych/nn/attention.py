@@ -242,7 +242,8 @@ def attend_explicitly(
     dropout: float,
 ) -> Float[Tensor, "batch heads queries width"]:
     """The same, step by step: with a cap, and for training in bfloat16 on CPUs, where torch's kernel takes 2 to 8 times
-    as long forward and backward.
+    as long forward and backward. The scores are rounded to bfloat16 there: docs/train.md has the error, and what scores
+    in float32 would cost.
 
     Args:
         q: queries.

@@ -30,15 +30,19 @@ def prefix_beam_search(
     """
     beams: dict[tuple[int, ...], tuple[float, float]] = {(): (0.0, -np.inf)}  # paths that end in a blank, in a token
     for frame in log_probabilities.astype(np.float64):
-        # of a prefix at most num_beams continuations are kept; the blank and its own last token are no such
-        likeliest = [token for token in np.argsort(-frame)[: num_beams + 2].tolist() if token != blank]
+        # Of a prefix at most num_beams new continuations are kept, besides the blank and its own last token. One that
+        # is kept already gets this path too, however unlikely the token is now.
+        likeliest = [token for token in np.argsort(-frame, kind="stable")[: num_beams + 2].tolist() if token != blank]
+        kept = defaultdict[tuple[int, ...], set[int]](set)
+        for prefix in beams:
+            kept[prefix[:-1]].update(prefix[-1:])
         found = defaultdict[tuple[int, ...], list[list[float]]](lambda: [[], []])
         for prefix, (in_blank, in_token) in beams.items():
             both = np.logaddexp(in_blank, in_token)
             found[prefix][0].append(both + frame[blank])
             if prefix:
                 found[prefix][1].append(in_token + frame[prefix[-1]])
-            for token in likeliest:
+            for token in {*likeliest, *kept[prefix]}:
                 before = in_blank if prefix and token == prefix[-1] else both
                 found[*prefix, token][1].append(before + frame[token])
         sums = {prefix: (_logsumexp(scores[0]), _logsumexp(scores[1])) for prefix, scores in found.items()}
