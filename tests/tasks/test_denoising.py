@@ -76,6 +76,14 @@ def make_task(build: Build, objective: str | None, architecture: str = "", **opt
     return Denoising(setup, label_smoothing=0.0, max_new_tokens=20, objective=objective, **settings)  # type: ignore[arg-type]
 
 
+def test_of_a_pair_the_first_text_is_asked(build: Build) -> None:
+    """A corpus of pairs serves tasks that read one text; those of pairs read both."""
+    task = make_task(build, "span_corruption")
+    asked = task.asked(Example("the cat", pair="sat"))
+    assert asked == "the cat"
+    assert len(task.predict([asked])) == 1
+
+
 class TestMasked:
     @given(ids=texts, share=shares, seed=seeds)
     @example(ids=[], share=0.15, seed=0)

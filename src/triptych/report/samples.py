@@ -180,7 +180,7 @@ def name_of(task: Task, example: Example) -> str:
     """What stands for the input in a record."""
     asked = task.asked(example)
     text = asked if isinstance(asked, str) else example.text
-    return text if example.pair is None else f"{text} | {example.pair}"
+    return f"{text} | {example.pair}" if task.reads_pairs and example.pair is not None else text
 
 
 def format_answer(answer: object) -> str:

@@ -322,7 +322,7 @@ class Task(L.LightningModule):
             return example.sound
         if example.image is not None:
             return example.image
-        return example.text if example.pair is None else (example.text, example.pair)
+        return (example.text, example.pair) if self.reads_pairs and example.pair is not None else example.text
 
     def reference(self, example: Example) -> str:
         """The right answer, as text; empty: there is none."""
