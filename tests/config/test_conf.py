@@ -12,6 +12,7 @@ import triptych.data.corpora.probes
 from command_line import composed
 from parts import POSITIONS
 from triptych.assembly.compatibility import check_grid
+from triptych.assembly.monitors import choose_modes
 from triptych.assembly.network import check_network, choose_parts
 from triptych.config import (
     ARCHITECTURES,
@@ -95,6 +96,7 @@ def check_builds(config: DictConfig) -> None:
     for key in ("optimizer", "scheduler", "tokenizer"):
         build(config, key)
     check(config, "trainer")
+    choose_modes(config)
     for name in config.callbacks:
         check(config, f"callbacks.{name}")
 

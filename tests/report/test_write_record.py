@@ -123,14 +123,14 @@ class MoreDates(Dates):
 
 
 def test_the_best_average_is_the_one_that_is_validated_and_tested(tmp_path: Path) -> None:
-    """Here the one with the largest loss, so that the last is another one."""
-    settings = ["callbacks.checkpoints.mode=max", "optimizer.lr=0.3", "scheduler=constant"]
+    """By a metric that gets worse while the loss falls, so that the last is another one."""
+    settings = ["callbacks.checkpoints.monitor=val/calibration_error", "optimizer.lr=0.3", "scheduler=constant"]
     overrides = [CLASSIFICATION, *TINY, *BEST_OF_AVERAGES, *settings, "run_dir=run"]
     finished = run("train", *overrides, cwd=tmp_path)
     assert finished.returncode == 0, finished.stdout + finished.stderr
     losses = validated(tmp_path / "run")
-    assert max(losses) > losses[-1]
-    assert summary_of(tmp_path / "run")["metrics"]["val/loss"] == pytest.approx(max(losses), rel=1e-6)
+    assert losses[0] > losses[-1]
+    assert summary_of(tmp_path / "run")["metrics"]["val/loss"] == pytest.approx(losses[0], rel=1e-6)
     tested = triptych.load(tmp_path / "run" / "checkpoints" / "best.ckpt").network.state_dict()
     assert all(torch.equal(t, tested[n]) for n, t in load_file(tmp_path / "run" / "weights.safetensors").items())
 

@@ -116,7 +116,7 @@ def test_each_architecture_gets_as_many_trials_and_each_trial_all_seeds(tmp_path
         "hydra.sweeper.seeds=[1,2]",
     ]
     overrides += ["hydra.sweeper.storage=search/trials.db", "hydra.sweeper.metric=val/accuracy"]
-    overrides += ["hydra.sweeper.direction=maximize", "hydra/launcher=joblib", "hydra.launcher.n_jobs=1"]
+    overrides += ["hydra/launcher=joblib", "hydra.launcher.n_jobs=1"]
     finished = search(tmp_path, *overrides)
     assert finished.returncode == 0, finished.stderr
     summaries = [json.loads(path.read_text()) for path in tmp_path.glob("search/*/summary.json")]

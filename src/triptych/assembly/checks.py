@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from triptych.assembly.compatibility import check_grid
 from triptych.assembly.early_checks import check_batch, check_root, check_targets, check_updates, check_validation
+from triptych.assembly.monitors import choose_modes
 from triptych.assembly.network import check_network
 from triptych.config import ConfigError, build, check, precision_of, target_of
 from triptych.config.overrides import check_model_choice, warn_of_learning_rate
@@ -148,6 +149,7 @@ def check_loggers_and_callbacks(config: DictConfig) -> None:
     Raises:
         ConfigError: settings that do not exist, or no checkpoints.
     """
+    choose_modes(config)  # those of a plan are chosen already
     for group in ("logger", "callbacks"):
         for name in config[group]:
             check(config, f"{group}.{name}")

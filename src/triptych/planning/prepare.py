@@ -15,6 +15,7 @@ from triptych.assembly.checks import check_optimizer
 from triptych.assembly.datasets import read_corpus, train_tokenizer
 from triptych.assembly.early_checks import check_validation
 from triptych.assembly.init_from import Pretrained, settings_to_adopt
+from triptych.assembly.monitors import choose_modes
 from triptych.assembly.network import check_network, choose_parts
 from triptych.config import refusing
 from triptych.config.overrides import adopt
@@ -109,16 +110,18 @@ def adopt_settings(config: DictConfig) -> Pretrained | None:
 
 
 def choose(config: DictConfig, pretrained: Pretrained | None) -> Chosen:
-    """What was chosen, with the parts of the network in full and what was matched when the run began.
+    """What was chosen, with the parts of the network in full, the modes of monitored metrics and what was matched when
+    the run began.
 
     Args:
         config: with the settings of ``init_from``; what was chosen for it is put into it.
         pretrained: see ``adopt_settings``.
 
     Raises:
-        ConfigError: there is no such task or architecture.
+        ConfigError: there is no such task or architecture; a metric to monitor whose mode is wrong or not known.
     """
     choose_parts(config)
+    choose_modes(config)
     match = recorded(config)
     if match is not None:
         match.apply(config)

@@ -38,7 +38,7 @@ class Settings:
     params: dict[str, str] | None
     n_trials: int
     metric: str
-    direction: Literal["minimize", "maximize"]
+    direction: Literal["minimize", "maximize"] | None
     sampler: SamplerName
     seed: int
     seeds: list[int] | None

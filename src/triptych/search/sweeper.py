@@ -4,9 +4,9 @@ import os
 import shlex
 import time
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, cast, get_type_hints
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
@@ -122,7 +122,7 @@ class OptunaSweeper(Sweeper):
 
         self._redact = Redactor(OmegaConf.to_container(self._config))
         self._overrides: dict[str, list[str]] = {}
-        parents, identities = [], []
+        parents, identities, directed = [], [], []
         searched = {key: distribution_to_json(distribution) for key, distribution in space.searched.items()}
         several = [
             key for key, values in space.listed.items() if len(values) > 1 and key not in ("experiment", "model")
@@ -137,15 +137,15 @@ class OptunaSweeper(Sweeper):
             self._overrides[name] = overrides
             parents.append(parent_of(config, overrides))
             shown = [self._redact(override) for override in overrides]
-            identities.append(
-                Identity(searched, settings.metric, settings.direction, settings.seeds, digest_of(config), shown)
-            )
+            direction = direction_of(settings, config)
+            directed.append(replace(settings, direction=direction))
+            identities.append(Identity(searched, settings.metric, direction, settings.seeds, digest_of(config), shown))
         folder = Path(os.path.commonpath(parents))
         path = folder / "optuna.journal" if settings.storage is None else Path(settings.storage)
         storage = open_storage(path)
         self._storage = path.absolute()
-        locks, names = locks_of(path), zip(self._overrides, identities, strict=True)
-        return folder, [Study(name, storage, locks, space.searched, own, settings) for name, own in names]
+        locks, names = locks_of(path), zip(self._overrides, identities, directed, strict=True)
+        return folder, [Study(name, storage, locks, space.searched, own, of_own) for name, own, of_own in names]
 
     def _jobs_of(self, study: "Study", number: int) -> list[Job]:
         """The runs of a trial, one for each seed."""
@@ -218,3 +218,24 @@ class OptunaSweeper(Sweeper):
         for trial, own in zip(trials, jobs, strict=True):
             with storage_errors(self._storage):
                 study.tell(trial, own)
+
+
+def direction_of(settings: "Settings", config: DictConfig) -> Literal["minimize", "maximize"]:
+    """In which direction the metric is optimized.
+
+    Args:
+        settings: of the search.
+        config: of its jobs.
+
+    Raises:
+        ConfigError: the direction contradicts the task, or neither states it.
+    """
+    if settings.metric == "val/loss" and settings.direction in (None, "minimize"):
+        return "minimize"  # of every task; its class would import torch
+    from triptych.assembly.monitors import mode_of
+
+    mode = mode_of(
+        config, settings.metric, settings.direction, key="hydra.sweeper.metric", mode_key="hydra.sweeper.direction",
+        low="minimize", high="maximize",
+    )  # fmt: skip
+    return "minimize" if mode == "minimize" else "maximize"

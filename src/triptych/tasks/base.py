@@ -4,7 +4,7 @@ import random
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import lightning as L
 import numpy as np
@@ -28,6 +28,8 @@ from triptych.tasks.precision import arithmetic
 from triptych.tasks.scores import LOSS, Score, TaskFacts
 
 STAGES = ("val", "test")
+MetricModes = Mapping[str, Literal["min", "max"] | None]
+"""By metric, whether the lowest or the highest value is best, in Lightning's words; None: neither."""
 BATCHES_SORTED = 16
 """So many batches of texts are sorted by length, and answered, at a time."""
 COUNTED = ("k", "weight_sum", "lr_max", "scheduled_lr")
@@ -139,6 +141,8 @@ class Task(L.LightningModule):
     """Whether nothing can be answered to an empty text."""
     reads: ClassVar[tuple[str, ...]] = ()
     """What it can read beside texts: the fields of ``Example`` that have it."""
+    metric_modes: ClassVar[MetricModes] = {"loss": "min"}
+    """Of the metrics that a class adds to those of its parents; see ``MetricModes``."""
     not_comparable: ClassVar[str] = ""
     """Why architectures cannot be compared by this task; empty: they can."""
     ranked_by: ClassVar[tuple[str, str]] = ("", "")
@@ -255,6 +259,11 @@ class Task(L.LightningModule):
     def derived_metrics(self, values: dict[str, float]) -> dict[str, float]:
         """Metrics that follow from others once all batches were seen."""
         return values
+
+    @classmethod
+    def all_metric_modes(cls) -> MetricModes:
+        """The ``metric_modes`` of the class and of its parents."""
+        return {name: mode for kind in cls.__mro__[::-1] for name, mode in vars(kind).get("metric_modes", {}).items()}
 
     @classmethod
     def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:

@@ -1,6 +1,7 @@
 """What is seen in an image."""
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float
@@ -8,6 +9,7 @@ from sacrebleu.metrics.chrf import CHRF
 from torchmetrics import Metric
 
 from triptych.data import Example
+from triptych.tasks.base import MetricModes
 from triptych.tasks.corpus_score import CorpusScore, chrf_of_each
 from triptych.tasks.scores import EXACT_MATCH, Score
 from triptych.tasks.signal_to_text import SignalToText
@@ -22,6 +24,7 @@ class Captioning(SignalToText):
     """
 
     name = "captioning"
+    metric_modes: ClassVar[MetricModes] = {"chrf": "max"}
     title = "Captioning"
     columns = ("image", "target")
     signal = "image"

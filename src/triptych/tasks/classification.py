@@ -1,7 +1,7 @@
 """One class for a whole text, for a pair of texts, or for an image."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float
@@ -10,7 +10,7 @@ from torchmetrics import Metric
 from torchmetrics.classification import MulticlassConfusionMatrix, MulticlassF1Score
 
 from triptych.data import Batch, CorpusFacts, Example
-from triptych.tasks.base import ClassPrediction
+from triptych.tasks.base import ClassPrediction, MetricModes
 from triptych.tasks.exact_sums import Mean, OfPairs, widest
 from triptych.tasks.scores import ACCURACY, Score
 from triptych.tasks.sequence import SequenceTask
@@ -27,6 +27,12 @@ class Classification(SequenceTask):
     """
 
     name = "classification"
+    metric_modes: ClassVar[MetricModes] = {
+        "accuracy": "max",
+        "macro_f1": "max",
+        "calibration_error": "min",
+        "confusion_matrix": None,
+    }
     title = "Classification"
     columns = ("label",)  # of a text, of an image, or of a sound
     reads = ("sound", "image")

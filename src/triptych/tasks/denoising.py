@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -10,7 +10,7 @@ from torchmetrics import Metric
 
 from triptych.data import IGNORE, Batch, Encoded, Example, collate
 from triptych.models.generation import Constraints
-from triptych.tasks.base import Prediction, Setup
+from triptych.tasks.base import MetricModes, Prediction, Setup
 from triptych.tasks.exact_sums import Mean
 from triptych.tasks.generative import GenerativeTask
 
@@ -82,6 +82,7 @@ class Denoising(GenerativeTask):
     """
 
     name = "denoising"
+    metric_modes: ClassVar[MetricModes] = {"token_accuracy": "max"}
     title = "Denoising"
     draws = True
     not_comparable = "each architecture has a denoising objective, and so a loss, of its own."

@@ -16,7 +16,7 @@ from triptych.config import refusing
 from triptych.data import IGNORE, Batch, Encoded, Example, Image, as_image, collate
 from triptych.models.generation import Constraints, Sampling
 from triptych.nn.transfer import upload
-from triptych.tasks.base import Prediction, Setup, targets_of
+from triptych.tasks.base import MetricModes, Prediction, Setup, targets_of
 from triptych.tasks.exact_sums import Mean
 from triptych.tasks.generative import GenerativeTask
 from triptych.tasks.scores import Score
@@ -53,6 +53,7 @@ class ImageGeneration(GenerativeTask):
     """
 
     name = "image_generation"
+    metric_modes: ClassVar[MetricModes] = {"token_accuracy": "max", "bits_per_dimension": "min"}
     title = "Image generation"
     columns = ("image", "target")
     refusals: ClassVar[Mapping[str, str]] = {}

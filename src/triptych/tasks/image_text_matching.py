@@ -17,7 +17,7 @@ from triptych.data.batches.batch import Given
 from triptych.nn import Targets
 from triptych.nn.autocast import without_autocast
 from triptych.nn.head import PoolName
-from triptych.tasks.base import NOTHING_IS_WRITTEN, ClassPrediction, Setup, Task, Tested, targets_of
+from triptych.tasks.base import NOTHING_IS_WRITTEN, ClassPrediction, MetricModes, Setup, Task, Tested, targets_of
 from triptych.tasks.contrastive import Matches, contrastive_loss, key_of
 from triptych.tasks.exact_sums import Mean
 from triptych.tasks.scores import Score
@@ -51,6 +51,10 @@ class ImageTextMatching(Task):
     """
 
     name = "image_text_matching"
+    metric_modes: ClassVar[MetricModes] = {
+        **{f"{way}_recall_{k}": "max" for way in ("image_to_text", "text_to_image") for k in RANKS},
+        "zero_shot_accuracy": "max",
+    }
     title = "Matching images and texts"
     columns = ("image", "target")
     reads = ("image",)

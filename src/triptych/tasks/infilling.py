@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import ClassVar, Literal
 from zlib import crc32
 
 import numpy as np
@@ -13,7 +13,7 @@ from torchmetrics.functional.text import edit_distance
 
 from triptych.data import IGNORE, Encoded, Example
 from triptych.models.generation import Constraints
-from triptych.tasks.base import Prediction, Setup
+from triptych.tasks.base import MetricModes, Prediction, Setup
 from triptych.tasks.exact_sums import Mean
 from triptych.tasks.scores import Score
 from triptych.tasks.sequence_to_sequence import SequenceToSequence
@@ -63,6 +63,7 @@ class Infilling(SequenceToSequence):
     """
 
     name = "infilling"
+    metric_modes: ClassVar[MetricModes] = {"normalized_match": "max", "edit_similarity": "max"}
     title = "Infilling"
     columns = ("text",)
     ranked_by = ("edit_similarity", "edit similarity")

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from torchmetrics import Metric
 
 from triptych.data import IGNORE, Batch, Encoded, Example
 from triptych.data.prefix import prefix_length
-from triptych.tasks.base import Prediction
+from triptych.tasks.base import MetricModes, Prediction
 from triptych.tasks.exact_sums import Mean, Sum, widest
 from triptych.tasks.generative import GenerativeTask
 from triptych.tasks.scores import Score
@@ -67,6 +68,10 @@ class LanguageModeling(GenerativeTask):
     """
 
     name = "language_modeling"
+    metric_modes: ClassVar[MetricModes] = {
+        "token_accuracy": "max", "perplexity": "min", "bits_per_byte": "min", "nats_per_character": "min",
+        "word_perplexity": "min", "continuation_bits_per_byte": "min",
+    }  # fmt: skip
     title = "Language modelling"
     reads_long_text = True
     needs_input = False

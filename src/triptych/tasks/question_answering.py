@@ -6,7 +6,7 @@ import string
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from torchmetrics import Metric
 
 from triptych.data import IGNORE, Batch, CorpusFacts, Encoded, Example, collate
 from triptych.nn.transfer import upload
-from triptych.tasks.base import NOTHING_IS_WRITTEN, Setup, Task
+from triptych.tasks.base import NOTHING_IS_WRITTEN, MetricModes, Setup, Task
 from triptych.tasks.exact_sums import Mean
 from triptych.tasks.scores import EXACT_MATCH, Score
 from triptych.tasks.sequence import cut_pair
@@ -47,6 +47,7 @@ class QuestionAnswering(Task):
     """
 
     name = "question_answering"
+    metric_modes: ClassVar[MetricModes] = {"exact_match": "max", "f1": "max"}
     title = "Question answering"
     columns = ("text", "pair", "answers")
     input_title = "Question"

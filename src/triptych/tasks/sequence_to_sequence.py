@@ -10,7 +10,7 @@ from torchmetrics import Metric
 
 from triptych.data import IGNORE, Batch, Encoded, Example
 from triptych.models.generation import BeamSearch, Constraints
-from triptych.tasks.base import BATCHES_SORTED, Prediction, Setup
+from triptych.tasks.base import BATCHES_SORTED, MetricModes, Prediction, Setup
 from triptych.tasks.exact_sums import Mean
 from triptych.tasks.generative import GenerativeTask
 from triptych.tasks.precision import arithmetic
@@ -38,6 +38,7 @@ class SequenceToSequence(GenerativeTask):
     """
 
     columns: ClassVar[tuple[str, ...]] = ("text", "target")
+    metric_modes: ClassVar[MetricModes] = {"token_accuracy": "max", "exact_match": "max"}
     answers_a_part = True
     refusals: ClassVar[Mapping[str, str]] = {
         "encoder_only": "an encoder sees its whole text at once and cannot write one token after the other; "

@@ -1,7 +1,7 @@
 """One number for a pair of texts, or for a text."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -11,7 +11,7 @@ from torchmetrics.functional import pearson_corrcoef, spearman_corrcoef
 
 from triptych.data import IGNORE, Batch, CorpusFacts, Example
 from triptych.nn.transfer import upload
-from triptych.tasks.base import Setup
+from triptych.tasks.base import MetricModes, Setup
 from triptych.tasks.exact_sums import OfPairs, widest
 from triptych.tasks.scores import Score
 from triptych.tasks.sequence import SequenceTask
@@ -28,6 +28,7 @@ class Similarity(SequenceTask):
     """
 
     name = "similarity"
+    metric_modes: ClassVar[MetricModes] = {"pearson": "max", "spearman": "max", "mean_squared_error": "min"}
     title = "Similarity"
     columns = ("text", "pair", "score")
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float
@@ -13,7 +14,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from triptych.data import IGNORE, Batch, CorpusFacts, Encoded, Example, collate
-from triptych.tasks.base import NOTHING_IS_WRITTEN, Task
+from triptych.tasks.base import NOTHING_IS_WRITTEN, MetricModes, Task
 from triptych.tasks.exact_sums import Mean
 from triptych.tasks.scores import ACCURACY, Score
 
@@ -49,6 +50,9 @@ class Tagging(Task):
     """
 
     name = "tagging"
+    metric_modes: ClassVar[MetricModes] = {
+        "accuracy": "max", "entity_precision": "max", "entity_recall": "max", "entity_f1": "max"
+    }  # fmt: skip
     title = "Tagging"
     columns = ("words", "tags")
     predicts_tokens = False

@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from torchmetrics import Metric
 from torchmetrics.functional.text.rouge import rouge_score
 
+from triptych.tasks.base import MetricModes
 from triptych.tasks.exact_sums import Mean
 from triptych.tasks.scores import EXACT_MATCH, Score
 from triptych.tasks.sequence_to_sequence import SequenceToSequence
@@ -23,6 +25,7 @@ class TextToText(SequenceToSequence):
     """
 
     name = "text_to_text"
+    metric_modes: ClassVar[MetricModes] = dict.fromkeys(ROUGE, "max")
     title = "Text to text"
     ranked_by = ("rougeL", "ROUGE-L of the answer")
 

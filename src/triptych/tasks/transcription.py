@@ -15,7 +15,7 @@ from torchmetrics.text import CharErrorRate, WordErrorRate
 
 from triptych.data import IGNORE, Batch, Encoded, Example, collate
 from triptych.models.generation.ctc import collapsed, prefix_beam_search
-from triptych.tasks.base import Prediction
+from triptych.tasks.base import MetricModes, Prediction
 from triptych.tasks.exact_sums import Mean
 from triptych.tasks.scores import EXACT_MATCH, Score
 from triptych.tasks.signal_to_text import Signal, SignalToText
@@ -37,6 +37,7 @@ class Transcription(SignalToText):
     """
 
     name = "transcription"
+    metric_modes: ClassVar[MetricModes] = {"word_error_rate": "min", "character_error_rate": "min"}
     title = "Transcription"
     columns = ("sound", "target")
     signal = "sound"

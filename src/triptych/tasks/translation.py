@@ -1,7 +1,7 @@
 """Source text to target text."""
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
@@ -9,7 +9,7 @@ from sacrebleu.metrics.ter import TER
 from torchmetrics import Metric
 
 from triptych.models.generation import Constraints
-from triptych.tasks.base import Setup
+from triptych.tasks.base import MetricModes, Setup
 from triptych.tasks.corpus_score import CorpusMetric, CorpusScore, chrf_of_each
 from triptych.tasks.scores import EXACT_MATCH, Score
 from triptych.tasks.sequence_to_sequence import SequenceToSequence
@@ -34,6 +34,7 @@ class Translation(SequenceToSequence):
     """
 
     name = "translation"
+    metric_modes: ClassVar[MetricModes] = {"bleu": "max", "chrf": "max", "ter": "min"}
     title = "Translation"
     ranked_by = ("chrf", "chrF of the sentence")  # that one of two wrong answers is nearer counts, too
 

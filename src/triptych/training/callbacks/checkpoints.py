@@ -86,6 +86,7 @@ class Checkpoints(Checkpoint):
         """What a checkpoint says of itself."""
         return {
             "best": self.best,
+            "monitor": [self.monitor, self.mode],
             "best_step": self._best_step,
             "pending_validation": self._pending_validation,
             "should_stop": self._should_stop,
@@ -93,7 +94,8 @@ class Checkpoints(Checkpoint):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Called when a run goes on."""
-        self.best, self._best_step = state_dict["best"], state_dict["best_step"]
+        if state_dict["monitor"] == [self.monitor, self.mode]:  # the best of another metric says nothing
+            self.best, self._best_step = state_dict["best"], state_dict["best_step"]
         self._pending_validation, self._should_stop = state_dict["pending_validation"], state_dict["should_stop"]
         self._resumed = True
 
