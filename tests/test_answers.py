@@ -39,6 +39,9 @@ train --config-dir=nowhere E  ->  nowhere: no such folder | experiment/NAME.yaml
 evaluate x  ->  did you mean checkpoint=x?
 evaluate --checkpoint x  ->  did you mean checkpoint=x?
 predict x  ->  did you mean checkpoint=x?
+predict 'checkpoint=runs/lr=0.1,seed=1' input=x  ->  needs quotes: 'checkpoint="runs/lr=0.1,seed=1"'
+train E 'run_dir=a(1)'  ->  needs quotes: 'run_dir="a(1)"'
+train E 'run_dir=a,b'  ->  -m | needs quotes: 'run_dir="a,b"'
 predict 'input=<(echo a)'  ->  input=<(echo a) | quotes
 
 # nothing, or too much, is chosen

@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import re
+import shlex
 import typing
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -31,6 +32,7 @@ from triptych.config import (
     nearest,
 )
 from triptych.config.identity import EVERY_STACK
+from triptych.config.overrides import quote
 from triptych.config.paths import check_writable
 from triptych.config.terms import REMARKS, alike, our_key
 
@@ -86,23 +88,46 @@ def explain(error: BaseException, command: str, arguments: Sequence[str]) -> str
     if "requires --multirun" in message:
         return f"{message.splitlines()[0].replace('--multirun', '-m')}"
     if "Ambiguous value for argument" in message:
-        return f"{message.splitlines()[0]}. Several values make a sweep, which needs -m; a list is 'key=[a,b]'."
-    if message.startswith("LexerNoViableAlt"):
-        return f"{message.splitlines()[0].partition(': ')[2]}: put what has such characters in quotes: 'key=\"...\"'"
-    if message.startswith(("no viable alternative", "mismatched input", "extraneous input", "token recognition")):
-        said = f"{unreadable(arguments)}{message.splitlines()[0]}"
-        return f"{said} (an override is key=value without blanks; lists in quotes: 'key=[a,b]')"
+        quoted = next(map(in_quotes, (a for a in arguments if f"'{a}'" in message)), None)
+        text = f"; one text needs quotes: {quoted}" if quoted else ""
+        said = message.splitlines()[0]
+        return f"{said}. Several values make a sweep, which needs -m; a list is 'key=[a,b]'{text}."
+    for argument in arguments:
+        if (reason := why_unreadable(argument)) is None:
+            continue
+        if quoted := in_quotes(argument):
+            key, _, value = argument.partition("=")
+            if value.startswith("~/"):
+                return (
+                    f"{argument}: the shell expands ~ at the beginning of a word alone; expected {key}=$HOME{value[1:]}"
+                )
+            said = (
+                reason.partition("': ")[2] if "Unknown function" in reason else "Hydra reads these characters as syntax"
+            )
+            list_form = "; a list is 'key=[a,b]'" if "[" in value else ""
+            return f"{argument}: {said}; a text needs quotes: {quoted}{list_form}"
+        return f"{argument}: {reason} (an override is key=value without blanks)"
     return message.splitlines()[0] if "\n" not in message.strip() else " ".join(message.split("\n")[:2])
 
 
-def unreadable(arguments: Sequence[str]) -> str:
-    """The first argument that Hydra cannot read, as the beginning of a message; empty: it can read each by itself."""
-    for argument in arguments:
-        try:
-            parsed([argument])
-        except HydraException:
-            return f"{argument}: "
-    return ""
+def why_unreadable(argument: str) -> str | None:
+    """What Hydra has against an argument, in its words; None: it can read it, or it is no override."""
+    try:
+        parsed([argument])
+    except HydraException as error:
+        said = [line for line in str(error).splitlines() if not line.startswith("Error parsing override")]
+        return said[0].partition(": ")[2] if said[0].startswith("LexerNoViableAlt") else said[0]
+    return None
+
+
+def in_quotes(argument: str) -> str | None:
+    """The override whose value is the text of this one, as it is typed into a shell; None: it is no override."""
+    key, equals, value = argument.partition("=")
+    if not equals or not re.fullmatch(r"[+~]*[\w.@/:-]+", key, re.ASCII):
+        return None
+    if not re.search('["$`\\\\!]', value):
+        return f"'{key}=\"{value}\"'" if "'" not in value else f'"{key}=\\"{value}\\""'
+    return shlex.quote(f"{key}={quote(value)}")
 
 
 def not_an_option(argument: str, command: str, arguments: Sequence[str]) -> str:

@@ -1,0 +1,58 @@
+"""What Hydra cannot read as one text is answered with the form that it can."""
+
+import shlex
+
+import pytest
+from hydra import compose, initialize_config_module
+from hydra.core.config_store import ConfigStore
+from hydra.errors import HydraException
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from triptych.config import PredictConfig
+from triptych.config.explain import explain, in_quotes
+from triptych.config.overrides import read_value
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1))
+@example("a\"b'c$d`e\\")
+@example("outputs/lr=0.1,wd=[0](x){y}")
+@example("a\\\\")
+@example("${x}")
+def test_a_text_in_quotes_is_read_back_from_a_shell(text: str) -> None:
+    quoted = in_quotes(f"checkpoint={text}")
+    assert quoted is not None
+    (argument,) = shlex.split(quoted)
+    assert str(read_value(argument)).replace("\\${", "${") == text
+
+
+@settings(max_examples=15)
+@given(
+    st.lists(st.sampled_from(["a", "run", "/", "=", "(", ")", "[", "]", "{", "}", ",", "ü", "#", "1", "."]), min_size=1)
+    .map("".join)
+    .filter(lambda text: not text.startswith("~"))
+)
+def test_a_path_that_hydra_cannot_read_is_answered_with_its_quoted_form(text: str) -> None:
+    ConfigStore.instance().store(name="predict_schema", node=PredictConfig)
+    argument = f"checkpoint={text}"
+    try:
+        with initialize_config_module("triptych.conf", version_base="1.3"):
+            compose("predict", overrides=[argument])
+    except HydraException as error:
+        answer = explain(error, "predict", [argument])
+        assert answer is not None
+        assert "expecting" not in answer
+        assert "input" not in answer
+        if "requires -m" not in answer and "expected" not in answer:
+            assert str(in_quotes(argument)) in answer
+
+
+@pytest.mark.parametrize("argument", ["a b=c", "x", "=3", "ü=3"])
+def test_what_is_no_override_is_not_quoted(argument: str) -> None:
+    assert in_quotes(argument) is None
+
+
+def test_a_home_folder_that_the_shell_did_not_expand() -> None:
+    with pytest.raises(HydraException) as caught:
+        read_value("checkpoint=~/runs/a")
+    assert "expected checkpoint=$HOME/runs/a" in str(explain(caught.value, "predict", ["checkpoint=~/runs/a"]))
