@@ -1,17 +1,22 @@
 """Two towers: what each sees, how well they match, what they refuse."""
 
+import math
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
 from parts import two_towers
 from triptych.data import Encoded, collate
 from triptych.models.flops import active_parameters, count_parameters, inputs_of, parameters_by_part, training_flops
+from triptych.tasks.contrastive import contrastive_loss
 from triptych.training.callbacks.cost_log import shape_of
+from triptych.training.optimizers import SGD, Adafactor, AdamW, Muon, ScheduleFreeAdamW
 
 assert_close = partial(torch.testing.assert_close, atol=1e-10, rtol=1e-10)
 every_architecture = pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only"])
@@ -74,6 +79,47 @@ def test_costs_are_those_of_torchs_counter(architecture: str) -> None:
     )
     item = Encoded(torch.tensor([1, 7, 2]).numpy(), torch.tensor([4]).numpy(), torch.zeros(2, 4, 6).numpy())
     assert shape_of(collate([item] * 5), network) == (5, 3, 5)
+
+
+OPTIMIZERS: dict[str, Any] = {
+    "adamw": AdamW(lr=0.3, weight_decay=0.1, beta1=0.9, beta2=0.98, eps=1e-9),
+    "muon": Muon(lr=0.3, weight_decay=0.1, momentum=0.95, beta1=0.9, beta2=0.98, eps=1e-9),
+    "schedule_free_adamw": ScheduleFreeAdamW(lr=0.3, weight_decay=0.1, beta1=0.9, beta2=0.98, eps=1e-9),
+    "adafactor": Adafactor(lr=0.3, weight_decay=0.1, beta2_decay=-0.8, eps1=None, eps2=1e-3, d=1.0),
+    "sgd": SGD(lr=0.3, weight_decay=0.1, momentum=0.9, nesterov=True),
+}
+
+
+class TestScale:
+    @pytest.mark.parametrize("scale", [100.0, 1000.0])
+    @pytest.mark.parametrize("name", OPTIMIZERS)
+    def test_comes_back_into_its_range(self, name: str, scale: float) -> None:
+        """Of pairs that do not belong together the loss falls with the scale."""
+        torch.manual_seed(0)
+        network = two_towers("encoder_only")
+        tokens, images = torch.randint(11, (8, 6)), torch.randn(8, 2, 4, 6)
+        with torch.no_grad():
+            network.log_scale.fill_(math.log(scale))
+        for parameter in network.parameters():  # else the towers learn to tell the pairs apart
+            parameter.requires_grad_(parameter is network.log_scale)
+        optimizer = OPTIMIZERS[name](network)
+        for _ in range(20):
+            optimizer.zero_grad()
+            (contrastive_loss(network(tokens, source=images), torch.arange(8)) / 8).backward()
+            optimizer.step()
+        assert float(network.scale.detach()) < 60
+
+    @given(log_scale=st.floats(-3, 12), gradient=st.floats(-5, 5))
+    def test_has_a_gradient_that_never_leads_out_of_it(self, log_scale: float, gradient: float) -> None:
+        """Below 100 the exponential's; beyond it that at 100, if it lowers the scale."""
+        network = two_towers("encoder_only").double()
+        with torch.no_grad():
+            network.log_scale.fill_(log_scale)
+        (gradient * network.scale).sum().backward()
+        bounded = min(math.exp(log_scale), 100.0)
+        expected = gradient * bounded if log_scale <= math.log(100) or gradient > 0 else 0.0
+        assert float(network.scale.detach()) == pytest.approx(bounded)
+        assert network.log_scale.grad.item() == pytest.approx(expected)
 
 
 def test_what_cannot_be() -> None:

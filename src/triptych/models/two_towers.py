@@ -1,7 +1,7 @@
 """Two towers: one reads texts, the other what goes with them, and both end in the same space (CLIP's shape)."""
 
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -94,7 +94,8 @@ class TwoTowers(Network):
     @property
     def scale(self) -> Float[Tensor, "1"]:
         """What cosines are multiplied by."""
-        return self.log_scale.exp().clamp(max=LARGEST_SCALE)
+        scale: Tensor = _BoundedExp.apply(self.log_scale)  # type: ignore[no-untyped-call]
+        return scale
 
     def forward(
         self,
@@ -139,6 +140,24 @@ class TwoTowers(Network):
         """With the length sqrt(scale), in float32 at least."""
         wide = torch.promote_types(vectors.dtype, torch.float32)
         return self.scale.to(wide).sqrt() * F.normalize(vectors.to(wide), dim=-1)
+
+
+class _BoundedExp(torch.autograd.Function):
+    """min(exp(x), LARGEST_SCALE). Beyond the bound the gradient is that at the bound if a step along it lowers x, else 0.
+    The gradient of a clamp is always 0 there: a scale that a step had taken beyond the bound would stay."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        exp = x.exp()
+        y = exp.clamp(max=LARGEST_SCALE)
+        ctx.save_for_backward(y, exp > LARGEST_SCALE)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *of_y: Tensor) -> Tensor:
+        y, is_beyond = ctx.saved_tensors
+        of_x: Tensor = of_y[0] * y
+        return torch.where(is_beyond, of_x.clamp(min=0), of_x)
 
 
 class TwoEncoders(TwoTowers):
