@@ -15,7 +15,7 @@ from triptych.assembly.restore import checkpoint_file, restore, set_search
 from triptych.config import ConfigError, build, refusing
 from triptych.data import Corpus, DataModule, read_splits
 from triptych.report.console import show_metrics
-from triptych.tasks import Task
+from triptych.tasks import Task, TextToText, Translation
 from triptych.tasks.precision import arithmetic
 from triptych.training.hardware import device_for, hardware
 
@@ -39,9 +39,27 @@ def evaluate(config: DictConfig) -> None:
     check_corpus(trained)
     trained.batch.eval_size = config.eval_size or trained.batch.eval_size
     set_search(task, config, ("num_beams", "length_penalty", "early_stopping"))
+    set_tokenizers(task, config.bleu_tokenizer, config.rouge_tokenizer)
     metrics = evaluation(trained, task, is_same_data=not {"_target_", "test"} & {*config.data}, accelerator=device.type)
     where = f"{hardware(device)}, {trained.trainer.precision}"
     show_metrics(f"{checkpoint_file(config.checkpoint)} on {where}", metrics, task)
+
+
+def set_tokenizers(task: Task, bleu: str | None, rouge: str | None) -> None:
+    """Changes what cuts texts into words for the scores; None: it stays.
+
+    Raises:
+        ConfigError: the task has no such score, or there is no such tokenizer.
+    """
+    with refusing():
+        if bleu is not None:
+            if not isinstance(task, Translation):
+                raise ConfigError(f"bleu_tokenizer={bleu}: {task.name} has no BLEU; expected null")
+            task.use_bleu_tokenizer(bleu)
+        if rouge is not None:
+            if not isinstance(task, TextToText):
+                raise ConfigError(f"rouge_tokenizer={rouge}: {task.name} has no ROUGE; expected null")
+            task.use_rouge_tokenizer(rouge)
 
 
 def corpus_of(given: DictConfig, recorded: DictConfig) -> DictConfig:
@@ -83,6 +101,7 @@ def evaluation(config: DictConfig, task: Task, *, is_same_data: bool, accelerato
             log.warning("data: these are not the examples of the training any more; its figures cannot come out again")
         data = make_data_module(config, task, splits, training=False)
         check_shares(config, data)
+    task.warn_of_scripts(splits.test)
     settings = cast(dict[str, Any], OmegaConf.to_container(config.trainer, resolve=True))
     with tempfile.TemporaryDirectory() as directory:
         trainer = L.Trainer(

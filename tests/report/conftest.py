@@ -157,13 +157,21 @@ def seven_runs(tmp_path: Path, write_run: WriteRun) -> Path:
         write_run(architecture, "translation", {"test/loss": 0.05, "test/exact_match": value}, optimum=ceiling)
     for architecture, value in (("full", 0.912), ("encoder_only", 0.938), ("decoder_only", 0.907)):
         write_run(architecture, "classification", {"test/accuracy": value}, optimum={"test/accuracy": 0.951})
-    write_run("full", "language_modeling", {"test/bits_per_byte": 0.642}, optimum={"test/bits_per_byte": 0.611})
+    answers = [{"index": 0, "continuation_nats": 4.4, "continuation_bytes": 10}]
+    write_run(
+        "full",
+        "language_modeling",
+        {"test/bits_per_byte": 0.642},
+        optimum={"test/bits_per_byte": 0.611},
+        answers=answers,
+    )
     write_run(
         "decoder_only",
         "language_modeling",
         {"test/bits_per_byte": 0.829, "test/continuation_bits_per_byte": 0.634},
         optimum={"test/bits_per_byte": 0.81, "test/continuation_bits_per_byte": 0.611},
         changes={"tokenizer_sha256": "b" * 64},
+        answers=answers,
     )
     unfinished = tmp_path / "runs" / "translation_killed"
     unfinished.mkdir()

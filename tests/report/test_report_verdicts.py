@@ -17,6 +17,7 @@ from triptych.config.overrides import read_value, write_override
 from triptych.launch.sweep import split_sweep
 from triptych.report.read_records import Run, find_runs
 from triptych.report.statistics.significance import Welch
+from triptych.report.statistics.standings import Duel, duels
 from triptych.report.statistics.verdicts import Group, Verdict, _train_more, audit, group_runs, judge
 
 CLEAR = {"full": (0.98, 0.982, 0.979, 0.983, 0.981), "decoder_only": (0.95, 0.948, 0.953, 0.951, 0.949)}
@@ -191,6 +192,69 @@ def test_the_decoder_is_compared_with_the_full_model_on_the_continuation(seven_r
     verdict = judge(group)
     assert verdict.metric == "test/continuation_bits_per_byte"
     assert "Scored on the same bytes" in verdict.text
+
+
+class TestScoredOnTheSame:
+    """Bits per byte of the continuation. Texts that are truncated differ in what is scored of them."""
+
+    @pytest.fixture
+    def judged_bytes(self, write_run, tmp_path: Path):
+        """The verdict and the duels of runs that have scored so many bytes of each of three texts."""
+
+        def judged_bytes(**counts: list[int] | None) -> tuple[Verdict, list[Duel]]:
+            for architecture, of_texts in counts.items():
+                key = "test/bits_per_byte" if architecture == "full" else "test/continuation_bits_per_byte"
+                answers = [{"index": i, "continuation_nats": 2.0, "continuation_bytes": n}
+                           for i, n in enumerate(of_texts or [])]  # fmt: skip
+                for seed, value in enumerate(CLEAR[architecture], start=1):
+                    metrics = {"test/bits_per_byte": value, key: value}
+                    write_run(architecture, "language_modeling", metrics, seed=seed, answers=answers)
+            group = groups_of(tmp_path)["language_modeling"]
+            return judge(group), duels(group)
+
+        return judged_bytes
+
+    def test_bytes_are_compared_and_the_verdict_says_so(self, judged_bytes) -> None:
+        verdict, (duel,) = judged_bytes(full=[400, 300, 534], decoder_only=[400, 300, 534])
+        assert verdict.winner == "decoder_only"
+        assert verdict.text.endswith("Scored on the same bytes, those of the continuation.")
+        assert duel.paired is not None
+
+    def test_different_numbers_are_not_compared(self, judged_bytes) -> None:
+        verdict, found = judged_bytes(full=[400, 300, 534], decoder_only=[400, 300, 310])
+        assert (verdict.winner, verdict.commands, found) == (None, (), [])
+        assert verdict.text == "Not comparable: 1,010 and 1,234 bytes were scored."
+
+    def test_without_answers_nothing_is_claimed(self, judged_bytes) -> None:
+        verdict, (_,) = judged_bytes(full=[400], decoder_only=None)
+        assert verdict.winner == "decoder_only"
+        assert "Scored on the same bytes" not in verdict.text
+
+
+@pytest.mark.parametrize(
+    ("task", "metric", "signature"),
+    [
+        ("translation", "bleu", "nrefs:1|case:mixed|eff:no|tok:{}|smooth:exp|version:{}"),
+        ("text_to_text", "rougeL", "tok:{}|case:lc|stem:no"),
+    ],
+)
+def test_scores_of_different_tokenizers_are_not_compared(
+    write_run, tmp_path: Path, task: str, metric: str, signature: str
+) -> None:
+    """A different version of sacrebleu alone is no reason."""
+    for name, tokenizers in (("same", ("13a", "13a")), ("other", ("13a", "zh"))):
+        for (architecture, values), tokenizer in zip(CLEAR.items(), tokenizers, strict=True):
+            for seed, value in enumerate(values, start=1):
+                signatures = {metric: signature.format(tokenizer, architecture)}
+                changes = {"signatures": signatures, "data": name}
+                metrics = {f"test/{metric}": value}
+                write_run(architecture, task, metrics, seed=seed, changes=changes, name=f"{name}{seed}")
+    other, same = sorted(group_runs(find_runs([tmp_path], tmp_path).runs), key=lambda group: group.data)
+    assert judge(same).winner == "full"
+    assert len(duels(same)) == 1
+    title = "BLEU" if task == "translation" else "ROUGE-L"
+    assert judge(other).text == f"Not comparable: {title} was computed in different ways (tok:13a, tok:zh)."
+    assert duels(other) == []
 
 
 def test_a_decoder_without_the_continuation_is_refused_beside_a_full_model(write_run, tmp_path: Path) -> None:

@@ -213,6 +213,8 @@ class EvaluateConfig:
         num_beams: of the beam search; None: as in the training's configuration, also for the next two.
         length_penalty: see ``triptych.models.generation.BeamSearch``.
         early_stopping: see ``triptych.models.generation.BeamSearch``.
+        bleu_tokenizer: of sacrebleu; None: as in training.
+        rouge_tokenizer: google, whitespace or characters; None: as in training.
         trainer: where it is computed, and how; see ``TRAINER``.
     """
 
@@ -222,6 +224,8 @@ class EvaluateConfig:
     num_beams: int | None = None
     length_penalty: float | None = None
     early_stopping: Any = None
+    bleu_tokenizer: str | None = None
+    rouge_tokenizer: str | None = None
     trainer: dict[str, Any] = field(default_factory=TRAINER.copy)
 
 

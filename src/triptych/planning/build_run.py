@@ -86,6 +86,7 @@ def build_run(plan: Plan, place: Place) -> Run:
         data = make_data_module(config, task, plan.data.splits)
         data.train_dataloader()  # refuses a batch size that cannot be split
         cost_log = CostLog(without_values(task.network), task.optimizer)
+    task.warn_of_scripts(plan.data.splits.test)
     if plan.earlier is not None:
         data.start = plan.earlier.step
     loggers: list[Logger] = [build(config, f"logger.{name}") for name in config.logger]

@@ -124,6 +124,9 @@ def read_ladder(found: RunSet) -> Study:
             f"{first} and {second}: train_flops of one has the operations of the optimizer, and that of the other does "
             "not; expected runs that count alike"
         )
+    if group.scored_differently:
+        raise ValueError(f"the runs are not comparable: {group.scored_differently}")
+    group = replace(group, metric=replace(group.metric, note=group.note))
     if group.metric.higher_is_better:
         group = replace(group, metric=LOSS)
         for run in group.runs:

@@ -144,6 +144,8 @@ def _measure(study: Study, claim: Claim, runs: Sequence[Run]) -> _Measured:
     (group,) = groups
     if claim.score is not None:
         group = replace(group, metric=_score_named(study, claim.score, group))
+    if group.scored_differently:
+        raise ConfigError(f"study {study.name}: {', '.join(claim.arms)} are not comparable: {group.scored_differently}")
     values = {arm: _values(claim, group, [run for run in own if run.arm == arm]) for arm in claim.arms}
     for arm, found in values.items():
         if len(found) < 2:

@@ -19,13 +19,26 @@ from torch.distributed.tensor import DTensor
 from torchmetrics import Metric
 
 from triptych.config import refusing
-from triptych.data import IGNORE, Batch, CorpusFacts, Encoded, Example, Image, Sound, Tokenizer, as_image, log_mel
+from triptych.data import (
+    IGNORE,
+    Batch,
+    CorpusFacts,
+    Encoded,
+    Example,
+    Image,
+    LongText,
+    Sound,
+    Tokenizer,
+    as_image,
+    log_mel,
+)
 from triptych.nn import Documents, FrameEmbedding, Network, PatchEmbedding, Targets
 from triptych.nn.head import PoolName
 from triptych.tasks.exact_sums import Mean
 from triptych.tasks.not_finite import NotFiniteUpdates
 from triptych.tasks.precision import arithmetic
 from triptych.tasks.scores import LOSS, Score, TaskFacts
+from triptych.tasks.word_splitting import WordSplitter, warn_of_scripts
 
 STAGES = ("val", "test")
 MetricModes = Mapping[str, Literal["min", "max"] | None]
@@ -351,6 +364,20 @@ class Task(L.LightningModule):
     def signatures(self) -> dict[str, str]:
         """By metric: how it is computed, where that has a standard form."""
         return {}
+
+    def warn_of_scripts(self, examples: Sequence[Example] | LongText) -> None:
+        """Says what of the right answers the scores cannot split into words.
+
+        Args:
+            examples: of the test; the first 1,000 are looked at.
+        """
+        if self.word_splitters and not isinstance(examples, LongText):
+            warn_of_scripts(self.word_splitters, [self.reference(example) for example in examples[:1000]])
+
+    @property
+    def word_splitters(self) -> Sequence[WordSplitter]:
+        """What cuts the texts of each score into words."""
+        return ()
 
     @property
     def forgets_beginnings(self) -> bool:

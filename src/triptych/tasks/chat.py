@@ -37,6 +37,7 @@ class Chat(TextToText):
         early_stopping: see ``triptych.models.generation.BeamSearch``.
         template: in the language of Jinja; None: the one that the tokenizer brings, or else a plain one, in which eos
             ends what the model says, and sep all else. An exported folder has it too.
+        rouge_tokenizer: see ``TextToText``.
         constraints: what a text may be; None: anything.
         z_loss: see ``GenerativeTask``.
 
@@ -59,6 +60,7 @@ class Chat(TextToText):
         length_penalty: float,
         early_stopping: bool | Literal["never"],
         template: str | None,
+        rouge_tokenizer: Literal["google", "characters", "whitespace"] = "google",
         constraints: Constraints | None = None,
         z_loss: float = 0.0,
     ) -> None:
@@ -69,6 +71,7 @@ class Chat(TextToText):
             num_beams=num_beams,
             length_penalty=length_penalty,
             early_stopping=early_stopping,
+            rouge_tokenizer=rouge_tokenizer,
             constraints=constraints,
             z_loss=z_loss,
         )

@@ -1,16 +1,42 @@
 """sacrebleu's scores as metrics."""
 
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TypeAlias
 
 import torch
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
+from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
+from sacrebleu.utils import SACREBLEU_DIR
 from torch import Tensor
 from torchmetrics import Metric
 
+from triptych.config import one_of
+
+MODELS = {name: Path(SACREBLEU_DIR, "models", Path(model["url"]).name) for name, model in SPM_MODELS.items()}
+"""The files that some tokenizers of sacrebleu would download."""
 CorpusMetric: TypeAlias = BLEU | CHRF | TER
+
+
+def make_bleu(tokenizer: str) -> BLEU:
+    """sacrebleu's BLEU with one of its tokenizers.
+
+    Raises:
+        ValueError: there is no such one, or it needs a package or a file that is not there.
+    """
+    if tokenizer not in BLEU.TOKENIZERS:
+        raise ValueError(f"bleu_tokenizer={tokenizer}: {one_of(tokenizer, [*BLEU.TOKENIZERS])}")
+    if tokenizer in MODELS and not MODELS[tokenizer].exists():
+        command = f"python -c 'from sacrebleu import BLEU; BLEU(tokenize=\"{tokenizer}\")'"
+        raise ValueError(f"bleu_tokenizer={tokenizer}: {MODELS[tokenizer]} is not there; download it: {command}")
+    try:
+        return BLEU(tokenize=tokenizer)
+    except (RuntimeError, ImportError) as error:
+        (install,) = re.findall("pip install (.+)", str(error)) or [str(error)]
+        raise ValueError(f"bleu_tokenizer={tokenizer}: needs a package; pip install '{install.strip()}'") from None
 
 
 class CorpusScore(Metric):

@@ -40,6 +40,7 @@ CONTINUATION = replace(
     numerator={"continuation_nats": 1 / math.log(2)},
     denominator={"continuation_bytes": 1.0},
     note="Scored on the same bytes, those of the continuation.",
+    counted="bytes",
 )
 
 

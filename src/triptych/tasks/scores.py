@@ -23,6 +23,8 @@ class Score:
             sum stands above, ``right`` being 1 where the output is the reference; empty: it is no such quotient.
         denominator: likewise, what stands below; empty: the number of examples.
         note: what is to be said beside a verdict.
+        counted: what the denominator counts, if runs can only be compared where as much of it was scored, and the note
+            says so; empty: it does not matter.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Score:
     numerator: Mapping[str, float] = field(default_factory=dict)
     denominator: Mapping[str, float] = field(default_factory=dict)
     note: str = ""
+    counted: str = ""
 
     @property
     def direction(self) -> str:

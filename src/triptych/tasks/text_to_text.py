@@ -1,27 +1,49 @@
 """An answer to a text: a question, an instruction, something to be shortened."""
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, Literal
 
 from torchmetrics import Metric
 from torchmetrics.functional.text.rouge import rouge_score
 
-from triptych.tasks.base import MetricModes
+from triptych.config import one_of, refusing
+from triptych.models.generation import Constraints
+from triptych.tasks.base import MetricModes, Setup
 from triptych.tasks.exact_sums import Mean
 from triptych.tasks.scores import EXACT_MATCH, Score
 from triptych.tasks.sequence_to_sequence import SequenceToSequence
+from triptych.tasks.word_splitting import WordSplitter
 
 ROUGE = {"rouge1": "rouge1_fmeasure", "rouge2": "rouge2_fmeasure", "rougeL": "rougeL_fmeasure"}
 """Our names of ROUGE-1, ROUGE-2 and ROUGE-L, and torchmetrics' names of their F."""
+SPLIT: Mapping[str, Callable[[str], list[str]]] = {
+    "google": lambda text: re.findall("[a-z0-9]+", text.lower()),
+    "characters": lambda text: [character for character in text if not character.isspace()],
+    "whitespace": str.split,
+}
+"""The words of a text, by ROUGE's tokenizer."""
 
 
 class TextToText(SequenceToSequence):
     """Writes the answer to a text (see ``SequenceToSequence``): what translation is, whatever the two texts are.
 
     At the test also ROUGE-1, ROUGE-2 and ROUGE-L (Lin 2004): the F of the words, of the pairs of words, and of the
-    longest common subsequence of words, mean over the answers; in lower case, without stemmer. As in Google's
-    rouge_score all but a to z and 0 to 9 parts words, so umlauts do.
+    longest common subsequence of words, mean over the answers; in lower case, without stemmer.
+
+    Args:
+        setup: see ``Task``.
+        label_smoothing: share of each label that is spread over the vocabulary.
+        max_new_tokens: the most tokens that are decoded.
+        num_beams: of the beam search at the test; 1 decodes greedily.
+        length_penalty: see ``triptych.models.generation.BeamSearch``.
+        early_stopping: see ``triptych.models.generation.BeamSearch``.
+        rouge_tokenizer: google: all but a to z and 0 to 9 parts words, as in Google's rouge_score, so umlauts do, and
+            of other scripts nothing is left; whitespace: words are what stands between blanks; characters: each
+            character that is not blank is a word.
+        constraints: what a text may be; None: anything.
+        z_loss: see ``GenerativeTask``.
     """
 
     name = "text_to_text"
@@ -29,11 +51,59 @@ class TextToText(SequenceToSequence):
     title = "Text to text"
     ranked_by = ("rougeL", "ROUGE-L of the answer")
 
+    def __init__(
+        self,
+        setup: Setup,
+        *,
+        label_smoothing: float,
+        max_new_tokens: int,
+        num_beams: int,
+        length_penalty: float,
+        early_stopping: bool | Literal["never"],
+        rouge_tokenizer: Literal["google", "characters", "whitespace"] = "google",
+        constraints: Constraints | None = None,
+        z_loss: float = 0.0,
+    ) -> None:
+        super().__init__(
+            setup,
+            label_smoothing=label_smoothing,
+            max_new_tokens=max_new_tokens,
+            num_beams=num_beams,
+            length_penalty=length_penalty,
+            early_stopping=early_stopping,
+            constraints=constraints,
+            z_loss=z_loss,
+        )
+        with refusing("task."):
+            self.use_rouge_tokenizer(rouge_tokenizer)
+
     @classmethod
     def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
         """Exact match where its best value is known; ROUGE-L, for many answers may be right."""
         rouge = Score("rougeL", "test/rougeL", "ROUGE-L", True, "%", numerator={"rougeL": 1.0})
         return [EXACT_MATCH, rouge] if EXACT_MATCH.key in optimum else [rouge]
+
+    def use_rouge_tokenizer(self, name: str) -> None:
+        """Scores with this tokenizer.
+
+        Raises:
+            ValueError: there is no such one.
+        """
+        if name not in SPLIT:
+            raise ValueError(f"rouge_tokenizer={name}: {one_of(name, [*SPLIT])}")
+        self.rouge_tokenizer = name
+
+    @property
+    def signatures(self) -> dict[str, str]:
+        """The tokenizer of ROUGE."""
+        return dict.fromkeys(ROUGE, f"tok:{self.rouge_tokenizer}|case:lc|stem:no")
+
+    @property
+    def word_splitters(self) -> Sequence[WordSplitter]:
+        """ROUGE's tokenizer."""
+        advice = "task.rouge_tokenizer=whitespace or characters; evaluate has rouge_tokenizer=... too"
+        name = f"task.rouge_tokenizer={self.rouge_tokenizer}"
+        return [WordSplitter("ROUGE", name, SPLIT[self.rouge_tokenizer], advice)]
 
     def test_metrics(self) -> dict[str, Metric]:
         """ROUGE."""
@@ -45,7 +115,13 @@ class TextToText(SequenceToSequence):
         """See ``SequenceToSequence``; each answer has its ROUGE."""
         values: dict[str, list[float]] = {name: [] for name in ROUGE}
         for output, reference in zip(outputs, references, strict=True):
-            found = rouge_score(output, reference, rouge_keys=tuple(ROUGE))
+            found = rouge_score(
+                output,
+                reference,
+                normalizer=str.lower,
+                tokenizer=SPLIT[self.rouge_tokenizer],
+                rouge_keys=tuple(ROUGE),
+            )
             for name, theirs in ROUGE.items():
                 values[name].append(float(found[theirs]))
         for name, of_each in values.items():

@@ -19,6 +19,7 @@ from triptych.tasks.base import MetricModes, Prediction
 from triptych.tasks.exact_sums import Mean
 from triptych.tasks.scores import EXACT_MATCH, Score
 from triptych.tasks.signal_to_text import Signal, SignalToText
+from triptych.tasks.word_splitting import WordSplitter
 
 ERRORS = {"word": word_error_rate, "character": char_error_rate}
 
@@ -120,6 +121,12 @@ class Transcription(SignalToText):
         if self.is_ctc:
             return {"exact_match": Mean(), **self.test_metrics()}
         return super().make_metrics(stage)
+
+    @property
+    def word_splitters(self) -> Sequence[WordSplitter]:
+        """Blanks, of the word error rate."""
+        advice = "character_error_rate is reported, too"
+        return [WordSplitter("word error rate", "white space", str.split, advice)]
 
     def test_metrics(self) -> dict[str, Metric]:
         """torchmetrics' error rates."""

@@ -1,18 +1,20 @@
 """Source text to target text."""
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 from torchmetrics import Metric
 
+from triptych.config import refusing
 from triptych.models.generation import Constraints
 from triptych.tasks.base import MetricModes, Setup
-from triptych.tasks.corpus_score import CorpusMetric, CorpusScore, chrf_of_each
+from triptych.tasks.corpus_score import CorpusMetric, CorpusScore, chrf_of_each, make_bleu
 from triptych.tasks.scores import EXACT_MATCH, Score
 from triptych.tasks.sequence_to_sequence import SequenceToSequence
+from triptych.tasks.word_splitting import WordSplitter
 
 
 class Translation(SequenceToSequence):
@@ -27,8 +29,8 @@ class Translation(SequenceToSequence):
         num_beams: of the beam search at the test; 1 decodes greedily.
         length_penalty: see ``triptych.models.generation.BeamSearch``.
         early_stopping: see ``triptych.models.generation.BeamSearch``.
-        bleu_tokenizer: sacrebleu's tokenizer for BLEU: 13a for natural text, none for text that is already tokenised,
-            and sacrebleu's others.
+        bleu_tokenizer: sacrebleu's tokenizer for BLEU: 13a for languages with blanks between words, zh for Chinese,
+            char for others without, none for text that is already tokenised, and sacrebleu's others.
         constraints: what a text may be; None: anything.
         z_loss: see ``GenerativeTask``.
     """
@@ -51,9 +53,9 @@ class Translation(SequenceToSequence):
         constraints: Constraints | None = None,
         z_loss: float = 0.0,
     ) -> None:
-        if bleu_tokenizer not in BLEU.TOKENIZERS:
-            raise ValueError(f"task.bleu_tokenizer={bleu_tokenizer}: expected one of {', '.join(BLEU.TOKENIZERS)}")
-        self._scores: dict[str, CorpusMetric] = {"bleu": BLEU(tokenize=bleu_tokenizer), "chrf": CHRF(), "ter": TER()}
+        with refusing("task."):
+            self._scores: dict[str, CorpusMetric] = {"bleu": make_bleu(bleu_tokenizer), "chrf": CHRF(), "ter": TER()}
+        self.bleu_tokenizer = bleu_tokenizer
         super().__init__(
             setup,
             label_smoothing=label_smoothing,
@@ -77,6 +79,35 @@ class Translation(SequenceToSequence):
         for score in self._scores.values():
             score.num_refs = 1
         return {name: str(score.get_signature()) for name, score in self._scores.items()}
+
+    @classmethod
+    def check_architecture(cls, architecture: str, settings: Mapping[str, Any]) -> None:
+        """See ``Task``.
+
+        Raises:
+            ValueError: see there; or BLEU's tokenizer needs what is not there.
+        """
+        super().check_architecture(architecture, settings)
+        with refusing("task."):
+            make_bleu(settings["bleu_tokenizer"])
+
+    def use_bleu_tokenizer(self, name: str) -> None:
+        """Scores with another tokenizer than the training's.
+
+        Raises:
+            ValueError: there is no such one, or it needs what is not there.
+        """
+        self._scores["bleu"], self.bleu_tokenizer = make_bleu(name), name
+        self.metrics["test"]["bleu"] = CorpusScore(self._scores["bleu"])  # type: ignore[operator]
+
+    @property
+    def word_splitters(self) -> Sequence[WordSplitter]:
+        """BLEU's tokenizer."""
+        bleu = self._scores["bleu"]
+        assert isinstance(bleu, BLEU)
+        advice = "task.bleu_tokenizer=zh for Chinese, char for others; evaluate has bleu_tokenizer=... too"
+        name = f"task.bleu_tokenizer={self.bleu_tokenizer}"
+        return [WordSplitter("BLEU", name, lambda text: bleu.tokenizer(text).split(), advice)]
 
     def test_metrics(self) -> dict[str, Metric]:
         """sacrebleu's scores."""

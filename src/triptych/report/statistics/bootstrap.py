@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
-from sacrebleu.metrics import bleu
 
 from triptych.report.read_records import Run
+from triptych.tasks.corpus_score import make_bleu
 from triptych.tasks.scores import Score
 
 NUM_RESAMPLES = 1000
@@ -52,7 +52,10 @@ def terms_of(metric: Score, run: Run) -> Terms | None:
     if metric.name == "bleu":
         if "task.bleu_tokenizer" not in run.settings:
             return None
-        score = bleu.BLEU(tokenize=str(run.settings["task.bleu_tokenizer"]))
+        try:
+            score = make_bleu(str(run.settings["task.bleu_tokenizer"]))
+        except ValueError:  # was there where it was trained
+            return None
         pairs = [(str(answer["output"]), str(answer["reference"])) for answer in run.answers]
         outputs, references = ([pair[side] for pair in pairs] for side in (0, 1))
         rows = score._extract_corpus_statistics(outputs, [references])
@@ -84,6 +87,15 @@ def _ratio(metric: Score, run: Run) -> list[tuple[float, float]] | None:
         (weighted(answer, own.numerator), weighted(answer, own.denominator) if own.denominator else 1.0)
         for answer in run.answers
     ]
+
+
+def scored_by(metric: Score, run: Run) -> float | None:
+    """The denominator of a metric, over the whole test; None: the run has no answers that say it."""
+    try:
+        columns = _ratio(metric, run)
+    except KeyError:
+        return None
+    return sum(denominator for _, denominator in columns) if columns else None
 
 
 def are_paired(runs: Sequence[Run]) -> bool:

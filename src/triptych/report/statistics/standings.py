@@ -64,8 +64,8 @@ def standings(group: Group) -> list[Standing]:
 
 def duels(group: Group) -> list[Duel]:
     """Each two architectures of a group; none where they cannot be compared."""
-    is_comparable = not group.runs[0].task_facts.not_comparable and len({run.data_sha256 for run in group.runs}) == 1
-    chosen = [group.best(contenders) for contenders in group.by_architecture().values()] if is_comparable else []
+    found = [] if group.not_comparable else group.by_architecture().values()
+    chosen = [group.best(contenders) for contenders in found]
     return [_duel(group, first, second) for first, second in combinations(chosen, 2)]
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from triptych.config import counted, duration
 from triptych.config.overrides import read_value, write_override
 from triptych.report.read_records import ARCHITECTURES, PrunedRun, Run
+from triptych.report.statistics.bootstrap import scored_by
 from triptych.report.statistics.metrics import metric_key, primary_metric, validation_key
 from triptych.report.statistics.significance import Welch, pool_deviations, seeds_to_decide
 from triptych.tasks.scores import Score
@@ -59,6 +60,39 @@ class Group:
     def optimum(self, run: Run) -> float | None:
         """The best value that was reachable for the run, where it is known."""
         return run.optimum.get(metric_key(self.metric, run))
+
+    @property
+    def note(self) -> str:
+        """What is to be said beside a verdict; that the same was scored, only where the answers show it."""
+        return self.metric.note if not self.metric.counted or len(self._counts) == 1 else ""
+
+    @property
+    def scored_differently(self) -> str:
+        """Why values of the metric cannot be compared; empty: they can."""
+        counts = self._counts - {None}
+        if self.metric.counted and len(counts) > 1:
+            numbers = " and ".join(f"{count:,.0f}" for count in sorted(count for count in counts if count is not None))
+            return f"{numbers} {self.metric.counted} were scored."
+        recorded: list[dict[str, str]] = [run.summary.get("signatures") or {} for run in self.runs]
+        signatures = [{*signature.get(self.metric.name, "").split("|")} for signature in recorded]
+        differing = set[str]().union(*signatures) - signatures[0].intersection(*signatures) - {""}
+        if said := ", ".join(sorted(field for field in differing if not field.startswith("version:"))):
+            return f"{self.metric.title} was computed in different ways ({said})."
+        return ""
+
+    @property
+    def not_comparable(self) -> str:
+        """Why the architectures cannot be compared; empty: they can."""
+        if reason := self.runs[0].task_facts.not_comparable:
+            return reason
+        if len({run.data_sha256 for run in self.runs}) > 1:
+            return "the runs did not use the same data (data_sha256 differs)."
+        return self.scored_differently
+
+    @property
+    def _counts(self) -> set[float | None]:
+        """How much of the test was scored, by any of the runs; None: not known."""
+        return {scored_by(self.metric, run) for run in self.runs}
 
     def by_architecture(self) -> dict[str, list[Contender]]:
         """The configurations of each architecture that is there."""
@@ -182,8 +216,8 @@ def judge(group: Group) -> Verdict:
         the verdict.
     """
     winner, text, chosen = _judge(group)
-    if group.metric.note:
-        text += f" {group.metric.note}"
+    if group.note:
+        text += f" {group.note}"
     seeds = _wanted_seeds(group, chosen) if winner is None else 0
     commands = tuple(_train_more(contender.runs[0], seeds) for contender in chosen) if seeds else ()
     price = _price(chosen, seeds) if seeds else ""
@@ -196,10 +230,8 @@ def _judge(group: Group) -> tuple[str | None, str, Sequence[Contender]]:
     found = group.by_architecture()
     if len(found) == 1:
         return None, f"Only {_name(group.runs[0])} has been run: nothing to compare it with.", ()
-    if reason := group.runs[0].task_facts.not_comparable:
-        return None, f"Not comparable: {reason}", ()
-    if len({run.data_sha256 for run in group.runs}) > 1:
-        return None, "Not comparable: the runs did not use the same data (data_sha256 differs).", ()
+    if group.not_comparable:
+        return None, f"Not comparable: {group.not_comparable}", ()
     chosen = {name: group.best(contenders) for name, contenders in found.items()}
     note = _choice(found, chosen, group.num_tried())
     winner, text = _duel(metric, {name: [(run, group.value(run)) for run in c.runs] for name, c in chosen.items()})

@@ -1,0 +1,68 @@
+"""How scores cut texts into words, and which writing they leave whole or leave out."""
+
+import logging
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+log = logging.getLogger("triptych")
+
+WITHOUT_BLANKS = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
+"""Scripts that put no blanks between words, by their names in Unicode."""
+LONGEST = 8
+"""More letters of these scripts in one token are several words."""
+SHARE = 0.02
+"""A smaller share of the references is a matter of names and quotations."""
+
+
+@dataclass(frozen=True, slots=True)
+class WordSplitter:
+    """What cuts the texts of a score into words.
+
+    Attributes:
+        score: its title.
+        name: of the splitter, as the configuration has it.
+        split: a text to its words.
+        advice: what to do where it does not fit.
+    """
+
+    score: str
+    name: str
+    split: Callable[[str], Sequence[str]]
+    advice: str
+
+    def scripts_not_split(self, text: str) -> set[str]:
+        """The scripts, by their names in Unicode, of words that are left whole together, or whose letters are left
+        out."""
+        if text.isascii():
+            return set()
+        words = self.split(text)
+        found = {script_of(letter) for letter in text if letter.isalpha()}
+        found -= {script_of(letter) for word in words for letter in word if letter.isalpha()}
+        for word in words:
+            scripts = [name for letter in word if letter.isalpha() and (name := script_of(letter)) in WITHOUT_BLANKS]
+            if len(scripts) > (LONGEST if len(words) > 1 else 1):
+                found.update(scripts)
+        return found
+
+
+@cache
+def script_of(letter: str) -> str:
+    """The script of a letter, by its name in Unicode: ``LATIN``, ``CJK``."""
+    return unicodedata.name(letter, "").partition(" ")[0]
+
+
+def warn_of_scripts(splitters: Sequence[WordSplitter], references: Sequence[str]) -> None:
+    """Says which scripts the scores cannot split, where the right answers have them."""
+    for splitter in splitters:
+        found = [scripts for reference in references if (scripts := splitter.scripts_not_split(reference))]
+        if len(found) > SHARE * len(references):
+            names = Counter(name for scripts in found for name in scripts)
+            log.warning(
+                "%s: %s of %s test references have words in %s, which %s does not split, so the score says little; %s",
+                splitter.score, f"{len(found):,}", f"{len(references):,}",
+                " and ".join(name if name == "CJK" else name.title() for name, _ in names.most_common(3)),
+                splitter.name, splitter.advice,
+            )  # fmt: skip
