@@ -23,7 +23,14 @@ from triptych.nn import Embedding, Head, PatchEmbedding, Rotary, Targets
 from triptych.nn.feed_forward import ACTIVATIONS
 from triptych.nn.kernels import cross_entropy as loss
 from triptych.planning.activations import Activations, BatchBytes, unknown_parts
-from triptych.planning.memory import Footprint, Memory, gradient_bytes, optimizer_bytes, smallest, stored_bytes
+from triptych.planning.memory import (
+    Footprint,
+    Memory,
+    average_bytes,
+    gradient_bytes,
+    optimizer_bytes,
+    smallest,
+)
 from triptych.planning.peak_memory import LivingBytes
 from triptych.tasks.precision import PRECISIONS
 
@@ -89,14 +96,14 @@ def memory_of(
     length: int = 32,
     source: int = 0,
     padded: bool = False,
-    averaged: bool = False,
+    average: int = 0,
 ) -> Memory:
     formula = (Activations if on_gpu else OnCpu)(PRECISIONS[precision])
 
     def of_rows(rows: int) -> BatchBytes:
         return formula.of_batch(model, rows, length, source, padded=padded)
 
-    return Memory(model, optimizer_bytes(model, optimizer_of("adamw")), of_rows, averaged)
+    return Memory(model, optimizer_bytes(model, optimizer_of("adamw")), of_rows, average)
 
 
 class TestActivations:
@@ -326,12 +333,12 @@ class TestState:
 
     def test_a_moving_average_is_one_more_copy(self, build: Callable[..., Any]) -> None:
         model = build("decoder_only")
-        plain, averaged = (memory_of(model, averaged=averaged).ddp(1, 2) for averaged in (False, True))
-        assert (
-            averaged.total - plain.total
-            == stored_bytes(model)
-            == 4 * sum(p.numel() for p in model.parameters()) + 4 * 24 * 16
-        )
+        numbers = sum(p.numel() for p in model.parameters()) + 24 * 16
+        for dtype in (torch.float32, torch.bfloat16):  # in float32 whatever the weights are in
+            average = average_bytes(model.to(dtype))
+            plain, averaged = (memory_of(model, average=size).ddp(1, 2) for size in (0, average))
+            assert averaged.total - plain.total == 4 * numbers
+            assert averaged.weights == dtype.itemsize * numbers
 
 
 class TestFits:

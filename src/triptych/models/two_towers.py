@@ -143,8 +143,8 @@ class TwoTowers(Network):
 
 
 class _BoundedExp(torch.autograd.Function):
-    """min(exp(x), LARGEST_SCALE). Beyond the bound the gradient is that at the bound if a step along it lowers x, else 0.
-    The gradient of a clamp is always 0 there: a scale that a step had taken beyond the bound would stay."""
+    """min(exp(x), LARGEST_SCALE). Beyond the bound the gradient is that at the bound if a step along it lowers x, else
+    0. That of a clamp is always 0 there: a scale that a step had taken beyond the bound would stay."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from triptych.nn import Network, PatchEmbedding
 from triptych.planning.activations import Activations, BatchBytes, unknown_parts
 from triptych.planning.batch_shapes import BatchEstimate
 from triptych.planning.gpus import Device
-from triptych.planning.memory import Memory, optimizer_bytes
+from triptych.planning.memory import Memory, average_bytes, optimizer_bytes, stored_bytes
 from triptych.planning.peak_memory import is_masked, is_prefixed, measure_peak, training_loss
 from triptych.tasks.precision import PRECISIONS, Precision
 from triptych.training.optimizers import ScheduleFreeAdamW, optimizer_flops
@@ -81,8 +81,9 @@ def make_forecast(estimate: BatchEstimate, world_size: int, device: Device) -> F
         cache(partial(batch_bytes, network, precision, estimate, on_gpu=on)) for on in (device.is_gpu, True)
     )
     of_step = optimizer_flops(network, optimizer)
-    averaged = "ema" in config.callbacks or isinstance(optimizer, ScheduleFreeAdamW)
-    memory = Memory(network, optimizer_bytes(network, optimizer), here, averaged)
+    average = stored_bytes(network) if isinstance(optimizer, ScheduleFreeAdamW) else 0
+    average += average_bytes(network) if "ema" in config.callbacks else 0
+    memory = Memory(network, optimizer_bytes(network, optimizer), here, average)
     return Forecast(
         network=network,
         estimate=estimate,

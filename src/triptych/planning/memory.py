@@ -11,6 +11,8 @@ from triptych.nn import Network
 from triptych.planning.activations import BatchBytes
 from triptych.training.optimizers import step_on_meta
 
+SINGLE = 4
+"""Bytes of a number in float32."""
 USABLE = 0.9
 """Share of a device's memory that is counted on; CUDA itself, the work space of kernels and gaps take the rest."""
 
@@ -58,13 +60,13 @@ class Memory:
         network: on the meta device, in the type of its weights.
         optimizer: bytes of its state (see ``optimizer_bytes``).
         of_rows: what a batch of so many rows takes on one device; measured, or by the formula.
-        averaged: whether there is a moving average of the weights.
+        average: bytes of the average of the weights (see ``average_bytes`` and ``ScheduleFreeAdamW``); 0: there is none.
     """
 
     network: Network
     optimizer: int
     of_rows: Callable[[int], BatchBytes]
-    averaged: bool
+    average: int
 
     def ddp(self, processes: int, rows: int) -> Footprint:
         """Each process has everything, and a share of the rows.
@@ -78,7 +80,7 @@ class Memory:
             weights=weights,
             gradients=gradients,
             optimizer=self.optimizer,
-            average=weights if self.averaged else 0,
+            average=self.average,
             exchange=gradients if processes > 1 else 0,
             **self.of_rows(-(-rows // processes))._asdict(),
         )
@@ -100,7 +102,7 @@ class Memory:
             weights=-(-weights // processes),
             gradients=-(-gradients // processes),
             optimizer=-(-self.optimizer // processes),
-            average=-(-weights // processes) if self.averaged else 0,
+            average=-(-self.average // processes),
             exchange=max(gathered, gradients - batch.activations - batch.logits) if processes > 1 else 0,
             **batch._asdict(),
         )
@@ -131,6 +133,11 @@ def optimizer_bytes(network: Network, make: Callable[[nn.Module], torch.optim.Op
     """
     optimizer = step_on_meta(network, make)
     return sum(_bytes(v for v in state.values() if isinstance(v, Tensor)) for state in optimizer.state.values())
+
+
+def average_bytes(network: Network) -> int:
+    """Bytes of a moving average of the weights, which is in float32 at least."""
+    return sum(x.numel() * max(x.itemsize, SINGLE) for x in (*network.parameters(), *network.buffers()))
 
 
 def stored_bytes(module: nn.Module) -> int:

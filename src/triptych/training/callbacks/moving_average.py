@@ -1,13 +1,13 @@
 """A moving average of the weights."""
 
 import logging
-from collections.abc import Callable
+from itertools import chain
 
 import lightning as L
 import torch
 from lightning.pytorch.callbacks import WeightAveraging
-from torch import Tensor
-from torch.optim.swa_utils import get_ema_multi_avg_fn
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
 
 log = logging.getLogger("triptych")
 
@@ -21,6 +21,9 @@ class MovingAverage(WeightAveraging):
     training is; after that, of the last 1 / (1 - decay) updates. With a constant decay of 0.999, 400 updates would keep
     two thirds of the weights of the first one. (The warm-up is that of TensorFlow's ExponentialMovingAverage.)
 
+    The average is in float32 at least: of weights in 16 bits a step of (1 - d) would be rounded away. It is rounded to
+    their type where it takes their place.
+
     Args:
         decay: the largest.
 
@@ -32,8 +35,9 @@ class MovingAverage(WeightAveraging):
         if not 0 <= decay < 1:
             raise ValueError(f"decay={decay}: expected at least 0 and less than 1")
         # Buffers are tables of positions; averaging them again and again would round them away.
-        super().__init__(use_buffers=False, multi_avg_fn=average_with(decay))
+        super().__init__(use_buffers=False)
         self.decay = decay
+        self._trained: list[Tensor] = []
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Says which weights are validated and tested."""
@@ -43,17 +47,40 @@ class MovingAverage(WeightAveraging):
             self.decay,
         )
 
+    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *args: object) -> None:
+        """Updates the average after a step. (Lightning's own, torch's, takes no weights in float16.)"""
+        if trainer.global_step > self._latest_update_step:
+            assert self._average_model is not None
+            update_average(self._average_model, pl_module, self.decay)
+            self._latest_update_step = trainer.global_step
 
-def average_with(decay: float) -> Callable[[list[Tensor], list[Tensor], Tensor], None]:
-    """How averages move on: A <- d A + (1 - d) W, d = min(decay, (1 + t) / (10 + t)) where t updates are in A.
-
-    Args:
-        decay: the largest.
-    """
+    def on_validation_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Puts the average into the network. (Lightning exchanges the two, which would round the average too.)"""
+        if self._average_model is not None:
+            self._trained = [tensor.detach().clone() for tensor in chain(pl_module.parameters(), pl_module.buffers())]
+            self._copy_average_to_current(pl_module)
 
     @torch.no_grad()
-    def average(averages: list[Tensor], weights: list[Tensor], num_averaged: Tensor) -> None:
-        t = int(num_averaged)
-        get_ema_multi_avg_fn(min(decay, (1 + t) / (10 + t)))(averages, weights, num_averaged)  # type: ignore[no-untyped-call]
+    def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Puts the weights that are trained back."""
+        for tensor, trained in zip(chain(pl_module.parameters(), pl_module.buffers()), self._trained, strict=False):
+            tensor.copy_(trained)
+        self._trained = []
 
-    return average
+
+@torch.no_grad()
+def update_average(average: AveragedModel, model: nn.Module, decay: float) -> None:
+    """A <- d A + (1 - d) W, d = min(decay, (1 + t) / (10 + t)) where A is of t updates; of none, A <- W.
+
+    Args:
+        average: A, on any device.
+        model: has the weights W, in the same or a narrower type.
+        decay: the largest.
+    """
+    t = int(average.n_averaged)
+    averages: list[Tensor] = list(average.module.parameters())
+    weights = [weight.to(mean) for weight, mean in zip(model.parameters(), averages, strict=True)]
+    torch._foreach_lerp_(averages, weights, 1 - min(decay, (1 + t) / (10 + t)) if t else 1.0)
+    for copy, buffer in zip(average.module.buffers(), model.buffers(), strict=True):
+        copy.copy_(buffer)
+    average.n_averaged += 1
