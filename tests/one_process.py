@@ -11,6 +11,7 @@ from pathlib import Path
 DRIVER = """
 import contextlib, io, json, sys, traceback
 from triptych.cli import main
+from triptych.config import hydra_guard
 
 happened, hooked = [], []
 
@@ -28,6 +29,13 @@ def hook():
         telling(getattr(triptych.data, corpus), "splits")
     telling(L.Trainer, "fit")
 
+class Kept(dict):
+    "The files of the configurations are the same for all commands: they are composed once."
+
+    def clear(self):
+        pass
+
+hydra_guard.composed = Kept()
 answers = []
 for number, commands in enumerate(json.load(sys.stdin)):
     if number:

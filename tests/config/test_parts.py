@@ -18,13 +18,17 @@ FILES = sorted((Path(__file__).parents[2] / "conf" / "block").glob("*/*.yaml"))
 PARTS_OF_THEIR_OWN = [file for file in FILES if "defaults" not in OmegaConf.load(file)]  # a family's begin with one
 
 
-@pytest.mark.parametrize(
-    ("part", "choice"), [(part, name) for part in PARTS for name in choices_of(f"block/{part}", [])]
-)
-def test_a_file_says_all_options_of_its_class_and_no_other(part: str, choice: str) -> None:
-    config, key = composed(f"block/{part}={choice}"), f"block.{part}"
-    parameters = inspect.signature(target_of(config, key)).parameters.values()
-    assert set(check(config, key)) == {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+CHOICES = {part: choices_of(f"block/{part}", []) for part in PARTS}
+
+
+@pytest.mark.parametrize("number", range(max(map(len, CHOICES.values()))))
+def test_a_file_says_all_options_of_its_class_and_no_other(number: int) -> None:
+    chosen = {part: names[number] for part, names in CHOICES.items() if number < len(names)}  # one of each part
+    config = composed(*(f"block/{part}={name}" for part, name in chosen.items()))
+    for part, name in chosen.items():
+        parameters = inspect.signature(target_of(config, f"block.{part}")).parameters.values()
+        expected = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+        assert set(check(config, f"block.{part}")) == expected, f"block/{part}={name}"
 
 
 @pytest.mark.parametrize("file", PARTS_OF_THEIR_OWN, ids=lambda file: f"{file.parent.name}-{file.stem}")
