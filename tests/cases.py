@@ -26,7 +26,17 @@ def pairs_by_day(*factors: Sequence[Any]) -> list[ParameterSet]:
     """All combinations of the values of factors; by day so few that every two values of different factors meet."""
     numbers = {str(i): [str(k) for k in range(len(values))] for i, values in enumerate(factors)}
     rows, _ = cover(numbers, ())
-    day = {tuple(int(row[factor]) for factor in numbers) for row in rows}
+    return combinations(factors, {tuple(int(row[factor]) for factor in numbers) for row in rows})
+
+
+def values_by_day(*factors: Sequence[Any]) -> list[ParameterSet]:
+    """All combinations of the values of factors; by day so few that every value is in one."""
+    day = {tuple(number % len(values) for values in factors) for number in range(max(map(len, factors)))}
+    return combinations(factors, day)
+
+
+def combinations(factors: Sequence[Sequence[Any]], day: Collection[tuple[int, ...]]) -> list[ParameterSet]:
+    """All combinations of the values of factors; nightly unless the numbers of their values are given."""
     return [
         pytest.param(
             *(values[k] for values, k in zip(factors, chosen, strict=True)),

@@ -2,7 +2,6 @@
 
 import re
 from abc import ABCMeta
-from itertools import cycle, product
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 import triptych.data.corpora.probes
-from cases import by_day
+from cases import values_by_day
 from command_line import composed
 from parts import POSITIONS
 from triptych.assembly.compatibility import check_grid
@@ -74,7 +73,7 @@ def test_what_is_expected_of_each_architecture(experiment: str) -> None:
 
 @pytest.mark.parametrize(
     ("experiment", "model"),
-    by_day(product(QUESTIONS, ARCHITECTURES), [*zip(QUESTIONS, cycle(ARCHITECTURES), strict=False)]),
+    values_by_day(QUESTIONS, ARCHITECTURES),
 )
 def test_a_question_to_each_architecture(experiment: str, model: str) -> None:
     config = composed(f"experiment={experiment}", f"model={model}")
@@ -188,7 +187,7 @@ def test_a_pretrained_tokenizer_needs_a_folder_with_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("model", "position"),
-    by_day(product(STACKS, POSITION_NAMES), [*zip(cycle(STACKS), POSITION_NAMES, strict=False)]),
+    values_by_day(STACKS, POSITION_NAMES),
 )
 def test_block_options_reach_every_stack(model: str, position: str) -> None:
     config = composed(

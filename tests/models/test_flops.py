@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
+from cases import values_by_day
 from parts import make_stack
 from triptych.data import Encoded, collate
 from triptych.models import DecoderOnly, EncoderDecoder, EncoderOnly
@@ -38,7 +39,23 @@ from triptych.training.callbacks.cost_log import shape_of
 
 D, FF, LAYERS, VOCAB, LENGTH = 16, 24, 2, 11, 24  # of the models that ``build`` builds
 
-every_architecture = pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only", "full"])
+ARCHITECTURES = ["encoder_only", "decoder_only", "full"]
+every_architecture = pytest.mark.parametrize("architecture", ARCHITECTURES)
+NETWORKS: list[dict[str, Any]] = [
+    {"position": partial(Relative, num_buckets=4), "gated": True},
+    {"position": "rotary", "num_kv_heads": 2, "bias": False},
+    {"position": "learned", "windows": [3, None]},
+    {"position": "sinusoidal", "pool": "last", "head_options": {"transform": "tanh"}},
+    {"position": "none", "windows": [3, None, 40], "num_layers": 4, "num_kv_heads": 2},
+    {"position": "relative", "windows": [3]},
+    {"position": "rotary", "qk_norm": "head", "num_kv_heads": 1},
+    {"position": "none", "windows": [3], "softcap": 2.0},
+    {"position": "alibi", "windows": [3]},
+    {"position": "none", "residual": "parallel", "num_kv_heads": 1},
+    {"position": "none", "attends": Performer, "num_features": 8},
+    {"position": "none", "attends": Reformer, "num_buckets": 4, "reach": 5},
+    {"position": "none", "attends": Longformer, "windows": [3, 9], "num_global": 4},
+]
 
 
 class TestParameters:
@@ -161,26 +178,7 @@ class TestOperations:
         found = cost_of(build, architecture).by_part({(rows, length, source): 1})
         assert found == {part: 6 * rows * number for part, number in expected.items() if number}
 
-    @every_architecture
-    @pytest.mark.parametrize(
-        "options",
-        [
-            {"position": partial(Relative, num_buckets=4), "gated": True},
-            {"position": "rotary", "num_kv_heads": 2, "bias": False},
-            {"position": "learned", "windows": [3, None]},
-            {"position": "sinusoidal", "pool": "last", "head_options": {"transform": "tanh"}},
-            {"position": "none", "windows": [3, None, 40], "num_layers": 4, "num_kv_heads": 2},
-            {"position": "relative", "windows": [3]},
-            {"position": "rotary", "qk_norm": "head", "num_kv_heads": 1},
-            {"position": "none", "windows": [3], "softcap": 2.0},
-            {"position": "alibi", "windows": [3]},
-            {"position": "none", "residual": "parallel", "num_kv_heads": 1},
-            {"position": "none", "attends": Performer, "num_features": 8},
-            {"position": "none", "attends": Reformer, "num_buckets": 4, "reach": 5},
-            {"position": "none", "attends": Longformer, "windows": [3, 9], "num_global": 4},
-        ],
-        ids=str,
-    )
+    @pytest.mark.parametrize(("options", "architecture"), values_by_day(NETWORKS, ARCHITECTURES), ids=str)
     def test_a_few_counts_tell_the_others(
         self, build: Callable[..., Any], architecture: str, options: dict[str, Any]
     ) -> None:

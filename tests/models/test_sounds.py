@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from cases import pairs_by_day
 from parts import POSITIONS
 from triptych.models import DecoderOnly, EncoderDecoder, EncoderOnly, PrefixDecoder
 from triptych.nn import FrameEmbedding, Network
@@ -70,9 +71,10 @@ def test_the_text_of_a_sound_is_what_it_is_by_itself(
     assert_close(answer(network, tokens, behind, mask), together)
 
 
-@every_position
-@pytest.mark.parametrize("pool", ["first", "mean", "last", "none"])
-@pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only"])
+@pytest.mark.parametrize(
+    ("position", "pool", "architecture"),
+    pairs_by_day([*POSITIONS], ["first", "mean", "last", "none"], ["encoder_only", "decoder_only"]),
+)
 def test_a_sound_by_itself(random_model: Callable[..., Any], architecture: str, position: str, pool: str) -> None:
     """Without a text: classes, or an answer at each position."""
     network = hears(random_model, architecture, position)

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing import assert_close
 
+from cases import values_by_day
 from interop import test_decoder_families, test_full_families
 from oracle import Case, decoded_alike
 from triptych.models.generation import BeamSearch, Constraints, Sampling, beam_search, generate, step
@@ -155,11 +156,12 @@ def test_every_token_is_the_same_program(
     assert len(captured) == 1
 
 
-@pytest.mark.parametrize("num_beams", [1, 4])
 @pytest.mark.parametrize(
-    "case",
-    [case for case in (*test_decoder_families.CASES, *test_full_families.CASES) if case.generates],
-    ids=lambda case: case.name,
+    ("case", "num_beams"),
+    values_by_day(
+        [case for case in (*test_decoder_families.CASES, *test_full_families.CASES) if case.generates], [1, 4]
+    ),
+    ids=lambda value: getattr(value, "name", None),
 )
 def test_give_the_tokens_of_transformers(case: Case, num_beams: int, tmp_path: Path) -> None:
     assert decoded_alike(case, tmp_path, num_beams=num_beams, steps=Steps(captures=False))

@@ -32,6 +32,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 from torch.utils.data import DataLoader
 
+from cases import values_by_day
 from triptych.data import (
     IGNORE,
     Batch,
@@ -494,12 +495,12 @@ def test_a_word_of_which_the_tokenizer_reads_nothing_is_unknown(build: Build, wo
 
 
 class TestLoss:
-    @cells()
-    @pytest.mark.parametrize("label_smoothing", [0.0, 0.2])
+    @pytest.mark.parametrize(("cell", "label_smoothing"), values_by_day(CELLS, [0.0, 0.2]), ids=str)
     def test_is_the_mean_over_the_scored_labels_however_they_are_split(
-        self, build: Build, name: str, architecture: str, label_smoothing: float
+        self, build: Build, cell: tuple[str, str], label_smoothing: float
     ) -> None:
         """Of an update: gradients of one, two and four accumulated batches, against each example by itself."""
+        name, architecture = cell
         recorders = {}
         for parts in (1, 2, 4):
             task = make_task(build, name, architecture, label_smoothing=label_smoothing).double()
@@ -978,12 +979,9 @@ PRECISIONS = ["32-true", "bf16-mixed", "bf16-true", "64-true"]
 
 
 class TestTrainer:
-    @pytest.mark.parametrize("precision", PRECISIONS)
-    @cells()
-    def test_trains_and_validates_in_any_precision(
-        self, build: Build, name: str, architecture: str, precision: str
-    ) -> None:
-        task = make_task(build, name, architecture)
+    @pytest.mark.parametrize(("cell", "precision"), values_by_day(CELLS, PRECISIONS), ids=str)
+    def test_trains_and_validates_in_any_precision(self, build: Build, cell: tuple[str, str], precision: str) -> None:
+        task = make_task(build, *cell)
         fit(task, make_data(task), precision=precision)
         assert math.isfinite(validate(task, make_data(task), precision=precision)["val/loss"])
 
