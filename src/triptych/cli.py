@@ -579,6 +579,20 @@ def check_early(command: str, config: "DictConfig") -> None:
         checks[command](config)
 
 
+def command_again(config: "DictConfig", *, is_started_by_another: bool) -> str:
+    """What resumes a training of this process, in words. It names run_dir unless the user typed one without the time.
+
+    Args:
+        is_started_by_another: whether another process has started this one, and may have added run_dir.
+    """
+    from triptych.launch.processes import depends_on_clock
+
+    is_typed = any(argument.startswith("run_dir=") for argument in sys.argv)
+    if is_typed and not depends_on_clock(config) and not is_started_by_another:
+        return "the same command"
+    return f"the same command with {shlex.quote(f'run_dir={config.run_dir}')}"
+
+
 def task_function(command: str, failures: list[Exception], sweep: list[list[str]]) -> "Callable[[DictConfig], None]":
     """The function of a sub-command.
 
@@ -594,6 +608,7 @@ def task_function(command: str, failures: list[Exception], sweep: list[list[str]
         from triptych.launch.lock import locked
         from triptych.launch.sweep import run_directory
 
+        is_rank = "LOCAL_RANK" in os.environ  # which Lightning removes
         # A launcher that is not ours (submitit's, Hydra's) calls this function itself, perhaps in another process.
         is_called_by_launcher = command == "train" and not OmegaConf.is_missing(HydraConfig.get().job, "num")
         if is_called_by_launcher:
@@ -606,8 +621,8 @@ def task_function(command: str, failures: list[Exception], sweep: list[list[str]
         except Exception as error:
             if is_called_by_launcher:  # which brings the error home; it cannot bring this list
                 raise RunError(str(error)) if isinstance(error, Interruption) else error from None
-            if isinstance(error, Interruption) and not any(argument.startswith("run_dir=") for argument in sys.argv):
-                error.again = f"the same command with run_dir={config.run_dir}"  # the default has the time in its name
+            if isinstance(error, Interruption):
+                error.again = command_again(config, is_started_by_another=is_rank)
             failures.append(error)
 
     def work(config: "DictConfig") -> None:

@@ -21,16 +21,45 @@ from triptych.config import (
 from triptych.config.paths import check_resume, check_writable, find_checkpoint
 from triptych.storage.downloads import check_folder
 
+SUPPORTED = (
+    "accelerator", "accumulate_grad_batches", "benchmark", "default_root_dir", "detect_anomaly", "deterministic",
+    "devices", "enable_autolog_hparams", "enable_model_summary", "gradient_clip_algorithm", "gradient_clip_val",
+    "inference_mode", "limit_test_batches", "limit_val_batches", "log_every_n_steps", "max_steps", "num_nodes",
+    "num_sanity_val_steps", "precision", "profiler", "strategy", "val_check_interval",
+)  # fmt: skip
+"""Arguments of Lightning's trainer with which a run can be killed and resumed."""
+NOT_SUPPORTED = {
+    "limit_train_batches": "it would end an epoch and start the stream of batches over; expected trainer.max_steps=N",
+    "max_time": "where it stops depends on the clock; expected trainer.max_steps=N, or match=wall_time",
+    "model_registry": "it uploads to Lightning's cloud; expected triptych export --push USER/NAME",
+    "reload_dataloaders_every_n_epochs": "training has no epochs; expected 0",
+    "sync_batchnorm": "no network has batch norm; expected false",
+}
+"""Those that would change the steps of a run, or do nothing, and why."""
 OURS = {
+    "barebones": "a trainer with what a record needs",
+    "callbacks": "callbacks=[default,...], the config group",
+    "check_val_every_n_epoch": "trainer.val_check_interval=N: training has no epochs",
+    "enable_checkpointing": "callbacks.checkpoints.*",
+    "enable_progress_bar": "callbacks.progress.refresh_rate=0",
+    "fast_dev_run": "debug=fast, five steps of anything",
+    "limit_predict_batches": "triptych predict, which reads all lines",
+    "logger": "logger=csv, the config group",
     "max_epochs": "trainer.max_steps=N: updates are the clock, not epochs",
     "min_epochs": "trainer.max_steps=N: updates are the clock, not epochs",
     "min_steps": "trainer.max_steps=N: every run has as many updates",
-    "fast_dev_run": "debug=fast, five steps of anything",
     "overfit_batches": "data.num_train=N, or a smaller file",
-    "barebones": "a trainer with what a record needs",
-    "enable_checkpointing": "callbacks.checkpoints.*",
+    "plugins": "none: those for checkpoint files and processes are set",
+    "use_distributed_sampler": "false: each process reads its own part already",
 }
-"""Settings of Lightning's trainer that would go against ours, and what to use instead."""
+"""Those that Triptych sets, or that would go against its own settings, and what to use instead."""
+WITHOUT_EFFECT = {
+    "limit_train_batches": 1.0,
+    "reload_dataloaders_every_n_epochs": 0,
+    "sync_batchnorm": False,
+    "use_distributed_sampler": False,
+}
+"""Values of these that change nothing."""
 
 
 def check_training(config: DictConfig) -> None:
@@ -125,9 +154,13 @@ def check_updates(config: DictConfig) -> None:
     Raises:
         ConfigError: it is said in epochs, is less than one update, or values that cannot be.
     """
-    for name in OURS:
-        if name in config.trainer:
-            raise ConfigError(f"trainer.{name}={config.trainer[name]}: not used here; expected {OURS[name]}")
+    for name, value in config.trainer.items():
+        if value is None or (name in WITHOUT_EFFECT and value == WITHOUT_EFFECT[name]):
+            continue
+        if name in NOT_SUPPORTED:
+            raise ConfigError(f"trainer.{name}={value}: not supported: {NOT_SUPPORTED[name]}")
+        if name in OURS:
+            raise ConfigError(f"trainer.{name}={value}: not used here; expected {OURS[name]}")
     for name in ("max_steps", "accumulate_grad_batches", "log_every_n_steps"):
         value = OmegaConf.select(config, f"trainer.{name}")
         check_type(f"trainer.{name}", value, int)

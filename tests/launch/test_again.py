@@ -1,0 +1,49 @@
+"""What an interrupted training says that resumes it."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tiny
+import triptych.train
+from triptych.cli import main
+from triptych.launch.signals import Interruption
+
+RANK_0 = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}
+
+
+@pytest.mark.parametrize(
+    ("given", "variables", "again"),
+    [
+        (["run_dir=mine"], {}, "the same command"),
+        ([], {}, "the same command with run_dir=outputs/dates/classification_encoder_only/"),
+        (["run_dir=mine/${now:%Y}"], {}, "the same command with run_dir=mine/2"),
+        (["run_dir=mine it"], RANK_0, "the same command with 'run_dir=mine it'"),  # of trainer=ddp_cpu
+    ],
+    ids=["typed", "default", "time", "one of two processes"],
+)
+def test_run_dir_is_named_unless_the_same_command_has_it(
+    given: list[str],
+    variables: dict[str, str],
+    again: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def stop(config: Any) -> None:
+        raise Interruption(15, 3)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(triptych.train, "train", stop)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    command = ["triptych", "train", *tiny.dates("classification_encoder_only"), *given]
+    monkeypatch.setattr(sys, "argv", command)
+    assert main() == 128 + 15
+    said = capsys.readouterr().err
+    assert f"stopped by SIGTERM at update 3; {again}" in said
+    assert said.endswith(" goes on from there\n")
+    if again == "the same command":
+        assert f"{again} goes on" in said
