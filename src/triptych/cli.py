@@ -605,7 +605,7 @@ def task_function(command: str, failures: list[Exception], sweep: list[list[str]
         from hydra.core.hydra_config import HydraConfig
         from omegaconf import OmegaConf
 
-        from triptych.launch.lock import locked
+        from triptych.launch.lock import locked, remove_unused
         from triptych.launch.sweep import run_directory
 
         is_rank = "LOCAL_RANK" in os.environ  # which Lightning removes
@@ -623,6 +623,10 @@ def task_function(command: str, failures: list[Exception], sweep: list[list[str]
                 raise RunError(str(error)) if isinstance(error, Interruption) else error from None
             if isinstance(error, Interruption):
                 error.again = command_again(config, is_started_by_another=is_rank)
+            is_default = not any(argument.startswith("run_dir=") for argument in sys.argv)
+            is_refused = command == "train" and isinstance(error, ConfigError)
+            if is_refused and is_default and not Path(config.run_dir).is_absolute():
+                remove_unused(Path(config.run_dir))
             failures.append(error)
 
     def work(config: "DictConfig") -> None:

@@ -1,6 +1,7 @@
 """What Hydra cannot read as one text is answered with the form that it can."""
 
 import shlex
+from pathlib import Path
 
 import pytest
 from hydra import compose, initialize_config_module
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 
 from triptych.config import PredictConfig
 from triptych.config.explain import explain, in_quotes
-from triptych.config.overrides import read_value
+from triptych.config.overrides import check_chosen, read_value
+from triptych.launch.lock import locked, remove_unused
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1))
@@ -56,3 +58,32 @@ def test_a_home_folder_that_the_shell_did_not_expand() -> None:
     with pytest.raises(HydraException) as caught:
         read_value("checkpoint=~/runs/a")
     assert "expected checkpoint=$HOME/runs/a" in str(explain(caught.value, "predict", ["checkpoint=~/runs/a"]))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "warns"),
+    [
+        (["task=translation"], True),
+        (["task=translation", "data.num_train=3"], True),
+        (["task=translation", "data=dates"], False),
+        (["experiment=dates/translation"], False),
+    ],
+)
+def test_a_run_on_the_default_data_says_so(overrides: list[str], warns: bool, caplog: pytest.LogCaptureFixture) -> None:
+    check_chosen(overrides)
+    assert ("no data= is given: using the synthetic data=dates" in caplog.text) == warns
+
+
+@pytest.mark.parametrize("kept", [[], ["train.log"], ["config.yaml"], ["train.log", "metrics.csv"]])
+def test_the_directory_of_a_run_that_never_began_is_removed(
+    kept: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    other, run_dir = Path("outputs/other"), Path("outputs/dates/full/now")
+    other.mkdir(parents=True)
+    with locked(run_dir):
+        for name in kept:
+            (run_dir / name).write_text("x")
+    remove_unused(run_dir)
+    assert other.is_dir()
+    assert run_dir.exists() == Path("outputs/dates").exists() == any(name != "train.log" for name in kept)

@@ -225,6 +225,11 @@ class TestChecks:
         assert KEY not in answers["key"].stdout + answers["key"].stderr
         assert "there is no key" in answers["no key"].words
 
+    def test_what_is_warned_of_is_not_ok_too(self, answers: dict[str, Finished]) -> None:
+        for name, check in (("no key", "W&B"), ("key", "precision")):
+            assert f"warning {check}" in answers[name].words
+            assert f"ok {check}" not in answers[name].words
+
     @pytest.mark.parametrize(
         ("name", "said"),
         [

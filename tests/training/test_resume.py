@@ -45,3 +45,19 @@ def test_a_run_of_the_first_version_is_named() -> None:
     content = {"triptych": {"config": {"block": {"position": "rotary"}}}, "callbacks": {"Checkpoints": {}}}
     with pytest.raises(ConfigError, match=r"old/last\.ckpt: of Triptych 0\.1"):
         Earlier(Path("old/last.ckpt"), content)
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "said"),
+    [
+        (["model=full"], ["model=decoder_only"], ["model=full"]),
+        (["model=prefix_decoder"], ["model=decoder_only"], ["model=prefix_decoder"]),
+        (["task=translation"], ["task=classification"], ["task=translation"]),
+        (["model=full", "seed=3"], ["model=encoder_only", "seed=4"], ["model=full", "seed=3"]),
+        (["data=dates"], ["data=digits"], ["data._target_=triptych.data.Dates"]),
+    ],
+)
+def test_another_model_or_task_is_named_by_its_choice_alone(
+    was: list[str], now: list[str], said: list[str], chosen: Callable[..., DictConfig]
+) -> None:
+    assert sorted(differences(plain(chosen(*was)), plain(chosen(*now)))) == said

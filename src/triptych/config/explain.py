@@ -34,7 +34,7 @@ from triptych.config import (
 from triptych.config.identity import EVERY_STACK
 from triptych.config.overrides import quote
 from triptych.config.paths import check_writable
-from triptych.config.terms import REMARKS, alike, our_key
+from triptych.config.terms import REMARKS, THEIR_LAUNCHER_KEYS, alike, our_key
 
 SCHEMAS = {"train": TrainConfig, "doctor": DoctorConfig, "evaluate": EvaluateConfig, "predict": PredictConfig}
 OPTIONS = ("--multirun", "--config-dir", "--help", "--resolve", "--shell-completion")
@@ -305,7 +305,16 @@ def of_another_choice(key: str, arguments: Sequence[str]) -> str | None:
     group, _, option = key.partition(".")
     if key.startswith(("hydra.launcher.", "hydra.sweeper.")):
         group, option = key.rpartition(".")[0].replace(".", "/"), leaf_of(key)
-    having = [choice for choice, options in parts_in(group, arguments).items() if option in options]
+    options_of = parts_in(group, arguments)
+    having = [choice for choice, options in options_of.items() if option in options]
+    if not having and group == "hydra/launcher":
+        every = dict.fromkeys(name for options in options_of.values() for name in options)
+        theirs = [ours for ours, names in THEIR_LAUNCHER_KEYS.items() if option in names.split()]
+        if near := [*theirs, *difflib.get_close_matches(option, every)][:1]:
+            having = [choice for choice, options in options_of.items() if near[0] in options]
+            return (
+                f"{key}: there is no such key; did you mean {key.removesuffix(option)}{near[0]} ({group}={having[0]})?"
+            )
     if not having:
         return None
     *others, last = having
@@ -382,8 +391,8 @@ def choices_of(group: str, arguments: Sequence[str]) -> list[str]:
 
 
 def check_choices(arguments: Sequence[str]) -> None:
-    """Refuses a file of a group that is a part of its choices and no choice itself, as model=embedding/tokens; several
-    parts where one is used; and the group of a part at the end of a key.
+    """Refuses a file of a group that is a part of its choices and no choice itself, as model=embedding/tokens; a list
+    of parts or choices where one is used; and the group of a part at the end of a key.
 
     Raises:
         ConfigError: such a choice.
@@ -392,6 +401,12 @@ def check_choices(arguments: Sequence[str]) -> None:
         group, _, names = argument.partition("=")
         if group.partition("@")[0] in [f"block/{part}" for part in PARTS] and names.startswith("["):
             raise ConfigError(f"{argument}: expected one part, such as {group}={re.split('[],[]', names)[1]}")
+        if group in ("data", "model", "optimizer", "scheduler", "shape", "task", "tokenizer") and names.startswith("["):
+            several = names.strip("[]").replace(" ", "")
+            raise ConfigError(
+                f"{argument}: expected one choice, such as {group}={several.partition(',')[0]}; a run of each is "
+                f"-m {group}={several}"
+            )
         if (match := re.fullmatch(r"(model[.]\w+)[.]block/(\w+)", group)) and match[2] in PARTS:
             raise ConfigError(f"{argument}: did you mean block/{match[2]}@{match[1]}.{match[2]}={names}?")
         for name in names.split(",") if "/" in names and choices_of(group, arguments) else ():

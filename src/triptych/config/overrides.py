@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from hydra import compose
@@ -51,8 +51,8 @@ def list_overridden() -> list[str]:
     return [name.rpartition("@")[2].replace("/", ".") for name in names]
 
 
-def check_chosen(overrides: Iterable[str]) -> None:
-    """Refuses a training of which the command line says nothing.
+def check_chosen(overrides: Collection[str]) -> None:
+    """Refuses a training of which the command line says nothing, and warns of one on the default data.
 
     Raises:
         ConfigError: neither an experiment nor a task is chosen.
@@ -62,6 +62,8 @@ def check_chosen(overrides: Iterable[str]) -> None:
             "nothing to train is chosen: give experiment=NAME, such as experiment=dates/translation, or "
             "task=... model=... data=... (triptych train --help lists them)"
         )
+    if not {"experiment", "data"} & {override.partition("=")[0].lstrip("+") for override in overrides}:
+        log.warning("no data= is given: using the synthetic data=dates; data=parallel_text or another reads your files")
 
 
 def is_overridden(key: str) -> bool:

@@ -144,6 +144,19 @@ THEIR_CHOICES = {
 }
 """Ours, and theirs."""
 
+THEIR_LAUNCHER_KEYS = {
+    "gpus_per_node": "gpu gpus num_gpus gres gpus_per_task",
+    "cpus_per_task": "cpu cpus num_cpus cpus_per_node cores",
+    "tasks_per_node": "tasks ntasks ntasks_per_node",
+    "nodes": "num_nodes",
+    "mem_gb": "mem memory mem_per_node mem_per_cpu",
+    "timeout_min": "time timeout time_limit walltime",
+    "partition": "queue",
+    "n_jobs": "jobs num_jobs max_jobs workers n_workers max_workers num_workers",
+    "array_parallelism": "parallelism max_parallel",
+}
+"""By the options of our launchers, what sbatch and other launchers call them."""
+
 REMARKS = {
     "block/feed_forward": "block/feed_forward=gated block.feed_forward.activation=silu, for instance",
     "block/norm": "block/norm=rms block.norm.eps=1e-6, for instance",

@@ -14,6 +14,10 @@ HELD = "TRIPTYCH_LOCKED"
 """In the environment of the processes that train together with the one that holds the lock."""
 
 
+UNUSED = {".lock", "train.log"}
+"""The files of a run directory whose run never began."""
+
+
 @contextmanager
 def locked(run_dir: Path) -> Iterator[None]:
     """Keeps other jobs out; the system gives the directory free when this process dies, however it dies. On a file
@@ -47,6 +51,21 @@ def locked(run_dir: Path) -> Iterator[None]:
         os.environ.pop(HELD, None)
         holder.unlink(missing_ok=True)
         lock.release()
+
+
+def remove_unused(run_dir: Path) -> None:
+    """Removes the directory that Hydra made for a run that ended before it wrote anything but its log, and the folders
+    above it that are empty then.
+
+    Args:
+        run_dir: relative to the working directory.
+    """
+    if is_rank_0() and run_dir.is_dir() and {file.name for file in run_dir.iterdir()} <= UNUSED:
+        with suppress(OSError):  # another process uses it
+            for name in UNUSED:
+                (run_dir / name).unlink(missing_ok=True)
+            for folder in (run_dir, *run_dir.parents[:-1]):
+                folder.rmdir()
 
 
 def wait_until_free(run_dir: Path) -> None:

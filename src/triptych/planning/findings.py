@@ -224,8 +224,8 @@ def check_disk(config: DictConfig, forecast: Forecast) -> str:
     return text
 
 
-def check_wandb(config: DictConfig) -> str:
-    """Where Weights & Biases writes, and whether there is a key if it needs one. The key itself is not looked at."""
+def check_wandb(config: DictConfig) -> str | None:
+    """Where Weights & Biases writes; None: a warning says that it needs a key. The key itself is not looked at."""
     if "wandb" not in config.logger:
         return "not used"
     mode = os.environ.get("WANDB_MODE", "online")
@@ -233,7 +233,8 @@ def check_wandb(config: DictConfig) -> str:
         return "offline: files in run_dir, for `wandb sync`" if mode != "disabled" else "WANDB_MODE=disabled: nothing"
     host = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai").partition("://")[2].partition("/")[0]
     if not os.environ.get("WANDB_API_KEY") and not has_login(host):
-        log.warning("online, but there is no key (`wandb login`, or WANDB_API_KEY): the run would go on offline")
+        log.warning("online, but there is no key (`wandb login`, or WANDB_API_KEY): the run would be logged offline")
+        return None
     return f"online at {host}"
 
 
@@ -271,14 +272,15 @@ def check_memory(forecast: Forecast, device: Device, *, sharded: bool) -> str:
     return text
 
 
-def check_precision(config: DictConfig, device: Device) -> str:
-    """Whether the device computes in this precision."""
+def check_precision(config: DictConfig, device: Device) -> str | None:
+    """The precision; None: a warning says that the device does not compute in it."""
     if "bf16" in precision_of(config) and not device.has_bf16:
         log.warning(
             "trainer.precision=%s: %s has no bf16; expected 16-mixed with optimizer.fused=false",
             config.trainer.precision,
             device.name,
         )
+        return None
     return precision_of(config)
 
 

@@ -202,9 +202,16 @@ def differences(
         and old.get(key) != new.get(key)
         and not (key in FROM_DATA and new.get(key) is None)
     ]
-    # Of several keys of a node that only one of the two has, its own name says enough.
+    # Of the keys of a node that only one of the two has, or that builds another class, its own name says enough.
     names: dict[str, None] = {}
     for key in keys:
+        owner = key.partition(".")[0]
+        was, is_now = (settings.get(f"{owner}._target_") for settings in (old, new))
+        if was != is_now and was is not None and is_now is not None:
+            kind = target_of(DictConfig(earlier), owner) if owner in ("model", "task") else None
+            own_name = kind and (kind.architecture if owner == "model" else kind.name)
+            names[f"{owner}={own_name}" if own_name else f"{owner}._target_={was}"] = None
+            continue
         node = ".".join(key.split(".")[:2])
         is_whole = node.startswith("callbacks.") and not (f"{node}._target_" in old and f"{node}._target_" in new)
         name = f"{key}={old.get(key)}" if not is_whole else node if f"{node}._target_" in old else f"no {node}"
