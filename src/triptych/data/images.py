@@ -84,7 +84,8 @@ def read_image(
         with Pillow.open(path if content is None else BytesIO(content)) as file:
             upright = ImageOps.exif_transpose(file)
             done = ["made opaque"] if upright.has_transparency_data else []
-            if upright.mode.startswith("I;16"):
+            is_pgm = file.format == "PPM" and upright.mode == "I"  # scaled to 16 bits, in numbers of 32
+            if upright.mode.startswith("I;16") or is_pgm:
                 bright = np.rint(np.asarray(upright, np.uint16) * (WHITE / BRIGHTEST_OF_16)).astype(np.uint8)
                 upright = Pillow.fromarray(bright)
                 done.append("rounded to 8 bits")

@@ -97,7 +97,7 @@ class Hub(RowCorpus[str]):
             raise ValueError(
                 f"data.split_names: {source} is no split of data.name={self.dir}{suggestion(source, list(self._sets))}"
             )
-        rows, place = self._sets[source], Path(self.dir, source)
+        rows, place = self._sets[source].with_format(None), Path(self.dir, source)  # plain values, whatever was saved
         features: Mapping[str, Any] = rows.features or {}
         if features:
             self.reader.check(features, str(place))

@@ -2,6 +2,8 @@
 
 import csv
 import json
+import logging
+import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -9,12 +11,16 @@ from triptych.data.example import Place
 from triptych.data.readers.columns import Columns, outermost
 from triptych.data.readers.files import format_of, opened, stream_lines, unpacked
 
+log = logging.getLogger("triptych")
+
 Row = dict[str, object]
 FORMATS = (".tsv", ".csv", ".jsonl", ".parquet")
 NAMES_ITS_COLUMNS = (".jsonl", ".parquet")
 """The formats that hold more than lines of texts, and name the columns of each value."""
 NO_TEXT = (*FORMATS, ".json", ".ndjson")
 """The formats that are no running text, though most of them are text."""
+QUOTED = re.compile(r'"(?:[^"]|"")*"')
+"""A field of CSV that holds quotes, which stand twice in it."""
 
 csv.field_size_limit(2**31 - 1)  # a document is longer than the 131,072 characters of the default
 
@@ -89,8 +95,17 @@ def _named_rows(
 
 
 def _tsv_fields(path: Path) -> Iterator[tuple[int, list[str]]]:
+    quoted = list[int]()
     for line, text in enumerate(stream_lines(path), 1):
-        yield line, text.split("\t")
+        row = text.split("\t")
+        quoted += [line for field in row if '""' in field and QUOTED.fullmatch(field)]
+        yield line, row
+    if quoted:
+        log.warning(
+            "%s: %s quoted as in CSV, first in line %s; they are read as they stand. Expected a table without quotes, "
+            "or .csv with commas",
+            path, "1 field is" if len(quoted) == 1 else f"{len(quoted):,} fields are", quoted[0],
+        )  # fmt: skip
 
 
 def _csv_fields(path: Path) -> Iterator[tuple[int, list[str]]]:
