@@ -14,7 +14,16 @@ from omegaconf import DictConfig, OmegaConf
 
 from triptych.config import target_of
 from triptych.config.overrides import quote, write_override
-from triptych.launch.sweep import Job, digest_of, experiment_of, job_directory
+from triptych.launch.sweep import (
+    PRUNING,
+    Job,
+    common_name,
+    describe_shared,
+    digest_of,
+    experiment_of,
+    job_directory,
+    name_jobs,
+)
 
 TRANSLATION = "experiment=dates/translation"
 
@@ -54,6 +63,39 @@ def test_two_spellings_of_a_number_are_one_job(chosen: Callable[..., DictConfig]
     }
     assert len(same) == 1
     assert digest_of(chosen(*rotary, "block.position.theta=1e5")) not in same
+
+
+@pytest.mark.parametrize(
+    ("overrides", "given", "names", "shared"),
+    [
+        (["a=1 s=1", "a=1 s=2"], "a=1 s=1,2", ["s=1", "s=2"], "2 jobs, all with a=1"),
+        (["s=1", "s=2"], "s=1,2", ["s=1", "s=2"], ""),
+        (["a=1 b=2"], "a=1 b=2", ["a=1 b=2"], ""),
+        (["a=1 s=1", "a=1 s=1"], "a=1 s=1,1", ["a=1 s=1", "a=1 s=1"], "2 jobs, all with a=1 s=1"),
+        ([f"a=1 x=3 {PRUNING}{{}}"], "a=1 x=interval(0,9)", ["x=3"], ""),
+        ([f"a=1 x={x} {PRUNING}{{}}" for x in (3, 4)], "a=1 x=interval(0,9)", ["x=3", "x=4"], ""),
+    ],
+)
+def test_a_job_is_named_by_what_differs(overrides: list[str], given: str, names: list[str], shared: str) -> None:
+    own = [text.split() for text in overrides]
+    sweep = OmegaConf.create({"hydra": {"overrides": {"task": given.split()}}})
+    jobs = [Job(o, Path("run"), sweep, name) for o, name in zip(own, name_jobs(own, sweep), strict=True)]
+    assert [job.title for job in jobs] == names
+    assert describe_shared(jobs) == shared
+
+
+@pytest.mark.parametrize(
+    ("names", "name"),
+    [
+        (["dates/translation_full"], "dates/translation_full"),
+        (["dates/translation_full", "dates/translation_decoder_only"], "dates/translation"),
+        (["dates/translation_full", "dates/tagging_full"], "dates"),
+        (["dates/tagging_bert-base", "dates/tagging_bert-style"], "dates/tagging"),
+        (["sst2/full", "imdb/full"], "search"),
+    ],
+)
+def test_a_search_over_models_is_named_by_what_they_share(names: list[str], name: str) -> None:
+    assert common_name(names) == name
 
 
 MARKS = st.sampled_from("\\'\"${}()[],:=#% \t\nü~")

@@ -9,7 +9,7 @@ from optuna.samplers import RandomSampler
 from optuna.study import create_study
 
 from triptych.config import ConfigError
-from triptych.search.space import Space, as_overrides, read_space
+from triptych.search.space import Space, as_overrides, other_names, read_space
 
 
 def read(*lines: str) -> Space:
@@ -52,6 +52,13 @@ def test_a_range_has_the_values_that_hydra_gives_it(start: int, stop: int, step:
     distribution = read(line).searched["x"]
     assert isinstance(distribution, IntDistribution)
     assert sorted(values) == list(range(distribution.low, distribution.high + 1, distribution.step))
+
+
+def test_a_searched_model_names_a_run_otherwise() -> None:
+    space = read(
+        "model=choice(full,decoder_only,llama/style)", "block/norm=choice(layer,rms)", "data.num_train=range(9)"
+    )
+    assert other_names(space.searched) == [{"model": "decoder_only"}, {"model": "llama/style"}]
 
 
 def test_what_is_drawn_is_read_again_as_it_was_drawn() -> None:

@@ -5,19 +5,22 @@ import fcntl
 import logging
 import multiprocessing
 import os
+import shutil
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from triptych.config import ConfigError
+from triptych.config import ConfigError, RunError
 from triptych.launch import lock as of_runs
-from triptych.launch.lock import locked
+from triptych.launch.lock import check_held, locked
 from triptych.storage import arrays
 from triptych.storage.arrays import read_arrays, write_arrays
 from triptych.storage.cache import cached, kept, read_json
 from triptych.storage.locks import Lock, warn_once
+from triptych.training.loggers.csv import CSVLogger
 
 
 @pytest.fixture(params=[errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK], ids=errno.errorcode.get)
@@ -29,6 +32,12 @@ def without_locks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(fcntl, "flock", flock)
     warn_once.cache_clear()
+
+
+def forget_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in another job."""
+    for name in (of_runs.HELD, of_runs.FILE):
+        monkeypatch.delenv(name, raising=False)
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -58,7 +67,7 @@ def test_a_run_directory_without_locks_takes_a_second_job(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with locked(tmp_path):
-        monkeypatch.delenv(of_runs.HELD)  # as in another job
+        forget_lock(monkeypatch)
         with locked(tmp_path):
             pass
         of_runs.wait_until_free(tmp_path)
@@ -69,12 +78,34 @@ def test_a_run_directory_without_locks_takes_a_second_job(
 def test_a_run_directory_takes_one_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(2):  # the first has given it free
         with locked(tmp_path):
-            monkeypatch.delenv(of_runs.HELD)
+            forget_lock(monkeypatch)
             with (
                 pytest.raises(ConfigError, match=rf"another job is at work there \(process {os.getpid()} on "),
                 locked(tmp_path),
             ):
                 pass
+
+
+@pytest.mark.parametrize("has_second", [False, True])
+def test_a_job_whose_run_directory_is_deleted_ends(
+    has_second: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_dir = tmp_path / "run"
+    holder = run_dir / ".lock.holder"
+    with ExitStack() as second:
+        with locked(run_dir):
+            check_held()
+            first = os.environ[of_runs.FILE]
+            shutil.rmtree(run_dir)
+            if has_second:
+                forget_lock(monkeypatch)
+                second.enter_context(locked(run_dir))
+                check_held()
+                monkeypatch.setenv(of_runs.FILE, first)
+            with pytest.raises(RunError, match=f"^run_dir={run_dir} was deleted, moved or replaced during the run"):
+                CSVLogger(path=str(run_dir / "metrics.csv")).log_metrics({"train/loss": 1.0}, 0)
+        assert holder.exists() == has_second  # it is the second's
+    assert not (run_dir / "metrics.csv").exists()
 
 
 def test_a_lock_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:

@@ -26,7 +26,17 @@ from triptych.config import ConfigError, about, counted
 from triptych.launch.environment import cpus
 from triptych.launch.fork_server import Forked, ForkServer, can_fork, start_server
 from triptych.launch.signals import STOPS, is_of_no_concern
-from triptych.launch.sweep import Failure, Job, collect, jobs_of, own_program, own_python, redact_notes, train_command
+from triptych.launch.sweep import (
+    Failure,
+    Job,
+    collect,
+    describe_shared,
+    jobs_of,
+    own_program,
+    own_python,
+    redact_notes,
+    train_command,
+)
 from triptych.launch.watch import age, share_done, time_left
 from triptych.storage.redaction import Redactor
 
@@ -73,6 +83,8 @@ class LocalLauncher(Launcher):
         with server_for(command, len(job_overrides), n_jobs) as server:  # which imports while the jobs are composed
             jobs = jobs_of(self._context.config_loader, self._config, job_overrides)
             redact = redact_notes(self._config)
+            if shared := describe_shared(jobs):
+                print(redact(shared), flush=True)
             failures = run_jobs(jobs, command, n_jobs, redact, server)
         return collect(jobs, failures, [], redact)
 

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from triptych.config import ConfigError
+from triptych.config import ConfigError, RunError
 from triptych.launch.environment import is_rank_0
 from triptych.storage.locks import Lock
 
-HELD = "TRIPTYCH_LOCKED"
-"""In the environment of the processes that train together with the one that holds the lock."""
-
-
+HELD, FILE = "TRIPTYCH_LOCKED", "TRIPTYCH_LOCK_FILE"
+"""In the environment of the processes that train together with the one that holds the lock: its directory, and the file
+that it locked, by device and inode."""
 UNUSED = {".lock", "train.log"}
 """The files of a run directory whose run never began."""
 
@@ -46,10 +45,14 @@ def locked(run_dir: Path) -> Iterator[None]:
     try:
         holder.write_text(f"process {os.getpid()} on {socket.gethostname()}")
         os.environ[HELD] = str(run_dir)
+        if lock.is_exclusive:
+            os.environ[FILE] = identify(run_dir / ".lock")
         yield
     finally:
-        os.environ.pop(HELD, None)
-        holder.unlink(missing_ok=True)
+        if is_still_held():
+            holder.unlink(missing_ok=True)
+        for name in (HELD, FILE):
+            os.environ.pop(name, None)
         lock.release()
 
 
@@ -66,6 +69,35 @@ def remove_unused(run_dir: Path) -> None:
                 (run_dir / name).unlink(missing_ok=True)
             for folder in (run_dir, *run_dir.parents[:-1]):
                 folder.rmdir()
+
+
+def is_still_held() -> bool:
+    """Whether the lock of this job keeps others out: not once its directory is deleted, where the next job finds no
+    lock."""
+    if FILE not in os.environ:  # no lock, or a file system without locks
+        return True
+    try:
+        return identify(Path(os.environ[HELD], ".lock")) == os.environ[FILE]
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:  # of a network file system, that may answer again
+        return True
+
+
+def check_held() -> None:
+    """Ends a run that no longer has its directory to itself.
+
+    Raises:
+        RunError: the directory was deleted, moved or replaced.
+    """
+    if not is_still_held():
+        raise RunError(f"run_dir={os.environ[HELD]} was deleted, moved or replaced during the run, so the run ends")
+
+
+def identify(file: Path) -> str:
+    """Device and inode of a file."""
+    status = file.stat()
+    return f"{status.st_dev} {status.st_ino}"
 
 
 def wait_until_free(run_dir: Path) -> None:

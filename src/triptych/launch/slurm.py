@@ -20,7 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from triptych.config import ConfigError, RunError, check_type
 from triptych.launch.environment import count_devices
 from triptych.launch.scheduler import AT_WORK, ENDED, ArrayTask, ask, queue
-from triptych.launch.sweep import Failure, Job, collect, jobs_of, redact_notes, train_command
+from triptych.launch.sweep import Failure, Job, collect, describe_shared, jobs_of, redact_notes, train_command
 from triptych.storage.locks import Lock
 from triptych.storage.redaction import Redactor
 
@@ -206,6 +206,8 @@ class SlurmLauncher(Launcher):
                 raise ConfigError(f"{shown}: a secret would stand in the batch script; give it in the environment")
         tasks = self.submit(jobs)
         states = queue(tasks.values())
+        if shared := describe_shared(jobs):
+            print(redact(shared), flush=True)
         for number, job in enumerate(jobs, 1):
             if job.is_done:
                 what = f"done already, see {job.directory}"

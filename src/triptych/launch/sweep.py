@@ -6,9 +6,9 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import product, takewhile
 from pathlib import Path
 from typing import Any, cast
 
@@ -63,7 +63,7 @@ class Job:
         overrides: of the command line, without run_dir.
         directory: of the run.
         config: as the sweep composes it.
-        name: for people; empty: its overrides.
+        name: that users see; empty: its overrides.
     """
 
     overrides: list[str]
@@ -136,17 +136,38 @@ def jobs_of(loader: ConfigLoader, sweep: DictConfig, overrides: Sequence[Sequenc
             "-m: srun or torchrun has started several processes, and each would run the whole sweep; start it once, "
             "without them: each job starts its own processes"
         )
-    jobs = []
-    for own in map(list, overrides):
+    jobs: list[Job] = []
+    others = [[override for override in own if not override.startswith("run_dir=")] for own in overrides]
+    for own, other, name in zip(map(list, overrides), others, name_jobs(others, sweep), strict=True):
         check_chosen(own)
         config = loader.load_sweep_config(sweep, own)
-        others = [override for override in own if not override.startswith("run_dir=")]
-        jobs.append(Job(others, job_directory(config, own), config))
+        jobs.append(Job(other, job_directory(config, own), config, name))
         jobs[0].directory.parent.mkdir(parents=True, exist_ok=True)  # to be watched, before all others are composed
     if not jobs:
         given = " ".join(override for override in sweep.hydra.overrides.task if "(" in override)
         raise ConfigError(f"{given}: a sweep without jobs; expected something for each glob, range or choice")
     return jobs
+
+
+def name_jobs(overrides: Sequence[Sequence[str]], sweep: DictConfig) -> list[str]:
+    """The overrides in which each job differs from the others; of one job of a search, those that the search chose.
+    Empty: all of a single job, or none."""
+    if not overrides:
+        return []
+    shared = set.intersection(*map(set, overrides)) if len(overrides) > 1 else set[str]()
+    if any(override.startswith(PRUNING) for override in overrides[0]):
+        shared |= set(sweep.hydra.overrides.task)
+    if not shared:
+        return [""] * len(overrides)
+    return [" ".join(o for o in own if o not in shared and not o.startswith(PRUNING)) for own in overrides]
+
+
+def describe_shared(jobs: Sequence[Job]) -> str:
+    """What all jobs of a sweep have in common, in a line; empty: one job, or nothing, or trials of a search."""
+    if jobs[0].is_trial:
+        return ""
+    shared = [override for override in jobs[0].own if all(override in job.own for job in jobs)]
+    return f"{len(jobs)} jobs, all with {' '.join(shared)}" if len(jobs) > 1 and shared else ""
 
 
 def split_sweep(arguments: Sequence[str]) -> list[list[str]]:
@@ -214,6 +235,13 @@ def experiment_of(hydra: DictConfig | HydraConf) -> str:
         if all(own.hydra.runtime.choices[group] == choices[group] for group in decisive):
             return str(full_name)
     return f"{choices['data']}/{choices['task']}_{model}"
+
+
+def common_name(names: Iterable[str]) -> str:
+    """How all of these names begin: dates/translation, of dates/translation_full and dates/translation_decoder_only."""
+    words = zip(*(re.split("([/_])", name) for name in names), strict=False)
+    shared = takewhile(lambda same: len(set(same)) == 1, words)
+    return "".join(word for word, *_ in shared).rstrip("/_") or "search"
 
 
 def digest_of(config: DictConfig) -> str:
@@ -299,14 +327,11 @@ def collect(
         SweepFailed: jobs failed.
     """
     results, failed = [], []
-    shared = set.intersection(*(set(job.own) for job in jobs)) if len(jobs) > 1 else set()
     for number, job in enumerate(jobs, 1):
         value = None if job.directory in waiting else str(job.directory)
         result = JobReturn(overrides=job.overrides, status=JobStatus.COMPLETED, _return_value=value)
         if failure := failures.get(job.directory):
-            differing = " ".join(text for text in job.own if text not in shared)
-            shown = redact(job.name or differing or job.title)
-            failed.append(f"{shown} ({failure.how}, {job.directory})")
+            failed.append(f"{redact(job.title)} ({failure.how}, {job.directory})")
             result.status, result.return_value = JobStatus.FAILED, ConfigError(failed[-1])
             lines = failure.log.read_text(errors="replace").splitlines() if failure.log.exists() else []
             tail = "".join(f"\n  {redact(line)}" for line in lines[-LAST_LINES:])

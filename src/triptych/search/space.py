@@ -16,6 +16,7 @@ from hydra.core.override_parser.types import (
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from triptych.config import ConfigError, nearest, refusing
+from triptych.launch.sweep import NAMING
 
 Distribution = CategoricalDistribution | FloatDistribution | IntDistribution
 Value = float | int | str
@@ -122,6 +123,16 @@ def lowest(searched: Mapping[str, Distribution]) -> dict[str, Value]:
         key: str(distribution.choices[0]) if isinstance(distribution, CategoricalDistribution) else distribution.low
         for key, distribution in searched.items()
     }
+
+
+def other_names(searched: Mapping[str, Distribution]) -> list[dict[str, Value]]:
+    """The choices that name a run otherwise: each of a searched experiment, corpus, task or model but the first."""
+    return [
+        {key: str(choice)}
+        for key in ("experiment", *NAMING)
+        if isinstance(distribution := searched.get(key), CategoricalDistribution)
+        for choice in distribution.choices[1:]
+    ]
 
 
 def as_overrides(values: Mapping[str, Value]) -> list[str]:

@@ -18,7 +18,17 @@ from omegaconf import DictConfig, OmegaConf
 from triptych.config import ConfigError, check_type
 from triptych.config.overrides import quote
 from triptych.launch.lock import wait_until_free
-from triptych.launch.sweep import PRUNING, Job, SweepFailed, digest_of, experiment_of, jobs_of, parent_of, train_command
+from triptych.launch.sweep import (
+    PRUNING,
+    Job,
+    SweepFailed,
+    common_name,
+    digest_of,
+    experiment_of,
+    jobs_of,
+    parent_of,
+    train_command,
+)
 from triptych.search.trials import check_optuna, locks_of, open_storage, storage_errors
 from triptych.storage.redaction import Redactor
 
@@ -117,7 +127,7 @@ class OptunaSweeper(Sweeper):
         """The folder of the sweep, and its studies, made or found in the storage."""
         from optuna.distributions import distribution_to_json
 
-        from triptych.search.space import as_overrides, lowest
+        from triptych.search.space import as_overrides, lowest, other_names
         from triptych.search.study import Identity, Study
 
         self._redact = Redactor(OmegaConf.to_container(self._config))
@@ -133,9 +143,13 @@ class OptunaSweeper(Sweeper):
             example = [*overrides, *as_overrides(lowest(space.searched)), *seed]
             config = self._loader.load_sweep_config(self._config, example)
             parts = [override for override in combination if override.partition("=")[0] in several]
-            name = " ".join([experiment_of(config.hydra), *parts])
+            variants = [config]
+            for change in other_names(space.searched):
+                own = [*overrides, *as_overrides({**lowest(space.searched), **change}), *seed]
+                variants.append(self._loader.load_sweep_config(self._config, own))
+            name = " ".join([common_name(experiment_of(each.hydra) for each in variants), *parts])
             self._overrides[name] = overrides
-            parents.append(parent_of(config, overrides))
+            parents += [parent_of(each, overrides) for each in variants]
             shown = [self._redact(override) for override in overrides]
             direction = direction_of(settings, config)
             directed.append(replace(settings, direction=direction))

@@ -72,3 +72,14 @@ def test_a_signal_while_one_rank_tests_and_the_other_waits(training: Any) -> Non
     training.start("trainer=ddp_cpu", *sizes)
     assert training.wait() == 0, training.stderr.read_text()
     assert (training.run_dir / "summary.json").exists()
+
+
+@pytest.mark.nightly
+def test_a_run_whose_directory_is_moved_away_ends(training: Any) -> None:
+    training.start(*ENDLESS)
+    training.wait_for_updates(4, ranks=2)
+    training.run_dir.rename(training.run_dir.with_name("moved"))
+    training.wait_until_gone(20)
+    answer = f"error: run_dir={training.run_dir} was deleted, moved or replaced during the run, so the run ends"
+    assert answer in training.stderr.read_text().splitlines()
+    assert not training.run_dir.exists()

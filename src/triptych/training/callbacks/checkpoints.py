@@ -16,6 +16,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from triptych.config import ConfigError, RunError, nearest
 from triptych.data import Batch
 from triptych.launch import signals
+from triptych.launch.lock import check_held
 from triptych.nn.transfer import Download, upload
 from triptych.storage.atomic import link, remove_leftovers
 from triptych.tasks import Task
@@ -155,6 +156,8 @@ class Checkpoints(Checkpoint):
         """Between two updates: saves if it is time, ends if that was asked for."""
         if batch_idx % trainer.accumulate_grad_batches:
             return
+        if trainer.is_global_zero:
+            check_held()
         agreement = self._agree(trainer) if trainer.world_size == 1 else self._agreement
         signum, is_time = (0, 0) if agreement is None else agreement.wait()[0].tolist()
         if (signum or is_time or self._is_due(trainer)) and trainer.global_step:
@@ -224,6 +227,8 @@ class Checkpoints(Checkpoint):
         dataloader_idx: int = 0,
     ) -> None:
         """Ends during the test: everything is saved."""
+        if trainer.is_global_zero:
+            check_held()
         if (signum := signals.received()) is not None:
             self._end(trainer, signum)
 

@@ -9,6 +9,7 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
+from triptych.launch.lock import check_held
 from triptych.storage.atomic import replacing
 
 
@@ -41,6 +42,7 @@ class CSVLogger(Logger):
         Args:
             step: updates before this one.
         """
+        check_held()
         row = {name: value.item() if isinstance(value, Tensor) else value for name, value in metrics.items()}
         row = {"step": step, **{name: value for name, value in row.items() if name != "epoch"}}  # steps are the clock
         if new := sorted(row.keys() - set(self._columns)):
