@@ -1,7 +1,7 @@
 # make install: the environment, and nothing else
 # make demo: a study of the three architectures, 10 minutes of processor time: outputs/studies/demo/report.html
 # make quick: the tests that a change needs, within a minute; make quick SECONDS=200 on a busy machine
-# make test: the tests
+# make test: the tests, the longest files first; make test DURATIONS=1 writes tests/durations.json, how long each takes
 # make docs: the documentation as a site: outputs/site/index.html; a warning is an error, and a browser tries it
 # make faults: what a run must survive, a few times each; make faults FULL=1: as often as docs/faults.md says
 # make nightly: what make test and make faults leave out; writes to outputs/nightly.json which commit passed
@@ -36,7 +36,7 @@ quick: .venv/installed
 	.venv/bin/python tests/quick.py $(SECONDS)
 
 test: .venv/installed
-	.venv/bin/python -m pytest
+	TRIPTYCH_DURATIONS=$(if $(DURATIONS),write,read) .venv/bin/python -m pytest
 
 docs: .venv/docs
 	.venv/bin/sphinx-build --quiet --fail-on-warning --conf-dir docs . outputs/site

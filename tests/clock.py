@@ -81,7 +81,11 @@ class Repetition:
             return
         print(f"\nalone, since too late: {', '.join(self.late)}", flush=True)
         command = [sys.executable, "-m", "pytest", "-n", "0", "-m", "", "-p", "no:repetition", *self.late]
-        own = {name: value for name, value in os.environ.items() if name != "TRIPTYCH_FAULTS_TABLE"}
+        own = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in ("TRIPTYCH_FAULTS_TABLE", "TRIPTYCH_DURATIONS")
+        }
         session.exitstatus = subprocess.run(command, cwd=session.config.rootpath, env=own, check=False).returncode
 
 

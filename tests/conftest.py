@@ -22,7 +22,7 @@ from parts import make_stack  # noqa: E402
 from triptych.models import DecoderOnly, EncoderDecoder, EncoderOnly, PrefixDecoder  # noqa: E402
 from triptych.nn import Embedding, Head, Stack  # noqa: E402
 
-pytest_plugins = ["faults_table", "clock"]
+pytest_plugins = ["faults_table", "clock", "durations"]
 
 Model = EncoderOnly | DecoderOnly | EncoderDecoder
 

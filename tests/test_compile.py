@@ -37,7 +37,7 @@ def summary(run_dir: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "network",
     [
-        [],
+        pytest.param([], marks=pytest.mark.nightly),
         ["shape.max_length=128", "block.attention.windows=[8]", "task.label_smoothing=0.1", "task.z_loss=1e-3"],
         pytest.param(["block/attention=reformer"], marks=pytest.mark.faults),
         pytest.param(["block/attention=performer"], marks=pytest.mark.faults),

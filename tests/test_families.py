@@ -14,6 +14,7 @@ import torch
 import transformers as hf
 from omegaconf import DictConfig
 
+from cases import by_day
 from command_line import composed
 from families_page import TEMPLATE
 from triptych.assembly.checks import check_before_data
@@ -349,7 +350,7 @@ def counted(model: str) -> tuple[int, int, int]:
     return vocab_size, count_parameters(network)[0], expected
 
 
-@pytest.mark.parametrize("model", PUBLISHED)
+@pytest.mark.parametrize("model", by_day(PUBLISHED, {name.partition("/")[0]: name for name in PUBLISHED}.values()))
 def test_number_of_parameters(model: str) -> None:
     vocab_size, found, expected = counted(model)
     assert found == expected

@@ -1,4 +1,4 @@
-"""Which tests ``make test`` and ``make faults`` leave to ``make nightly``, and what a release asks for."""
+"""Which tests run by day and which in ``make nightly``, which first, and what a release asks for."""
 
 import re
 import subprocess
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import durations
 import nightly
 
 
@@ -65,3 +66,15 @@ def test_by_day_they_do_not_run(goal: str, expected: list[str], tmp_path: Path) 
         cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert re.findall(r"::test_(\w+) PASSED", finished.stdout) == expected, finished.stdout + finished.stderr
+
+
+class Item:
+    def __init__(self, nodeid: str) -> None:
+        self.nodeid = nodeid
+
+
+def test_the_longest_files_run_first_and_stay_whole() -> None:
+    items = [Item(f"tests/{name}.py::test_{number}") for name in ("new", "short", "long") for number in (2, 1)]
+    durations.longest_first(items, {"tests/short.py": 3, "tests/long.py": 60})  # type: ignore[arg-type]
+    order = [item.nodeid.removeprefix("tests/") for item in items]
+    assert order == [f"{name}.py::test_{number}" for name in ("long", "short", "new") for number in (2, 1)]

@@ -60,7 +60,7 @@ class Memory:
         network: on the meta device, in the type of its weights.
         optimizer: bytes of its state (see ``optimizer_bytes``).
         of_rows: what a batch of so many rows takes on one device; measured, or by the formula.
-        average: bytes of the average of the weights (see ``average_bytes`` and ``ScheduleFreeAdamW``); 0: there is none.
+        average: bytes of the average of the weights (see ``average_bytes`` and ``ScheduleFreeAdamW``); 0: none.
     """
 
     network: Network
