@@ -20,6 +20,7 @@ from triptych.assembly.network import check_network, choose_parts
 from triptych.config import refusing
 from triptych.config.overrides import adopt
 from triptych.data import Corpus
+from triptych.data.overlap import Overlap, describe_overlap, read_overlap
 from triptych.planning.batch_shapes import Data, ReadData
 from triptych.planning.matching import (
     Match,
@@ -68,6 +69,7 @@ class Plan:
         corpus: where the examples are from.
         data: the examples, and the tokenizer.
         match: what was solved.
+        overlap: what of validation and test is in the training split, too; None: long texts.
         origin: the checkpoint that the run goes on from, or whose stacks it begins with; None: new weights.
     """
 
@@ -77,6 +79,7 @@ class Plan:
     corpus: Corpus
     data: ReadData
     match: Match | None
+    overlap: Overlap | None
     origin: Earlier | Pretrained | None
 
     @property
@@ -191,6 +194,9 @@ def make_plan(
         corpus, splits, facts = read_corpus(config, data_name)
         if isinstance(origin, Earlier):
             origin.check_data(facts)
+        overlap = read_overlap(splits, facts.sha256)
+        if overlap is not None and not getattr(corpus, "is_made", False) and (said := describe_overlap(overlap)):
+            log.warning("%s", said)
         tokenizer = train_tokenizer(config, splits) if origin is None else origin.tokenizer
         data = ReadData(splits, facts, tokenizer, world_size)
         match = chosen.match
@@ -206,7 +212,7 @@ def make_plan(
         config = data.complete(config)
     OmegaConf.set_readonly(config, True)
     plain = cast(dict[str, Any], chosen.redact(OmegaConf.to_container(config, resolve=True)))
-    return Plan(config, plain, chosen.redact, corpus, data, match, origin)
+    return Plan(config, plain, chosen.redact, corpus, data, match, overlap, origin)
 
 
 def solve(config: DictConfig, reference: Reference, data: Data, measure: Measure | None) -> Match:

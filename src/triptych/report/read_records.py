@@ -16,6 +16,7 @@ from yaml import MarkedYAMLError, YAMLError  # type: ignore[import-untyped]
 
 from triptych.config import FREE, chosen, nearest
 from triptych.data.images import PNG_ADDRESS
+from triptych.data.overlap import Overlap
 from triptych.launch.watch import NOTE, why_failed
 from triptych.storage.runs import is_tested
 from triptych.tasks.scores import TaskFacts
@@ -99,6 +100,13 @@ class Run:
     def train_flops_of(self) -> tuple[str, ...]:
         """What its operations are of; records of before do not say it."""
         return tuple(self.summary.get("train_flops_of", ("forward", "backward")))
+
+    @property
+    def overlap(self) -> Overlap | None:
+        """What of validation and test is in the training split, too; None: the record does not say it."""
+        found: Any = self.summary.get("overlap")
+        are_shares = _is_object_of(_is_object_of(_is_number))(found)
+        return found if are_shares and all({"inputs", "targets"} == {*shares} for shares in found.values()) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,7 @@ def summary(run: Run, cost_log: CostLog, metrics: dict[str, float], command: Com
         "samples": [],
         "answer_time_s": None,
         "weights_sha256": weights_sha256(task.network),
+        "overlap": run.plan.overlap,
         "data_sha256": task.corpus.sha256,
         "tokenizer_sha256": task.tokenizer.sha256,
         "git_commit": git_commit(),

@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from triptych.config import amount, duration
+from triptych.data.overlap import describe_overlap
 from triptych.report.page.attention import compare_attention
 from triptych.report.page.charts import PLOTS, Figure, Plot, draw_results
 from triptych.report.page.document import render_template
@@ -339,7 +340,9 @@ def describe_origin(run: Run) -> dict[str, str]:
     hashes = f"data {run.data_sha256[:12]}, tokenizer {run.tokenizer_sha256[:12]}, weights {run.weights_sha256[:12]}"
     is_any_too_long = any(count for count in run.too_long.values() if isinstance(count, int))
     too_long = f"; too long: {_shorten('too_long', run.too_long)}" if is_any_too_long else ""
-    made_of = f"{versions}; {run.hardware}; {run.precision}; {hashes}{too_long}"
+    said = "" if run.overlap is None else describe_overlap(run.overlap)
+    overlap = f"; overlap: {said}" if said else ""
+    made_of = f"{versions}; {run.hardware}; {run.precision}; {hashes}{too_long}{overlap}"
     return {
         "directory": run.directory,
         "facts": f"{run.tested_weights} weights tested; {made_of}",
