@@ -125,7 +125,8 @@ class Trained:
     def items(self) -> list[Encoded]:
         """Examples of the test split, of different lengths."""
         splits = build(restore(self.folder / "run")[0], "data").splits()
-        return self.task.encode(splits.test[:4])
+        items = self.task.encode(splits.test[:4])
+        return items if self.task.frames is not None else self.task.fit(items)
 
     @property
     def tolerance(self) -> float:
@@ -198,8 +199,8 @@ def check_packing(run: Trained) -> str | None:
 
 
 def check_past(run: Trained) -> str | None:
-    """The last token changes no logits before it, and its own. An encoder sees both sides."""
-    if run.task.architecture == "encoder_only":
+    """The last token changes no logits before it, and its own. An encoder sees both sides; frames are no tokens."""
+    if run.task.architecture == "encoder_only" or run.items[0].tokens.ndim > 1:
         return NOT_ASKED
     head, vocab_size = run.task.network.head, run.task.tokenizer.vocab_size
     pool, head.pool = head.pool, "none"  # of each position
@@ -225,7 +226,10 @@ def check_cache(run: Trained) -> str | None:
     task, item, network = run.task, run.items[0], run.task.network
     if not isinstance(task, GenerativeTask) or task.architecture == "encoder_only":
         return NOT_ASKED
-    start = 1 if task.architecture == "full" else item.prefix + 1
+    start = 1
+    if task.architecture != "full":  # a prompt that leaves room
+        start = max(1, min(item.prefix + 1, len(item.tokens), task.max_length - WRITTEN))
+        item = replace(item, prefix=start - 1)
     batch, options = collate([item]), {"capacity": start + WRITTEN}
     tokens, logits = torch.from_numpy(item.tokens[None, :start]), list[Tensor]()
     with torch.inference_mode(), arithmetic(task.precision, task.device).forward_context():

@@ -129,3 +129,31 @@ def test_a_class_that_is_no_such_part_is_named(
     monkeypatch.setattr(Untidy, "__module__", "test_parts")
     with pytest.raises(ConfigError, match=answer):
         check_network(composed(*overrides))
+
+
+@pytest.mark.parametrize("model", ["full", "encoder_only", "decoder_only", "prefix_decoder", "two_encoders"])
+def test_a_head_pools_where_the_task_has_one_output_for_a_text(model: str) -> None:
+    """Of every task that the architecture can do: with the other kind of pool it is refused, with its own it is not."""
+    for name in choices_of("task", []):
+        config = composed(f"task={name}", f"model={model}")
+        task = target_of(config, "task")
+        try:
+            task.check_architecture(target_of(config, "model").architecture, config.task)
+        except ValueError:
+            continue
+        if task.has_two_towers != (model == "two_encoders"):
+            continue
+        own = task.pools[target_of(config, "model").architecture]
+        for pool in ("none", "first", "mean"):
+            changed = config.copy()
+            changed.model.head.pool = pool
+            if (pool == "none") == (own == "none"):
+                choose_parts(changed)
+            else:
+                with pytest.raises(ConfigError, match=rf"^model\.head\.pool={pool}: task={name} has outputs for each"):
+                    choose_parts(changed)
+
+
+def test_a_head_that_pools_is_refused_where_it_was_chosen() -> None:
+    with pytest.raises(ConfigError, match=r"^heads\.tokens\.pool=mean: .*; expected none, or null$"):
+        check_network(composed("head@heads.tokens=modernbert-mean"))

@@ -1,5 +1,6 @@
 """Chat templates of published models, written from their documentation, beside the rendering of transformers."""
 
+import copy
 import time
 import tracemalloc
 from types import SimpleNamespace
@@ -177,6 +178,13 @@ def by_transformers(name: str, messages: list[Message], *, asks: bool = False) -
         plain, chat_template=source, tokenize=False, add_generation_prompt=asks
     )  # fmt: skip
     return text
+
+
+def test_a_template_that_has_rendered_can_be_copied() -> None:
+    """A moving average of the weights copies the task, and with it its template."""
+    template = ChatTemplate("{{ messages[0].content }}", {})
+    said = (Message("user", "hello"),)
+    assert template.render(said) == copy.deepcopy(template).render(said) == "hello"
 
 
 @every_template

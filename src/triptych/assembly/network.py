@@ -57,7 +57,12 @@ def choose_parts(config: DictConfig) -> None:
             if stack[part] is None:
                 stack[part] = config.block[part]
     for name in heads:
-        pool = model[name].pool or OmegaConf.select(config, f"heads.{kind}.pool") or task.pools[architecture]
+        own = task.pools[architecture]
+        pool = model[name].pool or OmegaConf.select(config, f"heads.{kind}.pool") or own
+        if (pool == "none") != (own == "none"):
+            key = f"model.{name}.pool" if model[name].pool else f"heads.{kind}.pool"
+            outputs, expected = ("each position", "none") if own == "none" else ("each text", "first, last or mean")
+            raise ConfigError(f"{key}={pool}: task={task.name} has outputs for {outputs}; expected {expected}, or null")
         with open_dict(config.heads):
             model[name] = OmegaConf.merge(config.heads[kind], model[name])
         model[name].pool = pool

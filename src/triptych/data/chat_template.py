@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Self
 
 from jinja2 import Template, TemplateError
 
@@ -85,6 +86,10 @@ class ChatTemplate:
         tokens = {*self.special.values(), *self.tokens}
         ends = [text.rfind(token, start, stop) + len(token) for token in tokens if token]
         return max((end for end in ends if end > start), default=stop)
+
+    def __deepcopy__(self, memo: object) -> Self:
+        """Itself, which nothing changes: Jinja's templates cannot be copied, as a moving average copies a task."""
+        return self
 
     @cached_property
     def _template(self) -> Template:
