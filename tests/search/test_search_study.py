@@ -9,6 +9,7 @@ from collections.abc import Callable
 from itertools import chain
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
+from typing import Any
 
 import optuna
 import pytest
@@ -18,11 +19,9 @@ from omegaconf import OmegaConf
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution, distribution_to_json
 from optuna.trial import FrozenTrial, TrialState
 
-import triptych.models
 from browser import Browser, needs_browser
 from triptych.config import ConfigError, RunError
 from triptych.launch.sweep import PRUNING, Job
-from triptych.models import DecoderOnly, EncoderDecoder, EncoderOnly
 from triptych.search.page import report
 from triptych.search.study import Identity, Settings, Study, Trial, outcome
 from triptych.search.trials import locks_of, open_storage, storage_errors
@@ -415,20 +414,67 @@ def test_a_browser_draws_it(tmp_path: Path, browser: Browser, width: int) -> Non
     assert len(re.findall(r'<div class="chart[^"]*"[^>]*><div class="plot-container', drawn)) == 4
 
 
+def note_architecture(run: Path, architecture: str) -> None:
+    """In the record of a trial, if it has one."""
+    for file in (run / "summary.json", run / "pruned.json"):
+        if file.exists():
+            file.write_text(json.dumps({**json.loads(file.read_text()), "architecture": architecture}))
+
+
+def figures_in(page: Path) -> list[dict[str, Any]]:
+    found = re.findall(r'<script type="application/json">(.*?)</script>', page.read_text())
+    return [figure for switch in found for figure in json.loads(switch).values()]
+
+
 def test_a_study_has_the_colour_of_its_architecture(tmp_path: Path) -> None:
     """The one that it has on the other pages."""
-    classes = {"decoder_only": DecoderOnly, "full": EncoderDecoder, "encoder_only": EncoderOnly}
+    names = ("decoder_only", "full", "encoder_only")
     studies = []
-    for name, network in classes.items():
+    for name in names:
         folder = tmp_path / name
         folder.mkdir()
         search(folder, with_settings(n_trials=3), name=name)
         for run in folder.glob("run-*"):
-            target = f"{triptych.models.__name__}.{network.__name__}"
-            (run / "config.yaml").write_text(f"model:\n  _target_: {target}\n")
+            note_architecture(run, name)
         studies.append(study_in(folder, name=name))
     report(studies, tmp_path / "search.html", {})
-    (switch, *_) = re.findall(r'<script type="application/json">(.*?)</script>', (tmp_path / "search.html").read_text())
-    (figure,) = json.loads(switch).values()
-    colours = {(trace["name"], trace["marker"]["color"]) for trace in figure["data"] if trace["name"] in classes}
-    assert colours == {(name, f"var(--{name})") for name in classes}
+    figure, *_ = figures_in(tmp_path / "search.html")
+    colours = [(trace["name"], trace["marker"]["color"]) for trace in figure["data"] if trace["mode"] == "markers"]
+    assert colours == [(name, f"var(--{name})") for name in names]
+    assert figure["layout"]["showlegend"]
+
+
+@pytest.mark.parametrize("models", [["full"], ["full", "decoder_only", "prefix_decoder"]], ids=["one", "three"])
+def test_each_trial_of_a_search_over_models_has_the_colour_of_its_model(models: list[str], tmp_path: Path) -> None:
+    study = study_in(tmp_path, with_settings(n_trials=12))
+    while mine := study.take()[0]:
+        (trial,) = mine
+        job = job_of(tmp_path, trial)
+        note_architecture(job.directory, models[trial.number % len(models)])
+        for step in (20, 10):
+            study.optuna._storage.set_trial_intermediate_value(study.trials[-1]._trial_id, step, float(trial.number))
+        study.tell(trial, [job])
+    report([study], tmp_path / "search.html", {})
+    history, *others = figures_in(tmp_path / "search.html")
+    points, complete, recorded = [], [], []
+    for trace in history["data"]:
+        if trace["mode"] == "markers":
+            points += [(x, y, trace["marker"]["color"]) for x, y in zip(trace["x"], trace["y"], strict=True)]
+    for trial in study.trials:
+        colour = f"var(--{models[trial.number % len(models)]})"
+        if trial.state == TrialState.COMPLETE:
+            complete.append((trial.number, trial.value, colour))
+        if trial.state in (TrialState.COMPLETE, TrialState.PRUNED):
+            recorded.append((f"trial {trial.number}", [10, 20], [float(trial.number)] * 2, colour))
+    assert sorted(points) == complete
+    assert history["layout"]["showlegend"] == (len(models) > 1)
+    (curves,) = (figure for figure in others if "until it ended" in figure["title"])
+    drawn = [(t["name"], t["x"], t["y"], t["line"]["color"]) for t in curves["data"] if t["x"]]
+    assert [curve for curve in drawn if curve in recorded] == recorded
+    assert len(drawn) == 12
+    assert curves["layout"]["showlegend"]
+    legend = {t["legendgroup"]: t["name"] for t in curves["data"] if t.get("showlegend", True)}
+    assert all(group == name for group, name in legend.items())
+    assert {t["legendgroup"] for t in curves["data"]} == set(legend)
+    assert study.best is not None
+    assert any(name.startswith(f"best, trial {study.best.number}") for name in legend)

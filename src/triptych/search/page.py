@@ -4,7 +4,7 @@ import json
 import shlex
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from html import escape
 from os.path import relpath
 from pathlib import Path
@@ -15,7 +15,6 @@ import plotly.graph_objects as go  # type: ignore[import-untyped]
 from optuna.importance import PedAnovaImportanceEvaluator
 from optuna.trial import FrozenTrial, TrialState
 from optuna.visualization import (
-    plot_intermediate_values,
     plot_optimization_history,
     plot_parallel_coordinate,
     plot_param_importances,
@@ -25,19 +24,15 @@ from rich.table import Table
 
 from triptych.report.page.charts import Figure, Switch, make_axis, make_layout
 from triptych.report.page.document import render_template
-from triptych.report.read_records import read_settings
+from triptych.report.read_records import ARCHITECTURES
 from triptych.report.wording import metric_name
 from triptych.search.study import Study
 from triptych.storage.atomic import write_text
+from triptych.storage.cache import read_json
 
-ARCHITECTURES = {
-    "EncoderDecoder": "full",
-    "EncoderOnly": "encoder_only",
-    "DecoderOnly": "decoder_only",
-    "PrefixDecoder": "prefix_decoder",
-}
-"""By the classes of ``triptych.models``."""
 DASHES, SYMBOLS = ("solid", "dash", "dot", "dashdot"), ("circle", "square", "diamond", "cross")
+LINES = {"best": "solid", "complete": "solid", "pruned": "dot", "failed": "dash", "under way": "dashdot"}
+"""By what became of a trial."""
 HEADINGS = ("study", "trials", "best", "with")
 MIN_TRIALS = 5
 """So many complete trials it takes to say what was decisive."""
@@ -103,13 +98,22 @@ def list_runs(trial: FrozenTrial) -> list[str]:
     return runs
 
 
-def choose_colour(study: Study) -> str:
-    """The colour of the architecture that a study trains, the same as on every page; another where it is not known."""
-    for run in (run for trial in study.trials for run in list_runs(trial)):
-        if (config := Path(run) / "config.yaml").is_file():
-            network = str(read_settings(config).get("model._target_")).rpartition(".")[2]
-            return f"var(--{ARCHITECTURES[network]})" if network in ARCHITECTURES else "var(--optimum)"
-    return "var(--optimum)"
+def find_architectures(study: Study) -> dict[int, str]:
+    """The architecture of each trial, by its number, as the record of its first run has it; trials without one are left
+    out."""
+    found = {}
+    for trial in study.trials:
+        for run in list_runs(trial)[:1]:
+            record = read_json(Path(run, "summary.json")) or read_json(Path(run, "pruned.json")) or {}
+            if (architecture := record.get("architecture")) in ARCHITECTURES:
+                found[trial.number] = architecture
+    return found
+
+
+def choose_colour(architectures: Collection[str]) -> str:
+    """The colour of an architecture, the same as on every page; another for several, and where it is not known."""
+    different = set(architectures)
+    return f"var(--{different.pop()})" if len(different) == 1 else "var(--optimum)"
 
 
 def rank_trials(study: Study, folder: Path) -> list[tuple[list[str], dict[str, str]]]:
@@ -138,31 +142,99 @@ def rank_trials(study: Study, folder: Path) -> list[tuple[list[str], dict[str, s
 
 
 def draw_history(studies: Sequence[Study]) -> Switch:
-    """Each trial's value, and the best so far, of all studies side by side; nothing where no trial is complete."""
+    """Each trial's value, and the best so far, of all studies side by side; nothing where no trial is complete. The
+    trials of a study that searches the model have the colours of their architectures."""
     found = [study for study in studies if study.best is not None]
     if not found:
         return {}
     metric = metric_name(studies[0].settings.metric)
     figure = to_data(plot_optimization_history([study.optuna for study in found], target_name=metric))
-    drawn = Counter[str]()
+    drawn, traces = Counter[str](), list[Figure]()
     for study in found:
-        colour = choose_colour(study)
-        marker = {"color": colour, "symbol": SYMBOLS[drawn[colour] % len(SYMBOLS)], "size": 8}
-        line = {"color": colour, "dash": DASHES[drawn[colour] % len(DASHES)]}
+        architectures = find_architectures(study)
+        colour = choose_colour(architectures.values())
+        look = drawn[colour] % len(DASHES)
         drawn[colour] += 1
         for trace in figure["data"]:
-            if len(found) == 1 or trace["name"].endswith(f" of {study.name}"):
-                trace |= {"marker": marker, "line": line, "name": escape(study.name)}
-                trace["showlegend"] = trace["mode"] == "markers"
+            if len(found) > 1 and not trace["name"].endswith(f" of {study.name}"):
+                continue
+            name, line = escape(study.name), {"color": colour, "dash": DASHES[look]}
+            if trace["mode"] != "markers":
+                traces.append(trace | {"line": line, "name": f"{name}, the best so far", "showlegend": False})
+                continue
+            points = list(zip(trace["x"], trace["y"], strict=True))
+            parts = split_trials(points, architectures)
+            for part, own in parts.items():
+                marker = {"color": choose_colour([part]) if part else colour, "symbol": SYMBOLS[look], "size": 8}
+                label = f"{name}, {ARCHITECTURES[part]}" if part and len(found) > 1 else ARCHITECTURES.get(part, name)
+                own_points = {"x": [x for x, _ in own], "y": [y for _, y in own]}
+                traces.append(trace | own_points | {"marker": marker, "name": label, "showlegend": True})
+    figure["data"] = traces
     figure["layout"]["xaxis"] |= {"tick0": 0, "dtick": max(1, max(len(study.trials) for study in found) // 10)}
-    return apply_style(
-        figure, f"Each trial's {escape(metric)}, and the best so far", "trial", has_legend=len(found) > 1
-    )
+    has_legend = sum(trace["showlegend"] for trace in traces) > 1
+    return apply_style(figure, f"Each trial's {escape(metric)}, and the best so far", "trial", has_legend=has_legend)
+
+
+Point = tuple[int, float]
+
+
+def split_trials(points: Sequence[Point], architectures: Mapping[int, str]) -> dict[str, list[Point]]:
+    """Points by the architecture of their trial, in the order of every page; all under an empty name, if it is one.
+
+    Args:
+        points: the number of each trial, and its value.
+        architectures: by the number of the trial.
+    """
+    different = [name for name in ARCHITECTURES if name in architectures.values()]
+    names = [*different, ""] if len(different) > 1 else [""]
+    parts = {name: [p for p in points if names == [""] or architectures.get(p[0], "") == name] for name in names}
+    return {name: own for name, own in parts.items() if own}
+
+
+def draw_curves(study: Study, metric: str, colour: str) -> Switch:
+    """The validations of each trial, until it ended or was pruned. The names above them are of what is drawn alike.
+
+    Args:
+        metric: its name.
+        colour: of a study with one architecture.
+    """
+    architectures = find_architectures(study)
+    several = len({*architectures.values()}) > 1
+    names: dict[str, Figure] = {}
+    traces: list[Figure] = []
+    for trial in study.trials:
+        architecture, is_best = architectures.get(trial.number), trial == study.best
+        state = "best" if is_best else NAMES.get(trial.state, "under way")
+        label = f"best, trial {trial.number}" if is_best else state
+        if several and architecture:
+            label += f", {ARCHITECTURES[architecture]}"
+        steps = sorted(trial.intermediate_values)
+        own = choose_colour([architecture]) if several and architecture else colour
+        look = {
+            "type": "scatter",
+            "mode": "lines+markers",
+            "line": {"color": own, "dash": LINES[state], "width": 4 if is_best else 1.5},
+            "marker": {"color": own, "size": 8 if is_best else 4},
+            "legendgroup": label,
+        }
+        values = [trial.intermediate_values[step] for step in steps]
+        traces.append(look | {"x": steps, "y": values, "name": f"trial {trial.number}", "showlegend": False})
+        names[label] = look | {"x": [], "y": [], "name": label}
+    figure: Figure = {
+        "data": [*(names[label] for label in sorted(names)), *traces],
+        "layout": {"xaxis": {}, "yaxis": {}},
+    }
+    values = [value for trial in study.trials for value in trial.intermediate_values.values()]
+    if values and min(values) > 0 and max(values) > 10 * min(values):
+        figure["layout"]["yaxis"] |= {"type": "log", "dtick": "D2"}
+    title = f"{escape(metric)} of each trial, until it ended or was pruned"
+    return apply_style(figure, title, "updates", has_legend=True)
 
 
 def describe_study(study: Study, folder: Path) -> dict[str, object]:
     """One study: its trials, what was decisive, which settings go with which values, and what was pruned when."""
-    metric, charts, colour = metric_name(study.settings.metric), list[Switch](), choose_colour(study)
+    metric, charts = metric_name(study.settings.metric), list[Switch]()
+    colour = choose_colour(find_architectures(study).values())
     content: dict[str, object] = {
         "name": study.name,
         "headings": ["trial", "state", metric, *study.searched, "run"],
@@ -179,12 +251,7 @@ def describe_study(study: Study, folder: Path) -> dict[str, object]:
         for trace in figure["data"]:
             trace["marker"] = {"color": colour}
         charts.append(apply_style(figure, f"Importance for {escape(metric)}", "share"))
-    figure = to_data(plot_intermediate_values(study.optuna))
-    values = [value for trial in study.trials for value in trial.intermediate_values.values()]
-    if values and min(values) > 0 and max(values) > 10 * min(values):
-        figure["layout"]["yaxis"] |= {"type": "log", "dtick": "D2"}
-    title = f"{escape(metric)} of each trial, until it ended or was pruned"
-    charts.append(apply_style(figure, title, "updates"))
+    charts.append(draw_curves(study, metric, colour))
     figure = to_data(plot_parallel_coordinate(study.optuna, target_name=metric.partition(" on ")[0]))
     figure["layout"]["xaxis"]["showgrid"] = False  # the axis has the names of the parameters
     return content | {"parallel": apply_style(figure, "Parallel coordinates", "")}
