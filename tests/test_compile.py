@@ -39,8 +39,8 @@ def summary(run_dir: Path) -> dict[str, Any]:
     [
         pytest.param([], marks=pytest.mark.nightly),
         ["shape.max_length=128", "block.attention.windows=[8]", "task.label_smoothing=0.1", "task.z_loss=1e-3"],
-        pytest.param(["block/attention=reformer"], marks=pytest.mark.faults),
-        pytest.param(["block/attention=performer"], marks=pytest.mark.faults),
+        pytest.param(["block/attention=reformer"], marks=pytest.mark.nightly),
+        pytest.param(["block/attention=performer"], marks=pytest.mark.nightly),
         pytest.param(["block/attention=longformer", "block.attention.windows=[8]"], marks=pytest.mark.faults),
     ],
     ids=["full", "windows", "reformer", "performer", "longformer"],
@@ -68,7 +68,7 @@ def test_goes_on_to_the_same_weights(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     "layout",
-    [["batch.packed=false"], pytest.param(["batch.packed=true", "block/position=relative"], marks=pytest.mark.faults)],
+    [["batch.packed=false"], pytest.param(["batch.packed=true", "block/position=relative"], marks=pytest.mark.nightly)],
     ids=["bucketed", "packed"],
 )
 def test_one_program_serves_batches_of_all_shapes(tmp_path: Path, layout: list[str]) -> None:

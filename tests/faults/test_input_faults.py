@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from tokenizers import models
 from torch import Tensor
 
+from cases import values_by_day
 from one_process import Answer, answers_to
 from triptych.assembly.datasets import check_ids
 from triptych.data import IGNORE, Batch, Characters, CorpusFacts, Encoded, Example, Tokenizer, collate
@@ -233,14 +234,16 @@ TASKS: dict[str, tuple[type[Task], dict[str, Any], tuple[str, ...]]] = {
 CELLS = [(name, architecture) for name, (_, _, architectures) in TASKS.items() for architecture in architectures]
 
 
-@pytest.mark.parametrize("rows", ["one of two", "all"])
-@pytest.mark.parametrize("position", ["sinusoidal", "learned", "rotary", "relative"])
-@pytest.mark.parametrize(("name", "architecture"), CELLS, ids=["-".join(cell) for cell in CELLS])
+@pytest.mark.parametrize(
+    ("cell", "position", "rows"),
+    values_by_day(CELLS, ["sinusoidal", "learned", "rotary", "relative", "alibi"], ["one of two", "all"]),
+    ids=str,
+)
 def test_fault_19_a_row_of_padding_only(
-    name: str, architecture: str, position: str, rows: str, build: Callable[..., Any]
+    cell: tuple[str, str], position: str, rows: str, build: Callable[..., Any]
 ) -> None:
     """Loss and gradients are finite, in training and in evaluation, and the row changes nothing of the others."""
-    task = make_task(name, architecture, build, position=position)
+    task = make_task(*cell, build, position=position)
     batch = padding_batch(task, rows)
     task.train()
     loss = task.training_step(batch, 0)

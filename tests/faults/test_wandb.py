@@ -8,7 +8,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import tiny
+from cases import by_day
 from clock import check_within
 from wandb_server import API_KEY, Server, online
 
@@ -99,34 +101,59 @@ class Trial:
     lost: dict[str, float]  # when
 
 
-@pytest.fixture(scope="module")
-def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
-    """All runs at once, since most of them wait most of the time."""
-    folder = tmp_path_factory.mktemp("runs")
-    servers = {"well": Server(), "cut": Server(), "hanging": Server(hangs=True)}
+BY_DAY = ("well", "cut", "closed")
+
+
+@contextmanager
+def started(folder: Path, names: Collection[str]) -> Iterator[Trial]:
+    """All these runs at once, since most of them wait most of the time."""
+    servers = {name: Server(hangs=name == "hanging") for name in names if name in ("well", "cut", "hanging")}
     with socket.socket() as closed, socket.socket() as hole:
         closed.bind(("127.0.0.1", 0))  # but does not listen
         hole.bind(("127.0.0.1", 0))
         hole.listen(100)  # but does not accept
         nobody, silence = (f"http://127.0.0.1:{end.getsockname()[1]}" for end in (closed, hole))
-        patient = "logger.wandb.finish_timeout=240"  # on a busy machine too, W&B that answers gets everything
-        runs = {name: Run(folder / name, servers[name].url) for name in ("cut", "hanging")}
-        runs["well"] = Run(folder / "well", servers["well"].url, patient)
-        runs["closed"] = Run(folder / "closed", nobody)
-        runs["hole"] = Run(folder / "hole", silence)
-        runs["stock"] = Run(folder / "stock", nobody, *STOCK, WANDB_INIT_TIMEOUT="3")
-        lost, begin = {}, time.monotonic()
-        while len(lost) < 2 and time.monotonic() < begin + 200:
-            for name in {"cut", "hanging"} - lost.keys():
+        urls = {"closed": nobody, "hole": silence, "stock": nobody} | {name: s.url for name, s in servers.items()}
+        options = {
+            "well": ["logger.wandb.finish_timeout=240"],  # on a busy machine too, W&B that answers gets everything
+            "stock": STOCK,
+        }
+        variables = {"stock": {"WANDB_INIT_TIMEOUT": "3"}}
+        runs = {
+            name: Run(folder / name, urls[name], *options.get(name, []), **variables.get(name, {})) for name in names
+        }
+        waiting, lost, begin = {"cut", "hanging"} & runs.keys(), dict[str, float](), time.monotonic()
+        while waiting and time.monotonic() < begin + 200:
+            for name in [*waiting]:
                 if (runs[name].directory / "checkpoints").exists():  # at step 50
                     servers[name].lost.set()
                     lost[name] = time.monotonic()
+                    waiting.remove(name)
             time.sleep(0.02)
         for run in runs.values():
             run.wait()
     yield Trial(runs, servers, lost)
     for server in servers.values():
         server.close()
+
+
+@pytest.fixture(scope="module")
+def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
+    """The runs of the day."""
+    with started(tmp_path_factory.mktemp("runs"), BY_DAY) as trial:
+        yield trial
+
+
+@pytest.fixture(scope="module")
+def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
+    """The others."""
+    with started(tmp_path_factory.mktemp("others"), ("hanging", "hole", "stock")) as trial:
+        yield trial
+
+
+def trial_with(name: str, request: pytest.FixtureRequest) -> Trial:
+    trial: Trial = request.getfixturevalue("trial" if name in BY_DAY else "night")
+    return trial
 
 
 def test_a_live_run(trial: Trial) -> None:
@@ -141,9 +168,9 @@ def test_a_live_run(trial: Trial) -> None:
     assert "W&B" not in run.output
 
 
-@pytest.mark.parametrize("name", ["closed", "hole"])
-def test_out_of_reach_at_the_start(trial: Trial, name: str) -> None:
-    run = trial.runs[name]
+@pytest.mark.parametrize("name", by_day(["closed", "hole"], BY_DAY[2:]))
+def test_out_of_reach_at_the_start(trial: Trial, name: str, request: pytest.FixtureRequest) -> None:
+    run = trial_with(name, request).runs[name]
     assert run.status == 0, run.output
     assert run.output.count("goes on offline") == 1
     check_within(15, run.seconds_until("goes on offline"))
@@ -151,24 +178,27 @@ def test_out_of_reach_at_the_start(trial: Trial, name: str) -> None:
     assert run.wandb_losses("offline-run") == trial.runs["well"].wandb_losses("run")
 
 
-@pytest.mark.parametrize("name", ["cut", "hanging"])
-def test_lost_in_the_middle(trial: Trial, name: str) -> None:
-    run = trial.runs[name]
+@pytest.mark.parametrize("name", by_day(["cut", "hanging"], BY_DAY[1:2]))
+def test_lost_in_the_middle(trial: Trial, name: str, request: pytest.FixtureRequest) -> None:
+    own = trial_with(name, request)
+    run = own.runs[name]
     assert run.status == 0, run.output
-    assert list(trial.servers[name].runs) == [(run.directory / "wandb" / "id").read_text()]
-    check_within(60, run.ended - trial.lost[name])
+    assert list(own.servers[name].runs) == [(run.directory / "wandb" / "id").read_text()]
+    check_within(60, run.ended - own.lost[name])
     assert run.rows() == trial.runs["well"].rows()
     assert run.wandb_losses("run") == trial.runs["well"].wandb_losses("run")
     assert run.output.count("wandb sync") == 1
 
 
-def test_without_the_fallback_the_training_dies(trial: Trial) -> None:
-    assert trial.runs["stock"].status != 0
-    assert "CommError" in trial.runs["stock"].output
+@pytest.mark.nightly
+def test_without_the_fallback_the_training_dies(night: Trial) -> None:
+    assert night.runs["stock"].status != 0
+    assert "CommError" in night.runs["stock"].output
 
 
-def test_the_key_is_in_no_file(trial: Trial) -> None:
-    for run in trial.runs.values():
+@pytest.mark.parametrize("runs", by_day(["trial", "night"], ["trial"]))
+def test_the_key_is_in_no_file(runs: str, request: pytest.FixtureRequest) -> None:
+    for run in request.getfixturevalue(runs).runs.values():
         found = [file for file in run.folder.rglob("*") if file.is_file() and API_KEY.encode() in file.read_bytes()]
         assert not found
 
