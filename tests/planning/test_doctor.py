@@ -24,8 +24,9 @@ from triptych.planning import batch_shapes
 from triptych.planning.batch_shapes import look_at_data
 from triptych.planning.doctor import processes_of
 from triptych.planning.findings import check_allocation, check_run_dir, size
-from triptych.planning.forecast import computed_seconds, make_forecast
+from triptych.planning.forecast import UTILISATION, computed_seconds, make_forecast
 from triptych.planning.gpus import GPUS
+from triptych.training.optimizers import optimizer_flops
 
 JOB = ["experiment=dates/translation", *tiny.TINY, "trainer.max_steps=6", "trainer.val_check_interval=3"]
 JOB += ["scheduler.warmup_steps=2"]
@@ -151,6 +152,23 @@ class TestBeyondThisMachine:
         seconds = computed_seconds(forecast, GPUS["h100"])
         without = computed_seconds(replace(forecast, recomputed=0.0), GPUS["h100"])
         assert seconds == pytest.approx((1 + forecast.recomputed) * without)
+
+    def test_the_optimizer_computes_too(self, chosen: Callable[..., DictConfig]) -> None:
+        """Its steps are counted once for all processes, and take time in each."""
+        forecasts = []
+        for name in ("adamw", "muon"):
+            config = chosen(*JOB, f"optimizer={name}", "trainer.max_steps=7")
+            forecasts.append(make_forecast(look_at_data(config, None, 1).estimate(config), 2, GPUS["h100"]))
+        plain, muon = forecasts
+        steps = 7 * optimizer_flops(muon.network, build(config, "optimizer"))
+        assert muon.flops - plain.flops == pytest.approx(steps)
+        plain_time, time = (computed_seconds(forecast, GPUS["h100"]) for forecast in forecasts)
+        assert plain_time is not None
+        assert time is not None
+        peak = GPUS["h100"].single
+        assert peak is not None
+        assert time - plain_time == pytest.approx(steps / (UTILISATION * peak))
+        assert steps > 0
 
     def test_a_missing_gpu_is_no_error_there(self, answers: dict[str, Finished]) -> None:
         answer = answers["no key"]

@@ -67,7 +67,7 @@ def summary(forecast: Forecast, device: Device, *, is_here: bool) -> Table:
         },
         "updates": f"{updates:,} of {examples}{about}{forecast.estimate.tokens:,.0f} tokens",
         "tokens": f"{about}{amount(updates * forecast.estimate.tokens)} in all",
-        "operations": f"{about}{amount(forecast.flops, 'FLOP')} forward and backward, "
+        "operations": f"{about}{amount(forecast.flops, 'FLOP')} in all, "
         f"{amount(forecast.flops_of_update, 'FLOP')} an update",
         "device": device.name,
         "time": estimate(forecast, device, is_here=is_here),
