@@ -33,7 +33,7 @@ html_title = f"Triptych {release}"
 html_extra_path = ["redirect"]  # from the root of the site to docs/index.html
 html_copy_source = html_show_copyright = False
 html_math_renderer = "mathml"
-html_static_path, html_css_files, html_js_files = ["static"], ["access.css"], ["access.js"]
+html_static_path, html_css_files, html_js_files = ["static"], ["access.css", "code.css"], ["access.js"]
 templates_path, html_favicon = ["templates"], "static/triptych.svg"
 pygments_style, pygments_dark_style = "a11y-high-contrast-light", "a11y-high-contrast-dark"
 

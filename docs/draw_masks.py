@@ -12,8 +12,9 @@ from triptych.nn import Documents, Visibility
 from triptych.nn.masks import causal_mask
 
 SOURCE, TARGET = ["le", "chat", "dort"], ["the", "cat", "sleeps"]
-BOTH_SIDES, PAST, CROSS = "#0072b2", "#d55e00", "#009e73"
-"""Colours that those who do not see all colours can tell apart (Okabe and Ito 2008)."""
+BOTH_SIDES, PAST, CROSS = "#b05200", "#007d59", "#0072b2"
+"""The colours that reports give to encoder-only, decoder-only and full models (report/page/templates/page.css): of what
+an encoder attends to, a decoder, and the full model's decoder in the encoder."""
 CPU = torch.device("cpu")
 CELL, MARGIN = 24, 8
 

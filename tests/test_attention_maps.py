@@ -283,6 +283,23 @@ class TestPictures:
             assert_close(torch.tensor(trace["z"]), weights.float(), atol=1.1e-3, rtol=0)
         assert next(iter(figures)) == "alignment"
 
+    @pytest.mark.parametrize("num_layers", [4, 5, 12])
+    def test_each_alignment_is_large_enough_to_read(self, num_layers: int) -> None:
+        tokens = [str(i) for i in range(8)]
+        weights = torch.full((num_layers, 2, 8, 8), 125).tolist()
+        kind = {"queries": tokens, "keys": tokens, "written": tokens, "num_tokens": 8, "thousandths": weights}
+        figures = draw_attention({"encoder": None, "decoder": None, "cross": kind}, "full", "told")
+        aligned = {name: figure for name, figure in figures.items() if name.startswith("alignment")}
+        panels = [trace for figure in aligned.values() for trace in figure["data"]]
+        assert len(panels) == num_layers
+        assert next(iter(figures)) == ("alignment" if num_layers == 4 else f"alignment {num_layers}")
+        for figure in aligned.values():
+            layout = figure["layout"]
+            axes = [axis for name, axis in layout.items() if name.startswith("yaxis")]
+            assert all(axis["showticklabels"] for axis in axes)
+            room = layout["height"] - layout["margin"]["t"] - layout["margin"]["b"]
+            assert all((axis["domain"][1] - axis["domain"][0]) * room >= 13 * len(tokens) for axis in axes)
+
     def test_what_is_cut_is_said(self, task_of: Callable[..., Task]) -> None:
         task: Any = task_of(*tiny.dates("translation_decoder_only"), *tiny.DATES)
         (maps,) = attention_maps(task, ["5 März 98"])

@@ -310,6 +310,9 @@ class TestDifficulty:
         assert band["x"] == ["1", "2", "2", "1"]
         expected = [100 * np.array(stats.t.interval(0.95, 2, np.mean(of), stats.sem(of))) for of in shares.values()]
         assert band["y"] == pytest.approx([expected[0][0], expected[1][0], expected[1][1], expected[0][1]], rel=1e-4)
+        lowest, highest = figures["length"]["layout"]["yaxis"]["range"]
+        assert lowest < min(band["y"])
+        assert max(band["y"]) < highest
         assert "shapes" not in figures["length"]["layout"]  # nothing is beyond the training
 
     def test_runs_without_difficulty_are_ordered_by_words(self, translated) -> None:

@@ -24,6 +24,14 @@ def test_distance_to_the_optimum(metric: Score, value: float, optimum: float, te
     assert metric.show_gap(value, optimum) == text
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [(5.6e-17, 0.083, "0 to 8.3 points"), (-1e-16, 0.004, "0 to 0.4 points"), (-0.0002, 0.083, "-0.02 to 8.3 points")],
+)
+def test_a_rounding_error_is_no_difference(low: float, high: float, text: str) -> None:
+    assert EXACT_MATCH.show_difference(low, high) == text
+
+
 @pytest.mark.parametrize(("value", "text"), [(0.972, "97.2 %"), (1.0, "100.0 %"), (0.9996, "99.96 %")])
 def test_a_share_is_not_rounded_up_to_all(value: float, text: str) -> None:
     assert EXACT_MATCH.show(value) == text

@@ -1,9 +1,15 @@
 """The bar of a training, and the lines in its place."""
 
+import io
 import re
+import sys
 from pathlib import Path
 
 import lightning as L
+import pytest
+from lightning.pytorch.callbacks.progress.rich_progress import MetricsTextColumn
+from rich.console import Console
+from rich.progress import Progress as RichBars
 
 import tiny
 from commands import run
@@ -35,3 +41,21 @@ def test_piped_a_training_says_how_it_goes(tmp_path: Path) -> None:
     assert [loss for _, loss, _ in lines] == [f"{float(row[column]):.3f}" for row in series[1:] if row[column]][:3]
     assert [left.partition(", about ")[0] for *_, left in lines] == ["; 4 left", "; 2 left", ""]
     assert lines[0][2] in (tmp_path / "run" / "train.log").read_text()
+
+
+@pytest.mark.parametrize("loss", [0.123, 12345.678])
+def test_the_bar_is_one_line_of_80_columns(loss: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At its longest: a million steps, days to go, and metrics that are logged besides."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    progress = Progress()
+    trainer = L.Trainer(max_steps=1_000_000, max_epochs=-1, callbacks=[progress], logger=False, accelerator="cpu")
+    metrics = {"train/loss": loss, "train/tokens_per_s": 123456.0, "val/loss": loss}
+    monkeypatch.setattr(L.Trainer, "progress_bar_metrics", property(lambda _: metrics))
+    shown = progress.configure_columns(trainer)
+    text = MetricsTextColumn(trainer, "", " ", ".3f")
+    text.update(progress.get_metrics(trainer, L.LightningModule()))
+    clock = iter([0.0, *[400_000.0] * 99])
+    console = Console(width=80, file=io.StringIO())
+    bar = RichBars(*shown, " ".join(text._generate_metrics_texts()), console=console, get_time=lambda: next(clock))
+    bar.add_task("Training  ", total=1_000_000, completed=400_000)
+    assert len(console.render_lines(bar.get_renderable())) == 1

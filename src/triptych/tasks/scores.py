@@ -73,7 +73,13 @@ class Score:
 
 
 def _short(number: float) -> str:
+    if abs(number) < NOISE:
+        return "0"
     return f"{number:.1f}" if abs(number) >= 1 else f"{number:.2g}"
+
+
+NOISE = 1e-9
+"""Differences below it are rounding errors of sums that are equal."""
 
 
 @dataclass(frozen=True, slots=True)

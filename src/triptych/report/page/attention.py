@@ -16,6 +16,8 @@ from triptych.report.read_records import ARCHITECTURES, Run
 
 MOST_HEADS = 32
 """Of all layers, that are drawn one by one; of more, the mean of each layer."""
+MOST_ALIGNMENTS = 4
+"""Layers whose alignments are drawn in one figure."""
 ROOM = 6
 """Characters of a token for which there is room between two matrices."""
 KINDS = {
@@ -57,7 +59,7 @@ def draw_attention(sample: Mapping[str, Any], architecture: str, name: str) -> S
         name: of the network, at the beginning of each title.
 
     Returns:
-        figures by their names; the first says most: of two texts, their alignment.
+        figures by their names; the first says most: of two texts, their alignment, in the last layer if there are many.
     """
     figures: Switch = {}
     for kind, words in KINDS.items():
@@ -77,8 +79,14 @@ def draw_attention(sample: Mapping[str, Any], architecture: str, name: str) -> S
             last = rollout(weights / weights.sum(-1, keepdim=True))[-1, first:]
             figures[f"{kind} rollout"] = draw(f"{name}: attention rollout through the {kind}", {"": last}, columns=1)
         if kind == "cross" or (written and sample["cross"] is None):
-            columns = min(num_layers, 2) if num_layers <= 4 else num_layers
-            aligned = {"alignment": draw(f"{name}: {words}, mean of the heads", layers, columns=columns)}
+            title = f"{name}: {words}, mean of the heads"
+            if num_layers <= MOST_ALIGNMENTS:
+                aligned = {"alignment": draw(title, layers, columns=min(num_layers, 2))}
+            else:  # a figure for each, the last first: beside each other they would be too small to read
+                aligned = {
+                    f"alignment {layer.removeprefix('layer ')}": draw(f"{title}, {layer}", {"": w}, columns=1)
+                    for layer, w in reversed(layers.items())
+                }
             figures = aligned | figures if written else figures | aligned
         if num_layers * num_heads <= MOST_HEADS:
             title = f"{name}: {words}; layers from top to bottom, heads from left to right"

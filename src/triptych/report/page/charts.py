@@ -296,7 +296,7 @@ def _draw_axis(group: Group, axis: str, scored: Sequence[tuple[Contender, list[B
             low, high = ([round_digits(scale * pair[side]) for pair in ends] for side in (0, 1))
             around = [*labels, *reversed(labels)], [*low, *reversed(high)]
             bands.append(_draw_area(kind, escape(contender.name), *around))
-    shown = [y for line in lines for y in line["y"]]
+    shown = [y for drawn in (*lines, *bands) for y in drawn["y"] if math.isfinite(y)]
     title = "words of the input" if axis == INPUT_WORDS else escape(axis)
     seen = [i for i, of_one in enumerate(scored[0][1]) if of_one.high <= most_in_training(group, axis)]
     is_beyond = 0 < len(seen) < len(scored[0][1])

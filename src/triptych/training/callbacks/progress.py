@@ -8,7 +8,9 @@ from typing import Any
 
 import lightning as L
 from lightning.pytorch.callbacks import RichProgressBar
+from lightning.pytorch.callbacks.progress.rich_progress import CustomTimeColumn
 from lightning.pytorch.trainer.states import TrainerFn
+from rich.progress import ProgressColumn, TimeRemainingColumn
 
 from triptych.config import duration
 from triptych.tasks import Task
@@ -50,7 +52,7 @@ class Progress(RichProgressBar):
         super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
         if self.is_disabled and time.monotonic() - self._said >= SILENT_S:
             metrics = self.get_metrics(trainer, pl_module)
-            self._say(trainer, [f"loss {metrics['train/loss']:.3f}"] if "train/loss" in metrics else [])
+            self._say(trainer, [f"{name} {value:.3f}" for name, value in metrics.items()])
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """A line with what was measured."""
@@ -70,15 +72,22 @@ class Progress(RichProgressBar):
             said += f"; {left:,} left, about {duration(max(seconds, 1.0))}"
         log.info("update %s of %s: %s", f"{step:,}", f"{trainer.max_steps:,}", said.removeprefix("; "))
 
+    def configure_columns(self, trainer: L.Trainer) -> list[ProgressColumn]:
+        """Those of Lightning, with the time that is left, or that it took: both do not fit into 80 columns."""
+        columns: list[ProgressColumn] = super().configure_columns(trainer)
+        left = TimeRemainingColumn(elapsed_when_finished=True)
+        return [left if isinstance(column, CustomTimeColumn) else column for column in columns]
+
     def _get_train_description(self, current_epoch: int) -> str:
         return "Training".ljust(len(self.validation_description))
 
     def get_metrics(
         self, trainer: L.Trainer, pl_module: L.LightningModule
     ) -> dict[str, int | str | float | dict[str, float]]:
-        """The metrics beside the bar. (Lightning adds the logger's version, which it looks up after each batch.)"""
-        metrics: dict[str, int | str | float | dict[str, float]] = {**trainer.progress_bar_metrics}
-        return metrics
+        """The loss alone: with more, a terminal of 80 columns needs several lines. (Lightning adds the logger's version,
+        which it looks up after each batch.)"""
+        metrics = trainer.progress_bar_metrics
+        return {"loss": metrics["train/loss"]} if "train/loss" in metrics else {}
 
 
 def describe(task: Task, metrics: Mapping[str, float]) -> list[str]:
