@@ -85,13 +85,15 @@ def test_a_run_records_it_and_warns_unless_its_corpus_is_made(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    overlap = {"validation": {"inputs": 0.5, "targets": 0.25}, "test": {"inputs": 0.0, "targets": 0.0}}
+    monkeypatch.setattr("triptych.planning.prepare.read_overlap", lambda splits, digest: overlap)
     monkeypatch.setattr(Dates, "is_made", is_made)
-    steps = ["trainer.max_steps=1", "logger=csv", "data.last_year=1901", "data.num_validation=300"]
+    steps = ["trainer.max_steps=1", "logger=csv"]
     train(chosen(*tiny.dates("classification_encoder_only"), *tiny.TINY, *steps, f"run_dir={tmp_path}"))
     summary = read_summary(tmp_path / "summary.json")
-    assert 0 < summary["overlap"]["validation"]["inputs"] < 1
+    assert summary["overlap"] == overlap
     warned = [message for message in caplog.messages if "are training inputs too" in message]
     assert len(warned) == (not is_made)
     (run,) = find_runs([tmp_path], tmp_path).runs
     assert "% of the validation inputs" in describe_origin(run)["facts"]
-    assert summary["overlap"] == run.overlap
+    assert run.overlap == overlap

@@ -155,7 +155,7 @@ def check_updates(config: DictConfig) -> None:
         ConfigError: it is said in epochs, is less than one update, or values that cannot be.
     """
     for name, value in config.trainer.items():
-        if value is None or (name in WITHOUT_EFFECT and value == WITHOUT_EFFECT[name]):
+        if value is None or repr(value) == repr(WITHOUT_EFFECT.get(name)):  # 1 is one batch, and 1.0 all of them
             continue
         if name in NOT_SUPPORTED:
             raise ConfigError(f"trainer.{name}={value}: not supported: {NOT_SUPPORTED[name]}")
