@@ -84,8 +84,8 @@ class Progress(RichProgressBar):
     def get_metrics(
         self, trainer: L.Trainer, pl_module: L.LightningModule
     ) -> dict[str, int | str | float | dict[str, float]]:
-        """The loss alone: with more, a terminal of 80 columns needs several lines. (Lightning adds the logger's version,
-        which it looks up after each batch.)"""
+        """The loss alone: with more, a terminal of 80 columns needs several lines. (Lightning adds the version of the
+        logger, which it looks up after each batch.)"""
         metrics = trainer.progress_bar_metrics
         return {"loss": metrics["train/loss"]} if "train/loss" in metrics else {}
 
