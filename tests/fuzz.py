@@ -41,7 +41,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from command_line import command_lines
+from command_line import command_lines, composed
 from covering_rows import (
     NO_FAMILY,
     TINY,
@@ -169,10 +169,16 @@ def serves(task: type[Task], corpus: Any) -> bool:
     return not task.missing(corpus.columns) and signals_in <= {*task.reads, *task.columns}
 
 
+@cache
+def settings_of(task: str) -> DictConfig:
+    """Of a task, as its file has them."""
+    return typing.cast(DictConfig, composed(f"task={task}").task)
+
+
 def does(model: Any, task: type[Task]) -> bool:
     """Whether an architecture can do a task, as far as the classes say."""
     try:
-        task.check_architecture(model.architecture, {"objective": None})
+        task.check_architecture(model.architecture, settings_of(task.name))
     except ValueError:
         return False
     return ("Two" in model.__name__) == task.has_two_towers

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
     from triptych.interop.families.family import Family
+    from triptych.launch.sweep import Job
 
 USAGE = """\
 triptych: trains and compares the three Transformer architectures.
@@ -269,6 +270,7 @@ def study(arguments: list[str], *, is_demo: bool = False) -> None:
         raise ConfigError(f"--jobs {parsed.jobs}: expected 1 or more")
     found = read_study(parsed.name)
     jobs = found.jobs(parsed.overrides)
+    found.overrides = [text for text in parsed.overrides if not text.startswith("seed=")]
     others = [re.sub(r"[^\w.]", "-", text) for text in parsed.overrides if not text.startswith("seed=")]
     output = parsed.output or found.folder / f"{'--'.join(['report', *others])}.html"
     check_suffix(output, ".html", "an HTML page")
@@ -277,6 +279,7 @@ def study(arguments: list[str], *, is_demo: bool = False) -> None:
         waiting = [arm for arm, of_arm in jobs.items() if not all(job.is_done for job in of_arm)]
         for arm in waiting:
             if found.needs(arm).isdisjoint(waiting):
+                check_lines(jobs[arm])
                 print(*(" ".join(job.arguments) for job in jobs[arm] if not job.is_done), sep="\n")
         return None
     from triptych.studies.run import answer, introduce, train
@@ -285,6 +288,17 @@ def study(arguments: list[str], *, is_demo: bool = False) -> None:
     introduce(found, jobs, parsed.jobs, output, again)
     train(found, jobs, parsed.jobs, again)
     return answer(found, jobs, output)
+
+
+def check_lines(jobs: "Sequence[Job]") -> None:
+    """Refuses arguments that a line of slurm/array.sbatch cannot hold.
+
+    Raises:
+        ConfigError: one with a blank in it.
+    """
+    for argument in (argument for job in jobs for argument in job.arguments):
+        if re.search(r"\s", argument):
+            raise ConfigError(f"--lines: {argument} has a blank, and slurm/array.sbatch splits lines at blanks")
 
 
 def dashboard(arguments: list[str]) -> None:
@@ -445,7 +459,9 @@ def get(arguments: list[str]) -> None:
         data_set, folder = SETS[name], parsed.output / name
         print(f"{name}: {data_set.about}; licence: {data_set.licence}")
         get(data_set, folder)
-        print(f"{folder}: {', '.join(data_set.prepared)}; triptych train experiment={data_set.experiment}")
+        place = [] if folder == Path(FOLDER) / name else [f"data.dir={folder}"]
+        command = shlex.join(["triptych", "train", f"experiment={data_set.experiment}", *place])
+        print(f"{folder}: {', '.join(data_set.prepared)}; {command}")
 
 
 def watch(arguments: list[str]) -> None:

@@ -118,3 +118,10 @@ def test_what_would_break_a_run_is_an_error_before_data_is_read(name: str, chose
     config = chosen("experiment=dates/classification", "model=encoder_only", f"++trainer.{name}={given}")
     with pytest.raises(ConfigError, match=rf"trainer\.{name}="):
         check_before_data(config)
+
+
+def test_one_batch_of_training_is_not_all_of_it(chosen: Callable[..., DictConfig]) -> None:
+    """Lightning reads 1.0 as a share, and 1 as a number of batches; to Python they are equal."""
+    check_before_data(chosen("+trainer.limit_train_batches=1.0"))
+    with pytest.raises(ConfigError, match=r"^trainer\.limit_train_batches=1: not supported"):
+        check_before_data(chosen("+trainer.limit_train_batches=1"))

@@ -281,8 +281,19 @@ def run_directory(config: DictConfig) -> Path:
 
 def train_command(sweep: DictConfig) -> list[str]:
     """The command of each job, without its arguments."""
-    sources = sweep.hydra.runtime.config_sources
-    return [*own_command(), *(f"--config-dir={source.path}" for source in sources if source.provider == "command-line")]
+    return [*own_command(), *own_choices(sweep.hydra)]
+
+
+def own_choices(hydra: HydraConf) -> list[str]:
+    """The arguments by which a command finds the user's own choices of config groups.
+
+    Args:
+        hydra: Hydra's part of the configuration.
+    """
+    folders = [
+        f"--config-dir={source.path}" for source in hydra.runtime.config_sources if source.provider == "command-line"
+    ]
+    return [*folders, *(override for override in hydra.overrides.hydra if override.startswith("hydra.searchpath="))]
 
 
 def own_command() -> list[str]:

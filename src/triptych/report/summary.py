@@ -1,7 +1,6 @@
 """The record of a run, summary.json."""
 
 import re
-import shlex
 import subprocess
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -83,7 +82,7 @@ def summary(run: Run, cost_log: CostLog, metrics: dict[str, float], command: Com
         "versions": versions(task.corpus),
         "hardware": hardware(task.device),
         "precision": trainer.precision,
-        "command": "triptych train " + shlex.join(command.overrides),
+        "command": str(command),
     }
 
 

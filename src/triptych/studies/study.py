@@ -69,6 +69,7 @@ class Study:
         answer: what it has found, in a sentence; empty before it was run.
         name: of its file; not a key of it.
         place: by which `triptych study` finds it again: its name, or its file; likewise.
+        overrides: of all its trainings that were typed, but for seeds; likewise.
     """
 
     question: str = MISSING
@@ -80,6 +81,7 @@ class Study:
     answer: str = ""
     name: str = ""
     place: str = ""
+    overrides: list[str] = field(default_factory=list)
 
     @property
     def folder(self) -> Path:
