@@ -1,5 +1,6 @@
 """Commands that are printed or recorded, composed exactly as they are printed."""
 
+import json
 import shlex
 import sys
 from collections.abc import Callable
@@ -11,7 +12,9 @@ from typing import Any, cast
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
+import tiny
 import triptych.train
+from commands import run
 from triptych import cli
 from triptych.launch.command import this_command
 from triptych.report.read_records import Run
@@ -124,3 +127,23 @@ def test_lines_of_a_study_hold_no_blanks(composed: Composed, capsys: pytest.Capt
     sys.argv = ["triptych", "study", "demo", "seed=1", "data.dir='a b'", "--lines"]
     assert cli.main() == 1
     assert "has a blank, and slurm/array.sbatch splits lines at blanks" in capsys.readouterr().err
+
+
+@pytest.mark.nightly  # real trainings
+def test_commands_run_as_they_are_printed(composed: Composed, tmp_path: Path) -> None:
+    """The command of a record in another folder, and the suggestion of a comparison, with choices of the user's own."""
+    small = [*tiny.TINY, "trainer.max_steps=2", "trainer.val_check_interval=2", "logger=csv", "trainer.accelerator=cpu"]
+    own = ["--config-dir=my conf", "experiment=own", "run_dir='runs/seed=1'", "seed=1"]
+    first = run("train", *own, *small, cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    record = json.loads((tmp_path / "runs" / "seed=1" / "summary.json").read_text())
+    (tmp_path / "elsewhere").mkdir()
+    again = run(*shlex.split(record["command"])[1:], cwd=tmp_path / "elsewhere")
+    assert again.returncode == 0, again.stderr
+    same = json.loads((tmp_path / "elsewhere" / "runs" / "seed=1" / "summary.json").read_text())
+    assert same["weights_sha256"] == record["weights_sha256"]
+    suggested = _train_more(cast(Run, SimpleNamespace(command=record["command"])), 2)
+    more = run(*shlex.split(suggested)[1:], cwd=tmp_path)
+    assert more.returncode == 0, more.stderr
+    seeds = [json.loads(path.read_text())["seed"] for path in tmp_path.glob("runs/*/summary.json")]
+    assert sorted({*seeds}) == [1, 2]

@@ -290,9 +290,8 @@ def own_choices(hydra: HydraConf) -> list[str]:
     Args:
         hydra: Hydra's part of the configuration.
     """
-    folders = [
-        f"--config-dir={source.path}" for source in hydra.runtime.config_sources if source.provider == "command-line"
-    ]
+    sources = [source for source in hydra.runtime.config_sources if source.provider == "command-line"]
+    folders = [f"--config-dir={os.path.abspath(source.path)}" for source in sources]
     return [*folders, *(override for override in hydra.overrides.hydra if override.startswith("hydra.searchpath="))]
 
 
