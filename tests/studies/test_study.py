@@ -97,16 +97,21 @@ def test_what_is_missing(tmp_path: Path) -> None:
         read_study(str(write(tmp_path, common="seed=interval(1,2)"))).jobs([])
 
 
-@pytest.mark.parametrize("name", by_day(find_studies(), ["demo", "adapt"]))
+@pytest.mark.parametrize("name", find_studies())
 def test_what_comes_with_triptych(name: str) -> None:
-    """Its file is read, each arm has three seeds at least, and what it trains is a configuration."""
+    """Its file is read, and each arm has three seeds at least."""
     study = read_study(name)
     for jobs in study.jobs([]).values():
         assert len({override for job in jobs for override in job.overrides if override.startswith("seed=")}) >= 3
         check_chosen(jobs[0].overrides)
-        composed(*jobs[0].arguments)
     assert {arm for claim in study.claims for arm in claim.arms} <= {*study.arms}
     assert study.claims
+
+
+@pytest.mark.parametrize("name", by_day(find_studies(), ["demo", "adapt"]))
+def test_what_it_trains_is_a_configuration(name: str) -> None:
+    for jobs in read_study(name).jobs([]).values():
+        composed(*jobs[0].arguments)
 
 
 SMALL = [
