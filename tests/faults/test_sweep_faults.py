@@ -96,7 +96,7 @@ def test_fault_16_the_others_go_on(hows: list[str], ends: dict[str, str], launch
         assert how != "exception" or "\n  RuntimeError: on purpose\n" in stderr
         assert shown is None or how != "exception" or "RuntimeError: on purpose" in (tmp_path / shown[1]).read_text()
     if launcher:  # what the jobs say does not come between
-        assert len(stdout.splitlines()) == 3 * len(hows)
+        assert len(stdout.splitlines()) == 1 + 3 * len(hows)
         running = [len(re.findall("\n  -> ", stdout[: m.start()])) for m in re.finditer(r"running, \d waiting", stdout)]
         assert max(begun - ended for ended, begun in enumerate(running)) == 2
     results = [file.read_text() for file in tmp_path.glob("sweep/*/summary.json")]

@@ -48,13 +48,15 @@ def records(folder: Path) -> dict[str, dict[str, Any]]:
 def test_trials_are_validated_and_the_chosen_one_is_tested_once_by_what_is_printed(tmp_path: Path) -> None:
     own = [
         "experiment=dates/classification",
-        "model=decoder_only",
+        "model=choice(decoder_only,encoder_only)",
         LR,
         "hydra.sweeper.n_trials=2",
         "block/norm=choice('rms',layer)",
     ]
     finished = search(tmp_path, *own)
     assert finished.returncode == 0, finished.stderr
+    (study,) = optuna.get_all_study_summaries(open_storage(tmp_path / "search" / "optuna.journal"))
+    assert study.study_name == "dates/classification"
     assert "test/" not in finished.stdout
     assert "Testing" not in finished.stdout + finished.stderr
     trials = records(tmp_path)
