@@ -9,6 +9,7 @@ from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import cached_property
 from io import StringIO
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from oracle import distance
 from triptych.assembly.checks import check_before_data
 from triptych.assembly.restore import load, restore
 from triptych.config import ConfigError, build
-from triptych.data import Encoded, collate
+from triptych.data import Encoded, Example, LongText, collate
 from triptych.evaluate import evaluation
 from triptych.interop import load_pretrained, save_pretrained
 from triptych.launch.processes import Place
@@ -86,6 +87,13 @@ class LeftOut(logging.Handler):
             self.said.append(message)
 
 
+def pieces_of(text: LongText) -> list[Example]:
+    """Four pieces of different lengths of a long text, or fewer."""
+    whole = " ".join(document.text for document in islice(text, 12))
+    found = [whole[start : start + length] for start, length in ((0, 40), (40, 25), (65, 31), (96, 12))]
+    return [Example(piece) for piece in found if piece.strip()]
+
+
 class Trained:
     """A training that has ended.
 
@@ -125,7 +133,8 @@ class Trained:
     def items(self) -> list[Encoded]:
         """Examples of the test split, of different lengths."""
         splits = build(restore(self.folder / "run")[0], "data").splits()
-        items = self.task.encode(splits.test[:4])
+        examples = splits.test[:4] if not isinstance(splits.test, LongText) else pieces_of(splits.test)
+        items = self.task.encode(examples)
         return items if self.task.frames is not None else self.task.fit(items)
 
     @property

@@ -1,5 +1,6 @@
 """The allow list, and answers to wrong names and types."""
 
+import re
 from collections.abc import Callable
 from typing import Literal, get_args
 
@@ -217,3 +218,25 @@ def test_a_schedule_free_optimizer_chooses_no_schedule_unless_one_is_given(chose
 def test_of_several_texts_one_is_expected() -> None:
     with pytest.raises(ConfigError, match=r"^data.train=\[a,b\]: expected one text or null$"):
         check_type("data.train", ["a", "b"], str | None)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ("experiment=generation/drawn shape.max_length=288", "shape.max_length=288: an image has 288 pixels"),
+        ("experiment=generation/drawn task.steps=289", "task.steps=289: expected 1 to 288"),
+        ("task=infilling tokenizer.num_sentinels=2", "tokenizer.num_sentinels=2: task=infilling"),
+        ("tokenizer=characters batch.merge_dropout=0.1", "batch.merge_dropout=0.1: this tokenizer has no merges"),
+    ],
+)
+def test_what_sizes_and_tokenizer_rule_out_needs_no_data(
+    chosen: Callable[..., DictConfig], overrides: str, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"^{re.escape(message)}"):
+        check_before_data(chosen(*overrides.split()))
+
+
+def test_sizes_and_tokenizers_that_just_suffice_are_not_ruled_out(chosen: Callable[..., DictConfig]) -> None:
+    check_before_data(chosen("experiment=generation/drawn", "model=full", "shape.max_length=288", "task.steps=288"))
+    check_before_data(chosen("task=infilling", "tokenizer.num_sentinels=3"))
+    check_before_data(chosen("tokenizer=bpe", "batch.merge_dropout=0.1"))

@@ -18,8 +18,10 @@ from triptych.assembly.monitors import choose_modes
 from triptych.assembly.network import check_network
 from triptych.config import ConfigError, build, check, precision_of, target_of
 from triptych.config.overrides import check_model_choice, warn_of_learning_rate
+from triptych.data import BytePairs, Pretrained
 from triptych.nn import Rotary
-from triptych.tasks import LanguageModeling
+from triptych.tasks import Infilling, LanguageModeling
+from triptych.tasks.infilling import LEAST_SENTINELS
 from triptych.training import NewWeightsFirst, TensorBoardLogger, check_tensorboard
 from triptych.training.optimizers import AdamW, Muon, ScheduleFreeAdamW, check_schedule_free
 from triptych.training.strategies import check_strategy
@@ -68,17 +70,36 @@ def check_data(config: DictConfig) -> None:
 
 
 def check_tokenizer(config: DictConfig) -> None:
-    """The tokenizer, and its files if it is one that exists already."""
+    """The tokenizer, its files if it is one that exists already, and what batches and task need of it.
+
+    Raises:
+        ConfigError: settings that do not exist, or a tokenizer without merges or sentinels where these are needed.
+    """
     check(config, "tokenizer")
-    if config.init_from is None:  # else it is inside, and its files need not be there
-        build(config, "tokenizer")
+    if config.init_from is not None:  # the tokenizer is inside, and its files need not be there
+        return
+    build(config, "tokenizer")
+    target, share = target_of(config, "tokenizer"), config.batch.merge_dropout
+    if share > 0 and target not in (BytePairs, Pretrained):
+        raise ConfigError(f"batch.merge_dropout={share}: this tokenizer has no merges; expected tokenizer=bpe")
+    sentinels = OmegaConf.select(config, "tokenizer.num_sentinels")
+    if issubclass(target_of(config, "task"), Infilling) and sentinels is not None and sentinels < LEAST_SENTINELS:
+        raise ConfigError(
+            f"tokenizer.num_sentinels={sentinels}: task=infilling marks three places; expected at least "
+            f"{LEAST_SENTINELS}"
+        )
 
 
 class _SetupIsWanted(Exception):
     """A task has looked at its settings, and wants the network and the data now."""
 
 
-class _NoSetup:
+class _Early:
+    """What the configuration alone decides; for all else a task has to wait."""
+
+    def __init__(self, **known: object) -> None:
+        self.__dict__.update(known)
+
     def __getattr__(self, name: str) -> NoReturn:
         raise _SetupIsWanted
 
@@ -89,8 +110,9 @@ def check_task(config: DictConfig) -> None:
     Raises:
         ConfigError: settings that do not exist, or numbers that cannot be.
     """
+    network = _Early(architecture=target_of(config, "model").architecture)
     with suppress(_SetupIsWanted):
-        build(config, "task", {"setup": _NoSetup()})
+        build(config, "task", {"setup": _Early(max_length=config.shape.max_length, network=network)})
 
 
 def check_optimizer(config: DictConfig) -> None:

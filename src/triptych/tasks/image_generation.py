@@ -67,9 +67,16 @@ class ImageGeneration(GenerativeTask):
             raise ValueError(f"task.num_channels={num_channels}: expected 1 or 3")
         if not 2 <= levels <= 256:
             raise ValueError(f"task.levels={levels}: expected 2 to 256")
-        num_pixels, first = math.prod(image_size), setup.tokenizer.vocab_size
+        num_pixels = math.prod(image_size)
         if steps is not None and not 1 <= steps <= num_pixels:
             raise ValueError(f"task.steps={steps}: expected 1 to {num_pixels}, the pixels of an image, or null")
+        least = num_pixels + (0 if setup.network.architecture == "full" else LEAST_TEXT)
+        if setup.max_length < least:
+            raise ValueError(
+                f"shape.max_length={setup.max_length}: an image has {num_pixels} pixels, each of them a token; "
+                f"expected at least {least}, and room for the text"
+            )
+        first = setup.tokenizer.vocab_size
         super().__init__(setup, label_smoothing=0.0, max_new_tokens=num_pixels)
         height, width = image_size
         self.shape, self.levels, self.steps = (num_channels, height, width), levels, steps or num_pixels
@@ -77,11 +84,6 @@ class ImageGeneration(GenerativeTask):
         self.sampling = Sampling(temperature=1.0)
         others = {*range(self.network.head.output.out_features)} - {*range(first, first + self.num_codes)}
         self.constraints = Constraints(suppress_tokens=sorted(others))
-        if self.max_length < (least := num_pixels + (0 if self.architecture == "full" else LEAST_TEXT)):
-            raise ValueError(
-                f"shape.max_length={self.max_length}: an image has {num_pixels} pixels, each of them a token; expected "
-                f"at least {least}, and room for the text"
-            )
 
     @classmethod
     def num_extra_tokens(cls, settings: Mapping[str, Any]) -> int:

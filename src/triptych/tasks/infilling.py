@@ -19,6 +19,8 @@ from triptych.tasks.scores import Score
 from triptych.tasks.sequence_to_sequence import SequenceToSequence
 
 Middle = Literal["span", "line", "rest_of_line"]
+LEAST_SENTINELS = 3
+"""One before the prefix, one before the suffix, and one before the middle."""
 LITERAL = re.compile(r"""("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|\b\d[\w.]*""")
 """A text in quotes, or a number."""
 
@@ -101,10 +103,10 @@ class Infilling(SequenceToSequence):
             constraints=constraints,
             z_loss=z_loss,
         )
-        if len(self.tokenizer.special.sentinels) < 3:
+        if len(self.tokenizer.special.sentinels) < LEAST_SENTINELS:
             raise ValueError(
                 f"task=infilling: the tokenizer has {len(self.tokenizer.special.sentinels)} sentinels; expected at "
-                "least 3 (tokenizer.num_sentinels=3)"
+                f"least {LEAST_SENTINELS} (tokenizer.num_sentinels={LEAST_SENTINELS})"
             )
         self.share, self.suffix_share, self.num_draws = share, suffix_share, draws
         self.middle, self.test_middle = middle, test_middle
