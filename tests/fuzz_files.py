@@ -308,7 +308,8 @@ def image_files(chance: Random, folder: Path, task: str) -> list[str]:
 def sound(chance: Random, rate: int) -> tuple[np.ndarray, int]:
     """A tone of one of three heights in noise, -1 to 1, and which one it is."""
     number = chance.randrange(3)
-    times = np.arange(int(rate * chance.uniform(0.1, 0.3))) / rate
+    seconds = chance.choice([0.1, 0.2, 0.3, 1.5])  # sums over a long one go beyond float16
+    times = np.arange(int(rate * seconds)) / rate
     noise = np.random.default_rng(chance.getrandbits(32)).standard_normal(len(times))
     return 0.5 * np.sin(2 * np.pi * (300 + 300 * number) * times) + 0.05 * noise, number
 
@@ -340,7 +341,11 @@ def audio_files(chance: Random, folder: Path, task: str) -> list[str]:
             rows.append(row | ({"who": chance.choice("ab")} if has_speaker else {}))
         return table_file(chance, folder / split, rows, ("tsv", "csv", "jsonl", "parquet"))
 
-    settings = [f"frames.rate={rate}", "frames.num_mels=16", f"data.speaker={'who' if has_speaker else 'null'}"]
+    settings = [
+        f"frames.rate={rate}",
+        f"frames.num_mels={chance.choice([16, 80])}",
+        f"data.speaker={'who' if has_speaker else 'null'}",
+    ]
     return [*split_files(chance, write), *settings, *columns_of(task)]
 
 
@@ -444,7 +449,12 @@ def hub_audio(chance: Random, folder: Path, task: str) -> list[str]:
 
         table = pa.Table.from_pylist(list(rows()), schema=features.arrow_schema)
         pq.write_table(table, place / f"{split}.parquet")
-    return [f"data.name={place}", f"frames.rate={rate}", "frames.num_mels=16", *columns_of(task)]
+    return [
+        f"data.name={place}",
+        f"frames.rate={rate}",
+        f"frames.num_mels={chance.choice([16, 80])}",
+        *columns_of(task),
+    ]
 
 
 WRITERS: Mapping[str, Callable[[Random, Path, str], list[str]]] = {
