@@ -438,6 +438,7 @@ def export(arguments: list[str]) -> None:
 
 def get(arguments: list[str]) -> None:
     """``triptych get``."""
+    from triptych.config.overrides import write_override
     from triptych.storage.downloads import FOLDER, SETS, get, print_sets
 
     parser = argparse.ArgumentParser(
@@ -459,7 +460,7 @@ def get(arguments: list[str]) -> None:
         data_set, folder = SETS[name], parsed.output / name
         print(f"{name}: {data_set.about}; licence: {data_set.licence}")
         get(data_set, folder)
-        place = [] if folder == Path(FOLDER) / name else [f"data.dir={folder}"]
+        place = [] if folder == Path(FOLDER) / name else [write_override("data.dir", str(folder))]
         command = shlex.join(["triptych", "train", f"experiment={data_set.experiment}", *place])
         print(f"{folder}: {', '.join(data_set.prepared)}; {command}")
 
@@ -601,12 +602,13 @@ def command_again(config: "DictConfig", *, is_started_by_another: bool) -> str:
     Args:
         is_started_by_another: whether another process has started this one, and may have added run_dir.
     """
+    from triptych.config.overrides import write_override
     from triptych.launch.processes import depends_on_clock
 
     is_typed = any(argument.startswith("run_dir=") for argument in sys.argv)
     if is_typed and not depends_on_clock(config) and not is_started_by_another:
         return "the same command"
-    return f"the same command with {shlex.quote(f'run_dir={config.run_dir}')}"
+    return f"the same command with {shlex.quote(write_override('run_dir', config.run_dir))}"
 
 
 def task_function(command: str, failures: list[Exception], sweep: list[list[str]]) -> "Callable[[DictConfig], None]":

@@ -1,6 +1,7 @@
 """Every experiment composes, and its network is built on the meta device; the groups and keys that scripts rely on."""
 
 import re
+import shlex
 from abc import ABCMeta
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import triptych.data.corpora.probes
 from cases import values_by_day
 from command_line import composed
 from parts import POSITIONS
+from triptych import cli
 from triptych.assembly.compatibility import check_grid
 from triptych.assembly.monitors import choose_modes
 from triptych.assembly.network import check_network, choose_parts
@@ -22,8 +24,10 @@ from triptych.config import (
     check,
     target_of,
 )
+from triptych.storage.downloads import SETS
 
-CONF = Path(__file__).parents[2] / "conf"
+ROOT = Path(__file__).parents[2]
+CONF = ROOT / "conf"
 EXPERIMENTS = sorted(
     p.relative_to(CONF / "experiment").with_suffix("").as_posix() for p in (CONF / "experiment").rglob("*.yaml")
 )
@@ -48,6 +52,49 @@ FAST = OmegaConf.load(CONF / "debug" / "fast.yaml")
 
 def options(group: str) -> set[str]:
     return {file.stem for file in (CONF / group).glob("*.yaml")}
+
+
+def commands_of(experiment: str) -> tuple[str, list[str]]:
+    """The command in the header of an experiment; others: with the overrides that it names after "also", and the one
+    that comes before it."""
+    comment = re.match(r"(#.*\n)+", (CONF / "experiment" / f"{experiment}.yaml").read_text(encoding="utf-8"))
+    assert comment is not None
+    text = re.sub(r"^# ?", "", comment[0], flags=re.MULTILINE).replace("\\\n", " ")
+    text = text.partition("Command: ")[2].partition("\nExpected: ")[0]
+    command, _, rest = text.partition("\n")
+    assert not {*text.split(), *rest.split()} & {"[", "]"}
+    also = re.search(r"also ([^()]+)\)", rest)
+    assert ("also" in rest) == (also is not None), experiment
+    others = [f"{command} {more}" for more in (" ".join(also[1].split()).split(" or ") if also else ())]
+    assert {*re.findall(r"triptych get (\w+)", rest)} <= {*SETS}, experiment
+    return command, [*others, *re.findall(r"after (triptych train [\w=/]+)", rest)]
+
+
+def shown() -> list[str]:
+    """The commands of Hydra in the documentation and in --help, but for those with "..." or a variable in it."""
+    found = []
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
+    for page in [*pages, *sorted(CONF.glob("hydra/help/*.yaml")), ROOT / "src/triptych/cli.py"]:
+        text = re.sub(r"\\\n *", " ", page.read_text(encoding="utf-8"))
+        for line in re.findall(r"^  +(?:.* \| )?(triptych (?:train|doctor|evaluate|predict) .*)$", text, re.MULTILINE):
+            command = re.split(r" {4,}", line)[0]
+            if not re.search(r"\.\.\.|\$|--config-dir|key=value|=NAME|--cfg", command):
+                found.append(shlex.join(shlex.split(command, comments=True)))
+    return [*dict.fromkeys(found)]
+
+
+def compose_line(line: str) -> None:
+    """Composes a command, or the first job of a sweep; a search begins with the lowest value of each interval."""
+    program, command, *arguments = shlex.split(line)
+    assert program == "triptych"
+    cli.check_arguments(arguments, command)
+    words = [word for word in arguments if word != "-m"]
+    if command == "evaluate":
+        words = [f"++{word}" if word.startswith("data.") else word for word in words]
+    if len(words) < len(arguments):
+        words = [re.sub(r"=(?:tag\(\w+,)?(?:interval|choice)\(([^,)]+).*", r"=\1", word) for word in words]
+        words, _ = cli.first_job(words)
+    composed(*words, command=command)
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
@@ -135,9 +182,26 @@ def test_experiment_header(experiment: str) -> None:
     lines = (CONF / "experiment" / f"{experiment}.yaml").read_text().splitlines()
     header = "\n".join(line for line in lines if line.startswith("#"))
     assert lines[0] == "# @package _global_"
-    assert f"triptych train experiment={experiment}" in header
     for word in ("Shows:", "Expected:", "Cost:"):
         assert word in header
+    command, _ = commands_of(experiment)
+    assert command.startswith(f"triptych train experiment={experiment}")
+    compose_line(command)
+
+
+@pytest.mark.parametrize(
+    ("experiment", "more"),
+    [
+        pytest.param(
+            name, more, marks=() if {"multi30k", "digits"} & {*re.split("[/_]", name)} else pytest.mark.nightly
+        )
+        for name in EXPERIMENTS
+        for more in commands_of(name)[1]
+    ],
+)
+def test_what_else_a_header_names(experiment: str, more: str) -> None:
+    """Overrides that its command takes, too, and the pre-training that comes before."""
+    compose_line(more)
 
 
 def test_names_that_scripts_rely_on() -> None:
@@ -272,6 +336,11 @@ def test_debug_fast_is_a_few_steps_of_anything() -> None:
     for experiment in EXPERIMENTS[::20]:
         config, fast = composed(f"experiment={experiment}"), composed(f"experiment={experiment}", "debug=fast")
         assert fast == OmegaConf.merge(config, FAST)
+
+
+@pytest.mark.parametrize("line", shown())
+def test_commands_of_the_documentation_compose(line: str) -> None:
+    compose_line(line)
 
 
 def test_the_other_commands_compose() -> None:

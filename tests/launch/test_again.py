@@ -1,5 +1,6 @@
 """What an interrupted training says that resumes it."""
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 import tiny
 import triptych.train
 from triptych.cli import main
+from triptych.config.overrides import read_value
 from triptych.launch.signals import Interruption
 
 RANK_0 = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}
@@ -21,8 +23,9 @@ RANK_0 = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}
         ([], {}, "the same command with run_dir=outputs/dates/classification_encoder_only/"),
         (["run_dir=mine/${now:%Y}"], {}, "the same command with run_dir=mine/2"),
         (["run_dir=mine it"], RANK_0, "the same command with 'run_dir=mine it'"),  # of trainer=ddp_cpu
+        (["run_dir='a=1,b'"], RANK_0, "the same command with"),
     ],
-    ids=["typed", "default", "time", "one of two processes"],
+    ids=["typed", "default", "time", "one of two processes", "characters of Hydra's"],
 )
 def test_run_dir_is_named_unless_the_same_command_has_it(
     given: list[str],
@@ -32,7 +35,10 @@ def test_run_dir_is_named_unless_the_same_command_has_it(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    stopped: list[str] = []
+
     def stop(config: Any) -> None:
+        stopped.append(config.run_dir)
         raise Interruption(15, 3)
 
     monkeypatch.chdir(tmp_path)
@@ -47,3 +53,7 @@ def test_run_dir_is_named_unless_the_same_command_has_it(
     assert said.endswith(" goes on from there\n")
     if again == "the same command":
         assert f"{again} goes on" in said
+    else:
+        (named,) = shlex.split(said.partition("command with ")[2].removesuffix(" goes on from there\n"))
+        assert named.partition("=")[0] == "run_dir"
+        assert read_value(named) == stopped[0]

@@ -1,5 +1,6 @@
 """What makes a run another one."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -8,6 +9,7 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from triptych.config import ConfigError
+from triptych.training import Checkpoints
 from triptych.training.resume import Earlier, differences, differs_in_network
 
 
@@ -61,3 +63,21 @@ def test_another_model_or_task_is_named_by_its_choice_alone(
     was: list[str], now: list[str], said: list[str], chosen: Callable[..., DictConfig]
 ) -> None:
     assert sorted(differences(plain(chosen(*was)), plain(chosen(*now)))) == said
+
+
+@pytest.mark.parametrize(
+    ("named", "best"),
+    [({}, 0.25), ({"monitor": ["val/loss", "min"]}, 0.25), ({"monitor": ["val/accuracy", "max"]}, math.inf)],
+    ids=["older", "the same", "another"],
+)
+def test_the_best_counts_for_the_configured_metric(named: dict[str, Any], best: float, tmp_path: Path) -> None:
+    """Older checkpoints do not name the metric of theirs."""
+    callback = Checkpoints(
+        dirpath=str(tmp_path), every_n_steps=1, every_n_minutes=None, keep=1, monitor="val/loss", mode="min",
+        background=False,
+    )  # fmt: skip
+    state = {"best": 0.25, "best_step": 3, "pending_validation": True, "should_stop": False}
+    callback.load_state_dict(state | named)
+    now = callback.state_dict()
+    assert (now["best"], now["best_step"]) == (best, 3 if best == 0.25 else 0)
+    assert now["pending_validation"]

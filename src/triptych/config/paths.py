@@ -1,6 +1,7 @@
 """Files and folders that a configuration names."""
 
 import os
+import shlex
 import tempfile
 from pathlib import Path
 
@@ -31,7 +32,8 @@ def find_checkpoint(path: str | Path, key: str = "checkpoint") -> Path:
         raise ConfigError(f"{key}={path}: expected a file or a run directory; download it first")
     path = Path(path)
     if (path / "config.json").is_file():
-        raise ConfigError(f"{key}={path} is a Hugging Face folder: triptych import {path} --output CHECKPOINT first")
+        command = f"triptych import {shlex.quote(str(path))} --output CHECKPOINT"
+        raise ConfigError(f"{key}={path} is a Hugging Face folder: {command} first")
     if path.suffix == ".safetensors":
         raise ConfigError(f"{key}={path} holds weights alone; expected a checkpoint or a run directory")
     if path.is_dir():

@@ -158,12 +158,7 @@ def dashboard(directories: Sequence[Path], output: Path) -> None:
     comparisons = [comparison(group, ids) for group in group_runs(logged)]
     used = [folders[run.directory] for run in logged]
     waiting = [folder for folder in used if any(folder.glob("wandb/offline-run-*"))]
-    siblings = Counter(folder.parent for folder in waiting)
-    places = dict.fromkeys(
-        shlex.quote(str(folder)) if siblings[folder.parent] == 1 else f"{shlex.quote(str(folder.parent))}/*"
-        for folder in waiting
-    )
-    sync = " ".join(["wandb sync", *(f"{place}/wandb/offline-run-*" for place in places)])
+    sync = sync_command(waiting)
     titles = ", ".join(comparison["title"] for comparison in comparisons)
     # Names of directories are anybody's: what is put in is the repr of a text, or of a list, never code.
     code = CODE.substitute(
@@ -182,6 +177,20 @@ def dashboard(directories: Sequence[Path], output: Path) -> None:
         f"{output}: a workspace of {len(sections)} sections and a report of {len(logged)} run(s){left_out}. "
         f"To upload: {f'{sync}; ' if waiting else ''}python {shlex.quote(str(output))} ENTITY"
     )
+
+
+def sync_command(folders: Sequence[Path]) -> str:
+    """What uploads runs that were logged offline, as a shell reads it.
+
+    Args:
+        folders: their run directories.
+    """
+    siblings = Counter(folder.parent for folder in folders)
+    places = dict.fromkeys(
+        shlex.quote(str(folder)) if siblings[folder.parent] == 1 else f"{shlex.quote(str(folder.parent))}/*"
+        for folder in folders
+    )
+    return " ".join(["wandb sync", *(f"{place}/wandb/offline-run-*" for place in places)])
 
 
 def comparison(group: Group, ids: dict[str, str]) -> dict[str, Any]:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from triptych.search.space import Space
     from triptych.search.study import Settings, Study, Trial
 
+OF_SEARCH = ("hydra/sweeper", "hydra.sweeper", "hydra.mode")
+"""How the overrides begin that make a sweep a search."""
 PATIENCE_S = 2.0
 """Seconds between two looks at a trial of another worker that one waits for."""
 
@@ -192,7 +194,7 @@ class OptunaSweeper(Sweeper):
 
         assert study.best is not None
         folders = [word for word in train_command(self._config) if word.startswith("--config-dir=")]
-        of_hydra = [o for o in self._config.hydra.overrides.hydra if "sweeper" not in o and "hydra.mode" not in o]
+        of_hydra = [o for o in self._config.hydra.overrides.hydra if not o.lstrip("+~").startswith(OF_SEARCH)]
         seeds = [f"seed={','.join(map(str, study.settings.seeds))}"] if study.settings.seeds else []
         own = [*self._overrides[study.name], *as_overrides(study.best.params), *seeds]
         return shlex.join(map(self._redact, ["triptych", "train", "-m", *folders, *of_hydra, *own]))

@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import re
+import shlex
 import sys
 import tarfile
 import zipfile
@@ -107,7 +108,8 @@ def print_sets(folder: Path) -> None:
         print(f"  licence: {data_set.licence}")
         for place in dict.fromkeys(file.address.rpartition("/")[0] for file in data_set.files):
             print(f"  from {place}")
-    print(f"triptych get NAME downloads into {folder}/NAME")
+    place = "" if folder == Path(FOLDER) else f" --output {shlex.quote(str(folder))}"
+    print(f"triptych get NAME{place} downloads into {folder}/NAME")
 
 
 def advice(dir: str) -> str:

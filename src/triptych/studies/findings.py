@@ -1,7 +1,6 @@
 """What the runs of a study say to its claims."""
 
 import math
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -234,13 +233,7 @@ def _judge(study: Study, one: _Measured, p: float) -> Finding:
         deviation = pool_deviations(*one.numbers.values())
         seeds = seeds_to_decide(distance, deviation, (1 - CONFIDENCE) / len(study.claims), power)
         tried = min(map(len, one.values.values()))
-        command = (
-            shlex.join(
-                ["triptych", "study", study.place, *study.overrides, f"seed=range(1,{max(seeds, tried + 1) + 1})"]
-            )
-            if seeds
-            else ""
-        )
+        command = study.command([f"seed=range(1,{max(seeds, tried + 1) + 1})"]) if seeds else ""
     show = amount if claim.until is not None else one.group.metric.show
     shown = {
         arm: ("at least " if arm in one.unreached else "") + show(fmean(found)) for arm, found in one.numbers.items()

@@ -113,7 +113,7 @@ def write_markdown(study: Study, findings: Sequence[Finding]) -> str:
     rows = [["predicted", "because", "found", ""], ["---"] * 4]
     rows += [[one.claim.says, one.claim.because, one.text, f"**{one.outcome}**"] for one in findings]
     table = "\n".join(f"| {' | '.join(' '.join(cell.split()) for cell in row)} |" for row in rows)
-    parts = [f"# {study.question}", f"    triptych study {study.name}", study.cost, table]
+    parts = [f"# {study.question}", f"    {study.command()}", study.cost, table]
     return "\n\n".join([parts[0], *([study.answer] if study.answer else []), *parts[1:]]) + "\n"
 
 

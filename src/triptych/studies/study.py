@@ -3,6 +3,7 @@
 import math
 import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -87,6 +88,14 @@ class Study:
     def folder(self) -> Path:
         """Of its runs, by a name that needs no quotes in an override."""
         return FOLDER / NOT_PLAIN.sub(".", self.name)
+
+    def command(self, more: Sequence[str] = ()) -> str:
+        """What trains it again, as a shell reads it.
+
+        Args:
+            more: overrides that come last.
+        """
+        return shlex.join(["triptych", "study", self.place, *self.overrides, *more])
 
     def needs(self, arm: str) -> set[str]:
         """The arms that have to be trained before one."""

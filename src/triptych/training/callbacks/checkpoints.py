@@ -95,7 +95,9 @@ class Checkpoints(Checkpoint):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Called when a run goes on."""
-        if state_dict["monitor"] == [self.monitor, self.mode]:  # the best of another metric says nothing
+        own = [self.monitor, self.mode]
+        # The best of another metric says nothing. Older checkpoints do not name theirs: it is the configured one.
+        if state_dict.get("monitor", own) == own:
             self.best, self._best_step = state_dict["best"], state_dict["best_step"]
         self._pending_validation, self._should_stop = state_dict["pending_validation"], state_dict["should_stop"]
         self._resumed = True
