@@ -1,5 +1,5 @@
 """How long each file of tests takes: ``make test`` runs the longest first, so that no worker is left alone with it, and
-``make test DURATIONS=1`` measures them anew, on an idle machine."""
+``make test DURATIONS=1`` measures them again, on an idle machine."""
 
 import json
 import os

@@ -380,7 +380,7 @@ class Outcome:
 
 
 class Fuzzed(Trained):
-    """A training of a draw.
+    """The run of a draw.
 
     Args:
         config: as it was composed.

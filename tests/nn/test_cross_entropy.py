@@ -132,7 +132,7 @@ class TestFloat16:
             assert not self.gradients(1.0, *given)[0][others].any()
 
     def test_sums_over_many_states_do_not_overflow(self) -> None:
-        """Each is far below the largest float16, 65504; a scale below 1 saves what goes on from there."""
+        """Each is far below the largest float16, 65504; a scale below 1 saves the backward pass."""
         torch.manual_seed(0)
         states, labels = 60 + torch.randn(3000, 8), torch.zeros(3000, dtype=torch.long)
         given = (states, torch.zeros(5, 8), torch.zeros(5), labels)

@@ -19,7 +19,7 @@ OPAQUE = re.compile(r"(?![a-z_]+$)[\w.+/=:~-]{8,}")
 
 IN_URL = re.compile(r"(?<=://)[^/\s@]+(?=@)")
 SIGNED = re.compile(r"(?i)([?&](?:[a-z]+[-_.])*(?:sig|signature)=)[^&\s\"'<>#]+")
-"""What makes a link to a file of Azure, S3 or Google Cloud Storage valid for whoever has it."""
+"""What makes a link to a file of Azure, S3 or Google Cloud Storage valid for any holder."""
 KNOWN = re.compile(
     r"\b(?:sk-|gh[opsur]_|github_pat_|glpat-|xox[a-z]-|AKIA|wandb_v1_|eyJ)[\w.-]{16,}|\bhf_[A-Za-z0-9]{20,}"
     r"|(?<=[Bb]earer )[\w.+/=~-]{8,}"

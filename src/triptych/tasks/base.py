@@ -643,7 +643,7 @@ class Task(L.LightningModule):
         """Goes on from there, with the settings of this run's optimizer and the state of the earlier one's."""
         callbacks: list[L.Callback] = self.trainer.callbacks  # type: ignore[attr-defined]
         if not any(isinstance(callback, WeightAveraging) for callback in callbacks):
-            # of a run with a moving average, take the weights that training goes on with
+            # of a run with a moving average, take the weights that training continues with
             checkpoint["state_dict"] = checkpoint.get("current_model_state", checkpoint["state_dict"])
         groups = self.optimizer(self.network).param_groups
         factor = self.schedule(checkpoint["global_step"])

@@ -200,7 +200,7 @@ def scheme_of(tag_labels: Sequence[str]) -> str:
 def entities(tags: Sequence[str]) -> set[tuple[str, int, int]]:
     """The entities that the tags of a sentence mark, by the rules of the CoNLL-2003 evaluation: words of one type that
     follow each other are one entity, but for B and S, which begin one, and E and S, which end one. So BIO, IOB1 and
-    BIOES need not be told apart. L, U and M are E, S and I.
+    BIOES need no distinction. L, U and M are E, S and I.
 
     Returns:
         Type (empty if the tags have none), first word, and the word after the last.

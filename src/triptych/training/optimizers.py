@@ -288,7 +288,7 @@ def step_on_meta(network: nn.Module, make: Callable[[nn.Module], Optimizer]) -> 
 
 
 class AnyNumber(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Whoever asks for a number of the meta device is told 1. (Adafactor looks at the size of weights and steps.)"""
+    """Answers 1 to each request for a number of the meta device. (Adafactor reads the size of weights and steps.)"""
 
     def __torch_dispatch__(
         self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

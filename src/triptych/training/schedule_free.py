@@ -32,7 +32,7 @@ class AverageOfOptimizer(L.Callback):
     """Validates, tests and saves the average of a schedule-free optimizer. The weights that are trained come back to
     the last bit, so that neither a validation nor a checkpoint changes them: the library's own way back rounds.
 
-    In a checkpoint ``state_dict`` is the average, and ``current_model_state`` what training goes on with.
+    In a checkpoint ``state_dict`` is the average, and ``current_model_state`` what training continues with.
     """
 
     def __init__(self) -> None:
