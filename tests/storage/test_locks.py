@@ -6,9 +6,11 @@ import logging
 import multiprocessing
 import os
 import shutil
+from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -34,10 +36,17 @@ def without_locks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     warn_once.cache_clear()
 
 
-def forget_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True)
+def _environment() -> Iterator[None]:
+    """Later tests do not inherit a lock."""
+    with patch.dict(os.environ):
+        yield
+
+
+def forget_lock() -> None:
     """As in another job."""
     for name in (of_runs.HELD, of_runs.FILE):
-        monkeypatch.delenv(name, raising=False)
+        os.environ.pop(name, None)
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -63,11 +72,9 @@ def test_a_cache_is_used_without_locks(tmp_path: Path, caplog: pytest.LogCapture
 
 
 @pytest.mark.usefixtures("without_locks")
-def test_a_run_directory_without_locks_takes_a_second_job(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_directory_without_locks_takes_a_second_job(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with locked(tmp_path):
-        forget_lock(monkeypatch)
+        forget_lock()
         with locked(tmp_path):
             pass
         of_runs.wait_until_free(tmp_path)
@@ -75,10 +82,10 @@ def test_a_run_directory_without_locks_takes_a_second_job(
     assert warning == f"run_dir={tmp_path}: this file system has no locks, so a second job there is not kept out"
 
 
-def test_a_run_directory_takes_one_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_directory_takes_one_job(tmp_path: Path) -> None:
     for _ in range(2):  # the first has given it free
         with locked(tmp_path):
-            forget_lock(monkeypatch)
+            forget_lock()
             with (
                 pytest.raises(ConfigError, match=rf"another job is at work there \(process {os.getpid()} on "),
                 locked(tmp_path),
@@ -87,9 +94,7 @@ def test_a_run_directory_takes_one_job(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("has_second", [False, True])
-def test_a_job_whose_run_directory_is_deleted_ends(
-    has_second: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_whose_run_directory_is_deleted_ends(has_second: bool, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     holder = run_dir / ".lock.holder"
     with ExitStack() as second:
@@ -98,10 +103,10 @@ def test_a_job_whose_run_directory_is_deleted_ends(
             first = os.environ[of_runs.FILE]
             shutil.rmtree(run_dir)
             if has_second:
-                forget_lock(monkeypatch)
+                forget_lock()
                 second.enter_context(locked(run_dir))
                 check_held()
-                monkeypatch.setenv(of_runs.FILE, first)
+                os.environ[of_runs.FILE] = first
             with pytest.raises(RunError, match=f"^run_dir={run_dir} was deleted, moved or replaced during the run"):
                 CSVLogger(path=str(run_dir / "metrics.csv")).log_metrics({"train/loss": 1.0}, 0)
         assert holder.exists() == has_second  # it is the second's

@@ -187,7 +187,11 @@ def test_what_wandb_has_not_makes_no_dashboard(tmp_path: Path, killed: Path) -> 
 @pytest.mark.parametrize(
     ("module", "arguments", "message"),
     [
-        ("tensorboard", ["train", "task=translation", "logger=tensorboard"], "pip install 'triptych[tensorboard]'"),
+        (
+            "tensorboard",
+            ["train", "task=translation", "data=dates", "logger=tensorboard"],
+            "pip install 'triptych[tensorboard]'",
+        ),
         ("wandb_workspaces", ["dashboard", "."], "pip install 'triptych[dashboard]'"),
     ],
 )
