@@ -16,7 +16,8 @@ from triptych.config.terms import REMARKS, THEIR_KEYS
 
 # A command, and after -> what its answer must say, the pieces with | between them.
 # E is experiment=dates/translation, P is task=translation model=full data=parallel_text data.dir=. ,
-# T is task=classification model=encoder_only data=labelled_text data.dir=. data.train=pairs.tsv .
+# T is task=classification model=encoder_only data=labelled_text data.dir=. data.train=pairs.tsv ,
+# H is task=classification model=encoder_only data=hub data.name=x .
 BEFORE_TORCH = """
 # commands, and what is no key=value
 trian E  ->  triptych trian | did you mean train?
@@ -197,6 +198,13 @@ train E trainer.val_check_interval=abc  ->  trainer.val_check_interval=abc: expe
 train E trainer.accelerator=tpu  ->  trainer.accelerator=tpu | cpu, gpu
 train E test_weights=best trainer.max_steps=3  ->  test_weights=best | trainer.val_check_interval
 train E data._target_=mine.Corpus  ->  data._target_=mine.Corpus | TRIPTYCH_ALLOW= | PYTHONPATH=
+train H data.split_names.validation=0.1  ->  data.split_names is a list; expected data.split_names=[train,v
+train -m H data.split_names.validation=0.1 seed=1,2  ->  expected data.split_names=[train,validation,test] as a whole
+doctor H +data.split_names.test.share=0.1  ->  data.split_names is a list; expected data.split_names=[train,v
+train H data.split_names.7=0.1  ->  data.split_names is a list; expected data.split_names=[train,validation,test]
+train P 'data.train=[train.en,train.de]' data.train.en=x  ->  data.train is a list; expected data.train=[train.en,
+train H data.split_names.1=null data.split_names.0=en data.split_names.x=1  ->  expected data.split_names=[en,null,
+doctor E model=clip/vit-b-32 patches.image_size.height=28  ->  expected patches.image_size=[224,224]
 doctor E device=a100  ->  device=a100 | a100-40gb, a100-80gb
 doctor E device=h1000  ->  did you mean h100?
 
@@ -272,6 +280,7 @@ compare .  ->  .
 SHORT = {
     "E": "experiment=dates/translation",
     "P": "task=translation model=full data=parallel_text data.dir=.",
+    "H": "task=classification model=encoder_only data=hub data.name=x",
     "T": "task=classification model=encoder_only data=labelled_text data.dir=. data.train=pairs.tsv",
 }
 

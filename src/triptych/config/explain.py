@@ -14,7 +14,7 @@ from hydra import compose, initialize_config_module
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from triptych.config import (
@@ -30,6 +30,7 @@ from triptych.config import (
     expected,
     more,
     nearest,
+    spell,
 )
 from triptych.config.identity import EVERY_STACK
 from triptych.config.overrides import quote
@@ -60,6 +61,10 @@ def explain(error: BaseException, command: str, arguments: Sequence[str]) -> str
     message = str(error)
     if isinstance(error, ValueError) and message.startswith("Config group override must be a string or a list"):
         return not_a_choice(arguments)
+    if re.search("invalid literal for int|is not an int|index out of range", f"{message} {error.__cause__}") and (
+        answer := in_a_list(command, arguments)
+    ):
+        return answer
     if not isinstance(error, HydraException | OmegaConfBaseException):
         return None
     cause = error.__cause__
@@ -210,6 +215,25 @@ def wrong_value(key: str, command: str, arguments: Sequence[str]) -> str | None:
         return f"{key} has settings of its own; expected one of {', '.join(names[:MOST])}{more(names, MOST)}"
     values = [a.partition("=")[2] for a in arguments if a.partition("=")[0].lstrip("+") == key]
     return f"{key}={values[-1]}: {expected(values[-1], hint)}" if values else None
+
+
+def in_a_list(command: str, arguments: Sequence[str]) -> str | None:
+    """What to say of data.split_names.validation=0.1, where data.split_names is a list; None: no key is such."""
+    with initialize_config_module("triptych.conf", version_base="1.3"):
+        config = compose(command, overrides=list(choices_in(arguments)))
+    for override in parsed(arguments):
+        key = override.key_or_group
+        names = key.split(".")
+        for number in range(1, len(names)):
+            parent, name = ".".join(names[:number]), names[number]
+            node = OmegaConf.select(config, parent, throw_on_missing=False)
+            if isinstance(node, ListConfig) and not (name.isdecimal() and int(name) < len(node)):
+                values = spell(OmegaConf.to_container(node))
+                return f"{override.input_line}: {parent} is a list; expected {parent}={values} as a whole"
+        is_choice = override.package is not None or choices_of(key, arguments)
+        if not (is_choice or override.is_sweep_override() or override.is_delete() or override.is_hydra_override()):
+            OmegaConf.update(config, key, override.value(), force_add=True)  # a list that a later one gives a key to
+    return None
 
 
 def not_a_choice(arguments: Sequence[str]) -> str:
