@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 from math import ceil
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from triptych.config import build, counted
+from triptych.config import ConfigError, build, counted, hints_of, target_of
 from triptych.data import (
     Characters,
     Corpus,
@@ -40,6 +40,7 @@ from triptych.data.batches.arrays import EncodedArrays, Lost
 from triptych.data.batches.datamodule import Training
 from triptych.data.batches.windows import Layout, windows_of
 from triptych.data.example import without_collection
+from triptych.data.readers.columns import MissingColumnError
 from triptych.nn import FrameEmbedding
 from triptych.storage.arrays import key_of, read_arrays, write_arrays
 from triptych.storage.cache import cache_folder, kept
@@ -61,10 +62,18 @@ def read_corpus(config: DictConfig, name: str) -> tuple[Corpus, Splits, CorpusFa
 
     Raises:
         ValueError: it cannot be read.
+        ConfigError: it lacks a column that the task does not need.
     """
     corpus: Corpus = build(config, "data")
     log.info("reading %s", name)
-    splits, digest = read_splits(corpus, cast(dict[str, Any], OmegaConf.to_container(config.data, resolve=True)))
+    settings = cast(dict[str, Any], OmegaConf.to_container(config.data, resolve=True))
+    try:
+        splits, digest = read_splits(corpus, settings)
+    except MissingColumnError as error:
+        key, may_be_null = error.field, type(None) in get_args(hints_of(type(corpus)).get(error.field))
+        if key == "text" or key in target_of(config, "task").columns or not may_be_null:
+            raise
+        raise ConfigError(f"{error}; data.{key}=null leaves it out") from None
     parts = (splits.train, splits.validation, splits.test)
     sizes = (str(part) if isinstance(part, LongText) else counted(len(part), "example") for part in parts)
     log.info("%s to train, %s to validate, %s to test", *sizes)

@@ -14,6 +14,19 @@ from triptych.data.example import Answer, Example, Message, Place, at, check_con
 HALF_A_PAIR = re.compile("[\ud800-\udfff]")  # JSON can spell such surrogates, UTF-8 cannot
 
 
+class MissingColumnError(ValueError):
+    """A table without a column that the configuration names.
+
+    Args:
+        field: of ``Columns``, that names it.
+        message: for the user.
+    """
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
 @dataclass(frozen=True, slots=True)
 class Columns:
     """Which column of a table holds which field of an example (see ``Example``); None: none does. A column may stand
@@ -51,13 +64,14 @@ class Columns:
             advice: what to do about it.
 
         Raises:
-            ValueError: there is no such column.
+            MissingColumnError: there is no such column.
         """
         for field, column in self.items():
             if outermost(column, there) not in there:
-                raise ValueError(
+                raise MissingColumnError(
+                    field,
                     f"{where}: no column {column} (data.{field}={column}); "
-                    f"there are {', '.join(there)}{nearest(column, list(there))}{advice}"
+                    f"there are {', '.join(there)}{nearest(column, list(there))}{advice}",
                 )
 
     def example(self, row: Mapping[str, object], place: Place) -> Example:

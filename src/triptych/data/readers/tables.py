@@ -19,6 +19,8 @@ NAMES_ITS_COLUMNS = (".jsonl", ".parquet")
 """The formats that hold more than lines of texts, and name the columns of each value."""
 NO_TEXT = (*FORMATS, ".json", ".ndjson")
 """The formats that are no running text, though most of them are text."""
+LABELLED = {"text", "label", "pair", "score"}
+"""The fields that labelled_text reads, from tables without a header line too."""
 QUOTED = re.compile(r'"(?:[^"]|"")*"')
 """A field of CSV that holds quotes, which stand twice in it."""
 
@@ -82,7 +84,9 @@ def _named_rows(
         if names is None:
             names = row
             check_names(names, f"{path}, line {line}")
-            columns.check(names, f"{path}, line {line}", " (no header line? labelled_text has data.columns)")
+            is_text = {field for field, _ in columns.items()} <= LABELLED
+            advice = " (no header line? labelled_text has data.columns)" if is_text else ""
+            columns.check(names, f"{path}, line {line}", advice)
         elif row == given:
             raise ValueError(f"{path}, line {line}: these are the names of the columns; keep data.columns=null")
         elif len(row) != len(names):
