@@ -1,7 +1,7 @@
 """sacrebleu's scores as metrics."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -37,6 +37,11 @@ def make_bleu(tokenizer: str) -> BLEU:
     except (RuntimeError, ImportError) as error:
         (install,) = re.findall("pip install (.+)", str(error)) or [str(error)]
         raise ValueError(f"bleu_tokenizer={tokenizer}: needs a package; pip install '{install.strip()}'") from None
+
+
+def words_of(bleu: BLEU) -> Callable[[str], list[str]]:
+    """What cuts a text into BLEU's words."""
+    return lambda text: bleu.tokenizer(text).split()
 
 
 class CorpusScore(Metric):

@@ -20,8 +20,8 @@ ROUGE = {"rouge1": "rouge1_fmeasure", "rouge2": "rouge2_fmeasure", "rougeL": "ro
 """Our names of ROUGE-1, ROUGE-2 and ROUGE-L, and torchmetrics' names of their F."""
 SPLIT: Mapping[str, Callable[[str], list[str]]] = {
     "google": lambda text: re.findall("[a-z0-9]+", text.lower()),
-    "characters": lambda text: [character for character in text if not character.isspace()],
     "whitespace": str.split,
+    "characters": lambda text: [character for character in text if not character.isspace()],
 }
 """The words of a text, by ROUGE's tokenizer."""
 
@@ -101,9 +101,9 @@ class TextToText(SequenceToSequence):
     @property
     def word_splitters(self) -> Sequence[WordSplitter]:
         """ROUGE's tokenizer."""
-        advice = "task.rouge_tokenizer=whitespace or characters; evaluate has rouge_tokenizer=... too"
+        choices = {f"task.rouge_tokenizer={name}": split for name, split in SPLIT.items()}
         name = f"task.rouge_tokenizer={self.rouge_tokenizer}"
-        return [WordSplitter("ROUGE", name, SPLIT[self.rouge_tokenizer], advice)]
+        return [WordSplitter("ROUGE", name, choices[name], "evaluate has rouge_tokenizer=... too", choices)]
 
     def test_metrics(self) -> dict[str, Metric]:
         """ROUGE."""

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
-from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 from torchmetrics import Metric
@@ -11,7 +10,7 @@ from torchmetrics import Metric
 from triptych.config import refusing
 from triptych.models.generation import Constraints
 from triptych.tasks.base import MetricModes, Setup
-from triptych.tasks.corpus_score import CorpusMetric, CorpusScore, chrf_of_each, make_bleu
+from triptych.tasks.corpus_score import CorpusMetric, CorpusScore, chrf_of_each, make_bleu, words_of
 from triptych.tasks.scores import EXACT_MATCH, Score
 from triptych.tasks.sequence_to_sequence import SequenceToSequence
 from triptych.tasks.word_splitting import WordSplitter
@@ -103,11 +102,9 @@ class Translation(SequenceToSequence):
     @property
     def word_splitters(self) -> Sequence[WordSplitter]:
         """BLEU's tokenizer."""
-        bleu = self._scores["bleu"]
-        assert isinstance(bleu, BLEU)
-        advice = "task.bleu_tokenizer=zh for Chinese, char for others; evaluate has bleu_tokenizer=... too"
-        name = f"task.bleu_tokenizer={self.bleu_tokenizer}"
-        return [WordSplitter("BLEU", name, lambda text: bleu.tokenizer(text).split(), advice)]
+        names = dict.fromkeys([self.bleu_tokenizer, "zh", "char"])
+        used, *others = [(f"task.bleu_tokenizer={name}", words_of(make_bleu(name))) for name in names]
+        return [WordSplitter("BLEU", *used, "evaluate has bleu_tokenizer=... too", dict(others))]
 
     def test_metrics(self) -> dict[str, Metric]:
         """sacrebleu's scores."""
