@@ -52,11 +52,11 @@ def test_entities_are_those_of_the_conll_evaluation() -> None:
 @pytest.mark.parametrize(
     ("tags", "expected"),
     [
-        ("O B-X I-X", "BIO"), ("I-a-b O", "BIO"), ("O B-X I-X E-X S-X", "BIOES"), ("O I-X E-X", "BIOES"),
+        ("O B-X I-X", "BIO"), ("I-a-b O", "IO"), ("O B-X I-X E-X S-X", "BIOES"), ("O I-X E-X", "BIOES"),
         ("O B-X I-X L-X U-X", "BILOU"), ("O U-X B-Y L-Y", "BILOU"), ("B-X M-X E-X S-X", "BMES"),
         ("O B I", "BIO, untyped"),
         ("B M E S", "BMES, untyped"), ("O B I L U", "BILOU, untyped"), ("O B I E S", "BIOES, untyped"),
-        ("I O", "BIO, untyped"),
+        ("I O", "IO, untyped"),
         ("NOUN O", ""), ("O", ""), ("B- O", ""), ("B-X NOUN", ""), ("B-X I O", ""), ("B-X M-X L-X", ""), ("A B", ""),
         ("S O", ""), ("0 1", ""), ("X-B O", ""), ("", ""),
     ],
@@ -150,7 +150,9 @@ def test_record_and_log_say_how_tags_are_scored(build: Callable[..., Any], caplo
     for tags, metrics, signature in (
         (("O", "B-X", "L-X"), {"accuracy", "entity_precision", "entity_recall", "entity_f1"},
          ("entity_f1", "tags:BILOU|match:words and type|CoNLL-2003")),
-        (("NOUN", "X"), {"accuracy"}, ("accuracy", "each tag by itself: the tags are not BIO, BIOES, BILOU, BMES")),
+        (("O", "B", "L"), {"accuracy", "entity_precision", "entity_recall", "entity_f1"},
+         ("entity_f1", "tags:BILOU, untyped|match:words")),
+        (("NOUN", "X"), {"accuracy"}, ("accuracy", "each tag by itself: the tags are not IO, BIO, BIOES, BILOU, BMES")),
     ):  # fmt: skip
         task = make_task(build, tags)
         assert {*task.make_metrics("test")} == metrics

@@ -20,8 +20,9 @@ from triptych.tasks.scores import ACCURACY, Score
 
 log = logging.getLogger("triptych")
 
-SCHEMES = {"BIO": "BI", "BIOES": "BIES", "BILOU": "BILU", "BMES": "BMES"}
+SCHEMES = {"IO": "I", "BIO": "BI", "BIOES": "BIES", "BILOU": "BILU", "BMES": "BMES"}
 """What each scheme calls the words of an entity: its beginning, inside, end, or the only one."""
+UNTYPED = ", untyped"
 AS_BIOES = str.maketrans("LUM", "ESI")
 
 ENTITY_F1 = Score(
@@ -137,7 +138,8 @@ class Tagging(Task):
     def signatures(self) -> dict[str, str]:
         """The scheme of the tags beside the F1 of the entities, or why there is none."""
         if scheme := scheme_of(self.corpus.tag_labels):
-            return {ENTITY_F1.name: f"tags:{scheme}|match:words and type|CoNLL-2003"}
+            match = "words" if scheme.endswith(UNTYPED) else "words and type|CoNLL-2003"
+            return {ENTITY_F1.name: f"tags:{scheme}|match:{match}"}
         return {ACCURACY.name: f"each tag by itself: the tags are not {', '.join(SCHEMES)}"}
 
     def on_train_start(self) -> None:
@@ -179,15 +181,15 @@ def first_tokens(pieces: Sequence[Sequence[int]], start: int) -> list[int]:
 
 
 def scheme_of(tag_labels: Sequence[str]) -> str:
-    """By which scheme these tags mark entities: BIO (IOB1 too), BIOES (IOE too), BILOU or BMES; untyped, if they are B
-    and I in place of B-X and I-X. Empty: they mark no entities by any of these.
+    """By which scheme these tags mark entities: IO, BIO (IOB1 too), BIOES (IOE too), BILOU or BMES; untyped, if they
+    are B and I in place of B-X and I-X. Empty: they mark no entities by any of these.
 
     Words outside of entities are O, in each scheme.
     """
     tags = {tag for tag in tag_labels if tag != "O"}
     letters = {tag[:1] for tag in tags}
     if all(re.fullmatch(".", tag) for tag in tags):
-        untyped = ", untyped"
+        untyped = UNTYPED
         if not letters & set("BI"):  # S alone may be anything
             return ""
     elif all(re.fullmatch(".-.+", tag) for tag in tags):
