@@ -180,7 +180,8 @@ def test_one_saved_set_is_the_training_split(tmp_path: Path) -> None:
         ({"label": "label"}, r"saved/train, row 2: class -1; expected 0 to 1, neg, pos"),
         (
             {"split_names": ["train", "dev", "test"]},
-            r"data\.split_names: dev is no split of .*; expected one of tr",
+            r"data\.split_names: dev is no split of .*; expected one of train, validation, test "
+            r"\(or a number, a fraction of train: data\.split_names=\[train,0\.1,test\]\)$",
         ),
         ({"split_names": ["train", "test", "tset"]}, r"data\.split_names: tset is no split of .*; did you mean test\?"),
     ],

@@ -94,9 +94,13 @@ class Hub(RowCorpus[str]):
     def rows(self, source: str) -> Iterator[tuple[Place, Row]]:
         """See ``RowCorpus``; a row goes by its number in the split, from 1."""
         if source not in self._sets:
-            raise ValueError(
-                f"data.split_names: {source} is no split of data.name={self.dir}{suggestion(source, list(self._sets))}"
-            )
+            known = suggestion(source, list(self._sets))
+            if source != self.train:
+                others = (self.validation, self.test)
+                names = [0.1 if isinstance(name, str) and name not in self._sets else name for name in others]
+                shares = f"data.split_names=[{self.train},{names[0]},{names[1]}]"
+                known += f" (or a number, a fraction of {self.train}: {shares})"
+            raise ValueError(f"data.split_names: {source} is no split of data.name={self.dir}{known}")
         rows, place = self._sets[source].with_format(None), Path(self.dir, source)  # plain values, whatever was saved
         features: Mapping[str, Any] = rows.features or {}
         if features:
