@@ -113,6 +113,31 @@ class TestSound:
         with pytest.raises(ValueError, match=r"nan.wav: a sample that is not a finite number"):
             read_sound(tmp_path / "nan.wav")
 
+    @pytest.mark.parametrize("kind", ["PCM_16", "PCM_24", "FLOAT", "ULAW", "MS_ADPCM", "IMA_ADPCM", "FLAC"])
+    def test_a_truncated_file_is_refused(self, tmp_path: Path, kind: str) -> None:
+        file = BytesIO()
+        soundfile.write(file, noise(4000), RATE, *(["PCM_16", None, "FLAC"] if kind == "FLAC" else [kind, None, "WAV"]))
+        path, content = tmp_path / "cut.wav", file.getvalue()
+        path.write_bytes(content + b"LIST\0\0\0\4ab")  # what follows the samples may be cut
+        frames = len(read_sound(path)[0].samples)
+        for cut in (content[: len(content) // 2], content[:-2]):
+            with soundfile.SoundFile(BytesIO(cut)) as opened:  # which has what there is of a block of IMA's
+                there = r"[\d,]+" if kind == "IMA_ADPCM" else f"{opened.frames:,}"
+            said = "no sound that can be read" if kind == "FLAC" else f"truncated: {there} .* promises {frames:,}$"
+            path.write_bytes(cut)
+            for of_file in (None, cut):
+                with pytest.raises(ValueError, match=rf"cut.wav: {said}"):
+                    read_sound(path, of_file)
+
+    @pytest.mark.parametrize("size", [0, 0x7FFFF000, 0x80000000, 0xFFFFFFFF])
+    def test_a_streamed_file_is_read(self, size: int) -> None:
+        """Its writer did not know the size."""
+        content = wav(noise(100))
+        place = content.index(b"data") + 4
+        of_file, of_samples = ((size or 8).to_bytes(4, "little"), size.to_bytes(4, "little"))
+        streamed = content[:4] + of_file + content[8:place] + of_samples + content[place + 4 :]
+        assert read_sound(Path("a.wav"), streamed) == read_sound(Path("a.wav"), content)
+
     def test_samples_in_another_range_are_refused(self) -> None:
         """A corpus of one's own easily passes on what scipy reads."""
         with pytest.raises(ValueError, match="a peak of 12000; expected samples from -1 to 1"):

@@ -1,6 +1,7 @@
 """Sound as numbers: samples, and the frames that a network reads."""
 
 import hashlib
+import struct
 import wave
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +20,11 @@ LOUDEST, FLOOR = 8.0, 1e-10
 """Decades below the loudest value beyond which all is silence; and the least energy."""
 OVERSHOOT, FULL_SCALE = 2.0, 2.0**15
 """The largest peak of samples from -1 to 1, such as a decoder of MP3 makes; and of samples in the range of 16 bits."""
+
+ADPCM = (0x0002, 0x0011)
+"""Formats of WAV whose blocks have several frames, and say how many: Microsoft's and IMA's."""
+STREAMED = 0x7FFFF000
+"""The least size in the header of a WAV file whose writer did not know it yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +103,8 @@ def read_sound(path: Path, content: bytes | None = None) -> tuple[Sound, tuple[s
         The sound, and what was done to it: "rescaled" or "clipped".
 
     Raises:
-        ValueError: the library is not there, or the file is no sound, has no samples, one that is not finite, or a
-            larger peak.
+        ValueError: the library is not there, or the file is no sound, is truncated, has no samples, one that is not
+            finite, or a larger peak.
     """
     if find_spec("soundfile") is None:
         raise ValueError(
@@ -110,6 +116,7 @@ def read_sound(path: Path, content: bytes | None = None) -> tuple[Sound, tuple[s
     try:
         file = path if content is None else BytesIO(content)
         samples, rate = soundfile.read(file, dtype="float64", always_2d=True)
+        check_is_whole(path, path.read_bytes() if content is None else content)
     except (soundfile.LibsndfileError, RuntimeError, TypeError) as error:
         raise ValueError(f"{path}: no sound that can be read ({str(error).rpartition(': ')[2]})") from None
     done = []
@@ -129,6 +136,30 @@ def read_sound(path: Path, content: bytes | None = None) -> tuple[Sound, tuple[s
         return Sound.of(mono, rate), tuple(done)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+
+
+def check_is_whole(path: Path, content: bytes) -> None:
+    """Compares the samples in a WAV file with those that its header promises. (libsndfile reads what there is.)
+
+    https://www.mmsp.ece.mcgill.ca/Documents/AudioFormats/WAVE/WAVE.html
+
+    Raises:
+        ValueError: there are fewer.
+    """
+    order = {b"RIFF": "<", b"RIFX": ">"}.get(content[:4])
+    place, width, frames = 12, 1, 1  # bytes of a block, and its frames
+    while order and place + 8 <= len(content):
+        name, size = struct.unpack_from(f"{order}4sI", content, place)
+        place += 8
+        if name == b"fmt ":
+            kind, width = struct.unpack_from(f"{order}H10xH", content, place)
+            (frames,) = struct.unpack_from(f"{order}18xH", content, place) if kind in ADPCM else (1,)
+        if name == b"data":
+            if len(content) - place < size < STREAMED:
+                promised, there = (num_bytes // max(width, 1) * frames for num_bytes in (size, len(content) - place))
+                raise ValueError(f"{path}: truncated: {there:,} frames; its header promises {promised:,}")
+            return
+        place += size + size % 2
 
 
 def as_wav(sound: Sound) -> bytes:
