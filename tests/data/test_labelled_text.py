@@ -202,11 +202,11 @@ class TestCsv:
             ('"open,a\nmore,b\n', "not CSV"),
             ('"a"b,c\n', "not CSV"),
             ("a\rb,c\n", "not CSV"),
-            ("a\n", "1 fields; expected 2, text, label"),
+            ("a\n", "1 field; expected 2, text, label"),
             ("a,b,c\n", "3 fields; expected 2, text, label"),
             ("a,b,\n", "3 fields; expected 2, text, label"),
             ("\na,b\n", "0 fields; expected 2, text, label"),
-            (" \na,b\n", "1 fields; expected 2, text, label"),
+            (" \na,b\n", "1 field; expected 2, text, label"),
             ('a,""\n', 'label is ""; expected a label'),
         ],
     )
@@ -304,13 +304,16 @@ class TestColumns:
     def test_are_all_needed_in_each_row(self, tmp_path: Path, kind: str, separator: str) -> None:
         content = f"a{separator}b\n\na{separator}b\n"
         for columns, message in [
-            (["text", "label"], rf"line 2: {int(kind == 'tsv')} fields; expected 2, text, label \(data\.columns\)"),
+            (
+                ["text", "label"],
+                rf"line 2: {'1 field' if kind == 'tsv' else '0 fields'}; expected 2, text, label \(data\.columns\)",
+            ),
             (["text", "label", "more"], r"line 1: 2 fields; expected 3, text, label, more \(data\.columns\)"),
             (["text"], r"line 1: 2 fields; expected 1, text \(data\.columns\)"),
         ]:
             with pytest.raises(ValueError, match=rf"/x\.{kind}, {message}$"):
                 read(tmp_path, f"x.{kind}", content, columns=columns)
-        with pytest.raises(ValueError, match=rf"/x\.{kind}, line 2: \d fields; expected 2, a, b \(line 1\)$"):
+        with pytest.raises(ValueError, match=rf"/x\.{kind}, line 2: \d fields?; expected 2, a, b \(line 1\)$"):
             read(tmp_path, f"x.{kind}", content, text="a", label="b")
 
     @pytest.mark.parametrize(("kind", "separator"), [("tsv", "\t"), ("csv", ",")])
@@ -338,7 +341,7 @@ def test_a_table_without_rows_is_refused(tmp_path: Path, name: str, content: str
 
 @pytest.mark.parametrize(
     ("row", "message"),
-    [("", "1 fields; expected 2, text, label"), ("a", "1 fields; expected 2"), ("a\tb\tc", "3 fields; expected 2"),
+    [("", "1 field; expected 2, text, label"), ("a", "1 field; expected 2"), ("a\tb\tc", "3 fields; expected 2"),
      ("a\tb\t", "3 fields"), ("a\t", 'label is ""; expected a label')],
 )  # fmt: skip
 def test_a_bad_row_of_tabs_is_named_by_its_line(tmp_path: Path, row: str, message: str) -> None:

@@ -93,13 +93,13 @@ class TestAnySentences:
     ("name", "lines", "message"),
     [
         ("x.conllu", ["1\tone\tX\n"], r"line 4: 3 fields between tabs; expected 10"),
-        ("x.conllu", [" \n"], r"line 4: 1 fields between tabs; expected 10"),
+        ("x.conllu", [" \n"], r"line 4: 1 field between tabs; expected 10"),
         ("x.conllu", [conllu(1, "")], r"line 4: the word is empty"),
         ("x.conllu", [conllu(1, "a", "")], r"line 4: the tag is empty"),
         ("x.conllu", [conllu("1-", "a")], r"line 4: the number of the word is 1-; expected 1"),
         ("x.conllu", [conllu(1, "a"), conllu(1, "b")], r"line 5: the number of the word is 1; expected 2"),
         ("x.conllu", [conllu(2, "a")], r"line 4: the number of the word is 2; expected 1"),
-        ("x.txt", ["a\n"], r"line 4: 1 fields; expected 10, as in line 2"),
+        ("x.txt", ["a\n"], r"line 4: 1 field; expected 10, as in line 2"),
         ("x.txt", ["a\tb\n"], r"line 4: 2 fields; expected 10, as in line 2"),
     ],
 )  # fmt: skip
@@ -120,6 +120,12 @@ def test_a_bad_line_is_named(tmp_path: Path, name: str, lines: list[str], messag
 def test_columns_that_are_not_there_are_refused(tmp_path: Path, options: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=rf"/x\.txt, line 2: {message}$"):
         read(tmp_path, "x.txt", "\na b\n", **options)
+
+
+def test_a_comment_of_free_text_is_no_word(tmp_path: Path) -> None:
+    for content in ("# annotated by hand\n\na X\n", "# 12\n\na X Y\n", "a X\n\n# annotated by hand\n"):
+        with pytest.raises(ValueError, match=r'line 3: .*, as in line 1; of comments, .* "# id \.\.\." and "# key = '):
+            read(tmp_path, "x.txt", content, word=0, tag=-1)
 
 
 @pytest.mark.parametrize(("name", "content"), [("x.conllu", ""), ("x.conllu", "# text = a\n"), ("x.txt", "\n\n")])

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
+from triptych.config import counted
 from triptych.data.corpora.table import RowCorpus
 from triptych.data.example import Place
 from triptych.data.readers.columns import Columns
@@ -14,6 +15,7 @@ from triptych.data.readers.tables import NO_TEXT, Row, check_is_text
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 NO_WORD = re.compile(r"\d+-\d+|\d+\.\d+")  # the line of several words that are written as one, or an empty node
 COMMENT = re.compile(r"# (?:id[ \t].+|newdoc|newpar|[A-Za-z][^\t=]* = .*)")  # a word may be # as well
+COMMENTS = '; of comments, only those like "# id ..." and "# key = value" before a sentence are left out'
 DOCUMENT = "-DOCSTART-"
 
 
@@ -97,7 +99,9 @@ class TaggedText(RowCorpus[str]):
             elif text.startswith("#"):
                 continue
             elif len(fields) != len(CONLLU):
-                raise ValueError(f"{path}, line {line}: {len(fields)} fields between tabs; expected {len(CONLLU)}")
+                raise ValueError(
+                    f"{path}, line {line}: {counted(len(fields), 'field')} between tabs; expected {len(CONLLU)}"
+                )
             elif not NO_WORD.fullmatch(fields[0]):
                 number += 1
                 if fields[0] != str(number):
@@ -108,6 +112,7 @@ class TaggedText(RowCorpus[str]):
         """Line, and word and tag, or None at the end of a sentence."""
         first, width = 0, 0  # the number of the first line, and of its fields
         is_within = False  # a sentence
+        is_comment = False  # the first line, perhaps
         for line, text in enumerate([*read_lines(path), ""], 1):
             if not text.strip(" \t") or text.startswith(DOCUMENT):
                 is_within = False
@@ -117,18 +122,15 @@ class TaggedText(RowCorpus[str]):
                 continue
             is_within = True
             fields = text.split("\t") if "\t" in text else re.split(" +", text.strip(" "))
+            found = f"{path}, line {line}: {counted(len(fields), 'field')}"
             if not first:
-                first, width = line, len(fields)
+                first, width, is_comment = line, len(fields), text.startswith("#")
                 for key in ("word", "tag"):
                     if not -width <= getattr(self, key) < width:
-                        raise ValueError(
-                            f"{path}, line {line}: {width} fields; there is no data.{key}={getattr(self, key)}"
-                        )
+                        raise ValueError(f"{found}; there is no data.{key}={getattr(self, key)}")
                 if self.word % width == self.tag % width:
-                    raise ValueError(
-                        f"{path}, line {line}: {width} fields; data.word={self.word} and data.tag={self.tag} "
-                        "are the same one"
-                    )
+                    raise ValueError(f"{found}; data.word={self.word} and data.tag={self.tag} are the same one")
             if len(fields) != width:
-                raise ValueError(f"{path}, line {line}: {len(fields)} fields; expected {width}, as in line {first}")
+                hint = COMMENTS if is_comment or text.startswith("#") else ""
+                raise ValueError(f"{found}; expected {width}, as in line {first}{hint}")
             yield line, (fields[self.word], fields[self.tag])

@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from triptych.config import counted
 from triptych.data.example import Place
 from triptych.data.readers.columns import Columns, outermost
 from triptych.data.readers.files import format_of, opened, stream_lines, unpacked
@@ -91,7 +92,7 @@ def _named_rows(
             raise ValueError(f"{path}, line {line}: these are the names of the columns; keep data.columns=null")
         elif len(row) != len(names):
             raise ValueError(
-                f"{path}, line {line}: {len(row)} fields; expected {len(names)}, {', '.join(names)} "
+                f"{path}, line {line}: {counted(len(row), 'field')}; expected {len(names)}, {', '.join(names)} "
                 f"({'data.columns' if given else 'line 1'})"
             )
         else:
