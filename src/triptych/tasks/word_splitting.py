@@ -75,5 +75,5 @@ def warn_of_scripts(splitters: Sequence[WordSplitter], references: Sequence[str]
                 "%s: %s of %s test references have words in %s, which %s does not split, so the score says little; %s",
                 splitter.score, f"{len(found):,}", f"{len(references):,}",
                 " and ".join(name if name == "CJK" else name.title() for name, _ in names.most_common(3)),
-                splitter.name, f"{' or '.join(fit)}; {splitter.advice}" if fit else splitter.advice,
+                splitter.name, f"use {' or '.join(fit)}; {splitter.advice}" if fit else splitter.advice,
             )  # fmt: skip
