@@ -266,6 +266,7 @@ train E data.languages=[eng]  ->  data.languages | eng | 'en'
 train E data.languages=de  ->  data.languages=de: expected a list of texts, such as [de]
 train E task=translation model=encoder_only  ->  task=translation | model=encoder_only | model=full
 train E batch.eval_stride=8  ->  batch.eval_stride=8 | only task=language_modeling
+train task=transcription model=full  ->  data=dates has no sound | or other data, such as data=audio_files
 train E match=params  ->  match=params | full
 train P data.train=train.en  ->  data.train=train.en: expected two files | [train.en,TARGET]
 train P data.train=[train.en]  ->  data.train=[train.en]: expected two files
@@ -296,7 +297,7 @@ def arguments_of(command: str) -> list[str]:
     return shlex.split(" ".join(SHORT.get(word, word) for word in command.split(" ")))
 
 
-WARNINGS = ("learning rate never", "no data= is given")
+WARNINGS = ("learning rate never",)
 
 EARLY, LATE = read(BEFORE_TORCH), read(BEFORE_DATA)
 

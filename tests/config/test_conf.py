@@ -308,7 +308,8 @@ def test_one_stack_can_be_overridden() -> None:
             ["experiment=generation/drawn", "task.levels=8"],
             "data.levels=4 beside task.levels=8: .*expected data.levels=8",
         ),
-        (["task=image_generation", "data=dates", "model=full"], "task=image_generation: data=dates has no image"),
+        (["task=image_generation", "data=dates", "model=full"], "data=dates has no image.* such as data=image_files$"),
+        (["task=transcription", "data=dates", "model=full"], "data=dates has no sound.* such as data=audio_files$"),
         (
             ["task=translation", "data=drawn_digits", "model=full"],
             "task=translation: data=drawn_digits has no text, but image, target, label",

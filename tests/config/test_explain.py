@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from triptych.config import PredictConfig
 from triptych.config.explain import explain, in_quotes
-from triptych.config.overrides import check_chosen, read_value
+from triptych.config.overrides import read_value
 from triptych.launch.lock import locked, remove_unused
 
 
@@ -58,20 +58,6 @@ def test_a_home_folder_that_the_shell_did_not_expand() -> None:
     with pytest.raises(HydraException) as caught:
         read_value("checkpoint=~/runs/a")
     assert "expected checkpoint=$HOME/runs/a" in str(explain(caught.value, "predict", ["checkpoint=~/runs/a"]))
-
-
-@pytest.mark.parametrize(
-    ("overrides", "warns"),
-    [
-        (["task=translation"], True),
-        (["task=translation", "data.num_train=3"], True),
-        (["task=translation", "data=dates"], False),
-        (["experiment=dates/translation"], False),
-    ],
-)
-def test_a_run_on_the_default_data_says_so(overrides: list[str], warns: bool, caplog: pytest.LogCaptureFixture) -> None:
-    check_chosen(overrides)
-    assert ("no data= is given: using the synthetic data=dates" in caplog.text) == warns
 
 
 @pytest.mark.parametrize("kept", [[], ["train.log"], ["config.yaml"], ["train.log", "metrics.csv"]])

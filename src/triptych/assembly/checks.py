@@ -12,7 +12,7 @@ import torch
 from lightning.pytorch.callbacks import WeightAveraging
 from omegaconf import DictConfig, OmegaConf
 
-from triptych.assembly.compatibility import check_grid
+from triptych.assembly.compatibility import check_grid, warn_of_default_data
 from triptych.assembly.early_checks import check_batch, check_root, check_targets, check_updates, check_validation
 from triptych.assembly.monitors import choose_modes
 from triptych.assembly.network import check_network
@@ -242,5 +242,6 @@ CHECKS: dict[str, Callable[[DictConfig], object]] = {
     "windows": check_windows,
     "compiler": check_compiler,
     "validation": check_validation,
+    "default data": warn_of_default_data,
 }
 """What is looked at, in this order; the name of each is for those who read of it."""

@@ -1,15 +1,20 @@
 """What fits together: task, architecture, corpus, compiler."""
 
+import logging
 import re
+from importlib.resources import files
+from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
 from triptych.config import ConfigError, refusing, target_of
-from triptych.config.overrides import base_of
+from triptych.config.overrides import base_of, list_overridden
 from triptych.data import LongText
 from triptych.models import TwoTowers
 from triptych.nn import PatchEmbedding
 from triptych.tasks import ImageGeneration, Task
+
+log = logging.getLogger("triptych")
 
 READ_BY = {
     "sound": "transcription or classification",
@@ -62,9 +67,10 @@ def check_corpus(config: DictConfig) -> None:
         )
     name = re.sub("(?<!^)(?=[A-Z])", "_", corpus.__name__).lower()  # data=tagged_text is TaggedText
     if missing := task.missing(corpus.columns):
+        other = corpus_of_files(task)
         raise ConfigError(
             f"task={task.name}: data={name} has no {' and no '.join(missing)}, but {', '.join(corpus.columns)}; choose "
-            "another task, or other data"
+            f"another task, or other data{f', such as data={other}' if other else ''}"
         )
     for key in task.columns:
         if key != "text" and key in config.data and config.data[key] is None:  # words may stand in place of a text
@@ -78,6 +84,28 @@ def check_corpus(config: DictConfig) -> None:
     if "image" not in corpus.columns and issubclass(target_of(config, "model.embedding"), PatchEmbedding):
         architecture = target_of(config, "model").architecture
         raise ConfigError(f"data={name} has texts, and model={architecture} reads images; use data=digits")
+
+
+def corpus_of_files(task: type[Task]) -> str | None:
+    """The choice of data= that reads the user's files and has what a task needs, and the least besides: of a task that
+    reads texts as well as images, texts. None: no choice has it."""
+    found = {}
+    for file in sorted(Path(str(files("triptych.conf")), "data").glob("*.yaml"), key=lambda file: file.stem):
+        node = OmegaConf.load(file)
+        if not OmegaConf.is_missing(node, "train"):  # downloaded, or made on the spot
+            continue
+        columns = target_of(OmegaConf.create({"data": node}), "data").columns
+        if not task.missing(columns) and READ_BY.keys() & columns <= {*task.columns}:
+            found[file.stem] = len(columns)
+    return min(found, key=found.__getitem__, default=None)
+
+
+def warn_of_default_data(config: DictConfig) -> None:
+    """Says that a training is on the default data, which nothing on the command line names, and what reads files."""
+    if not {"experiment", "data"} & {*list_overridden()}:
+        other = corpus_of_files(target_of(config, "task"))
+        reader = f"; data={other} or another reads your files" if other else ""
+        log.warning("no data= is given: using the synthetic data=dates%s", reader)
 
 
 def has_one_shape(task: Task, train: object) -> bool:

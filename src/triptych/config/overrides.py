@@ -52,7 +52,7 @@ def list_overridden() -> list[str]:
 
 
 def check_chosen(overrides: Collection[str]) -> None:
-    """Refuses a training of which the command line says nothing, and warns of one on the default data.
+    """Refuses a training of which the command line says nothing.
 
     Raises:
         ConfigError: neither an experiment nor a task is chosen.
@@ -62,8 +62,6 @@ def check_chosen(overrides: Collection[str]) -> None:
             "nothing to train is chosen: give experiment=NAME, such as experiment=dates/translation, or "
             "task=... model=... data=... (triptych train --help lists them)"
         )
-    if not {"experiment", "data"} & {override.partition("=")[0].lstrip("+") for override in overrides}:
-        log.warning("no data= is given: using the synthetic data=dates; data=parallel_text or another reads your files")
 
 
 def is_overridden(key: str) -> bool:
