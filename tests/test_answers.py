@@ -139,6 +139,7 @@ predict checkpoint=x beams=4  ->  did you mean num_beams?
 
 # what is Hydra's or Lightning's, and is done in another way here
 train E trainer.max_epochs=3  ->  trainer.max_epochs | trainer.max_steps | updates
+train E +trainer.limit_val_batches=1  ->  trainer.limit_val_batches exists: drop the +
 train E +trainer.max_epochs=3  ->  trainer.max_epochs=3 | trainer.max_steps=N
 train E +trainer.fast_dev_run=true  ->  debug=fast
 train E hydra.run.dir=x  ->  hydra.run.dir=x | run_dir=

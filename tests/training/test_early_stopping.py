@@ -63,6 +63,9 @@ def test_a_run_that_stays_stopped_says_so_before_it_reads_data(
         patched.setattr("triptych.planning.prepare.read_corpus", read_corpus)
         with pytest.raises(EOFError):
             finish("resumed", *patience(2), f"resume={stopped}")
+    caplog.clear()
     steps, same = finish("resumed", *patience(2), f"resume={stopped}")
     assert steps == 6
+    assert "nothing to train" in caplog.text
+    assert "going on from" not in caplog.text
     assert all(torch.equal(same[name], tensor) for name, tensor in weights.items())

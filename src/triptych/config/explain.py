@@ -84,6 +84,8 @@ def explain(error: BaseException, command: str, arguments: Sequence[str]) -> str
         if "is not in struct" in details or "not in '" in details:
             return f"{key}: there is no such key{nearest_key(key, command, arguments)}"
         return wrong_value(key, command, arguments) or f"{key}: {details.splitlines()[0]}"
+    if match := re.search(r"An item is already at '([^']+)'", message):
+        return f"{match[1]} exists: drop the +"
     if "does not support sweep type" in message:
         if command == "doctor":
             return (

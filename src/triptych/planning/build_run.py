@@ -133,5 +133,5 @@ def begin_directory(run: Run) -> None:
         counted(run.config.trainer.max_steps, "update"),
         run.run_dir,
     )
-    if plan.earlier is not None:
+    if plan.earlier is not None and plan.earlier.early_stop is None:
         log.warning("going on from %s, after %s", plan.earlier.path, counted(plan.earlier.step, "update"))
