@@ -57,7 +57,7 @@ def fine_tune(chosen: Choose, tmp_path: Path) -> Callable[..., tuple[DictConfig,
     """What ``train`` does before its first step: the configuration, the task, and its weights before any was taken."""
 
     def run(*overrides: str) -> tuple[DictConfig, Task, dict[str, Tensor]]:
-        config = chosen(*tiny.DATES, f"init_from={tmp_path / 'pretrained.ckpt'}", *overrides)
+        config = chosen("data=dates", *tiny.DATES, f"init_from={tmp_path / 'pretrained.ckpt'}", *overrides)
         settings, pretrained = settings_to_adopt(config)
         assert pretrained is not None
         adopt(config, settings)
