@@ -597,7 +597,7 @@ def check_early(command: str, config: "DictConfig") -> None:
 
 
 def command_again(config: "DictConfig", *, is_started_by_another: bool) -> str:
-    """What resumes a training of this process, in words. It names run_dir unless the user typed one without the time.
+    """Describes the command that resumes this run. It names run_dir unless the user typed one without the time.
 
     Args:
         is_started_by_another: whether another process has started this one, and may have added run_dir.

@@ -31,7 +31,7 @@ class AudioReader:
         """The example of a row with its sound, and who speaks in it.
 
         Args:
-            row: the columns with their values; the sound is a path, or has its bytes beside it.
+            row: the columns with their values; the sound is a path, or bytes with a path.
             path: of the file, if the row has no bytes.
 
         Raises:
