@@ -13,7 +13,6 @@ from typing import Any, TextIO
 
 import numpy as np
 from omegaconf import DictConfig
-from rich.progress import Progress
 
 from triptych.assembly.early_checks import check_prediction
 from triptych.assembly.restore import restore, set_search
@@ -24,6 +23,7 @@ from triptych.data.readers.columns import as_messages
 from triptych.data.readers.files import decoded, format_of, lines_of, read_lines
 from triptych.data.readers.tables import NO_TEXT
 from triptych.models.generation import Sampling
+from triptych.storage.progress import show_progress
 from triptych.tasks import Chat, GenerativeTask, ImageGeneration, ImageTextMatching, Prediction, Task
 from triptych.tasks.image_text_matching import check_classes
 from triptych.training.hardware import device_for
@@ -88,7 +88,8 @@ def predict(config: DictConfig) -> None:
         for number, given in enumerate(inputs, 1):
             with refusing(f"{name_of(config.input)}, line {number}: "):
                 task.check_asked(given)
-    with output(config.output) as file, Progress(disable=config.output == "-") as progress:
+    shown = show_progress(stderr=False, transient=False, disable=config.output == "-")
+    with output(config.output) as file, shown as progress:
         bar = progress.add_task("predicting", total=len(lines))
         advance = partial(progress.advance, bar)
         predictions = task.predictions(inputs, batch_size=config.batch_size, advance=advance)

@@ -1,7 +1,6 @@
 """From splits and a tokenizer to the data of a training."""
 
 import logging
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,8 +10,7 @@ from typing import Any, cast, get_args
 
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, TimeElapsedColumn
 
 from triptych.config import ConfigError, build, counted, hints_of, target_of
 from triptych.data import (
@@ -44,6 +42,7 @@ from triptych.data.readers.columns import MissingColumnError
 from triptych.nn import FrameEmbedding
 from triptych.storage.arrays import key_of, read_arrays, write_arrays
 from triptych.storage.cache import cache_folder, kept
+from triptych.storage.progress import show_progress
 from triptych.tasks import LanguageModeling, Task
 from triptych.training.hardware import is_on_cpu
 
@@ -257,8 +256,7 @@ def key_of_lines(config: DictConfig, task: Task, examples: Sequence[Example], na
 @without_collection()
 def lay_out(config: DictConfig, task: Task, examples: Sequence[Example], name: str) -> tuple[list[Encoded], Lost]:
     """A split line by line, and what the network does not see of it; see ``encode_lines``."""
-    columns, console = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()), Console(stderr=True)
-    with Progress(*columns, console=console, disable=not sys.stderr.isatty(), transient=True) as progress:
+    with show_progress("{task.description}", BarColumn(), TimeElapsedColumn()) as progress:
         progress.add_task(f"laying out {name}: {counted(len(examples), 'example')}", total=None)
         if name != "train":
             lines = task.encode(examples)

@@ -13,14 +13,7 @@ from hydra.core.utils import JobReturn
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, TimeElapsedColumn
 
 from triptych.config import ConfigError, about, counted
 from triptych.launch.environment import cpus
@@ -38,6 +31,7 @@ from triptych.launch.sweep import (
     train_command,
 )
 from triptych.launch.watch import age, share_done, time_left
+from triptych.storage.progress import show_progress
 from triptych.storage.redaction import Redactor
 
 WAIT_S = 0.05
@@ -235,10 +229,8 @@ class Bar:
 
     def __init__(self, jobs: Jobs) -> None:
         self._jobs, self._looked = jobs, time.monotonic()
-        self._is_shown = jobs.n_jobs > 1 and sys.stderr.isatty() and sys.stdout.isatty()
-        left = TextColumn("{task.fields[left]}")
-        columns = (MofNCompleteColumn(), TextColumn("jobs"), BarColumn(), TimeElapsedColumn(), left)
-        self._progress = Progress(*columns, console=Console(stderr=True), transient=True, disable=not self._is_shown)
+        columns = (MofNCompleteColumn(), "jobs", BarColumn(), TimeElapsedColumn(), "{task.fields[left]}")
+        self._progress = show_progress(*columns, disable=jobs.n_jobs == 1 or not sys.stdout.isatty())
         self._task = self._progress.add_task("jobs", total=len(jobs.waiting), left="")
 
     def __enter__(self) -> "Bar":
@@ -250,7 +242,7 @@ class Bar:
 
     def look(self) -> None:
         """Looks at the run directories, once a second."""
-        if not self._is_shown or time.monotonic() - self._looked <= LOOK_S:
+        if self._progress.disable or time.monotonic() - self._looked <= LOOK_S:
             return
         self._looked, jobs = time.monotonic(), self._jobs
         shares = {directory: share_done(directory) for directory in jobs.running}

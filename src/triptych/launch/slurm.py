@@ -15,13 +15,14 @@ from hydra.core.utils import JobReturn
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TimeElapsedColumn
 
 from triptych.config import ConfigError, RunError, check_type
 from triptych.launch.environment import count_devices
 from triptych.launch.scheduler import AT_WORK, ENDED, ArrayTask, ask, queue
 from triptych.launch.sweep import Failure, Job, collect, describe_shared, jobs_of, redact_notes, train_command
 from triptych.storage.locks import Lock
+from triptych.storage.progress import show_progress
 from triptych.storage.redaction import Redactor
 
 UNSETTLED = ("COMPLETED", "NODE_FAIL", "PREEMPTED")
@@ -290,8 +291,8 @@ def watch(jobs: Sequence[Job], tasks: Mapping[Path, ArrayTask], poll_s: float) -
     """
     first_seen: dict[Path, float] = {}
     shown = ""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, disable=not sys.stdout.isatty()) as progress:
+    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with show_progress(*columns, stderr=False, transient=False) as progress:
         bar = progress.add_task("", total=len(jobs))
         while True:
             try:

@@ -4,7 +4,6 @@ import gzip
 import hashlib
 import re
 import shlex
-import sys
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,11 +12,11 @@ from http.client import HTTPException
 from pathlib import Path
 from urllib.request import Request, urlopen
 
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.progress import BarColumn, DownloadColumn, TransferSpeedColumn
 
 from triptych.config import ConfigError, RunError
 from triptych.storage.atomic import reason_of, replacing
+from triptych.storage.progress import show_progress
 
 FOLDER = "data"
 """Where the experiments look for the sets, each in a folder of its name."""
@@ -121,8 +120,8 @@ def advice(dir: str) -> str:
 
 
 def _download(files: Sequence[File], folder: Path) -> None:
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
+    columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with show_progress(*columns, transient=False) as progress:
         for i, file in enumerate(files):
             path = folder / file.name
             bar = progress.add_task(file.name, total=file.size)

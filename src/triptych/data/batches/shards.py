@@ -3,7 +3,6 @@
 import hashlib
 import json
 import logging
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -13,13 +12,12 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Int, Integer
-from rich.console import Console
-from rich.progress import Progress
 
 from triptych.data.readers.long_text import Source
 from triptych.data.tokenizers.tokenizer import Tokenizer
 from triptych.storage.atomic import replacing, write_text
 from triptych.storage.cache import cache_folder, cached, read_json, remembered
+from triptych.storage.progress import show_progress
 
 log = logging.getLogger("triptych")
 
@@ -91,8 +89,7 @@ def _write(path: Path, source: Source, tokenizer: Tokenizer, dtype: np.dtype[Any
     special, size = tokenizer.special, tokenizer.vocab_size
     end = [] if source.column is None else [special.eos]
     digest, num_tokens, num_unknown, begin = hashlib.sha256(), 0, 0, time.monotonic()
-    progress = Progress(console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True)
-    with replacing(path) as temporary, open(temporary, "wb") as file, progress:
+    with replacing(path) as temporary, open(temporary, "wb") as file, show_progress() as progress:
         bar = progress.add_task(f"tokenising {name}", total=len(source))
         for texts in chain([[]], _batches(source.pieces())):
             encoded = tokenizer.encode(texts) if texts else [[]]  # before all else, what ends a document
