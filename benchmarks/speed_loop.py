@@ -21,8 +21,9 @@ from omegaconf import OmegaConf
 from speed_rows import CLIP, Asked, Round, Row
 from torch import Tensor
 
-from triptych.assembly.datasets import make_data_module, train_tokenizer
+from triptych.assembly.loaders import make_data_module
 from triptych.assembly.network import check_network, complete, make_task
+from triptych.assembly.read_data import train_tokenizer
 from triptych.config import TrainConfig, build
 from triptych.data import Batch
 from triptych.nn import Targets

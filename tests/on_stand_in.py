@@ -17,8 +17,9 @@ from torch.utils._pytree import tree_leaves
 
 import tiny
 from stand_in import HERE, NAME, Device, Missing, Mixed, StandIn, StandInAccelerator, on_stand_in, strategy, twins
-from triptych.assembly.datasets import make_data_module, train_tokenizer
+from triptych.assembly.loaders import make_data_module
 from triptych.assembly.network import complete, make_task
+from triptych.assembly.read_data import train_tokenizer
 from triptych.config import build
 from triptych.data import DataModule, Splits
 from triptych.evaluate import measure

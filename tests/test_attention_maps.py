@@ -17,8 +17,8 @@ from torch.testing import assert_close
 
 import tiny
 from parts import POSITIONS, QK_NORMS, RESIDUALS, make_sizes
-from triptych.assembly.datasets import train_tokenizer
 from triptych.assembly.network import complete, make_task
+from triptych.assembly.read_data import train_tokenizer
 from triptych.attention import attention_maps, recorded, rollout
 from triptych.config import build as build_node
 from triptych.data import Example, Image, Splits

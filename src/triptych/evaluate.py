@@ -10,7 +10,7 @@ from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from omegaconf import DictConfig, OmegaConf
 
 from triptych.assembly.compatibility import check_corpus
-from triptych.assembly.datasets import check_shares, make_data_module
+from triptych.assembly.loaders import check_shares, make_data_module
 from triptych.assembly.restore import checkpoint_file, restore, set_search
 from triptych.config import ConfigError, build, refusing
 from triptych.data import Corpus, DataModule, read_splits

@@ -17,9 +17,10 @@ import tiny
 from clock import wait_until
 from commands import Command
 from triptych.assembly.checks import check_before_data
-from triptych.assembly.datasets import make_data_module, train_tokenizer
 from triptych.assembly.init_from import settings_to_adopt
+from triptych.assembly.loaders import make_data_module
 from triptych.assembly.network import check_network, complete, make_task
+from triptych.assembly.read_data import train_tokenizer
 from triptych.config import ConfigError, build
 from triptych.config.overrides import adopt
 from triptych.data.tokenizers.pretrained import write_tokenizer

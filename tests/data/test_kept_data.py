@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 
 import tiny
-from triptych.assembly.datasets import make_data_module, read_corpus, train_tokenizer
+from triptych.assembly.loaders import make_data_module
 from triptych.assembly.network import complete, make_task
+from triptych.assembly.read_data import read_corpus, train_tokenizer
 from triptych.config import build
 from triptych.data import IGNORE, Answer, DataModule, Encoded, Example, collate
 from triptych.data.batches.arrays import EncodedArrays, Lost
@@ -138,7 +139,7 @@ def test_the_second_time_nothing_is_drawn_or_laid_out(
         raise AssertionError("it is done again")
 
     monkeypatch.setattr(type(build(config, "data")), "splits", refuse)
-    monkeypatch.setattr("triptych.assembly.datasets.lay_out", refuse)
+    monkeypatch.setattr("triptych.assembly.encode_splits.lay_out", refuse)
     kept, second = read(config)
     assert [*kept.train] == [*drawn.train]
     assert [*kept.test] == [*drawn.test]

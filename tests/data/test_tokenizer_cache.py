@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from omegaconf import DictConfig
 
-from triptych.assembly.datasets import train_tokenizer
+from triptych.assembly.read_data import train_tokenizer
 from triptych.data import BytePairs, Example, Learned, Splits, Tokenizer, Unigram, WordPiece, Words
 from triptych.data.tokenizers import cache as kept
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from cases import values_by_day
 from one_process import Answer, answers_to
-from triptych.assembly.datasets import check_ids
+from triptych.assembly.encode_splits import check_ids
 from triptych.data import IGNORE, Batch, Characters, CorpusFacts, Encoded, Example, Tokenizer, collate
 from triptych.tasks import Classification, Denoising, LanguageModeling, Setup, Tagging, Task, Translation
 from triptych.training.optimizers import AdamW

@@ -18,8 +18,8 @@ from transformers import AutoTokenizer
 import oracle
 import triptych
 from command_line import composed
-from triptych.assembly.datasets import train_tokenizer
 from triptych.assembly.network import complete, make_task
+from triptych.assembly.read_data import train_tokenizer
 from triptych.config import ConfigError, build
 from triptych.data import Message
 from triptych.interop import import_folder, load_pretrained, save_pretrained

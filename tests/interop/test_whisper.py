@@ -19,7 +19,7 @@ from command_line import composed
 from commands import run
 from oracle import Case, cached_distance, check, decoded_alike, distance, inputs, ours, randomized, theirs, with_frames
 from oracle import save as save_theirs
-from triptych.assembly.datasets import encode_sounds
+from triptych.assembly.encode_splits import EncodingSettings, encode_sounds
 from triptych.assembly.network import complete, make_task
 from triptych.config import ConfigError
 from triptych.data import Characters, CorpusFacts, Example, Sound
@@ -283,14 +283,13 @@ def test_what_is_refused(file: str, values: dict[str, Any], words: str, tmp_path
 def test_longer_sounds_are_cut_in_a_training(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """To the positions of the encoder, of which there are fewer than the decoder's."""
     published(tmp_path)
-    task, config = load_pretrained(tmp_path), read_network(tmp_path).config
+    task = load_pretrained(tmp_path)
     assert (task.max_length, task.sound_length) == (60, 50)
     examples = [Example("sound", target="the", sound=sound) for sound in sounds(1.1, 0.5)]
     assert task.frames is not None
     with pytest.raises(ValueError, match=r"a sound of 55 positions, but shape\.max_length=50"):
-        encode_sounds(config, task, examples, "train", task.frames)
-    config.batch.too_long = "truncate"
-    found = encode_sounds(config, task, examples, "train", task.frames)
+        encode_sounds(EncodingSettings(), task, examples, "train", task.frames)
+    found = encode_sounds(EncodingSettings(too_long="truncate"), task, examples, "train", task.frames)
     assert [len(item.source) for item in found.items if item.source is not None] == [100, 100]
     assert "1 of 2 train sounds have more than shape.max_length=50 positions and are truncated" in caplog.text
 

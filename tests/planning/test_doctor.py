@@ -15,8 +15,8 @@ import tiny
 from clock import check_within
 from commands import Finished, answers_to
 from triptych.assembly.checks import check_before_data
-from triptych.assembly.datasets import train_tokenizer
 from triptych.assembly.network import complete, make_task
+from triptych.assembly.read_data import train_tokenizer
 from triptych.config import ConfigError, build
 from triptych.launch.sweep import job_directory
 from triptych.models.flops import count_parameters, forward_flops

@@ -19,8 +19,9 @@ from torch.utils.flop_counter import FlopCounterMode
 import tiny
 from commands import Finished, answers_to
 from triptych.assembly.checks import check_root
-from triptych.assembly.datasets import make_data_module, train_tokenizer
+from triptych.assembly.loaders import make_data_module
 from triptych.assembly.network import check_network, make_task
+from triptych.assembly.read_data import train_tokenizer
 from triptych.config import ConfigError, build
 from triptych.launch.sweep import UNCOUNTED, digest_of, plain_numbers, unresolved
 from triptych.models.flops import COUNTED, active_parameters, count_parameters, training_flops

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from triptych.assembly.datasets import encode_evaluation, encode_training, read_corpus, train_tokenizer
+from triptych.assembly.encode_splits import EncodingSettings, encode_evaluation, encode_training
 from triptych.assembly.network import complete
 from triptych.assembly.network import make_task as task_of
+from triptych.assembly.read_data import read_corpus, train_tokenizer
 from triptych.data import CorpusFacts, Encoded, Example, Sound, ToneDigits, Words, collate, log_mel
 from triptych.data.batches.batch import nothing
 from triptych.models import DecoderOnly, EncoderDecoder, EncoderOnly, PrefixDecoder
@@ -186,10 +187,10 @@ def test_a_sound_with_too_many_positions(
     task = task_of(config, tokenizer, facts)
     if too_long == "error":
         with pytest.raises(ValueError, match=r"train \d+.*: a sound of 1\d positions .*but shape.max_length=10"):
-            encode_training(config, task, splits.train)
+            encode_training(EncodingSettings.of(config), task, splits.train)
         return
-    train = encode_training(config, task, splits.train)
-    validation = encode_evaluation(config, task, splits.validation, "validation")
+    train = encode_training(EncodingSettings.of(config), task, splits.train)
+    validation = encode_evaluation(EncodingSettings.of(config), task, splits.validation, "validation")
     assert 0 < train.too_long < 20
     assert len(train.sizes) == (20 if too_long == "truncate" else 20 - train.too_long)
     assert len(validation.sizes) == 9

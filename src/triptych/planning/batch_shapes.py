@@ -9,8 +9,10 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from triptych.assembly.datasets import encode_training, is_packed, read_corpus, train_tokenizer
+from triptych.assembly.encode_splits import EncodingSettings, encode_training
+from triptych.assembly.loaders import check_update, is_packed
 from triptych.assembly.network import check_network, choose_parts, complete, count_patches, make_task
+from triptych.assembly.read_data import read_corpus, train_tokenizer
 from triptych.config import build, target_of
 from triptych.data import (
     BytePairs,
@@ -125,7 +127,8 @@ class ReadData:
         task = make_task(config, self.tokenizer, self.facts, network)
         if not isinstance(train, LongText):
             train = train[: max(sample, config.batch.size or 0)]
-        encoded = encode_training(config, task, train)
+        encoded = encode_training(EncodingSettings.of(config), task, train)
+        check_update(config, encoded)
         parts = config.trainer.accumulate_grad_batches
         sampler = training_sampler(
             encoded,

@@ -12,8 +12,8 @@ from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig, OmegaConf
 
 from triptych.assembly.compatibility import has_one_shape
-from triptych.assembly.datasets import check_shares, make_data_module
 from triptych.assembly.init_from import Pretrained
+from triptych.assembly.loaders import check_shares, make_data_module
 from triptych.assembly.network import make_task, without_values
 from triptych.config import build, counted, precision_of, refusing
 from triptych.config.overrides import base_of

@@ -13,7 +13,7 @@ from lightning.fabric.plugins.environments.cluster_environment import ClusterEnv
 from lightning.pytorch.callbacks import WeightAveraging
 from omegaconf import DictConfig
 
-from triptych.assembly.datasets import make_data_module
+from triptych.assembly.loaders import make_data_module
 from triptych.assembly.network import check_network, make_task
 from triptych.config import build, target_of
 from triptych.data import Batch, DataModule

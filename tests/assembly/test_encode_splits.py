@@ -13,8 +13,9 @@ import pytest
 from omegaconf import DictConfig
 
 import tiny
-from triptych.assembly.datasets import encode_training, train_tokenizer
+from triptych.assembly.encode_splits import EncodingSettings, encode_training
 from triptych.assembly.network import complete, make_task
+from triptych.assembly.read_data import train_tokenizer
 from triptych.config import build
 from triptych.data import IGNORE, Corpus, Encoded, EncodedList, Splits, sha256
 from triptych.data.splits import make_splits
@@ -61,7 +62,7 @@ def test_no_garbage_is_looked_for(experiment: str, chosen: Callable[..., DictCon
     assert len(seen) <= 2  # one after each
     _, task = laid_out(config)
     with collections() as seen:
-        encode_training(config, task, splits.train)
+        encode_training(EncodingSettings.of(config), task, splits.train)
     assert len(seen) <= 1
     with collections() as seen:  # it is looked for again
         kept = [[i] for i in range(30_000)]
@@ -78,7 +79,7 @@ def test_it_says_what_it_does(chosen: Callable[..., DictConfig], monkeypatch: py
 
     for stream, says in ((Terminal(), "laying out train: 1,234 examples"), (io.StringIO(), "")):
         monkeypatch.setattr(sys, "stderr", stream)
-        encode_training(config, task, splits.train)
+        encode_training(EncodingSettings.of(config), task, splits.train)
         monkeypatch.undo()
         assert says in stream.getvalue()
         assert bool(stream.getvalue()) == bool(says)
@@ -101,7 +102,7 @@ def test_scored_labels(labels: list[list[int]], counts: list[int]) -> None:
 def test_each_example_is_laid_out_as_if_it_were_alone(chosen: Callable[..., DictConfig]) -> None:
     config = chosen("experiment=dates/translation", *tiny.TINY)
     splits, task = laid_out(config)
-    encoded = encode_training(config, task, splits.train)
+    encoded = encode_training(EncodingSettings.of(config), task, splits.train)
     for i in (0, 7, 399):
         (alone,) = task.encode([splits.train[i]])
         for side in ("tokens", "labels", "source"):
@@ -120,7 +121,7 @@ def test_training_examples_are_cut_several_times(
     )  # fmt: skip
     splits, task = laid_out(config)
     tokenizer = task.tokenizer
-    cuts = listed(encode_training(config, task, splits.train))
+    cuts = listed(encode_training(EncodingSettings.of(config), task, splits.train))
     assert len([said for said in caplog.messages if "have more than shape.max_length=16 tokens" in said]) == 1
     plain = task.encode(splits.train)
     assert len(cuts) == 3 * len(plain) == 600
@@ -133,9 +134,9 @@ def test_training_examples_are_cut_several_times(
     lengths = [sum(item.size for item in cuts[k * 200 : (k + 1) * 200]) for k in range(3)]
     assert min(lengths) > sum(item.size for item in plain)
     assert len({*lengths}) == 3
-    again = listed(encode_training(config, task, splits.train))
+    again = listed(encode_training(EncodingSettings.of(config), task, splits.train))
     assert all(np.array_equal(a.tokens, b.tokens) for a, b in zip(cuts, again, strict=True))
     config.seed += 1
-    other = listed(encode_training(config, task, splits.train))
+    other = listed(encode_training(EncodingSettings.of(config), task, splits.train))
     assert any(not np.array_equal(a.tokens, b.tokens) for a, b in zip(cuts, other, strict=True))
     assert task.tokenizer is tokenizer

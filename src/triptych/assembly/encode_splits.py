@@ -1,0 +1,298 @@
+"""From the examples of a split to what the network reads: lines, windows of long texts, sounds, and what is lost."""
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+from omegaconf import DictConfig, OmegaConf
+from rich.progress import BarColumn, TimeElapsedColumn
+
+from triptych.config import counted
+from triptych.data import (
+    Encoded,
+    EncodedList,
+    EncodedSet,
+    Example,
+    LongText,
+    Shard,
+    TrainingWindows,
+    Windows,
+    shard_of,
+)
+from triptych.data.batches.arrays import EncodedArrays, Lost
+from triptych.data.batches.datamodule import Training
+from triptych.data.batches.windows import Layout, windows_of
+from triptych.data.example import without_collection
+from triptych.nn import FrameEmbedding
+from triptych.storage.arrays import key_of, read_arrays, write_arrays
+from triptych.storage.cache import cache_folder, kept
+from triptych.storage.progress import show_progress
+from triptych.tasks import LanguageModeling, Task
+
+log = logging.getLogger("triptych")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodingSettings:
+    """What of a configuration decides how examples are encoded; ``BatchConfig`` describes all but the last two.
+
+    Attributes:
+        seed: of the run.
+        task: the settings of the task, plain.
+    """
+
+    too_long: str = "error"
+    eval_stride: int | None = None
+    merge_dropout: float = 0.0
+    cuts: int = 8
+    seed: int = 1
+    task: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, config: DictConfig) -> "EncodingSettings":
+        """Those of a complete configuration."""
+        batch, task = config.batch, cast(dict[str, Any], OmegaConf.to_container(config.task, resolve=True))
+        return cls(
+            too_long=batch.too_long,
+            eval_stride=batch.eval_stride,
+            merge_dropout=batch.merge_dropout,
+            cuts=batch.cuts,
+            seed=config.seed,
+            task=task,
+        )
+
+
+def encode_training(settings: EncodingSettings, task: Task, examples: Sequence[Example] | LongText) -> Training:
+    """The training split as the network will see it: line by line (several times, with ``batch.merge_dropout``), or
+    windows of a long text.
+
+    Raises:
+        ValueError: a text that is too long or too short, an id beyond the vocabulary, or merges that cannot be left
+            out.
+        RunError: the tokens of a long text cannot be written.
+    """
+    share = settings.merge_dropout
+    if isinstance(examples, LongText):
+        if share:
+            raise ValueError(f"batch.merge_dropout={share}: a long text is cut once; expected 0, or data of examples")
+        texts = [shard.ids for shard in shards_of(task, examples, "train")]
+        weights = [source.weight for source in examples.sources]
+        return TrainingWindows(texts, weights, length=task.max_length, encode=stream_layout(task))
+    return encode_lines(settings, task, examples, "train")
+
+
+def encode_cuts(settings: EncodingSettings, task: Task, examples: Sequence[Example]) -> list[Encoded]:
+    """The training split, cut into tokens ``batch.cuts`` times, each time without other merges.
+
+    Raises:
+        ValueError: a tokenizer without merges.
+    """
+    whole, cuts = task.tokenizer, list[Encoded]()
+    try:
+        for cut in range(settings.cuts):
+            task.tokenizer = whole.without_merges(settings.merge_dropout, (settings.seed, cut))
+            cuts += task.encode_training(examples)
+    finally:
+        task.tokenizer = whole
+    return cuts
+
+
+def encode_evaluation(
+    settings: EncodingSettings, task: Task, examples: Sequence[Example] | LongText, name: str
+) -> EncodedSet:
+    """A split as the network will be evaluated on it: line by line, or in windows of a long text.
+
+    Raises:
+        ValueError: a text that is too long or too short; an id beyond the vocabulary.
+        RunError: the tokens of a long text cannot be written.
+    """
+    if not isinstance(examples, LongText):
+        return encode_lines(settings, task, examples, name)
+    shards = shards_of(task, examples, name)
+    stride = settings.eval_stride or task.max_length
+    windows = Windows(
+        [shard.ids for shard in shards],
+        ends=[shard.ends for shard in shards],
+        length=task.max_length,
+        stride=stride,
+        encode=stream_layout(task),
+    )
+    log.info("%s: %s windows of %s tokens, stride %s", name, f"{len(windows.sizes):,}", task.max_length, stride)
+    return windows
+
+
+def shards_of(task: Task, text: LongText, name: str) -> list[Shard]:
+    """The tokens of the sources of a long text."""
+    shards = [shard_of(source, task.tokenizer, name) for source in text.sources]
+    warn_of_unknown(sum(shard.num_unknown for shard in shards), sum(len(shard.ids) for shard in shards), name)
+    return shards
+
+
+def stream_layout(task: Task) -> Layout:
+    """How the task lays out a window of a long text."""
+    assert isinstance(task, LanguageModeling)  # no other reads them
+    return task.encode_window
+
+
+def encode_lines(settings: EncodingSettings, task: Task, examples: Sequence[Example], name: str) -> EncodedSet:
+    """A split line by line, from the cache if it was laid out like this before. Lines that are too long are refused,
+    truncated or dropped; but in the evaluation of a decoder-only language model, if they are not refused, each is
+    scored as a whole, in overlapping windows.
+
+    Raises:
+        ValueError: an example that is too long, where batch.too_long=error; an id beyond the vocabulary.
+    """
+    if not task.has_tokens:
+        return EncodedList(task.encode(examples))
+    if task.image_shape is not None:
+        items, lost = lay_out(settings, task, examples, name)
+        warn_of_lost(settings, task, lost, name)
+        return EncodedList(items, too_long=lost.too_long)
+    if task.frames is not None:
+        return encode_sounds(settings, task, examples, name, task.frames)
+    key = key_of_lines(settings, task, examples, name)
+    path = cache_folder() / "laid_out" / f"{key}.npz"
+
+    def read() -> EncodedArrays | None:
+        arrays = read_arrays(path)
+        return None if arrays is None else EncodedArrays.from_arrays(arrays, examples)
+
+    def make() -> EncodedArrays:
+        listed = [*examples]  # what is kept reads an example anew each time
+        items, lost = lay_out(settings, task, listed, name)
+        return EncodedArrays.of(items, listed, lost)
+
+    def write(lines: EncodedArrays) -> None:
+        write_arrays(path, lines.as_arrays())
+
+    lines = make() if key is None else kept(path, "what is laid out is", read, make, write)
+    warn_of_lost(settings, task, lines.lost, name)
+    return lines
+
+
+def encode_sounds(
+    settings: EncodingSettings, task: Task, examples: Sequence[Example], name: str, frames: FrameEmbedding
+) -> EncodedList:
+    """A split of sounds, as frames. Those that have more positions than the network reads are refused, truncated or
+    dropped, as texts are.
+
+    Raises:
+        ValueError: a sound that is too long, where batch.too_long=error.
+    """
+    rates = Counter(example.sound.rate for example in examples if example.sound is not None)
+    for rate, count in rates.items():
+        if rate != frames.rate:
+            log.info("%s %s: resampled from %s to %s Hz", counted(count, "sound"), name, rate, frames.rate)
+    task.meet([example.sound for example in examples if example.sound is not None])
+    items = task.encode(examples) if name != "train" else task.encode_training(examples)
+    lengths = [frames.count(len(item.tokens if item.source is None else item.source)) for item in items]
+    too_long = [i for i, length in enumerate(lengths) if length > task.sound_length]
+    if too_long and settings.too_long == "error":
+        item = items[too_long[0]]
+        where = "" if item.example is None else f"{item.example.where}: "
+        others = f" (so have {len(too_long) - 1:,} others of {len(items):,})" if len(too_long) > 1 else ""
+        raise ValueError(
+            f"{where}a sound of {lengths[too_long[0]]} positions{others}, but shape.max_length={task.sound_length}; "
+            f"raise it, or frames.stride (now {frames.stride}), or choose batch.too_long=truncate or drop"
+        )
+    if not too_long:
+        return EncodedList(items)
+    is_dropped = settings.too_long == "drop" and name == "train"
+    log.warning("%s of %s %s sounds have more than shape.max_length=%s positions and are %s", f"{len(too_long):,}",
+                f"{len(items):,}", name, task.sound_length, "dropped" if is_dropped else "truncated")  # fmt: skip
+    for i in reversed(too_long):
+        items[i : i + 1] = [] if is_dropped else [task.truncate_sound(items[i])]
+    return EncodedList(items, too_long=len(too_long))
+
+
+def key_of_lines(settings: EncodingSettings, task: Task, examples: Sequence[Example], name: str) -> str | None:
+    """What a laid out split follows from; None: it is not kept, since it follows from the seed, or from code that is
+    not ours."""
+    key, is_ours = getattr(examples, "key", None), type(task).__module__.startswith("triptych.")
+    if key is None or not is_ours or task.draws or (name == "train" and settings.merge_dropout > 0):
+        return None
+    tokenizer = [task.tokenizer.sha256, task.tokenizer.special.as_plain()]
+    facts = [task.corpus.as_plain(), *tokenizer, task.architecture, task.max_length]
+    return key_of(key, name, settings.task, *facts, settings.too_long, settings.eval_stride)
+
+
+@without_collection()
+def lay_out(
+    settings: EncodingSettings, task: Task, examples: Sequence[Example], name: str
+) -> tuple[list[Encoded], Lost]:
+    """A split line by line, and what the network does not see of it; see ``encode_lines``."""
+    with show_progress("{task.description}", BarColumn(), TimeElapsedColumn()) as progress:
+        progress.add_task(f"laying out {name}: {counted(len(examples), 'example')}", total=None)
+        if name != "train":
+            lines = task.encode(examples)
+        elif settings.merge_dropout > 0:
+            lines = encode_cuts(settings, task, examples)
+        else:
+            lines = task.encode_training(examples)
+    check_ids(lines, task.tokenizer.vocab_size + task.num_extra_tokens(settings.task))
+    if scores_in_windows(settings, task, name):
+        stride = settings.eval_stride or task.max_length
+        kept = [window for item in lines for window in windows_of(item, task.max_length, stride)]
+    elif settings.too_long == "drop" and name == "train":
+        kept = [item for item in lines if item.longest <= task.max_length]
+        if lines and not kept:
+            raise ValueError(
+                f"batch.too_long=drop: each of the {len(lines):,} training examples has more than "
+                f"shape.max_length={task.max_length} tokens"
+            )
+    else:
+        kept = task.fit(lines)
+    tokens = np.concatenate([np.empty(0, np.int64), *(item.tokens for item in lines)])
+    lost = Lost(
+        lines=len(lines),
+        too_long=sum(item.longest > task.max_length for item in lines),
+        tokens=len(tokens),
+        unknown=0 if (unk := task.tokenizer.special.unk) is None else int((tokens == unk).sum()),
+    )
+    return kept, lost
+
+
+def scores_in_windows(settings: EncodingSettings, task: Task, name: str) -> bool:
+    """Whether a line that is too long is scored as a whole, in overlapping windows."""
+    return settings.too_long != "error" and name != "train" and task.scores_in_windows
+
+
+def warn_of_lost(settings: EncodingSettings, task: Task, lost: Lost, name: str) -> None:
+    """Says how many lines of a split the network does not see whole, and how many of its tokens it does not know."""
+    warn_of_unknown(lost.unknown, lost.tokens, name)
+    if scores_in_windows(settings, task, name):
+        done = f"scored in windows of that many, stride {settings.eval_stride or task.max_length}"
+    else:
+        done = "dropped" if settings.too_long == "drop" and name == "train" else "truncated"
+    if lost.too_long:
+        log.warning(
+            "%s of %s %s examples have more than shape.max_length=%s tokens and are %s",
+            f"{lost.too_long:,}",
+            f"{lost.lines:,}",
+            name,
+            task.max_length,
+            done,
+        )
+
+
+def check_ids(items: Sequence[Encoded], vocab_size: int) -> None:
+    """Refuses ids that the network has no vector for. (A GPU would only say that an assertion failed.)
+
+    Raises:
+        ValueError: such an id.
+    """
+    sides = [(item, ids) for item in items for ids in (item.tokens, item.source) if ids is not None and ids.ndim == 1]
+    if not sides or np.concatenate([ids for _, ids in sides]).max(initial=0) < vocab_size:
+        return
+    item, ids = next((item, ids) for item, ids in sides if ids.max(initial=0) >= vocab_size)
+    where = "" if item.example is None else f"{item.example.where}: "
+    raise ValueError(f"{where}token id {ids.max()}, but the vocabulary has {vocab_size} tokens")
+
+
+def warn_of_unknown(unknown: int, count: int, name: str) -> None:
+    """Says how many tokens of a split stand for what the tokenizer does not know."""
+    if unknown:
+        log.warning("%s of %s %s tokens are <unk>", f"{unknown:,}", f"{count:,}", name)

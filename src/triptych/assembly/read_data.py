@@ -1,0 +1,70 @@
+"""From a configuration to its corpus and its tokenizer, before anything is decided: both are built from open nodes."""
+
+import logging
+from dataclasses import replace
+from itertools import islice
+from typing import Any, cast, get_args
+
+from omegaconf import DictConfig, OmegaConf
+
+from triptych.config import ConfigError, build, counted, hints_of, target_of
+from triptych.data import (
+    Characters,
+    Corpus,
+    CorpusFacts,
+    Learned,
+    LongText,
+    Splits,
+    Tokenizer,
+    TrainableTokenizer,
+    learned,
+    read_splits,
+)
+from triptych.data.readers.columns import MissingColumnError
+
+log = logging.getLogger("triptych")
+
+
+def read_corpus(config: DictConfig, name: str) -> tuple[Corpus, Splits, CorpusFacts]:
+    """The corpus, its examples, and what is known of it once they are read.
+
+    Args:
+        name: what the corpus is called.
+
+    Raises:
+        ValueError: it cannot be read.
+        ConfigError: it lacks a column that the task does not need.
+    """
+    corpus: Corpus = build(config, "data")
+    log.info("reading %s", name)
+    settings = cast(dict[str, Any], OmegaConf.to_container(config.data, resolve=True))
+    try:
+        splits, digest = read_splits(corpus, settings)
+    except MissingColumnError as error:
+        key, may_be_null = error.field, type(None) in get_args(hints_of(type(corpus)).get(error.field))
+        if key == "text" or key in target_of(config, "task").columns or not may_be_null:
+            raise
+        raise ConfigError(f"{error}; data.{key}=null leaves it out") from None
+    parts = (splits.train, splits.validation, splits.test)
+    sizes = (str(part) if isinstance(part, LongText) else counted(len(part), "example") for part in parts)
+    log.info("%s to train, %s to validate, %s to test", *sizes)
+    first = next(iter(splits.train), None)
+    has_pairs = first is not None and first.pair is not None
+    has_speakers = first is not None and first.sound is not None and bool(first.sound.speaker)
+    return corpus, splits, replace(corpus.facts, sha256=digest, has_pairs=has_pairs, has_speakers=has_speakers)
+
+
+def train_tokenizer(config: DictConfig, splits: Splits) -> Tokenizer:
+    """The configured tokenizer, trained on the texts, pairs and targets of the training split. (Of images there are
+    none: it has its special tokens, and nobody uses it.)"""
+    kind: TrainableTokenizer = build(config, "tokenizer")
+    train = splits.train
+    sources = (
+        text for x in train if x.image is None and x.sound is None for text in (x.text, x.pair) if text is not None
+    )  # the text of a conversation is all that stands before its last answer, and that is the target
+    targets = () if isinstance(train, LongText) else (x.target for x in train if x.target is not None)
+    key = train.sha256 if isinstance(train, LongText) else getattr(train, "key", None)
+    has_texts = not any(x.image is not None or x.sound is not None for x in islice(train, 1))
+    if key is None or not has_texts or not isinstance(kind, Learned | Characters):
+        return kind.train(sources, targets)
+    return learned(kind, sources, targets, key)

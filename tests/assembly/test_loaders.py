@@ -1,0 +1,31 @@
+"""What an evaluation may be limited to."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+
+from triptych.assembly.loaders import check_shares
+from triptych.data import DataModule
+from triptych.data.batches.sampler import evaluation_batches
+
+SHARES = st.floats(0.01, 1.0)
+
+
+@given(rows=st.integers(1, 60), size=st.integers(1, 20), world_size=st.integers(1, 4), val=SHARES, test=SHARES)
+def test_a_share_without_a_batch_is_refused(rows: int, size: int, world_size: int, val: float, test: float) -> None:
+    """As Lightning takes it: the whole batches of a share of those that a process has."""
+    split: Any = SimpleNamespace(sizes=np.ones(rows))
+    data = cast(DataModule, SimpleNamespace(validation=split, test=split, eval_batch_size=size))
+    config = OmegaConf.create({"trainer": {"limit_val_batches": val, "limit_test_batches": test}})
+    batches = min(len(evaluation_batches(split.sizes, size, rank, world_size)) for rank in range(world_size))
+    refused = [name for name, share in (("val", val), ("test", test)) if int(share * batches) == 0]
+    if refused:
+        with pytest.raises(ValueError, match=f"^trainer.limit_{refused[0]}_batches=.*: no whole batch of {batches} "):
+            check_shares(config, data, world_size)
+    else:
+        check_shares(config, data, world_size)

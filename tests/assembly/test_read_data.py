@@ -1,0 +1,31 @@
+"""Columns that a table lacks."""
+
+from pathlib import Path
+
+import pytest
+
+from command_line import composed
+from triptych.assembly.read_data import read_corpus
+
+HEADER = " (no header line? labelled_text has data.columns)"
+
+
+@pytest.mark.parametrize(
+    ("task", "data", "settings", "hint"),
+    [
+        ("classification", "audio_files", ["label=label"], "; data.target=null leaves it out"),
+        ("classification", "image_files", ["label=label"], "; data.target=null leaves it out"),
+        ("classification", "audio_files", ["label=x", "target=null"], ""),
+        ("transcription", "audio_files", [], ""),
+        ("transcription", "audio_files", ["sound=x"], ""),
+        ("classification", "labelled_text", ["text=file", "pair=x"], f"{HEADER}; data.pair=null leaves it out"),
+        ("classification", "labelled_text", [], HEADER),
+    ],
+)
+def test_a_table_without_a_column(task: str, data: str, settings: list[str], hint: str, tmp_path: Path) -> None:
+    (tmp_path / "t.tsv").write_text("file\tlabel\na\t0\n")
+    overrides = [f"data.{setting}" for setting in [f"dir={tmp_path}", "train=t.tsv", *settings]]
+    config = composed(f"task={task}", "model=encoder_only", f"data={data}", *overrides)
+    with pytest.raises(ValueError, match="no column") as caught:
+        read_corpus(config, data)
+    assert str(caught.value).endswith(f"; there are file, label{hint}")
