@@ -21,8 +21,9 @@ from omegaconf import OmegaConf
 from speed_rows import CLIP, Asked, Round, Row
 from torch import Tensor
 
+from triptych.assembly.choose_parts import choose_parts, complete_config
 from triptych.assembly.loaders import make_data_module
-from triptych.assembly.network import check_network, complete, make_task
+from triptych.assembly.network import check_network, make_task
 from triptych.assembly.read_data import train_tokenizer
 from triptych.config import TrainConfig, build
 from triptych.data import Batch
@@ -146,7 +147,8 @@ def loop(batch_size: int, device: torch.device = CPU, network: Sequence[str] = (
     corpus = build(config, "data")
     splits = corpus.splits()
     tokenizer = train_tokenizer(config, splits)
-    complete(config, tokenizer, corpus.facts)
+    choose_parts(config)
+    complete_config(config, tokenizer.vocab_size, corpus.facts)
     data = make_data_module(config, make_task(config, tokenizer, corpus.facts), splits)
     amount, numbers = float(UPDATES - 1 - WARM_UP), count()
 

@@ -10,7 +10,9 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, open_dict
 
+from triptych.assembly.choose_parts import choose_parts, complete_config
 from triptych.config.hydra_guard import read_arguments, register_schemas
+from triptych.data import CorpusFacts, Tokenizer
 
 
 def composed(*overrides: str, command: str = "train") -> DictConfig:
@@ -52,3 +54,15 @@ def without_hydra(config: DictConfig) -> DictConfig:
     with open_dict(config):
         del config.hydra
     return config
+
+
+def with_parts(config: DictConfig) -> DictConfig:
+    """The same configuration, with the parts of its network."""
+    choose_parts(config)
+    return config
+
+
+def complete(config: DictConfig, tokenizer: Tokenizer, corpus: CorpusFacts) -> None:
+    """Fills in all that is null of the network, as a plan has it."""
+    choose_parts(config)
+    complete_config(config, tokenizer.vocab_size, corpus)

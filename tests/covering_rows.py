@@ -66,8 +66,9 @@ def refusal(chosen: Choose, arguments: Sequence[str], folder: Path) -> str | Non
     """Why a training is refused before its first update; None: it is not. The steps are those of ``train``."""
     config = chosen(*TINY, *arguments, f"run_dir={folder}/never")
     try:
+        picked = choose(config, None)
         check_before_data(config)
-        plan = make_plan(choose(config, None), None, "dates", LightningEnvironment(), 1)
+        plan = make_plan(picked, None, "dates", LightningEnvironment(), 1)
         build_run(plan, Place(None, 0, 1))
     except ConfigError as error:
         return first_sentence(error)

@@ -41,7 +41,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from command_line import command_lines, composed
+from command_line import command_lines, composed, with_parts
 from covering_rows import (
     NO_FAMILY,
     TINY,
@@ -626,7 +626,7 @@ def look(chosen: Choose, seed: int, folder: Path) -> tuple[Draw | None, Outcome]
         made = draw(seed, chosen, folder)
         config = chosen(*NETWORK, *made.overrides, *witnesses(made, folder), f"run_dir={folder}/never")
         check_training(config)
-        check_before_data(config)
+        check_before_data(with_parts(config))
         is_read = True
         run = Fuzzed(config, made, folder)
     except Exception as error:

@@ -16,9 +16,10 @@ from omegaconf import DictConfig
 from torch.utils._pytree import tree_leaves
 
 import tiny
+from command_line import complete
 from stand_in import HERE, NAME, Device, Missing, Mixed, StandIn, StandInAccelerator, on_stand_in, strategy, twins
 from triptych.assembly.loaders import make_data_module
-from triptych.assembly.network import complete, make_task
+from triptych.assembly.network import make_task
 from triptych.assembly.read_data import train_tokenizer
 from triptych.config import build
 from triptych.data import DataModule, Splits

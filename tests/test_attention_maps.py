@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 import tiny
+from command_line import complete
 from parts import POSITIONS, QK_NORMS, RESIDUALS, make_sizes
-from triptych.assembly.network import complete, make_task
+from triptych.assembly.network import make_task
 from triptych.assembly.read_data import train_tokenizer
 from triptych.attention import attention_maps, recorded, rollout
 from triptych.config import build as build_node

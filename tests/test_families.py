@@ -15,7 +15,7 @@ import transformers as hf
 from omegaconf import DictConfig
 
 from cases import by_day
-from command_line import composed
+from command_line import composed, with_parts
 from families_page import TEMPLATE
 from triptych.assembly.checks import check_before_data
 from triptych.assembly.compatibility import check_grid
@@ -49,7 +49,7 @@ def network_of(model: str, vocab_size: int, *overrides: str) -> tuple[DictConfig
     config = composed(f"model={model}", *size, *overrides)
     check_keys(config, TrainConfig)
     check_grid(config)
-    return config, check_network(config)
+    return config, check_network(with_parts(config))
 
 
 def count(module: torch.nn.Module) -> int:
@@ -430,14 +430,14 @@ def test_the_options_of_the_rotations() -> None:
 def test_an_experiments_shape_is_not_taken_in_silence(chosen: Callable[..., DictConfig]) -> None:
     """Whether it stands in a file of its own or not."""
     with pytest.raises(ConfigError) as error:
-        check_before_data(chosen("experiment=dates/classification", "model=bert/base", "shape.d_ff=99"))
+        check_before_data(with_parts(chosen("experiment=dates/classification", "model=bert/base", "shape.d_ff=99")))
     assert str(error.value) == (
         "experiment=dates/classification has another shape than model=bert/base: for the model's "
         "give shape.d_model=768 shape.num_layers=12 shape.num_heads=12 shape.max_length=512, for the experiment's "
         "shape=tiny"
     )
     with pytest.raises(ConfigError, match=r"for the model's give shape\.d_model=768 shape\.num_layers=6 ") as error:
-        check_before_data(chosen("experiment=imdb/full", "model=bart/base"))
+        check_before_data(with_parts(chosen("experiment=imdb/full", "model=bart/base")))
     assert str(error.value).endswith(
         "for the experiment's shape.d_model=64 shape.num_layers=2 shape.num_heads=4 shape.d_ff=256 shape.max_length=256"
     )
@@ -460,7 +460,7 @@ def test_an_experiments_options_are_named(
 ) -> None:
     experiment = "experiment=dates/denoising"
     config = chosen(experiment, *choice)
-    check_before_data(config)
+    check_before_data(with_parts(config))
     assert caplog.messages == [f"{experiment} has {what}" for what in said]
     assert config.shape.d_model == 64
 

@@ -14,6 +14,7 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 from torch.testing import assert_close
 
+from command_line import with_parts
 from parts import POSITIONS, RESIDUALS, make_sizes
 from triptych.attention import recorded
 from triptych.config import ConfigError, TrainConfig
@@ -197,10 +198,12 @@ class TestConfigured:
 
     def test_the_doctor_checks_parts_from_outside(self) -> None:
         def found(model: str, attention: str) -> list[str]:
-            return check_own_parts(composed(f"model={model}", f"block.attention._target_=test_testing.{attention}"))
+            return check_own_parts(
+                with_parts(composed(f"model={model}", f"block.attention._target_=test_testing.{attention}"))
+            )
 
         assert found("full", "Own") == ["test_testing.Own"]
-        assert check_own_parts(composed("model=full")) == []
+        assert check_own_parts(with_parts(composed("model=full"))) == []
         with pytest.raises(ValueError, match=r"^test_testing\.Leaky: padding: .*; packing: a document in a packed row"):
             found("decoder_only", "Leaky")
         with pytest.raises(ValueError, match=r"^test_testing\.Deaf: bias: "):

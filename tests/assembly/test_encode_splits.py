@@ -13,8 +13,9 @@ import pytest
 from omegaconf import DictConfig
 
 import tiny
+from command_line import complete
 from triptych.assembly.encode_splits import EncodingSettings, encode_training
-from triptych.assembly.network import complete, make_task
+from triptych.assembly.network import make_task
 from triptych.assembly.read_data import train_tokenizer
 from triptych.config import build
 from triptych.data import IGNORE, Corpus, Encoded, EncodedList, Splits, sha256

@@ -15,11 +15,12 @@ from torch import Tensor
 
 import tiny
 from clock import wait_until
+from command_line import complete, with_parts
 from commands import Command
 from triptych.assembly.checks import check_before_data
 from triptych.assembly.init_from import settings_to_adopt
 from triptych.assembly.loaders import make_data_module
-from triptych.assembly.network import check_network, complete, make_task
+from triptych.assembly.network import check_network, make_task
 from triptych.assembly.read_data import train_tokenizer
 from triptych.config import ConfigError, build
 from triptych.config.overrides import adopt
@@ -62,7 +63,7 @@ def fine_tune(chosen: Choose, tmp_path: Path) -> Callable[..., tuple[DictConfig,
         settings, pretrained = settings_to_adopt(config)
         assert pretrained is not None
         adopt(config, settings)
-        check_before_data(config)
+        check_before_data(with_parts(config))
         pretrained.check(check_network(config))
         corpus = build(config, "data")
         complete(config, pretrained.tokenizer, corpus.facts)

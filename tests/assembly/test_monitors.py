@@ -12,8 +12,9 @@ from omegaconf import DictConfig
 from torchmetrics import Metric
 
 import tiny
+from command_line import complete
 from triptych.assembly.monitors import choose_modes
-from triptych.assembly.network import complete, make_task
+from triptych.assembly.network import make_task
 from triptych.assembly.read_data import read_corpus, train_tokenizer
 from triptych.config import ConfigError, build
 from triptych.search.sweeper import direction_of

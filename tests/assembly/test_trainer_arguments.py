@@ -12,6 +12,7 @@ import torch
 from omegaconf import DictConfig
 
 import tiny
+from command_line import with_parts
 from triptych.assembly.checks import check_before_data
 from triptych.assembly.early_checks import NOT_SUPPORTED, OURS, SUPPORTED
 from triptych.config import ConfigError
@@ -117,11 +118,11 @@ def test_what_would_break_a_run_is_an_error_before_data_is_read(name: str, chose
     given = value.get(name, "true")
     config = chosen("experiment=dates/classification", "model=encoder_only", f"++trainer.{name}={given}")
     with pytest.raises(ConfigError, match=rf"trainer\.{name}="):
-        check_before_data(config)
+        check_before_data(with_parts(config))
 
 
 def test_one_batch_of_training_is_not_all_of_it(chosen: Callable[..., DictConfig]) -> None:
     """Lightning reads 1.0 as a share, and 1 as a number of batches; to Python they are equal."""
-    check_before_data(chosen("+trainer.limit_train_batches=1.0"))
+    check_before_data(with_parts(chosen("+trainer.limit_train_batches=1.0")))
     with pytest.raises(ConfigError, match=r"^trainer\.limit_train_batches=1: not supported"):
-        check_before_data(chosen("+trainer.limit_train_batches=1"))
+        check_before_data(with_parts(chosen("+trainer.limit_train_batches=1")))

@@ -9,6 +9,7 @@ from lightning.fabric.connector import _convert_precision_to_unified_args
 from lightning.fabric.plugins.precision.precision import _PRECISION_INPUT
 from omegaconf import DictConfig, OmegaConf
 
+from command_line import with_parts
 from triptych.assembly.checks import check_before_data
 from triptych.config import (
     ConfigError,
@@ -165,10 +166,10 @@ def test_a_precision_in_full_is_what_lightning_takes_it_for() -> None:
 def test_no_spelling_of_float16_gets_past_the_fused_optimizer(spelling: str, chosen: Callable[..., DictConfig]) -> None:
     given = ["experiment=dates/translation", f"trainer.precision={spelling}"]
     with pytest.raises(ConfigError, match=f"^trainer.precision={spelling.strip(chr(39))} scales gradients"):
-        check_before_data(chosen(*given))
-    check_before_data(chosen(*given, "optimizer.fused=false"))
+        check_before_data(with_parts(chosen(*given)))
+    check_before_data(with_parts(chosen(*given, "optimizer.fused=false")))
     with pytest.raises(ConfigError, match="FSDP has 32-true"):
-        check_before_data(chosen(*given, "trainer=fsdp"))
+        check_before_data(with_parts(chosen(*given, "trainer=fsdp")))
 
 
 @pytest.mark.parametrize(
@@ -197,15 +198,15 @@ def test_an_optimizer_is_refused_what_it_cannot_do(
     overrides: list[str], message: str, chosen: Callable[..., DictConfig]
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        check_before_data(chosen("experiment=dates/translation", *overrides))
+        check_before_data(with_parts(chosen("experiment=dates/translation", *overrides)))
 
 
 @pytest.mark.parametrize("name", ["muon", "schedule_free_adamw", "adafactor", "sgd"])
 def test_other_optimizers_than_adamw_go_with_float16(name: str, chosen: Callable[..., DictConfig]) -> None:
     given = ["experiment=dates/translation", f"optimizer={name}"]
-    check_before_data(chosen(*given, "trainer.precision=16-mixed"))
+    check_before_data(with_parts(chosen(*given, "trainer.precision=16-mixed")))
     eps = ["optimizer.eps=1.0e-4"] * (name in ("muon", "schedule_free_adamw"))
-    check_before_data(chosen(*given, "trainer.precision=16-true", *eps))
+    check_before_data(with_parts(chosen(*given, "trainer.precision=16-true", *eps)))
 
 
 def test_a_schedule_free_optimizer_chooses_no_schedule_unless_one_is_given(chosen: Callable[..., DictConfig]) -> None:
@@ -233,10 +234,12 @@ def test_what_sizes_and_tokenizer_rule_out_needs_no_data(
     chosen: Callable[..., DictConfig], overrides: str, message: str
 ) -> None:
     with pytest.raises(ConfigError, match=f"^{re.escape(message)}"):
-        check_before_data(chosen(*overrides.split()))
+        check_before_data(with_parts(chosen(*overrides.split())))
 
 
 def test_sizes_and_tokenizers_that_just_suffice_are_not_ruled_out(chosen: Callable[..., DictConfig]) -> None:
-    check_before_data(chosen("experiment=generation/drawn", "model=full", "shape.max_length=288", "task.steps=288"))
-    check_before_data(chosen("task=infilling", "tokenizer.num_sentinels=3"))
-    check_before_data(chosen("tokenizer=bpe", "batch.merge_dropout=0.1"))
+    check_before_data(
+        with_parts(chosen("experiment=generation/drawn", "model=full", "shape.max_length=288", "task.steps=288"))
+    )
+    check_before_data(with_parts(chosen("task=infilling", "tokenizer.num_sentinels=3")))
+    check_before_data(with_parts(chosen("tokenizer=bpe", "batch.merge_dropout=0.1")))

@@ -11,12 +11,13 @@ from omegaconf import DictConfig, OmegaConf
 
 import triptych.data.corpora.probes
 from cases import values_by_day
-from command_line import composed
+from command_line import composed, with_parts
 from parts import POSITIONS
 from triptych import cli
+from triptych.assembly.choose_parts import choose_parts
 from triptych.assembly.compatibility import check_grid
 from triptych.assembly.monitors import choose_modes
-from triptych.assembly.network import check_network, choose_parts
+from triptych.assembly.network import check_network
 from triptych.config import (
     ARCHITECTURES,
     ConfigError,
@@ -155,7 +156,7 @@ def test_every_probe_has_an_experiment() -> None:
 
 def check_builds(config: DictConfig) -> None:
     check_grid(config)
-    network = check_network(config)
+    network = check_network(with_parts(config))
     assert {p.device.type for p in network.parameters()} == {"meta"}
     for key in ("optimizer", "scheduler", "tokenizer"):
         build(config, key)
@@ -257,7 +258,7 @@ def test_block_options_reach_every_stack(model: str, position: str) -> None:
     config = composed(
         f"model={model}", f"block/position={position}", "block/norm=rms", "block/feed_forward=gated", "shape.d_model=32"
     )
-    network = check_network(config)
+    network = check_network(with_parts(config))
     assert not [m for m in network.modules() if type(m).__name__ == "LayerNorm"]
     assert [m for m in network.modules() if type(m).__name__ == "RMSNorm"]
     stacks = [m for m in network.modules() if type(m).__name__ == "Stack"]
@@ -265,7 +266,7 @@ def test_block_options_reach_every_stack(model: str, position: str) -> None:
 
 
 def test_one_stack_can_be_overridden() -> None:
-    network = check_network(composed("model=full", "shape.num_layers=3", "model.decoder.num_layers=1"))
+    network = check_network(with_parts(composed("model=full", "shape.num_layers=3", "model.decoder.num_layers=1")))
     assert (len(network.encoder.layers), len(network.decoder.layers)) == (3, 1)
 
 
@@ -353,6 +354,10 @@ def test_the_other_commands_compose() -> None:
 def test_a_stack_with_fewer_positions_than_tokens_is_refused() -> None:
     config = composed("model=full", "model.decoder.max_length=10", "shape.max_length=20")
     with pytest.raises(ConfigError, match=r"shape\.max_length=20, but a stack has max_length=10"):
-        check_network(config)
-    check_network(composed("model=full", "model.decoder.max_length=10", "shape.max_length=10"))
-    check_network(composed("model=full", "model.decoder.max_length=10", "shape.max_length=20", "block/position=rotary"))
+        check_network(with_parts(config))
+    check_network(with_parts(composed("model=full", "model.decoder.max_length=10", "shape.max_length=10")))
+    check_network(
+        with_parts(
+            composed("model=full", "model.decoder.max_length=10", "shape.max_length=20", "block/position=rotary")
+        )
+    )

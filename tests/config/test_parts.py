@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
-from command_line import composed
+from command_line import composed, with_parts
 from commands import run
-from triptych.assembly.network import check_network, choose_parts
+from triptych.assembly.choose_parts import choose_parts
+from triptych.assembly.network import check_network
 from triptych.config import PARTS, ConfigError, check, target_of
 from triptych.config.explain import choices_of
 from triptych.nn import Learned, Position, Rotary, Sizes, Stack
@@ -57,7 +58,9 @@ def test_no_option_of_a_family_outlives_its_part() -> None:
 
 def test_one_stack_alone_has_another_part() -> None:
     one = "block/position@model.decoder.position"
-    network = check_network(composed("block/position=learned", f"{one}=rotary", "model.decoder.position.theta=5"))
+    network = check_network(
+        with_parts(composed("block/position=learned", f"{one}=rotary", "model.decoder.position.theta=5"))
+    )
     encoder, decoder = (stack.position for stack in network.stacks)
     assert isinstance(encoder, Learned)
     assert isinstance(decoder, Rotary)
@@ -65,7 +68,7 @@ def test_one_stack_alone_has_another_part() -> None:
 
 
 def test_stacks_do_not_share_what_is_trained() -> None:
-    network = check_network(composed("block/position=learned"))
+    network = check_network(with_parts(composed("block/position=learned")))
     encoder, decoder = network.stacks
     assert encoder.position.table is not decoder.position.table
 
@@ -80,9 +83,9 @@ def test_the_parts_of_a_run_are_said_in_full() -> None:
 
 def test_a_wrong_option_is_named_where_it_was_set() -> None:
     with pytest.raises(ConfigError, match=r"^block\.position\.theta=abc: expected a number$"):
-        check_network(composed("block/position=rotary", "block.position.theta=abc"))
+        check_network(with_parts(composed("block/position=rotary", "block.position.theta=abc")))
     with pytest.raises(ConfigError, match=r"^block\.norm\.epz: LayerNorm has no such setting"):
-        check_network(composed("+block.norm.epz=1"))
+        check_network(with_parts(composed("+block.norm.epz=1")))
 
 
 def test_a_stack_takes_parts_from_python_too() -> None:
@@ -128,7 +131,7 @@ def test_a_class_that_is_no_such_part_is_named(
     monkeypatch.setitem(sys.modules, "test_parts", sys.modules[__name__])
     monkeypatch.setattr(Untidy, "__module__", "test_parts")
     with pytest.raises(ConfigError, match=answer):
-        check_network(composed(*overrides))
+        check_network(with_parts(composed(*overrides)))
 
 
 @pytest.mark.parametrize("model", ["full", "encoder_only", "decoder_only", "prefix_decoder", "two_encoders"])
@@ -156,4 +159,4 @@ def test_a_head_pools_where_the_task_has_one_output_for_a_text(model: str) -> No
 
 def test_a_head_that_pools_is_refused_where_it_was_chosen() -> None:
     with pytest.raises(ConfigError, match=r"^heads\.tokens\.pool=mean: .*; expected none, or null$"):
-        check_network(composed("head@heads.tokens=modernbert-mean"))
+        check_network(with_parts(composed("head@heads.tokens=modernbert-mean")))

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 
 import tiny
+from command_line import complete
 from triptych.assembly.loaders import make_data_module
-from triptych.assembly.network import complete, make_task
+from triptych.assembly.network import make_task
 from triptych.assembly.read_data import read_corpus, train_tokenizer
 from triptych.config import build
 from triptych.data import IGNORE, Answer, DataModule, Encoded, Example, collate

@@ -15,11 +15,11 @@ from safetensors.torch import load_file, save_file
 from tokenizers import pre_tokenizers
 
 import triptych
-from command_line import composed
+from command_line import complete, composed
 from commands import run
 from oracle import Case, check, distance, inputs, ours, randomized, theirs, with_images
 from oracle import save as save_theirs
-from triptych.assembly.network import complete, make_task
+from triptych.assembly.network import make_task
 from triptych.config import ConfigError, build
 from triptych.data import CorpusFacts, Example, Image, pad
 from triptych.data.images import as_png

@@ -17,8 +17,8 @@ from transformers import AutoTokenizer
 
 import oracle
 import triptych
-from command_line import composed
-from triptych.assembly.network import complete, make_task
+from command_line import complete, composed
+from triptych.assembly.network import make_task
 from triptych.assembly.read_data import train_tokenizer
 from triptych.config import ConfigError, build
 from triptych.data import Message

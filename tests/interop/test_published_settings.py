@@ -8,7 +8,7 @@ import transformers as hf
 from omegaconf import OmegaConf
 
 from command_line import composed
-from triptych.assembly.network import choose_parts
+from triptych.assembly.choose_parts import choose_parts
 from triptych.config import flat
 from triptych.interop.families.equivalences import canonical, differences
 from triptych.interop.families.family import TheirConfig

@@ -11,9 +11,9 @@ from omegaconf import OmegaConf
 from safetensors.torch import load_file, save_file
 
 import triptych
-from command_line import composed
+from command_line import complete, composed
 from oracle import Case, check, randomized
-from triptych.assembly.network import complete, make_task
+from triptych.assembly.network import make_task
 from triptych.config import ConfigError, build
 from triptych.data import Characters, Digits
 from triptych.interop import import_folder, read_network, save_pretrained, write_network

@@ -15,12 +15,12 @@ from safetensors.torch import load_file
 from tokenizers import pre_tokenizers
 
 import triptych
-from command_line import composed
+from command_line import complete, composed
 from commands import run
 from oracle import Case, cached_distance, check, decoded_alike, distance, inputs, ours, randomized, theirs, with_frames
 from oracle import save as save_theirs
 from triptych.assembly.encode_splits import EncodingSettings, encode_sounds
-from triptych.assembly.network import complete, make_task
+from triptych.assembly.network import make_task
 from triptych.config import ConfigError
 from triptych.data import Characters, CorpusFacts, Example, Sound
 from triptych.interop import import_folder, load_pretrained, read_network, save_pretrained

@@ -13,9 +13,10 @@ from omegaconf import DictConfig
 
 import tiny
 from clock import check_within
+from command_line import complete, with_parts
 from commands import Finished, answers_to
 from triptych.assembly.checks import check_before_data
-from triptych.assembly.network import complete, make_task
+from triptych.assembly.network import make_task
 from triptych.assembly.read_data import train_tokenizer
 from triptych.config import ConfigError, build
 from triptych.launch.sweep import job_directory
@@ -141,7 +142,7 @@ class TestBeyondThisMachine:
     @pytest.mark.parametrize("dropout", [0.0, 0.1])
     def test_blocks_that_are_computed_anew_take_time(self, chosen: Callable[..., DictConfig], dropout: float) -> None:
         """All of their products but the last of each, of which only the mask of a dropout needs the result."""
-        config = chosen(*JOB, "block.activation_checkpointing=true", f"block.dropout={dropout}")
+        config = with_parts(chosen(*JOB, "block.activation_checkpointing=true", f"block.dropout={dropout}"))
         forecast = make_forecast(look_at_data(config, None, 1).estimate(config), 1, GPUS["h100"])
         rows, *lengths = shape = next(iter(forecast.estimate.shapes))
         forward = forward_flops(forecast.network, shape)
@@ -157,7 +158,7 @@ class TestBeyondThisMachine:
         """Its steps are counted once for all processes, and take time in each."""
         forecasts = []
         for name in ("adamw", "muon"):
-            config = chosen(*JOB, f"optimizer={name}", "trainer.max_steps=7")
+            config = with_parts(chosen(*JOB, f"optimizer={name}", "trainer.max_steps=7"))
             forecasts.append(make_forecast(look_at_data(config, None, 1).estimate(config), 2, GPUS["h100"]))
         plain, muon = forecasts
         steps = 7 * optimizer_flops(muon.network, build(config, "optimizer"))
@@ -213,7 +214,7 @@ class TestChecks:
         self, chosen: Callable[..., DictConfig]
     ) -> None:
         with pytest.raises(ConfigError, match="FSDP has 32-true"):
-            check_before_data(chosen(*JOB, "trainer=fsdp", "trainer.precision=16-mixed"))
+            check_before_data(with_parts(chosen(*JOB, "trainer=fsdp", "trainer.precision=16-mixed")))
 
     @pytest.mark.parametrize(
         ("overrides", "warning"),
@@ -230,13 +231,13 @@ class TestChecks:
     def test_an_option_without_effect_and_a_learning_rate_of_another_optimizer_are_named(
         self, overrides: list[str], warning: str, chosen: Callable[..., DictConfig], caplog: pytest.LogCaptureFixture
     ) -> None:
-        check_before_data(chosen(*JOB, "block/position=rotary", *overrides))
+        check_before_data(with_parts(chosen(*JOB, "block/position=rotary", *overrides)))
         assert warning in caplog.text
         assert bool(caplog.text) == bool(warning)
 
     def test_a_precision_of_another_library_is_refused(self, chosen: Callable[..., DictConfig]) -> None:
         with pytest.raises(ConfigError, match=r"^trainer.precision=transformer-engine: .*; expected 32-true or bf16-"):
-            check_before_data(chosen(*JOB, "trainer.precision=transformer-engine"))
+            check_before_data(with_parts(chosen(*JOB, "trainer.precision=transformer-engine")))
 
     def test_the_key_of_wandb_is_found_and_not_shown(self, answers: dict[str, Finished]) -> None:
         assert "online at api.wandb.ai" in answers["key"].words
@@ -342,7 +343,7 @@ def test_small_files_are_read_for_their_lengths(
         (tmp_path / name).write_text("".join("x" * (n % 9 + 1) + "\n" for n in range(40)))
     monkeypatch.setattr(batch_shapes, "READ_BYTES", 1000 if is_small else 10)
     files = ["data=parallel_text", f"data.dir={tmp_path}", "data.train=[a.txt,b.txt]", "batch.size=16"]
-    config = chosen("task=translation", "model=full", "tokenizer=characters", "batch.packed=false", *files)
+    config = with_parts(chosen("task=translation", "model=full", "tokenizer=characters", "batch.packed=false", *files))
     estimate = look_at_data(config, None, 1).estimate(config)
     assert all(9 <= side <= 11 for side in estimate.longest) if is_small else estimate.longest == (128, 128)
     assert bool(estimate.sample) == is_small

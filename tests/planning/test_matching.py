@@ -17,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch.utils.flop_counter import FlopCounterMode
 
 import tiny
+from command_line import with_parts
 from commands import Finished, answers_to
 from triptych.assembly.checks import check_root
 from triptych.assembly.loaders import make_data_module
@@ -205,7 +206,7 @@ class TestMatches:
     ) -> None:
         """Against the loader that trains."""
         overrides = [*tiny.TINY, *cell.split(), *batches.split(), f"match={quantity}", "trainer.max_steps=20"]
-        config = chosen(*overrides)
+        config = with_parts(chosen(*overrides))
         data, reference = data_of(config), reference_of(config, overrides)
         assert reference is not None
         assert reference.config is not None
@@ -235,7 +236,7 @@ class TestMatches:
         assert abs(match.expected / match.goal - 1) <= TOLERANCE
 
     def test_a_number_is_the_goal_itself(self, chosen: Choose) -> None:
-        config = chosen(*tiny.TINY, "match=train_flops", "reference=3e8", "trainer.max_steps=20")
+        config = with_parts(chosen(*tiny.TINY, "match=train_flops", "reference=3e8", "trainer.max_steps=20"))
         data, reference = data_of(config), reference_of(config, [])
         assert reference is not None
         match = find_match(config, reference, data, None)
@@ -248,7 +249,7 @@ class TestMatches:
 
     def test_too_few_updates_are_refused(self, chosen: Choose) -> None:
         overrides = [*tiny.TINY, "model=decoder_only", "reference=full", "match=train_flops", "trainer.max_steps=1"]
-        config = chosen(*overrides)
+        config = with_parts(chosen(*overrides))
         reference = reference_of(config, overrides)
         assert reference is not None
         refusal = r"^match=train_flops reference=full: 1 update would be .*expected a longer run$"
@@ -258,7 +259,7 @@ class TestMatches:
     def test_a_size_out_of_reach_is_refused(self, chosen: Choose, tmp_path: Path) -> None:
         record = {"task": "translation", "params": 10**12}
         (tmp_path / "summary.json").write_text(json.dumps(record))
-        config = chosen(*tiny.TINY, f"reference={tmp_path}", "match=params")
+        config = with_parts(chosen(*tiny.TINY, f"reference={tmp_path}", "match=params"))
         reference = reference_of(config, [])
         assert reference is not None
         with pytest.raises(ConfigError, match=r"no size near shape.d_model=16 num_layers=1 d_ff=32 .* has 1.000e\+12 "):
@@ -267,7 +268,7 @@ class TestMatches:
     def test_a_width_suits_the_heads_of_every_stack(self, chosen: Choose, tmp_path: Path) -> None:
         (tmp_path / "summary.json").write_text(json.dumps({"task": "translation", "params": 500_000}))
         heads = ["shape.d_model=24", "shape.num_heads=4", "model.decoder.num_heads=3"]
-        config = chosen(*tiny.TINY, *heads, f"reference={tmp_path}", "match=params")
+        config = with_parts(chosen(*tiny.TINY, *heads, f"reference={tmp_path}", "match=params"))
         reference = reference_of(config, [])
         assert reference is not None
         match = find_match(config, reference, data_of(config), None)
@@ -275,7 +276,7 @@ class TestMatches:
 
     def test_the_pace_is_measured_on_the_training_itself(self, chosen: Choose, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(calibration, "ROUND_S", 0.01)
-        config = chosen(*tiny.TINY, "trainer.accelerator=cpu", "trainer.accumulate_grad_batches=2")
+        config = with_parts(chosen(*tiny.TINY, "trainer.accelerator=cpu", "trainer.accumulate_grad_batches=2"))
         data = data_of(config)
         before = OmegaConf.to_yaml(config)
         ours = [weights_sha256(make_task(data.complete(config), data.tokenizer, data.facts).network)]

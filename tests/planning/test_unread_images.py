@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 from omegaconf import DictConfig
 
+from command_line import with_parts
 from triptych.models.flops import TrainingCost
 from triptych.planning.batch_shapes import UnreadData
 from triptych.planning.forecast import make_forecast
@@ -21,7 +22,7 @@ EXPERIMENTS = {
 @pytest.mark.parametrize("name", [f"{name} {model}" for name, models in EXPERIMENTS.items() for model in models])
 def test_an_image_is_as_long_as_its_patches(name: str, chosen: Callable[..., DictConfig]) -> None:
     experiment, model = name.split()
-    config = chosen(f"experiment={experiment}", f"model={model}", *HANDWRITTEN)
+    config = with_parts(chosen(f"experiment={experiment}", f"model={model}", *HANDWRITTEN))
     estimate = UnreadData(None, 1).estimate(config)
     length, source = estimate.longest
     assert length == config.shape.max_length

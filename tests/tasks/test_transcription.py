@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from command_line import complete
 from triptych.assembly.encode_splits import EncodingSettings, encode_evaluation, encode_training
-from triptych.assembly.network import complete
 from triptych.assembly.network import make_task as task_of
 from triptych.assembly.read_data import read_corpus, train_tokenizer
 from triptych.data import CorpusFacts, Encoded, Example, Sound, ToneDigits, Words, collate, log_mel

@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf, ValidationError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from triptych.assembly.network import choose_parts
+from triptych.assembly.choose_parts import choose_parts
 from triptych.config import ConfigError, TrainConfig, build, flat, listed, nearest, refusing
 from triptych.config.overrides import base_of
 from triptych.interop.families import find_families

@@ -9,9 +9,10 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from triptych.assembly.choose_parts import complete_config, count_patches
 from triptych.assembly.encode_splits import EncodingSettings, encode_training
 from triptych.assembly.loaders import check_update, is_packed
-from triptych.assembly.network import check_network, choose_parts, complete, count_patches, make_task
+from triptych.assembly.network import check_network, make_task
 from triptych.assembly.read_data import read_corpus, train_tokenizer
 from triptych.config import build, target_of
 from triptych.data import (
@@ -38,6 +39,8 @@ SAMPLE = 4000
 UPDATES = 8
 """Updates of these whose batches are looked at."""
 ASSUMED_CHARACTERS, ASSUMED_WORDS, ASSUMED_CLASSES = 256, 32_000, 2
+ASSUMED_FACTS = CorpusFacts(labels=("0", "1"), tag_labels=("0", "1"))
+"""Of data that were not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,7 @@ class ReadData:
     def complete(self, config: DictConfig) -> DictConfig:
         """The configuration with vocabulary and outputs filled in."""
         config = config.copy()
-        complete(config, self.tokenizer, self.facts)
+        complete_config(config, self.tokenizer.vocab_size, self.facts)
         return config
 
     def estimate(self, config: DictConfig, *, sample: int = SAMPLE, num_updates: int = UPDATES) -> BatchEstimate:
@@ -210,20 +213,20 @@ class UnreadData:
 
     def _completed(self, config: DictConfig) -> tuple[DictConfig, list[str]]:
         """The same, and what is assumed."""
-        config, assumptions = config.copy(), list[str]()
-        task = target_of(config, "task")
-        if config.shape.vocab_size is None and ("vocab_size" in config.model.embedding or task.predicts_tokens):
-            config.shape.vocab_size, assumptions = self._vocab_size(config)
-            config.shape.vocab_size += task.num_extra_tokens(config.task)
-        if config.model.head.num_outputs is None:
-            config.model.head.num_outputs = config.shape.vocab_size if task.predicts_tokens else ASSUMED_CLASSES
-            if not task.predicts_tokens:
-                assumptions.append(f"{ASSUMED_CLASSES} classes; the data say how many there are")
-        choose_parts(config)
+        config, num_outputs = config.copy(), config.model.head.num_outputs
+        vocab_size, assumptions = self._vocab_size(config)
+        complete_config(config, vocab_size, ASSUMED_FACTS)
+        if config.shape.vocab_size is None:  # of images
+            assumptions = []
+        has_classes = num_outputs is None and not target_of(config, "task").predicts_tokens
+        if has_classes and config.model.head.num_outputs == ASSUMED_CLASSES:
+            assumptions.append(f"{ASSUMED_CLASSES} classes; the data say how many there are")
         return config, assumptions
 
     def _vocab_size(self, config: DictConfig) -> tuple[int, list[str]]:
         """Of a tokenizer that no text has been read for, and what is assumed about it."""
+        if config.shape.vocab_size is not None:
+            return config.shape.vocab_size, []
         if self.tokenizer is not None:
             return self.tokenizer.vocab_size, []
         untrained = build(config, "tokenizer")

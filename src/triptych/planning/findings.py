@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from triptych.assembly.checks import check_trainer
-from triptych.assembly.network import choose_parts
 from triptych.config import PARTS, ConfigError, RunError, build, counted, precision_of, target_of
 from triptych.config.paths import check_writable, existing
 from triptych.launch.lock import locked
@@ -182,13 +181,10 @@ def check_own_parts(config: DictConfig) -> list[str]:
     Raises:
         ValueError: a part fails a check.
     """
-    trial = config.copy()
-    OmegaConf.set_readonly(trial, False)
-    choose_parts(trial)
     checked = list[str]()
-    for name in target_of(trial, "model").stack_names:
-        stack = trial.model[name]
-        parts = {part: build(trial, f"model.{name}.{part}") for part in PARTS}
+    for name in target_of(config, "model").stack_names:
+        stack = config.model[name]
+        parts = {part: build(config, f"model.{name}.{part}") for part in PARTS}
         own = [stack[part]._target_ for part in PARTS if is_foreign(parts[part])]
         if not own:
             continue

@@ -22,6 +22,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from triptych.assembly.choose_parts import choose_parts
 from triptych.assembly.compatibility import check_grid
 from triptych.assembly.network import check_network
 from triptych.config import ARCHITECTURES, ConfigError, build, counted, nearest, refusing, target_of
@@ -196,6 +197,7 @@ def reference_of(config: DictConfig, overrides: Sequence[str]) -> Reference | No
     other = composed_with(name, overrides)
     with refusing(f"reference={name}: "):
         check_grid(other)
+        choose_parts(other)
         check_network(other)
     return Reference(name, config=other)
 

@@ -12,10 +12,11 @@ from lightning.fabric.plugins.environments.cluster_environment import ClusterEnv
 from omegaconf import DictConfig, OmegaConf
 
 from triptych.assembly.checks import check_optimizer
+from triptych.assembly.choose_parts import choose_parts
 from triptych.assembly.early_checks import check_validation
 from triptych.assembly.init_from import Pretrained, settings_to_adopt
 from triptych.assembly.monitors import choose_modes
-from triptych.assembly.network import check_network, choose_parts
+from triptych.assembly.network import check_network
 from triptych.assembly.read_data import read_corpus, train_tokenizer
 from triptych.config import refusing
 from triptych.config.overrides import adopt
