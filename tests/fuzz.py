@@ -59,7 +59,7 @@ from oracle import distance
 from triptych.assembly.checks import check_before_data
 from triptych.assembly.early_checks import OURS, check_training
 from triptych.assembly.restore import load, restore
-from triptych.config import ALLOWED, PARTS, ConfigError, RunError, class_at, hints_of
+from triptych.config import ALLOWED, PARTS, ConfigError, ConfigErrors, RunError, class_at, hints_of, messages_of
 from triptych.config.build import spell
 from triptych.config.explain import choices_of, explain
 from triptych.config.schema import Heads
@@ -648,9 +648,10 @@ def refused(error: Exception, overrides: Sequence[str], *, is_read: bool) -> Out
     if isinstance(error, RunError) and isinstance(error.__cause__, NotFinite):
         return Outcome("not finite")
     said = explain(error, "train", overrides)
+    each = [said] if not isinstance(error, ConfigErrors) else messages_of(error)
     if said is None or isinstance(error, RunError):
         return Outcome("failed", faults={f"trains: {place_of(error)}": traced(error)})
-    if said.count("\n") > 1:
+    if any(message is not None and message.count("\n") > 1 for message in each):
         return Outcome("failed", faults={"a refusal of more than two lines": said})
     return Outcome("refused with the data" if is_read else "refused", said)
 

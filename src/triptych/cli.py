@@ -26,9 +26,11 @@ from triptych.config import (
     PARTS,
     TRAINER,
     ConfigError,
+    ConfigErrors,
     RunError,
     class_at,
     function_at,
+    messages_of,
     nearest,
     suggestion,
 )
@@ -118,7 +120,8 @@ def main() -> int:
         else:
             raise ConfigError(f"triptych {command}: expected {', '.join(commands)}{nearest(command, commands)}")
     except (ConfigError, RunError) as error:
-        print(f"error: {Redactor()(str(error))}", file=sys.stderr)
+        for message in messages_of(error):
+            print(f"error: {Redactor()(message)}", file=sys.stderr)
         return 1
     except Interruption as interruption:
         return answer(interruption)
@@ -510,6 +513,8 @@ def compose_and_run(command: str, arguments: list[str]) -> None:
     except Exception as error:
         failures.append(error)
     for failure in failures:
+        if isinstance(failure, ConfigErrors):
+            raise failure
         message = explain(failure, command, arguments)
         if os.environ.get("HYDRA_FULL_ERROR") == "1" or message is None:
             raise failure
@@ -581,7 +586,7 @@ def check_early(command: str, config: "DictConfig") -> None:
     """What can be seen to be wrong without torch.
 
     Raises:
-        ConfigError: the first that is.
+        ConfigError: all that is.
     """
     from hydra.core.hydra_config import HydraConfig
 

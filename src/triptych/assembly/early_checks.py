@@ -11,6 +11,7 @@ from triptych.config import (
     ALLOWED,
     PARTS,
     ConfigError,
+    Mistakes,
     check_allowed,
     check_dropout,
     check_keys,
@@ -66,10 +67,15 @@ def check_training(config: DictConfig) -> None:
     """All of it, for a training.
 
     Raises:
-        ConfigError: the first that is wrong.
+        ConfigError: all that is wrong.
     """
-    for check in (check_root, check_parts, check_targets, check_updates, check_batch, check_validation, check_folders):
-        check(config)
+    mistakes = Mistakes()
+    for check in (check_root, check_parts, check_targets, check_updates, check_batch, check_folders):
+        with mistakes.noted():
+            check(config)
+            if check is check_updates:  # which has looked at what this one reads
+                check_validation(config)
+    mistakes.raise_all()
 
 
 def check_evaluation(config: DictConfig) -> None:
@@ -87,19 +93,25 @@ def check_prediction(config: DictConfig) -> None:
     """All of it, for predictions.
 
     Raises:
-        ConfigError: the first that is wrong.
+        ConfigError: all that is wrong.
     """
+    mistakes = Mistakes()
     for key in ("batch_size", "max_new_tokens"):
-        if config[key] is not None and config[key] < 1:
-            raise ConfigError(f"{key}={config[key]}: expected at least 1")
+        with mistakes.noted():
+            if config[key] is not None and config[key] < 1:
+                raise ConfigError(f"{key}={config[key]}: expected at least 1")
     source, target = Path(config.input), Path(config.output)
-    if config.input != "-" and (not source.exists() or source.is_dir()):  # a pipe is fine: input=<(command)
-        raise ConfigError(f"input={config.input}: no such file")
-    if config.output != "-":
-        if config.input != "-" and source.resolve() == target.resolve():
-            raise ConfigError(f"output={config.output} is the input, which would be lost; choose another file")
-        check_writable("output", target)
-    check_evaluation(config)
+    with mistakes.noted():
+        if config.input != "-" and (not source.exists() or source.is_dir()):  # a pipe is fine: input=<(command)
+            raise ConfigError(f"input={config.input}: no such file")
+    with mistakes.noted():
+        if config.output != "-":
+            if config.input != "-" and source.resolve() == target.resolve():
+                raise ConfigError(f"output={config.output} is the input, which would be lost; choose another file")
+            check_writable("output", target)
+    with mistakes.noted():
+        check_evaluation(config)
+    mistakes.raise_all()
 
 
 def check_root(config: DictConfig) -> None:
@@ -110,9 +122,12 @@ def check_root(config: DictConfig) -> None:
     """
     schema = OmegaConf.get_type(config)
     assert schema is not None  # Hydra has typed it
-    check_keys(config, schema)
+    mistakes = Mistakes()
+    with mistakes.noted():
+        check_keys(config, schema)
     if config.seed < 0:
-        raise ConfigError(f"seed={config.seed}: expected 0 or more")
+        mistakes.append(f"seed={config.seed}: expected 0 or more")
+    mistakes.raise_all()
 
 
 def check_parts(config: DictConfig) -> None:
@@ -121,15 +136,18 @@ def check_parts(config: DictConfig) -> None:
     Raises:
         ConfigError: a name in the place of a part, or a dropout that is no probability.
     """
+    mistakes = Mistakes()
     for node in ("block", "heads"):
         for key, value in flat(OmegaConf.to_container(config[node])).items():
-            check_dropout(f"{node}.{key}", value)
+            with mistakes.noted():
+                check_dropout(f"{node}.{key}", value)
     model = cast(dict[str, Any], OmegaConf.to_container(config.model))
     stacks = [name for name, node in model.items() if isinstance(node, dict) and "num_layers" in node]
     for key in (f"model.{stack}.{part}" for stack in stacks for part in PARTS):
         if isinstance(value := OmegaConf.select(config, key), str):
             group = f"block/{key.rpartition('.')[2]}@{key}"
-            raise ConfigError(f"{key}={value}: a part is chosen by its group; expected {group}={value}")
+            mistakes.append(f"{key}={value}: a part is chosen by its group; expected {group}={value}")
+    mistakes.raise_all()
 
 
 def check_targets(config: DictConfig) -> None:
@@ -154,29 +172,35 @@ def check_updates(config: DictConfig) -> None:
     Raises:
         ConfigError: it is said in epochs, is less than one update, or values that cannot be.
     """
+    mistakes = Mistakes()
     for name, value in config.trainer.items():
         if value is None or repr(value) == repr(WITHOUT_EFFECT.get(name)):  # 1 is one batch, and 1.0 all of them
             continue
         if name in NOT_SUPPORTED:
-            raise ConfigError(f"trainer.{name}={value}: not supported: {NOT_SUPPORTED[name]}")
-        if name in OURS:
-            raise ConfigError(f"trainer.{name}={value}: not used here; expected {OURS[name]}")
+            mistakes.append(f"trainer.{name}={value}: not supported: {NOT_SUPPORTED[name]}")
+        elif name in OURS:
+            mistakes.append(f"trainer.{name}={value}: not used here; expected {OURS[name]}")
     for name in ("max_steps", "accumulate_grad_batches", "log_every_n_steps"):
-        value = OmegaConf.select(config, f"trainer.{name}")
-        check_type(f"trainer.{name}", value, int)
-        if value < 1:
-            raise ConfigError(f"trainer.{name}={value}: expected at least 1")
-    limit = config.trainer.gradient_clip_val
-    check_type("trainer.gradient_clip_val", limit, float | None)
-    if limit is not None and limit <= 0:
-        raise ConfigError(f"trainer.gradient_clip_val={limit}: expected more than 0, or null for no limit")
+        with mistakes.noted():
+            value = OmegaConf.select(config, f"trainer.{name}")
+            check_type(f"trainer.{name}", value, int)
+            if value < 1:
+                raise ConfigError(f"trainer.{name}={value}: expected at least 1")
+    with mistakes.noted():
+        limit = config.trainer.gradient_clip_val
+        check_type("trainer.gradient_clip_val", limit, float | None)
+        if limit is not None and limit <= 0:
+            raise ConfigError(f"trainer.gradient_clip_val={limit}: expected more than 0, or null for no limit")
     for name in ("limit_val_batches", "limit_test_batches"):
-        value = OmegaConf.select(config, f"trainer.{name}")
-        check_type(f"trainer.{name}", value, float)
-        if value <= 0 or (isinstance(value, float) and value > 1):
-            raise ConfigError(f"trainer.{name}={value}: expected a number of batches, or a share above 0 and up to 1.0")
+        with mistakes.noted():
+            value = OmegaConf.select(config, f"trainer.{name}")
+            check_type(f"trainer.{name}", value, float)
+            if value <= 0 or (isinstance(value, float) and value > 1):
+                expected = "expected a number of batches, or a share above 0 and up to 1.0"
+                raise ConfigError(f"trainer.{name}={value}: {expected}")
     if (accelerator := config.trainer.accelerator) not in ACCELERATORS:
-        raise ConfigError(f"trainer.accelerator={accelerator}: {one_of(str(accelerator), ACCELERATORS)}")
+        mistakes.append(f"trainer.accelerator={accelerator}: {one_of(str(accelerator), ACCELERATORS)}")
+    mistakes.raise_all()
 
 
 def check_batch(config: DictConfig) -> None:
@@ -185,27 +209,31 @@ def check_batch(config: DictConfig) -> None:
     Raises:
         ConfigError: a size that cannot be, or that cannot be split.
     """
-    for key in ("size", "tokens", "eval_size", "cuts"):
-        if config.batch[key] is not None and config.batch[key] < 1:
-            raise ConfigError(f"batch.{key}={config.batch[key]}: expected at least 1")
-    if config.batch.num_workers < 0:
-        raise ConfigError(f"batch.num_workers={config.batch.num_workers}: expected 0 or more")
-    check_dropout("batch.merge_dropout", config.batch.merge_dropout)
-    stride = config.batch.eval_stride
-    if stride is not None and not 1 <= stride <= config.shape.max_length:
-        raise ConfigError(
-            f"batch.eval_stride={stride}: windows must meet; expected 1 to shape.max_length={config.shape.max_length}"
-        )
-    if (config.batch.size is None) == (config.batch.tokens is None):
-        both, advice = ("null", "batch.tokens=N") if config.batch.size is None else ("given", "batch.size=null")
-        raise ConfigError(
+    batch, mistakes = config.batch, Mistakes()
+    mistakes += [
+        f"batch.{key}={batch[key]}: expected at least 1"
+        for key in ("size", "tokens", "eval_size", "cuts")
+        if batch[key] is not None and batch[key] < 1
+    ]
+    if batch.num_workers < 0:
+        mistakes.append(f"batch.num_workers={batch.num_workers}: expected 0 or more")
+    with mistakes.noted():
+        check_dropout("batch.merge_dropout", batch.merge_dropout)
+    stride, most = batch.eval_stride, config.shape.max_length
+    if stride is not None and not 1 <= stride <= most and most >= 1:  # else that is the mistake
+        mistakes.append(f"batch.eval_stride={stride}: windows must meet; expected 1 to shape.max_length={most}")
+    if (batch.size is None) == (batch.tokens is None):
+        both, advice = ("null", "batch.tokens=N") if batch.size is None else ("given", "batch.size=null")
+        mistakes.append(
             f"batch.size and batch.tokens are {both}: one of them says how large an update is; set {advice}"
         )
-    parts = config.trainer.accumulate_grad_batches
-    if config.batch.size is not None and config.batch.size % max(parts, 1):
-        raise ConfigError(
-            f"batch.size={config.batch.size} cannot be split into trainer.accumulate_grad_batches={parts} equal parts"
-        )
+    with mistakes.noted():
+        parts = config.trainer.accumulate_grad_batches
+        if batch.size is not None and batch.size % max(parts, 1):
+            raise ConfigError(
+                f"batch.size={batch.size} cannot be split into trainer.accumulate_grad_batches={parts} equal parts"
+            )
+    mistakes.raise_all()
 
 
 def check_validation(config: DictConfig) -> None:

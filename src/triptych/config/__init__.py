@@ -19,7 +19,20 @@ from triptych.config.build import (
     spell,
     target_of,
 )
-from triptych.config.errors import MOST, ConfigError, RunError, listed, more, nearest, one_of, refusing, suggestion
+from triptych.config.errors import (
+    MOST,
+    ConfigError,
+    ConfigErrors,
+    Mistakes,
+    RunError,
+    listed,
+    messages_of,
+    more,
+    nearest,
+    one_of,
+    refusing,
+    suggestion,
+)
 from triptych.config.identity import FREE, PLACES, chosen, flat
 from triptych.config.schema import (
     ACCELERATORS,
@@ -52,9 +65,11 @@ __all__ = [
     "BatchConfig",
     "Block",
     "ConfigError",
+    "ConfigErrors",
     "DoctorConfig",
     "EvaluateConfig",
     "Heads",
+    "Mistakes",
     "PredictConfig",
     "RunError",
     "Shape",
@@ -77,6 +92,7 @@ __all__ = [
     "function_at",
     "hints_of",
     "listed",
+    "messages_of",
     "more",
     "nearest",
     "one_of",

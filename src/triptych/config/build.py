@@ -17,7 +17,7 @@ from typing import Any, Literal, Union
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from triptych.config.errors import ConfigError, one_of, refusing, suggestion
+from triptych.config.errors import ConfigError, Mistakes, one_of, refusing, suggestion
 from triptych.config.schema import Shape
 
 ALLOWED = (
@@ -236,20 +236,22 @@ def check_keys(config: DictConfig, schema: type) -> None:
     """
     prefix = config._get_full_key("")
     fields = {field.name: field for field in dataclasses.fields(schema)}
-    names = list(fields)
+    names, mistakes = list(fields), Mistakes()
     for name in map(str, config):
-        key = f"{prefix}.{name}".lstrip(".")
-        if name not in names:
-            raise ConfigError(f"{key}: there is no such key{suggestion(name, names)}")
-        value: Any = None if OmegaConf.is_missing(config, name) else config[name]
-        if isinstance(value, DictConfig) and (typed := OmegaConf.get_type(value)) is not dict and typed is not None:
-            check_keys(value, typed)
-        elif (choices := fields[name].metadata.get("choices")) and value not in (None, *choices):
-            raise ConfigError(f"{key}={value}: {one_of(str(value), choices)}")
-        elif schema is Shape and value is not None and value < 1:
-            raise ConfigError(f"{key}={value}: expected at least 1")
-        else:
-            check_dropout(key, value)
+        with mistakes.noted():
+            key = f"{prefix}.{name}".lstrip(".")
+            if name not in names:
+                raise ConfigError(f"{key}: there is no such key{suggestion(name, names)}")
+            value: Any = None if OmegaConf.is_missing(config, name) else config[name]
+            if isinstance(value, DictConfig) and (typed := OmegaConf.get_type(value)) is not dict and typed is not None:
+                check_keys(value, typed)
+            elif (choices := fields[name].metadata.get("choices")) and value not in (None, *choices):
+                raise ConfigError(f"{key}={value}: {one_of(str(value), choices)}")
+            elif schema is Shape and value is not None and value < 1:
+                raise ConfigError(f"{key}={value}: expected at least 1")
+            else:
+                check_dropout(key, value)
+    mistakes.raise_all()
 
 
 def check_dropout(key: str, value: object) -> None:

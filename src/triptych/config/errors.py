@@ -11,6 +11,43 @@ class ConfigError(ValueError):
     """A mistake in the configuration; the message is for the user."""
 
 
+class ConfigErrors(ConfigError):
+    """Several mistakes; ``args`` are their messages."""
+
+    def __str__(self) -> str:
+        return "\n".join(self.args)
+
+
+def messages_of(error: Exception) -> list[str]:
+    """The message of each mistake that an error is about."""
+    return [*error.args] if isinstance(error, ConfigErrors) else [str(error)]
+
+
+class Mistakes(list[str]):
+    """The messages of several checks, to be raised together."""
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Keeps the message of a ``ConfigError``. What else a check trips over follows from an earlier mistake, if
+        there is one."""
+        try:
+            yield
+        except ConfigError as error:
+            self += messages_of(error)
+        except Exception:
+            if not self:
+                raise
+
+    def raise_all(self) -> None:
+        """Raises what was noted.
+
+        Raises:
+            ConfigError: something was.
+        """
+        if messages := dict.fromkeys(self):
+            raise (ConfigErrors if len(messages) > 1 else ConfigError)(*messages)
+
+
 class RunError(RuntimeError):
     """A run that cannot go on, through no mistake of ours: a full disk, a loss that is not finite, a damaged file. The
     message is for the user."""

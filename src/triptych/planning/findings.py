@@ -14,7 +14,7 @@ from typing import Literal, TypeVar
 from omegaconf import DictConfig
 
 from triptych.assembly.checks import check_trainer
-from triptych.config import PARTS, ConfigError, RunError, build, counted, precision_of, target_of
+from triptych.config import PARTS, ConfigError, RunError, build, counted, messages_of, precision_of, target_of
 from triptych.config.paths import check_writable, existing
 from triptych.launch.lock import locked
 from triptych.launch.processes import Place
@@ -70,21 +70,22 @@ class Findings(list[Finding]):
         """
         said: list[str] = []
         result = None
-        text: str | None = ""
+        texts: list[str | None] = [""]
         level: Level = "ok"
         with listening(said):
             try:
                 result = check()
-                text = "" if result is None else say(result)
+                texts = ["" if result is None else say(result)]
             except (ValueError, RunError) as error:
-                text, level = str(error), worst
+                texts, level = [*messages_of(error)], worst
             except OSError as error:
-                text, level = f"{error.filename}: {error.strerror}", worst
+                texts, level = [f"{error.filename}: {error.strerror}"], worst
         self += [Finding(name, "warning", warning) for warning in said]
-        is_known = level != "ok" and text in [finding.text for finding in self]  # one mistake may break several things
-        is_warned_of = level == "ok" and any(warning.startswith(text or "") for warning in said)
-        if text is not None and not is_known and not is_warned_of:
-            self.append(Finding(name, level, text))
+        for text in texts:
+            is_known = level != "ok" and text in [finding.text for finding in self]  # one mistake may break several
+            is_warned_of = level == "ok" and any(warning.startswith(text or "") for warning in said)
+            if text is not None and not is_known and not is_warned_of:
+                self.append(Finding(name, level, text))
         return result
 
 
