@@ -1,6 +1,5 @@
 """One row of docs/covering.md: a tiny training by its command line, and what must hold of it whatever its parts are."""
 
-import json
 import logging
 import os
 import traceback
@@ -118,12 +117,12 @@ class Trained:
             config.task.max_new_tokens = WRITTEN
         logging.getLogger("triptych").addHandler(noted)
         try:
-            train(config)
+            result = train(config)
         finally:
             logging.getLogger("triptych").removeHandler(noted)
         assert not noted.said, noted.said[0]
-        summary: dict[str, Any] = json.loads((run_dir / "summary.json").read_text())
-        return summary
+        assert result is not None
+        return dict(result.record)
 
     @cached_property
     def task(self) -> Task:

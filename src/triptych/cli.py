@@ -669,7 +669,7 @@ def task_function(command: str, failures: list[Exception], sweep: list[list[str]
             warnings.filterwarnings("ignore", message=message)
         for name in ("lightning.pytorch", "lightning.fabric"):
             logging.getLogger(name).setLevel(logging.WARNING)
-        functions: dict[str, Callable[[DictConfig], None]] = {
+        functions: dict[str, Callable[[DictConfig], object]] = {
             "train": triptych.train.train,
             "doctor": partial(triptych.planning.doctor.doctor, sweep=sweep),
             "evaluate": triptych.evaluate.evaluate,

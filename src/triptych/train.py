@@ -3,9 +3,11 @@
 import json
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import lightning as L
 import torch.distributed as dist
@@ -32,13 +34,31 @@ from triptych.training.strategies import check_place
 log = logging.getLogger("triptych")
 
 
-def train(config: DictConfig) -> None:
+@dataclass(frozen=True, slots=True)
+class TrainingResult:
+    """What a training ends with.
+
+    Attributes:
+        metrics: of the tested weights.
+        record: as summary.json has it; empty: of another rank than 0.
+        run: what was built: task, data and trainer.
+    """
+
+    metrics: Mapping[str, float]
+    record: Mapping[str, Any]
+    run: Run
+
+
+def train(config: DictConfig) -> TrainingResult | None:
     """Trains, validates and tests; writes config.yaml, metrics.csv, tokenizer.json, checkpoints, train.log,
     weights.safetensors, attention.json and summary.json into ``run_dir``. A run that was not finished goes on. A trial
     of a search does not test; as the same run without the search it goes on to its test.
 
     Args:
         config: composed by Hydra from conf/train.yaml.
+
+    Returns:
+        What the training ends with; None: ``run_dir`` holds this run, finished.
 
     Raises:
         ConfigError: a mistake in the configuration or in the data, before the first step.
@@ -53,7 +73,7 @@ def train(config: DictConfig) -> None:
     if is_finished(chosen.config, chosen.plain):
         if place.rank == 0:
             print(f"{config.run_dir} holds this run, finished: nothing to do", flush=True)
-        return
+        return None
     world_size = count_processes(config, place)
     reference = find_reference(chosen, command.overrides, world_size)
     Path(config.run_dir).mkdir(parents=True, exist_ok=True)
@@ -66,7 +86,8 @@ def train(config: DictConfig) -> None:
         run.trainer.fit(run.task, run.data, ckpt_path=run.plan.resumed, weights_only=True)
         load_tested_weights(run.config, run.trainer)
         metrics = measure(run.trainer, run.task, run.data, tests=tests)
-        write_record(run, metrics, command, tests=tests)
+        record = write_record(run, metrics, command, tests=tests)
+    return TrainingResult(metrics, record, run)
 
 
 def count_processes(config: DictConfig, place: Place) -> int:

@@ -1,7 +1,6 @@
 """Arguments of Lightning's trainer: a run with one is killed and resumed, or the argument is an error."""
 
 import inspect
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -64,10 +63,11 @@ def finish(chosen: Callable[..., DictConfig], tmp_path: Path) -> Iterator[Callab
     def run(name: str, *overrides: str) -> dict[str, Any]:
         steps = ["trainer.max_steps=6", "trainer.val_check_interval=4", "callbacks.checkpoints.every_n_steps=2",
                  "logger=csv"]  # fmt: skip
-        train(chosen(*tiny.dates("classification_encoder_only"), *tiny.TINY, *steps, f"run_dir={tmp_path / name}",
-                     *overrides))  # fmt: skip
-        record: dict[str, Any] = json.loads((tmp_path / name / "summary.json").read_text())
-        return record
+        result = train(chosen(*tiny.dates("classification_encoder_only"), *tiny.TINY, *steps,
+                              f"run_dir={tmp_path / name}", *overrides))  # fmt: skip
+        assert result is not None
+        assert result.metrics == result.record["metrics"]
+        return dict(result.record)
 
     yield run
     torch.use_deterministic_algorithms(mode=False)

@@ -1,6 +1,5 @@
 """A run that stopped early, and what resumes it, in this process."""
 
-import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -27,10 +26,10 @@ def finish(chosen: Callable[..., DictConfig], tmp_path: Path) -> Callable[..., t
 
     def run(name: str, *overrides: str) -> tuple[int, dict[str, torch.Tensor]]:
         steps = ["trainer.max_steps=10", "trainer.val_check_interval=2", "logger=csv"]
-        train(chosen(*tiny.dates("classification_encoder_only"), *tiny.TINY, *steps, f"run_dir={tmp_path / name}",
-                     *overrides))  # fmt: skip
-        folder = tmp_path / name
-        return json.loads((folder / "summary.json").read_text())["updates"], load_file(folder / "weights.safetensors")
+        result = train(chosen(*tiny.dates("classification_encoder_only"), *tiny.TINY, *steps,
+                              f"run_dir={tmp_path / name}", *overrides))  # fmt: skip
+        assert result is not None
+        return result.record["updates"], load_file(tmp_path / name / "weights.safetensors")
 
     return run
 

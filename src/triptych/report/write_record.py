@@ -26,18 +26,21 @@ from triptych.training import FSDP, WandbLogger
 log = logging.getLogger("triptych")
 
 
-def write_record(run: Run, metrics: Mapping[str, float], command: Command, *, tests: bool) -> None:
+def write_record(run: Run, metrics: Mapping[str, float], command: Command, *, tests: bool) -> dict[str, Any]:
     """Writes weights.safetensors, summary.json, attention.json and answers.jsonl, and prints the metrics. All ranks
     take part.
 
     Args:
         tests: whether the weights were tested; if not, nothing is made of the test examples.
+
+    Returns:
+        What summary.json has; nothing on other ranks than 0.
     """
     task, plan = run.task, run.plan
     gather_weights(run)
     cost_log, tested = run.cost_log.of_all_ranks(), gather_tested(task)
     if run.rank:
-        return  # rank 0 writes the record
+        return {}  # rank 0 writes the record
     task.to(run.trainer.strategy.root_device)  # Lightning has moved it to the CPU, and the record is of the device
     if task.not_finite.skipped:
         log.warning("%s of %s updates were left out: not finite", task.not_finite.skipped, run.trainer.global_step)
@@ -75,6 +78,7 @@ def write_record(run: Run, metrics: Mapping[str, float], command: Command, *, te
         log_record(run, record, looks["samples"])
     with not_fatal("the figures here"):
         print_metrics(run, metrics, record["optimum"])
+    return record
 
 
 def gather_weights(run: Run) -> None:
