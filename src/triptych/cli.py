@@ -37,7 +37,7 @@ from triptych.config import (
 from triptych.config.paths import check_writable, find_checkpoint
 from triptych.launch.environment import cpus, is_rank_0, wait_briefly
 from triptych.launch.requeue import goes_back, job_of_slurm, requeue
-from triptych.launch.signals import Interruption, catch
+from triptych.launch.signals import Interruption, catch_signals
 from triptych.planning.gpus import gpu_named
 from triptych.storage.redaction import Redactor
 
@@ -107,7 +107,7 @@ def main() -> int:
     }
     commands = ("train", "doctor", "evaluate", "predict", *functions)
     if command == "train":
-        catch(signal.SIGUSR1)  # a scheduler's warning may come before the training begins
+        catch_signals(signal.SIGUSR1)  # a scheduler's warning may come before the training begins
     try:
         if command in ("-h", "--help", "help"):
             print(USAGE, flush=True)

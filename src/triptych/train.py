@@ -141,7 +141,7 @@ def ending_in_order(run: Run, command: Command) -> Iterator[None]:
     note of a trial that was pruned."""
     loggers = [logger for logger in run.loggers if isinstance(logger, WandbLogger)]
     failed = True
-    signals.catch(*signals.STOPS)
+    handlers = signals.catch_signals(*signals.STOPS)
     try:
         for logger in loggers:
             logger.describe(run.plan.redact(labels(run, command)))
@@ -159,7 +159,7 @@ def ending_in_order(run: Run, command: Command) -> Iterator[None]:
     finally:
         for logger in loggers:
             logger.finish(failed=failed)
-        signals.release(*signals.STOPS)
+        signals.restore_handlers(handlers)
 
 
 def load_tested_weights(config: DictConfig, trainer: L.Trainer) -> None:

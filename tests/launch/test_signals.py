@@ -1,26 +1,67 @@
-"""What a run hears of the signals that ask it to end."""
+"""What a process hears of the signals that ask it to end."""
 
 import os
 import signal
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+import triptych
 from triptych.launch import signals
 
 
-@pytest.mark.parametrize("by_nohup", [True, False])
-def test_with_nohup_the_loss_of_the_terminal_does_not_matter(by_nohup: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True)
+def handlers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(signals, "_noted", [])
     before = {number: signal.getsignal(number) for number in signals.STOPS}
-    try:
-        signal.signal(signal.SIGHUP, signal.SIG_IGN if by_nohup else signal.SIG_DFL)
-        signals.catch(*signals.STOPS)
-        os.kill(os.getpid(), signal.SIGHUP)
-        assert signals.received() == (None if by_nohup else signal.SIGHUP)
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert signals.received() == (signal.SIGTERM if by_nohup else signal.SIGHUP)
-        signals.release(*signals.STOPS)
-        assert signal.getsignal(signal.SIGHUP) == (signal.SIG_IGN if by_nohup else signal.SIG_DFL)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("by_nohup", [True, False])
+def test_with_nohup_the_loss_of_the_terminal_does_not_matter(by_nohup: bool) -> None:
+    first = signal.SIG_IGN if by_nohup else signal.SIG_DFL
+    signal.signal(signal.SIGHUP, first)
+    before = signals.catch_signals(*signals.STOPS)
+    os.kill(os.getpid(), signal.SIGHUP)
+    assert signals.received() == (None if by_nohup else signal.SIGHUP)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert signals.received() == (signal.SIGTERM if by_nohup else signal.SIGHUP)
+    signals.restore_handlers(before)
+    assert signal.getsignal(signal.SIGHUP) == first
+    with signals.record_signals(*signals.STOPS) as recorded:
+        for number in signals.STOPS:
+            os.kill(os.getpid(), number)
+    assert recorded == [number for number in signals.STOPS if number != signal.SIGHUP or not by_nohup]
+    assert signal.getsignal(signal.SIGHUP) == first
+
+
+def test_a_second_ctrl_c_does_not_wait() -> None:
+    signals.catch_signals(*signals.STOPS)
+    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)
+    assert signals.received() == signal.SIGINT
+
+
+def test_handlers_that_were_replaced_come_back() -> None:
+    before = {number: signal.getsignal(number) for number in signals.STOPS}
+    replaced = signals.ignore_signals(*signals.STOPS)
+    for number in signals.STOPS:
+        os.kill(os.getpid(), number)
+    with signals.record_signals(*signals.STOPS) as recorded:
+        pass
+    assert recorded == []
+    assert {signal.getsignal(number) for number in signals.STOPS} == {signal.SIG_IGN}
+    signals.restore_handlers(replaced)
+    assert {number: signal.getsignal(number) for number in signals.STOPS} == before
+
+
+def test_no_other_module_sets_a_handler() -> None:
+    src = Path(triptych.__file__).parent
+    setters = [file.relative_to(src) for file in src.rglob("*.py") if "signal.signal(" in file.read_text()]
+    assert setters == [Path("launch/signals.py")]
+    assert not [file for file in src.rglob("*.py") if "from signal import" in file.read_text()]

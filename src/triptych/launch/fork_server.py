@@ -11,7 +11,6 @@ import json
 import os
 import runpy
 import select
-import signal
 import socket
 import subprocess
 import sys
@@ -27,7 +26,7 @@ from typing import NoReturn
 from hydra.core.plugins import Plugins
 
 from triptych.config.hydra_guard import compose_ahead
-from triptych.launch.signals import STOPS
+from triptych.launch.signals import STOPS, ignore_signals, restore_handlers
 from triptych.storage.arrays import code_sha256
 
 WITH_THREADS = ("numpy", "scipy.linalg")
@@ -150,7 +149,7 @@ def serve(channel: socket.socket) -> list[str] | None:
         In a child, its arguments; None: the sweep has ended.
     """
     # A signal to all of a sweep is for the jobs: without this process nobody would hear how they end.
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in STOPS}
+    handlers = ignore_signals(*STOPS)
     is_safe = load()
     children: dict[int, int] = {}  # by what can be read when they have ended
     while True:
@@ -168,8 +167,7 @@ def serve(channel: socket.socket) -> list[str] | None:
                 channel.close()
                 for ended in children:
                     os.close(ended)
-                for number, handler in before.items():
-                    signal.signal(number, handler)
+                restore_handlers(handlers)
                 for stream, given in enumerate(streams):
                     os.dup2(given, stream)
                 forget_exits()

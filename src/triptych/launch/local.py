@@ -5,8 +5,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
+from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, suppress
 from pathlib import Path
 
 from hydra.core.utils import JobReturn
@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TimeElapsedColumn
 from triptych.config import ConfigError, about, counted
 from triptych.launch.environment import cpus
 from triptych.launch.fork_server import Forked, ForkServer, can_fork, start_server
-from triptych.launch.signals import STOPS, is_of_no_concern
+from triptych.launch.signals import STOPS, record_signals
 from triptych.launch.sweep import (
     Failure,
     Job,
@@ -109,7 +109,7 @@ def run_jobs(
     sweep, told = Jobs(jobs, n_jobs, redact), 0
     for job in sweep.waiting.values():
         job.announce(redact)
-    with noted(STOPS) as asked, Bar(sweep) as bar:
+    with record_signals(*STOPS) as asked, Bar(sweep) as bar:
         while sweep.running or (sweep.waiting and not asked):
             while sweep.waiting and not asked and len(sweep.running) < n_jobs:
                 sweep.start_next(command, server)
@@ -127,19 +127,6 @@ def run_jobs(
         print(f"{stop}; {again} goes on from there", file=sys.stderr)
         raise SystemExit(128 + asked[0])
     return sweep.failures
-
-
-@contextmanager
-def noted(signums: Sequence[signal.Signals]) -> Iterator[list[signal.Signals]]:
-    """Signals that come meanwhile, in their order."""
-    asked: list[signal.Signals] = []
-    signums = [signum for signum in signums if not is_of_no_concern(signum)]
-    before = {signum: signal.signal(signum, lambda n, _: asked.append(signal.Signals(n))) for signum in signums}
-    try:
-        yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class Jobs:

@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from triptych.config import ConfigError
 from triptych.launch.environment import cpus
-from triptych.launch.signals import STOPS, is_of_no_concern
+from triptych.launch.signals import STOPS, record_signals
 
 AGREED = tuple(128 + number for number in STOPS)
 """Exit statuses of a process that was asked to stop, and did so in order."""
@@ -110,18 +110,15 @@ def run_processes(command: Sequence[str], count: int, run_dir: Path) -> int:
         The exit status: 0, that of the process that failed first (128 + n after signal n), or 128 + n after an orderly
         stop by signal n.
     """
-    received: list[int] = []
-    for number in STOPS:
-        if not is_of_no_concern(number):
-            signal.signal(number, lambda number, _: received.append(number))
     port = LightningEnvironment().main_port  # a free one, unless MASTER_PORT says which
     shared = {"WORLD_SIZE": str(count), "NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     shared["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", str(max(1, cpus() // count)))  # its share of them
-    processes = []
-    for rank in range(count):
-        place = {"RANK": str(rank), "LOCAL_RANK": str(rank), **shared}
-        processes.append(_start(command, place, run_dir / f"rank-{rank}.log" if rank else None))
-    ended = _wait(processes, received)
+    with record_signals(*STOPS) as received:
+        processes = []
+        for rank in range(count):
+            place = {"RANK": str(rank), "LOCAL_RANK": str(rank), **shared}
+            processes.append(_start(command, place, run_dir / f"rank-{rank}.log" if rank else None))
+        ended = _wait(processes, received)
     failures = [(rank, status) for rank, status in ended if status not in (0, *AGREED)]
     if not failures:
         return max(status for _, status in ended)
@@ -150,12 +147,12 @@ def _start(command: Sequence[str], place: dict[str, str], output: Path | None) -
         )
 
 
-def _wait(processes: Sequence[subprocess.Popen[bytes]], received: list[int]) -> list[tuple[int, int]]:
+def _wait(processes: Sequence[subprocess.Popen[bytes]], received: list[signal.Signals]) -> list[tuple[int, int]]:
     """Waits for the end of all, and ends them all after a failure.
 
     Args:
         processes: by rank.
-        received: signals to forward, which a handler fills.
+        received: signals to forward, as they come.
 
     Returns:
         Rank and status (-n: killed by signal n) of each, in the order in which they ended.

@@ -1,6 +1,5 @@
 """Batches for the Trainer."""
 
-import signal
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,7 +12,7 @@ from triptych.data.batches.batch import Batch, EncodedSet, collate, nothing
 from triptych.data.batches.sampler import MicroBatch, TrainingSampler, Updates, evaluation_batches
 from triptych.data.batches.window_sampler import WindowSampler
 from triptych.data.batches.windows import TrainingWindows
-from triptych.launch.signals import STOPS
+from triptych.launch.signals import STOPS, ignore_signals
 
 Training = EncodedSet | TrainingWindows
 
@@ -211,5 +210,4 @@ class DataModule(L.LightningDataModule):
 
 def ignore_in_worker(_: int) -> None:
     """For the processes that load data: a signal to the whole group must not take them away from under the run."""
-    for signum in STOPS:
-        signal.signal(signum, signal.SIG_IGN)
+    ignore_signals(*STOPS)

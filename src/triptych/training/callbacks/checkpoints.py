@@ -136,7 +136,7 @@ class Checkpoints(Checkpoint):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Does what was still to be done after the last update."""
-        signals.catch(*signals.STOPS)  # Lightning has just put a handler of its own in the place of ours
+        signals.catch_signals(*signals.STOPS)  # Lightning has just put a handler of its own in the place of ours
         self._saved_at = time.monotonic()
         if not self._resumed:
             return
@@ -215,7 +215,7 @@ class Checkpoints(Checkpoint):
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Lightning has put its own handler there again."""
-        signals.catch(*signals.STOPS)
+        signals.catch_signals(*signals.STOPS)
 
     on_test_start = on_validation_start
 
