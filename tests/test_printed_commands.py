@@ -29,6 +29,7 @@ from triptych.report.read_records import Run
 from triptych.report.statistics.verdicts import _train_more
 from triptych.search.sweeper import OptunaSweeper
 from triptych.storage.downloads import SETS
+from triptych.storage.run_directory import find_checkpoint
 from triptych.studies.study import Study, find_studies
 
 OWN = "defaults:\n  - override /task: classification\n  - override /model: encoder_only\nseed: 7\n"
@@ -261,7 +262,7 @@ def test_what_imports_a_folder(tmp_path: Path) -> None:
     (tmp_path / "my folder").mkdir()
     (tmp_path / "my folder" / "config.json").touch()
     with pytest.raises(cli.ConfigError) as error:
-        cli.find_checkpoint(tmp_path / "my folder")
+        find_checkpoint(tmp_path / "my folder")
     _, _, command = str(error.value).partition(" is a Hugging Face folder: ")
     assert shlex.split(command.removesuffix(" first")) == [
         "triptych", "import", str(tmp_path / "my folder"), "--output", "CHECKPOINT",

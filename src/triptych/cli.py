@@ -34,12 +34,13 @@ from triptych.config import (
     nearest,
     suggestion,
 )
-from triptych.config.paths import check_writable, find_checkpoint
+from triptych.config.paths import check_writable
 from triptych.launch.environment import cpus, is_rank_0, wait_briefly
 from triptych.launch.requeue import goes_back, job_of_slurm, requeue
 from triptych.launch.signals import Interruption, catch_signals
 from triptych.planning.gpus import gpu_named
 from triptych.storage.redaction import Redactor
+from triptych.storage.run_directory import find_checkpoint
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

@@ -26,6 +26,7 @@ from triptych.report.summary import labels
 from triptych.report.write_record import write_record
 from triptych.search.pruning import Pruned
 from triptych.storage.atomic import write_text
+from triptych.storage.run_directory import RunDirectory
 from triptych.training import CSVLogger, WandbLogger, read_checkpoint
 from triptych.training.failures import explained
 from triptych.training.resume import is_finished
@@ -154,7 +155,8 @@ def ending_in_order(run: Run, command: Command) -> Iterator[None]:
         failed = False
         if run.rank == 0:
             note = {"updates": pruned.update, "task": run.task.name, "data": command.data}
-            write_text(run.run_dir / "pruned.json", json.dumps(note | {"architecture": run.task.architecture}) + "\n")
+            note |= {"architecture": run.task.architecture}
+            write_text(RunDirectory(run.run_dir).pruned, json.dumps(note) + "\n")
             log.info("%s: other trials of the search were better by then", pruned)
     finally:
         for logger in loggers:
@@ -167,5 +169,5 @@ def load_tested_weights(config: DictConfig, trainer: L.Trainer) -> None:
     # A moving average is in the weights, or in the best ones; Lightning would validate the last average in their place.
     trainer.callbacks = [c for c in trainer.callbacks if not isinstance(c, WeightAveraging)]  # type: ignore[attr-defined]
     if config.test_weights == "best":
-        best = read_checkpoint(Path(config.run_dir) / "checkpoints" / "best.ckpt")
+        best = read_checkpoint(RunDirectory(config.run_dir).best)
         trainer.strategy.load_model_state_dict(best)

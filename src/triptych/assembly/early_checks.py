@@ -19,8 +19,9 @@ from triptych.config import (
     flat,
     one_of,
 )
-from triptych.config.paths import check_resume, check_writable, find_checkpoint
+from triptych.config.paths import check_resume, check_writable
 from triptych.storage.downloads import check_folder
+from triptych.storage.run_directory import RunDirectory, find_checkpoint
 
 SUPPORTED = (
     "accelerator", "accumulate_grad_batches", "benchmark", "default_root_dir", "detect_anomaly", "deterministic",
@@ -267,8 +268,8 @@ def check_folders(config: DictConfig) -> None:
     Raises:
         ConfigError: it is not there.
     """
-    run_dir = Path(config.run_dir)
-    if (run_dir / "summary.json").exists() or (run_dir / "checkpoints").exists():  # another run's may be gone by now
+    run = RunDirectory(config.run_dir)
+    if run.record.exists() or run.checkpoints.exists():  # another run's may be gone by now
         return
     if config.init_from is not None:
         find_checkpoint(config.init_from, "init_from")

@@ -1,7 +1,6 @@
 """``init_from``: a run begins with the stacks of a checkpoint, under the head of its own task."""
 
 import logging
-from pathlib import Path
 
 import torch
 from omegaconf import DictConfig, OmegaConf
@@ -10,6 +9,7 @@ from triptych.assembly.restore import Trained, read_trained
 from triptych.config import ConfigError, listed, target_of
 from triptych.config.overrides import stack_sources
 from triptych.nn import Network
+from triptych.storage.run_directory import RunDirectory
 from triptych.tasks import Task
 
 log = logging.getLogger("triptych")
@@ -32,9 +32,9 @@ def settings_to_adopt(config: DictConfig) -> "tuple[DictConfig, Pretrained | Non
     Raises:
         ConfigError: there is no such checkpoint.
     """
-    run_dir = Path(config.run_dir)
-    if config.resume != "never" and any((run_dir / "checkpoints").glob("*.ckpt")):
-        recorded = OmegaConf.load(run_dir / "config.yaml") if (run_dir / "config.yaml").exists() else None
+    run = RunDirectory(config.run_dir)
+    if config.resume != "never" and any(run.checkpoints.glob("*.ckpt")):
+        recorded = OmegaConf.load(run.config) if run.config.exists() else None
         if isinstance(recorded, DictConfig) and OmegaConf.select(recorded, "init_from") == config.init_from:
             return recorded, None
     pretrained = Pretrained(config.init_from, config.init_cross_attention)

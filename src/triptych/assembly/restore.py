@@ -10,8 +10,8 @@ from torch import Tensor
 
 from triptych.assembly.network import make_task
 from triptych.config import ConfigError, RunError, refusing, suggestion
-from triptych.config.paths import find_checkpoint
 from triptych.data import CorpusFacts, SpecialTokens, Tokenizer
+from triptych.storage.run_directory import find_checkpoint
 from triptych.tasks import GenerativeTask, ImageGeneration, Task
 from triptych.tasks.precision import PRECISIONS, arithmetic
 from triptych.training import damage_of, newest_good, read_checkpoint

@@ -20,6 +20,7 @@ from triptych.interop.networks import FAMILIES, read_network, write_network
 from triptych.interop.tensors import read_json, write_json
 from triptych.nn import Embedding, Network, PatchEmbedding
 from triptych.storage.atomic import write_text
+from triptych.storage.run_directory import RunDirectory
 from triptych.tasks import GenerativeTask, Task
 from triptych.training import checkpoint_facts, write_checkpoint
 
@@ -135,8 +136,8 @@ def save_pretrained(checkpoint: str | Path, folder: str | Path, *, families: Seq
     if isinstance(task, GenerativeTask) and task.architecture != "encoder_only":
         write_json(path / FILE, {**ids, **generation_settings(task)})
     class_name = family.classes[task.name]
-    run_dir = checkpoint_file(checkpoint).parent.parent
-    record = read_json(run_dir / "summary.json") if (run_dir / "summary.json").is_file() else {}
+    run = RunDirectory(checkpoint_file(checkpoint).parent.parent)
+    record = read_json(run.record) if run.record.is_file() else {}
     write_text(path / "README.md", model_card(path.name, task, class_name, record))
     return class_name
 

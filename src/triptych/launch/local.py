@@ -33,6 +33,7 @@ from triptych.launch.sweep import (
 from triptych.launch.watch import age, share_done, time_left
 from triptych.storage.progress import show_progress
 from triptych.storage.redaction import Redactor
+from triptych.storage.run_directory import RunDirectory
 
 WAIT_S = 0.05
 """Seconds until it is looked for jobs that have ended."""
@@ -206,7 +207,8 @@ class Jobs:
             how = f"exit status {status}" if status >= 0 else f"killed by {signal.Signals(-status).name}"
             self.failures[directory] = Failure(how, process.log)
             return f"failed, {how}"
-        if min(age(directory / name) for name in ("summary.json", "pruned.json")) <= process.age:  # not done before
+        files = RunDirectory(directory)
+        if min(age(files.record), age(files.pruned)) <= process.age:  # not done before
             self.taken.append(process.age)
         return "done"
 
@@ -248,7 +250,7 @@ def describe_stop(signum: signal.Signals, jobs: Collection[Job], failures: Colle
         failures: directories of those that failed.
     """
     left = [job for job in jobs if not job.is_done and job.directory not in failures]
-    begun = sum((job.directory / ".lock").exists() for job in left)
+    begun = sum(RunDirectory(job.directory).lock.exists() for job in left)
     failed = f", {len(failures)} failed" if failures else ""
     by = "" if signum == signal.SIGINT else f" by {signum.name}"
     return f"stopped{by}: {len(jobs) - len(left) - len(failures)} of {len(jobs)} done, {begun} begun{failed}"
@@ -322,7 +324,7 @@ def start(command: Sequence[str], directory: Path, n_jobs: int, server: ForkServ
         server: what it is forked from, if that can be.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    log, tee = directory / "terminal.log", None
+    log, tee = RunDirectory(directory).job_log, None
     with ExitStack() as opened:
         if n_jobs > 1:
             nothing, file = opened.enter_context(open(os.devnull, "rb")), opened.enter_context(open(log, "ab"))

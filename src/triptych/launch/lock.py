@@ -9,12 +9,11 @@ from pathlib import Path
 from triptych.config import ConfigError, RunError
 from triptych.launch.environment import is_rank_0
 from triptych.storage.locks import Lock
+from triptych.storage.run_directory import RunDirectory
 
 HELD, FILE = "TRIPTYCH_LOCKED", "TRIPTYCH_LOCK_FILE"
 """In the environment of the processes that train together with the one that holds the lock: its directory, and the file
 that it locked, by device and inode."""
-UNUSED = {".lock", "train.log"}
-"""The files of a run directory whose run never began."""
 
 
 @contextmanager
@@ -36,7 +35,7 @@ def locked(run_dir: Path) -> Iterator[None]:
     if run_dir.exists() and not run_dir.is_dir():
         raise ConfigError(f"run_dir={run_dir} is a file; expected a directory, there or not")
     run_dir.mkdir(parents=True, exist_ok=True)
-    lock, holder = lock_of(run_dir), run_dir / ".lock.holder"
+    lock, holder = lock_of(run_dir), RunDirectory(run_dir).lock_holder
     who = ""
     if not lock.acquire(wait=False):
         with suppress(FileNotFoundError):
@@ -46,7 +45,7 @@ def locked(run_dir: Path) -> Iterator[None]:
         holder.write_text(f"process {os.getpid()} on {socket.gethostname()}")
         os.environ[HELD] = str(run_dir)
         if lock.is_exclusive:
-            os.environ[FILE] = identify(run_dir / ".lock")
+            os.environ[FILE] = identify(RunDirectory(run_dir).lock)
         yield
     finally:
         if is_still_held():
@@ -63,10 +62,11 @@ def remove_unused(run_dir: Path) -> None:
     Args:
         run_dir: relative to the working directory.
     """
-    if is_rank_0() and run_dir.is_dir() and {file.name for file in run_dir.iterdir()} <= UNUSED:
+    unused = {RunDirectory(run_dir).lock, RunDirectory(run_dir).log}
+    if is_rank_0() and run_dir.is_dir() and {*run_dir.iterdir()} <= unused:
         with suppress(OSError):  # another process uses it
-            for name in UNUSED:
-                (run_dir / name).unlink(missing_ok=True)
+            for file in unused:
+                file.unlink(missing_ok=True)
             for folder in (run_dir, *run_dir.parents[:-1]):
                 folder.rmdir()
 
@@ -77,7 +77,7 @@ def is_still_held() -> bool:
     if FILE not in os.environ:  # no lock, or a file system without locks
         return True
     try:
-        return identify(Path(os.environ[HELD], ".lock")) == os.environ[FILE]
+        return identify(RunDirectory(os.environ[HELD]).lock) == os.environ[FILE]
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:  # of a network file system, that may answer again
@@ -102,11 +102,11 @@ def identify(file: Path) -> str:
 
 def wait_until_free(run_dir: Path) -> None:
     """Returns when no job is at work in the directory."""
-    if (run_dir / ".lock").exists():
+    if RunDirectory(run_dir).lock.exists():
         with lock_of(run_dir):
             pass
 
 
 def lock_of(run_dir: Path) -> Lock:
     """The lock of a run directory."""
-    return Lock(run_dir / ".lock", f"run_dir={run_dir}", "a second job there is not kept out")
+    return Lock(RunDirectory(run_dir).lock, f"run_dir={run_dir}", "a second job there is not kept out")

@@ -22,6 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 from triptych.config import ConfigError
 from triptych.launch.environment import cpus
 from triptych.launch.signals import STOPS, record_signals
+from triptych.storage.run_directory import RunDirectory
 
 AGREED = tuple(128 + number for number in STOPS)
 """Exit statuses of a process that was asked to stop, and did so in order."""
@@ -113,11 +114,11 @@ def run_processes(command: Sequence[str], count: int, run_dir: Path) -> int:
     port = LightningEnvironment().main_port  # a free one, unless MASTER_PORT says which
     shared = {"WORLD_SIZE": str(count), "NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     shared["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", str(max(1, cpus() // count)))  # its share of them
+    files, processes = RunDirectory(run_dir), []
     with record_signals(*STOPS) as received:
-        processes = []
         for rank in range(count):
             place = {"RANK": str(rank), "LOCAL_RANK": str(rank), **shared}
-            processes.append(_start(command, place, run_dir / f"rank-{rank}.log" if rank else None))
+            processes.append(_start(command, place, files.rank_log(rank) if rank else None))
         ended = _wait(processes, received)
     failures = [(rank, status) for rank, status in ended if status not in (0, *AGREED)]
     if not failures:
@@ -191,7 +192,7 @@ def _report(rank: int, status: int, count: int, run_dir: Path, *, is_explained: 
     """Says which rank failed first, unless rank 0 has spoken for itself."""
     if rank == 0 and status > 0:
         return
-    log = run_dir / f"rank-{rank}.log"
+    log = RunDirectory(run_dir).rank_log(rank)
     if rank and not is_explained:
         sys.stderr.write("".join(log.read_text(errors="replace").splitlines(keepends=True)[-20:]))
     how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"failed first, with exit status {status}"

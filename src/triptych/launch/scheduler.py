@@ -9,9 +9,8 @@ from pathlib import Path
 
 from triptych.config import RunError
 from triptych.storage.atomic import write_text
+from triptych.storage.run_directory import RunDirectory
 
-TASK = "slurm.json"
-"""In the directory of a run: the task to which it was given last."""
 ENDED = (
     "BOOT_FAIL",
     "CANCELLED",
@@ -53,7 +52,7 @@ class ArrayTask:
         Raises:
             RunError: the note is damaged.
         """
-        note = directory / TASK
+        note = RunDirectory(directory).slurm_task
         try:
             content = json.loads(note.read_text(encoding="utf-8"))
             return cls(str(content["array"]), int(content["index"]), Path(content["log"]))
@@ -68,7 +67,7 @@ class ArrayTask:
         """Writes it down, with a log that is found from any folder."""
         directory.mkdir(parents=True, exist_ok=True)
         content = {"array": self.array, "index": self.index, "log": str(self.log.absolute())}
-        write_text(directory / TASK, json.dumps(content))
+        write_text(RunDirectory(directory).slurm_task, json.dumps(content))
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from triptych.config import ARCHITECTURES, ConfigError
 from triptych.config.overrides import check_chosen, write_override
 from triptych.launch.environment import is_one_of_several
-from triptych.launch.watch import NOTE
 from triptych.storage.atomic import write_text
 from triptych.storage.redaction import Redactor
-from triptych.storage.runs import is_done
+from triptych.storage.run_directory import RunDirectory
 
 UNCOUNTED = ("hydra", "run_dir", "logger")
 """Parts of the configuration that do not make a job another job; ``callbacks.pruning`` is another."""
@@ -74,7 +73,7 @@ class Job:
     @property
     def is_done(self) -> bool:
         """Whether there is nothing left to do."""
-        return is_done(self.directory, is_trial=self.is_trial)
+        return RunDirectory(self.directory).is_done(is_trial=self.is_trial)
 
     @property
     def is_trial(self) -> bool:
@@ -84,7 +83,7 @@ class Job:
     @property
     def is_pruned(self) -> bool:
         """Whether it was stopped as a hopeless trial of a search."""
-        return (self.directory / "pruned.json").exists()
+        return RunDirectory(self.directory).pruned.exists()
 
     @property
     def title(self) -> str:
@@ -104,7 +103,7 @@ class Job:
     def announce(self, redact: Redactor) -> None:
         """Makes its directory, with a note of its overrides: who watches sees the job before it begins."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        write_text(self.directory / NOTE, json.dumps({"overrides": redact(self.own)}) + "\n")
+        write_text(RunDirectory(self.directory).job, json.dumps({"overrides": redact(self.own)}) + "\n")
 
 
 @dataclass(frozen=True)

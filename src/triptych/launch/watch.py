@@ -25,12 +25,10 @@ from rich.table import Table
 from rich.text import Text
 
 from triptych.config import ConfigError, RunError, about, counted, duration, nearest
-from triptych.launch.scheduler import AT_WORK, ENDED, TASK, ArrayTask, State, queue
+from triptych.launch.scheduler import AT_WORK, ENDED, ArrayTask, State, queue
 from triptych.storage.redaction import Redactor
-from triptych.storage.runs import is_done
+from triptych.storage.run_directory import SIGNS, RunDirectory, find_directories
 
-NOTE = "job.json"
-"""In the directory of a job: its overrides."""
 STATES = {
     "running": "green",
     "failed": "red",
@@ -41,8 +39,6 @@ STATES = {
     "pruned": "dim",
 }
 """In the order in which they are shown, and their colours."""
-SIGNS = (NOTE, "summary.json", "pruned.json", "metrics.csv", "train.log", "terminal.log", TASK, ".lock")
-"""What a run directory has one of."""
 SILENT_S = 900.0
 """Seconds after which a job on another machine that has written nothing counts as stopped."""
 SETTLE_S = 60.0
@@ -144,7 +140,8 @@ class Scheduler:
         tasks: dict[Path, ArrayTask] = {}
         for directory in directories:
             with suppress(OSError, RunError):  # being written, or damaged, as the next sweep will say
-                if (directory / TASK).stat().st_uid == os.getuid() and (task := ArrayTask.noted_in(directory)):
+                is_mine = RunDirectory(directory).slurm_task.stat().st_uid == os.getuid()
+                if is_mine and (task := ArrayTask.noted_in(directory)):
                     tasks[directory] = task
         if not tasks or shutil.which("squeue") is None:
             return {}
@@ -159,11 +156,11 @@ class Scheduler:
 
 def look(folder: Path, redact: Redactor, scheduler: Scheduler) -> list[Watched]:
     """Every run at or below a folder, those that need a look first; those of a sweep in its order."""
-    found = sorted({file.parent for name in SIGNS for file in folder.rglob(name)})
-    found.sort(key=lambda path: (path / NOTE).stat().st_mtime_ns if (path / NOTE).exists() else 0)
+    found = sorted(find_directories(folder, *SIGNS))
+    found.sort(key=lambda path: job.stat().st_mtime_ns if (job := RunDirectory(path).job).exists() else 0)
     inner = {path for path in found if any(parent in found for parent in path.parents)}  # W&B has files of such names
     names = name_runs([path for path in found if path not in inner], folder)
-    unfinished = [path for path in names if not any((path / name).exists() for name in ("summary.json", "pruned.json"))]
+    unfinished = [path for path in names if not RunDirectory(path).is_done(is_trial=True)]
     tasks = scheduler.states_of(unfinished)
     runs = [read(path, name, redact, tasks) for path, name in names.items()]
     return sorted(runs, key=lambda run: [*STATES].index(run.state))
@@ -178,9 +175,9 @@ def name_runs(directories: Sequence[Path], folder: Path) -> dict[Path, str]:
     """
     overrides = {}
     for path in directories:
-        if HASHED.search(path.name) and (path / NOTE).exists():
+        if HASHED.search(path.name) and (job := RunDirectory(path).job).exists():
             with suppress(ValueError, LookupError, TypeError):  # is being written
-                overrides[path] = json.loads((path / NOTE).read_text(encoding="utf-8"))["overrides"]
+                overrides[path] = json.loads(job.read_text(encoding="utf-8"))["overrides"]
     shared = set.intersection(*map(set, overrides.values())) if len(overrides) > 1 else set()
     own = {path: " ".join(text for text in found if text not in shared) for path, found in overrides.items()}
     return {
@@ -190,15 +187,16 @@ def name_runs(directories: Sequence[Path], folder: Path) -> dict[Path, str]:
 
 def share_done(directory: Path) -> float:
     """How much of its updates a run has done, from 0 to 1."""
-    updates, goal = count_updates(directory, read_rows(directory / "metrics.csv"))
+    run = RunDirectory(directory)
+    updates, goal = count_updates(run, read_rows(run.metrics))
     return updates / goal if goal else 0.0
 
 
-def count_updates(directory: Path, rows: Sequence[dict[str, str]]) -> tuple[int, int | None]:
+def count_updates(run: RunDirectory, rows: Sequence[dict[str, str]]) -> tuple[int, int | None]:
     """The updates that a run has done, and all of them; None: its configuration is not written yet."""
-    goal = goal_of(directory / "config.yaml")
+    goal = goal_of(run.config)
     logged = int(rows[-1]["step"]) + 1 if rows else 0
-    saved = [int(file.stem.removeprefix("step-")) for file in (directory / "checkpoints").glob("step-*[0-9].ckpt")]
+    saved = [int(file.stem.removeprefix("step-")) for file in run.checkpoints.glob("step-*[0-9].ckpt")]
     updates = max([logged, *saved])
     return updates if goal is None else min(updates, goal), goal  # the test is logged behind the last
 
@@ -210,17 +208,18 @@ def read(directory: Path, name: str, redact: Redactor, tasks: Mapping[Path, Stat
         name: what it is called.
         tasks: what the scheduler says, see ``Scheduler.states_of``.
     """
-    log = log_of(directory)
+    run = RunDirectory(directory)
+    log = log_of(run)
     line = redact(last_line(log)) if log else ""
-    state = state_of(directory, line)
+    state = state_of(run, line)
     if directory in tasks and state in ("failed", "stopped", "queued"):
-        state, line = state_of_task(directory, state, line, tasks[directory])
-    rows = read_rows(directory / "metrics.csv")
-    updates, goal = count_updates(directory, rows)
+        state, line = state_of_task(run, state, line, tasks[directory])
+    rows = read_rows(run.metrics)
+    updates, goal = count_updates(run, rows)
     rate = rate_of(rows)
     losses = [row["train/loss"] for row in rows if row.get("train/loss")]
     left = (goal - updates) / rate if goal is not None and rate else None
-    began = age(directory / ".lock")
+    began = age(run.lock)
     return Watched(
         name,
         state,
@@ -231,33 +230,33 @@ def read(directory: Path, name: str, redact: Redactor, tasks: Mapping[Path, Stat
         max(left, 0.0) if left is not None and state == "running" else None,
         line,
         began if math.isfinite(began) else None,
-        began - age(directory / "summary.json") if state == "done" and math.isfinite(began) else None,
+        began - age(run.record) if state == "done" and math.isfinite(began) else None,
     )
 
 
-def state_of(directory: Path, line: str) -> str:
+def state_of(run: RunDirectory, line: str) -> str:
     """One of ``STATES``.
 
     Args:
         line: the last of its log.
     """
-    if (directory / "pruned.json").exists():
+    if run.pruned.exists():
         return "pruned"
-    if is_done(directory, is_trial=(directory / "summary.json").exists()):
+    if run.record.exists():
         return "done"
-    if is_held(directory):
+    if is_held(run):
         return "running"
-    if not (directory / ".lock").exists():
-        if (directory / TASK).exists():
+    if not run.lock.exists():
+        if run.slurm_task.exists():
             return "failed" if line.startswith("error:") else "queued"
-        if age(directory / "terminal.log") < STARTING_S and not line.startswith("error:"):
+        if age(run.job_log) < STARTING_S and not line.startswith("error:"):
             return "running"
-        if (directory / NOTE).exists() and not line:
+        if run.job.exists() and not line:
             return "waiting"
     return "failed" if line.startswith("error:") else "stopped"
 
 
-def state_of_task(directory: Path, state: str, line: str, task: State | None) -> tuple[str, str]:
+def state_of_task(run: RunDirectory, state: str, line: str, task: State | None) -> tuple[str, str]:
     """The state of a run that no job holds, and why, by what the scheduler says of its task.
 
     Args:
@@ -266,7 +265,7 @@ def state_of_task(directory: Path, state: str, line: str, task: State | None) ->
         task: None: it is not in the queue.
     """
     if task is None:
-        if state != "queued" or age(directory / TASK) < SETTLE_S:
+        if state != "queued" or age(run.slurm_task) < SETTLE_S:
             return state, line
         return "stopped", f"not in the queue: {line}" if line else "not in the queue"
     if task.name not in ENDED:
@@ -279,21 +278,21 @@ def state_of_task(directory: Path, state: str, line: str, task: State | None) ->
 
 def why_failed(directory: Path) -> str:
     """What a run that is not done has said when it failed; empty: nothing."""
-    log = log_of(directory)
+    log = log_of(RunDirectory(directory))
     line = last_line(log) if log else ""
     return Redactor()(line.removeprefix("error:").strip()) if line.startswith("error:") else ""
 
 
-def is_held(directory: Path) -> bool:
+def is_held(run: RunDirectory) -> bool:
     """Whether a job is at work there, by the note of who holds the lock: to try the lock could turn a job away. Of one
     on another machine nothing is known but what it writes."""
     try:
-        holder = (directory / ".lock.holder").read_text(encoding="utf-8")
+        holder = run.lock_holder.read_text(encoding="utf-8")
     except OSError:
         return False
     match = re.fullmatch(r"process (\d+) on (.*)", holder)
     if match is None or match[2] != socket.gethostname():
-        return min(age(directory / name) for name in ("metrics.csv", "train.log", ".lock.holder")) < SILENT_S
+        return min(map(age, (run.metrics, run.log, run.lock_holder))) < SILENT_S
     try:
         os.kill(int(match[1]), 0)
     except ProcessLookupError:
@@ -308,13 +307,12 @@ def age(file: Path) -> float:
     return time.time() - file.stat().st_mtime if file.exists() else float("inf")
 
 
-def log_of(directory: Path) -> Path | None:
+def log_of(run: RunDirectory) -> Path | None:
     """The newest of its logs; None: it has none."""
-    logs = [directory / "terminal.log", directory / "train.log"]
-    note = directory / TASK
-    if note.exists():
+    logs = [run.job_log, run.log]
+    if run.slurm_task.exists():
         with suppress(ValueError, LookupError, TypeError):  # damaged, as the next sweep will say
-            logs.append(Path(json.loads(note.read_text(encoding="utf-8"))["log"]))
+            logs.append(Path(json.loads(run.slurm_task.read_text(encoding="utf-8"))["log"]))
     return min((log for log in logs if log.is_file() and log.stat().st_size), key=age, default=None)
 
 

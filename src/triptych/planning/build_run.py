@@ -20,9 +20,9 @@ from triptych.config.overrides import base_of
 from triptych.data import DataModule
 from triptych.launch.processes import Place
 from triptych.models.flops import count_parameters
-from triptych.planning.matching import FILE
 from triptych.planning.prepare import Plan
 from triptych.storage.atomic import write_text
+from triptych.storage.run_directory import RunDirectory
 from triptych.tasks import Task
 from triptych.training import CheckpointFacts, Checkpoints
 from triptych.training.callbacks.checkpoints import check_metric, validation_metrics
@@ -114,15 +114,16 @@ def build_run(plan: Plan, place: Place) -> Run:
 def begin_directory(run: Run) -> None:
     """Writes what is known of a run before its first update, once nothing of the user's can be wrong any more."""
     plan, task, tokenizer = run.plan, run.task, run.plan.data.tokenizer
+    files = RunDirectory(run.run_dir)
     if run.rank == 0:
         prepare_directory(run.run_dir, run.loggers, plan.earlier)
         if plan.match is None:
-            (run.run_dir / FILE).unlink(missing_ok=True)
+            files.match.unlink(missing_ok=True)
         else:
-            write_text(run.run_dir / FILE, json.dumps(plan.redact(asdict(plan.match)), indent=2) + "\n")
-        write_text(run.run_dir / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(plan.plain)))
+            write_text(files.match, json.dumps(plan.redact(asdict(plan.match)), indent=2) + "\n")
+        write_text(files.config, OmegaConf.to_yaml(OmegaConf.create(plan.plain)))
         if task.has_tokens:
-            write_text(run.run_dir / "tokenizer.json", tokenizer.to_json())
+            write_text(files.tokenizer, tokenizer.to_json())
     parameters, _ = count_parameters(task.network)
     log.info(
         "%s on %s: %s parameters, %s, %s; run directory %s",

@@ -21,6 +21,7 @@ from triptych.launch.processes import Place
 from triptych.planning.forecast import Forecast
 from triptych.planning.gpus import Device
 from triptych.planning.memory import USABLE
+from triptych.storage.run_directory import RunDirectory
 from triptych.testing import check_part, is_foreign
 from triptych.training.strategies import check_place, check_split
 
@@ -166,7 +167,7 @@ def check_run_dir(run_dir: Path) -> str:
     Raises:
         ConfigError: the run directory cannot be used.
     """
-    if run_dir.is_file() or (run_dir / ".lock").exists():
+    if run_dir.is_file() or RunDirectory(run_dir).lock.exists():
         with locked(run_dir):
             pass
     check_writable("run_dir", run_dir)

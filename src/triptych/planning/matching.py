@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
 from math import lcm
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -30,6 +29,7 @@ from triptych.config.overrides import base_of, composed_with, has_towers
 from triptych.models.flops import COUNTED, TrainingCost, active_parameters, count_parameters
 from triptych.planning.batch_shapes import BatchEstimate, Data
 from triptych.planning.findings import listening
+from triptych.storage.run_directory import RunDirectory
 from triptych.training.optimizers import optimizer_flops
 
 log = logging.getLogger("triptych")
@@ -51,7 +51,6 @@ SAMPLE, UPDATES = 50_000, 100
 mean."""
 TOWERS = ("two_encoders", "two_decoders")
 """What can do what needs two towers."""
-FILE = "match.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,12 +223,13 @@ def _amount(quantity: str, name: str) -> float | None:
 
 
 def _run(config: DictConfig, name: str) -> Reference:
-    path = Path(name) / "summary.json"
+    run = RunDirectory(name)
+    path = run.record
     if not path.is_file():
-        if any(Path(name).glob("*/summary.json")):
+        if any(RunDirectory(file).record.exists() for file in run.path.glob("*")):
             raise ConfigError(f"reference={name} holds several runs; expected the directory of one of them")
-        if Path(name).is_dir():
-            raise ConfigError(f"reference={name}: there is no summary.json, so no run is finished there")
+        if run.path.is_dir():
+            raise ConfigError(f"reference={name}: there is no {path.name}, so no run is finished there")
         raise ConfigError(f"reference={name}: expected {_expected(config)}{nearest(name, _models(config))}")
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
@@ -239,8 +239,7 @@ def _run(config: DictConfig, name: str) -> Reference:
     task = target_of(config, "task").name
     if record.get("task") != task:
         raise ConfigError(f"reference={name} has task={record.get('task')}, but this run has task={task}")
-    file = Path(name) / "config.yaml"
-    their_data = OmegaConf.select(OmegaConf.load(file), "data._target_") if file.exists() else None
+    their_data = OmegaConf.select(OmegaConf.load(run.config), "data._target_") if run.config.exists() else None
     if their_data not in (None, config.data._target_):
         raise ConfigError(f"reference={name} has data={record.get('data')}, but this run has {config.data._target_}")
     if not isinstance(goal, int | float) or not goal > 0:
@@ -289,13 +288,11 @@ def check_countable(config: DictConfig, world_size: int) -> None:
 def recorded(config: DictConfig) -> Match | None:
     """What a run that was begun has found, which is then not sought again. None: no run was begun, or one with other
     settings (which will be refused)."""
-    run_dir = Path(config.run_dir)
-    done = (run_dir / "summary.json", run_dir / "pruned.json")
-    is_begun = any((run_dir / "checkpoints").glob("*.ckpt")) or any(path.exists() for path in done)
-    path = run_dir / FILE
-    if config.match is None or config.resume == "never" or not is_begun or not path.is_file():
+    run = RunDirectory(config.run_dir)
+    is_begun = any(run.checkpoints.glob("*.ckpt")) or run.is_done(is_trial=True)
+    if config.match is None or config.resume == "never" or not is_begun or not run.match.is_file():
         return None
-    match = Match(**json.loads(path.read_text(encoding="utf-8")))
+    match = Match(**json.loads(run.match.read_text(encoding="utf-8")))
     is_same = (match.quantity, match.reference) == (config.match, config.reference)
     return match if is_same and settings(config, match.quantity) == match.given else None
 

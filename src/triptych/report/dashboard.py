@@ -21,6 +21,7 @@ from triptych.report.read_records import ARCHITECTURES, find_runs
 from triptych.report.statistics.metrics import metric_key
 from triptych.report.statistics.verdicts import Group, group_runs, judge
 from triptych.storage.atomic import write_text
+from triptych.storage.run_directory import RunDirectory
 
 CODE = Template('''\
 """A W&B workspace and a W&B report, written by `triptych dashboard`; change them as you like.
@@ -243,7 +244,7 @@ def project_of(directories: Sequence[Path]) -> str:
     Raises:
         ConfigError: the runs are in several projects.
     """
-    configs = [OmegaConf.load(directory / "config.yaml") for directory in directories]
+    configs = [OmegaConf.load(RunDirectory(directory).config) for directory in directories]
     projects = sorted({str(OmegaConf.select(config, "logger.wandb.project")) for config in configs})
     if len(projects) > 1:
         raise ConfigError(f"the runs are in the W&B projects {', '.join(projects)}; a dashboard shows runs of one")

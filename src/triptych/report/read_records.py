@@ -17,8 +17,8 @@ from yaml import MarkedYAMLError, YAMLError  # type: ignore[import-untyped]
 from triptych.config import FREE, chosen, nearest
 from triptych.data.images import PNG_ADDRESS
 from triptych.data.overlap import Overlap
-from triptych.launch.watch import NOTE, why_failed
-from triptych.storage.runs import is_tested
+from triptych.launch.watch import why_failed
+from triptych.storage.run_directory import PRUNED, RECORD, STARTED, RunDirectory, find_directories, is_tested
 from triptych.tasks.scores import TaskFacts
 
 ARCHITECTURES = {
@@ -149,10 +149,6 @@ class RunSet:
     def num_untested(self) -> int:
         """Runs that trials of a search have left, and that were not tested."""
         return len(self.untested) + len(self.pruned)
-
-
-BEGUN = ("metrics.csv", "train.log", "slurm.json", "terminal.log", NOTE)
-"""What a run that has not finished may have left, or its sweep before it began."""
 
 
 def _is_count(value: object) -> bool:
@@ -382,9 +378,8 @@ def read_run(directory: Path, relative_to: Path) -> Run:
     Raises:
         ValueError: as ``read_summary``, ``read_curves``, ``read_settings``, ``read_answers`` and ``read_attention``.
     """
-    summary = read_summary(directory / "summary.json")
-    names = ("metrics.csv", "config.yaml", "answers.jsonl", "attention.json")
-    table, config, answers, attention = (directory / name for name in names)
+    run = RunDirectory(directory)
+    summary = read_summary(run.record)
     checked = {key: summary[key] for key in _EXPECTED}
     checked["metrics"] = {key: math.nan if value is None else value for key, value in summary["metrics"].items()}
     checked["task_facts"] = TaskFacts.from_plain(summary["task_facts"])
@@ -392,10 +387,10 @@ def read_run(directory: Path, relative_to: Path) -> Run:
         **checked,
         summary=summary,
         directory=_relative(directory, relative_to),
-        curves=read_curves(table) if table.is_file() else {},
-        settings=read_settings(config) if config.is_file() else {},
-        answers=read_answers(answers) if answers.is_file() else (),
-        attention=read_attention(attention) if attention.is_file() else (),
+        curves=read_curves(run.metrics) if run.metrics.is_file() else {},
+        settings=read_settings(run.config) if run.config.is_file() else {},
+        answers=read_answers(run.predictions) if run.predictions.is_file() else (),
+        attention=read_attention(run.attention) if run.attention.is_file() else (),
     )
 
 
@@ -408,7 +403,7 @@ def read_pruned(directory: Path) -> PrunedRun:
     Raises:
         ValueError: in one line, the file, and what was expected there.
     """
-    path, config = directory / "pruned.json", directory / "config.yaml"
+    path, config = RunDirectory(directory).pruned, RunDirectory(directory).config
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         settings = read_settings(config) if config.is_file() else {}
@@ -437,17 +432,17 @@ def find_runs(directories: Sequence[Path], relative_to: Path) -> RunSet:
         if not directory.is_dir():
             like = nearest(directory.name, [path.name for path in directory.parent.glob("*/")])
             raise ValueError(f"{directory}: no such directory{like or ', expected a run directory or one above it'}")
-        found = {path.parent.resolve() for path in directory.rglob("summary.json")}
-        logged = {path.parent.resolve() for name in BEGUN for path in directory.rglob(name)}
+        found = {path.resolve() for path in find_directories(directory, RECORD)}
+        logged = {path.resolve() for path in find_directories(directory, *STARTED)}
         if not found | logged:
-            raise ValueError(f"{directory}: no run found, expected a directory with summary.json at or below it")
+            raise ValueError(f"{directory}: no run found, expected a directory with {RECORD} at or below it")
         finished |= found
         started |= logged
-        pruned |= {path.parent.resolve() for path in directory.rglob("pruned.json")} - found
+        pruned |= {path.resolve() for path in find_directories(directory, PRUNED)} - found
     unfinished = {path for path in started if (finished | pruned).isdisjoint((path, *path.parents))}
     if not finished:
         names = ", ".join(map(str, directories))
-        raise ValueError(f"{names}: no finished run found, expected summary.json ({len(unfinished)} unfinished)")
+        raise ValueError(f"{names}: no finished run found, expected {RECORD} ({len(unfinished)} unfinished)")
     order = list(ARCHITECTURES)
     readable: list[Run] = []
     damaged: list[str] = []

@@ -21,6 +21,7 @@ from triptych.report.page.scaling import describe, render_scaling, tabulate_expo
 from triptych.report.read_records import ARCHITECTURES, Run, RunSet, find_runs
 from triptych.report.statistics.scaling import Contrast, Ladder, Point, contrast, fit_ladder
 from triptych.report.statistics.verdicts import Difference, Group, audit, group_runs
+from triptych.storage.run_directory import RECORD
 from triptych.tasks.scores import LOSS, Score
 
 __all__ = ["scaling"]
@@ -131,8 +132,8 @@ def read_ladder(found: RunSet) -> Study:
         group = replace(group, metric=LOSS)
         for run in group.runs:
             if LOSS.key not in run.metrics:
-                raise ValueError(f"{run.directory}/summary.json: key metrics has no {LOSS.key}, expected in each run")
-    left_out = [f"{name}: not finished (no summary.json)" for name in found.unfinished]
+                raise ValueError(f"{run.directory}/{RECORD}: key metrics has no {LOSS.key}, expected in each run")
+    left_out = [f"{name}: not finished (no {RECORD})" for name in found.unfinished]
     left_out += [f"{name}: damaged" for name in found.damaged]
     left_out += [
         f"{run.directory}: its loss is not finite" for run in group.runs if not math.isfinite(group.value(run))

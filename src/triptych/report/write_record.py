@@ -21,6 +21,7 @@ from triptych.report.console import show_confusion, signature
 from triptych.report.samples import answer_time, attention, gather_tested, samples, write_answers
 from triptych.report.summary import decoding_cost, summary
 from triptych.storage.atomic import replacing, write_text
+from triptych.storage.run_directory import RunDirectory
 from triptych.training import FSDP, WandbLogger
 
 log = logging.getLogger("triptych")
@@ -44,9 +45,10 @@ def write_record(run: Run, metrics: Mapping[str, float], command: Command, *, te
     task.to(run.trainer.strategy.root_device)  # Lightning has moved it to the CPU, and the record is of the device
     if task.not_finite.skipped:
         log.warning("%s of %s updates were left out: not finite", task.not_finite.skipped, run.trainer.global_step)
-    with replacing(run.run_dir / "weights.safetensors") as temporary:
+    files = RunDirectory(run.run_dir)
+    with replacing(files.weights) as temporary:
         save_model(task.network, str(temporary))
-        shutil.copymode(run.run_dir / "config.yaml", temporary)  # safetensors leaves it to its owner alone
+        shutil.copymode(files.config, temporary)  # safetensors leaves it to its owner alone
     record = summary(run, cost_log, dict(metrics), command)
     if plan.match is not None:
         record["match"] = plan.match.record(record[RECORDED[plan.match.quantity]])
@@ -66,14 +68,12 @@ def write_record(run: Run, metrics: Mapping[str, float], command: Command, *, te
             record["samples"] = samples(task, splits)
         with not_fatal("the time of an answer"):
             record["answer_time_s"] = answer_time(task, splits)
-        with not_fatal("attention.json"):
+        with not_fatal(files.attention.name):
             looks = attention(task, splits)
-            write_text(
-                run.run_dir / "attention.json", json.dumps(looks, ensure_ascii=False, separators=(",", ":")) + "\n"
-            )
-        with not_fatal("answers.jsonl"):
-            write_answers(run.run_dir / "answers.jsonl", task, splits.test, tested)
-    write_text(run.run_dir / "summary.json", json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+            write_text(files.attention, json.dumps(looks, ensure_ascii=False, separators=(",", ":")) + "\n")
+        with not_fatal(files.predictions.name):
+            write_answers(files.predictions, task, splits.test, tested)
+    write_text(files.record, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
     with not_fatal("the record in W&B"):
         log_record(run, record, looks["samples"])
     with not_fatal("the figures here"):
@@ -97,7 +97,7 @@ def log_record(run: Run, record: dict[str, Any], looks: list[Any]) -> None:
     for logger in run.loggers:
         if isinstance(logger, WandbLogger):
             pictures = attention_pictures(run.task.architecture, looks)
-            logger.log_record(record, run.run_dir / "checkpoints", pictures)
+            logger.log_record(record, RunDirectory(run.run_dir).checkpoints, pictures)
 
 
 def print_metrics(run: Run, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> None:

@@ -29,6 +29,7 @@ from triptych.report.wording import metric_name
 from triptych.search.study import Study
 from triptych.storage.atomic import write_text
 from triptych.storage.cache import read_json
+from triptych.storage.run_directory import RunDirectory
 
 DASHES, SYMBOLS = ("solid", "dash", "dot", "dashdot"), ("circle", "square", "diamond", "cross")
 LINES = {"best": "solid", "complete": "solid", "pruned": "dot", "failed": "dash", "under way": "dashdot"}
@@ -104,7 +105,7 @@ def find_architectures(study: Study) -> dict[int, str]:
     found = {}
     for trial in study.trials:
         for run in list_runs(trial)[:1]:
-            record = read_json(Path(run, "summary.json")) or read_json(Path(run, "pruned.json")) or {}
+            record = read_json(RunDirectory(run).record) or read_json(RunDirectory(run).pruned) or {}
             if (architecture := record.get("architecture")) in ARCHITECTURES:
                 found[trial.number] = architecture
     return found

@@ -27,6 +27,7 @@ from triptych.config import ConfigError, suggestion
 from triptych.launch.sweep import Job
 from triptych.search.trials import PrunerName, lock_in
 from triptych.storage.locks import Lock
+from triptych.storage.run_directory import RunDirectory
 
 SamplerName = Literal["tpe", "gp", "qmc", "random"]
 
@@ -274,7 +275,7 @@ def outcome(jobs: Sequence[Job], metric: str) -> tuple[TrialState, float | None]
             return TrialState.PRUNED, None
         if not job.is_done:
             return TrialState.FAIL, None
-        metrics = json.loads((job.directory / "summary.json").read_text())["metrics"]
+        metrics = json.loads(RunDirectory(job.directory).record.read_text())["metrics"]
         if metric not in metrics:
             names = [name for name in metrics if name.startswith("val/")]
             raise ConfigError(f"hydra.sweeper.metric={metric}: {job.directory} has none{suggestion(metric, names)}")

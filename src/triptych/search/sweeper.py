@@ -31,6 +31,7 @@ from triptych.launch.sweep import (
 )
 from triptych.search.trials import check_optuna, locks_of, open_storage, storage_errors
 from triptych.storage.redaction import Redactor
+from triptych.storage.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from triptych.search.space import Space
@@ -225,7 +226,7 @@ class OptunaSweeper(Sweeper):
             for job, has_failed in zip(due, failed, strict=True):
                 if not job.is_done and not has_failed:
                     raise ConfigError(f"the launcher came back before this job was done: {job.directory}")
-            has_begun = any((job.directory / "checkpoints").exists() for own in jobs for job in own)
+            has_begun = any(RunDirectory(job.directory).checkpoints.exists() for own in jobs for job in own)
             if any(failed) and not has_begun and not study.has_values:
                 raise ConfigError(
                     f"{study.name}: no job has begun to train, so the search ends; see what they say above"

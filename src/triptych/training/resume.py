@@ -16,7 +16,7 @@ from triptych.config import FREE, PLACES, ConfigError, RunError, build, chosen, 
 from triptych.config.paths import check_resume
 from triptych.data import CorpusFacts, SpecialTokens, Tokenizer
 from triptych.storage.atomic import link, remove_leftovers
-from triptych.storage.runs import is_done
+from triptych.storage.run_directory import BEST, RunDirectory
 from triptych.tasks import Task
 from triptych.training import CSVLogger, TensorBoardLogger, WandbLogger, damage_of, newest_good, read_checkpoint
 
@@ -33,14 +33,14 @@ def is_finished(config: DictConfig, plain: dict[str, Any]) -> bool:
     Raises:
         ConfigError: it holds another run, or starting over was asked for.
     """
-    run_dir = Path(config.run_dir)
-    if not is_done(run_dir, is_trial="pruning" in config.callbacks):
+    run = RunDirectory(config.run_dir)
+    if not run.is_done(is_trial="pruning" in config.callbacks):
         return False
-    earlier = OmegaConf.load(run_dir / "config.yaml") if (run_dir / "config.yaml").exists() else OmegaConf.create()
+    earlier = OmegaConf.load(run.config) if run.config.exists() else OmegaConf.create()
     found = differences(cast(dict[str, Any], OmegaConf.to_container(earlier)), plain) if earlier else []
     if found or config.resume == "never":
         what = f" with {'; '.join(found)}" if found else ""
-        raise ConfigError(f"run_dir={run_dir} holds a finished run{what}; choose another run_dir")
+        raise ConfigError(f"run_dir={run.path} holds a finished run{what}; choose another run_dir")
     return True
 
 
@@ -57,10 +57,11 @@ def state_to_resume(config: DictConfig, plain: dict[str, Any]) -> "Earlier | Non
     """
     if config.resume == "never":
         return None
-    folder = Path(config.run_dir) / "checkpoints"
+    run = RunDirectory(config.run_dir)
+    folder = run.checkpoints
     path, is_own = newest_good(folder), True
     is_of_folder = config.resume != "auto" and Path(config.resume).resolve().parent == folder.resolve()
-    if config.resume != "auto" and (is_of_folder or not has_begun(folder)):
+    if config.resume != "auto" and (is_of_folder or not run.has_begun):
         path = named_checkpoint(config.resume)
         is_own = path.resolve().parent == folder.resolve()
     if path is None:
@@ -142,16 +143,6 @@ def reason_of(state: dict[str, Any]) -> EarlyStoppingReason:
     return EarlyStoppingReason(state.get("stopping_reason", EarlyStoppingReason.NOT_STOPPED))
 
 
-def has_begun(folder: Path) -> bool:
-    """Whether a run has written a checkpoint of its own. The best one of the run that it goes on from stands there
-    before, put there by the first of its processes, while the others may still be looking.
-
-    Args:
-        folder: of its checkpoints.
-    """
-    return any(file.name != "best.ckpt" for file in folder.glob("*.ckpt"))
-
-
 def named_checkpoint(name: str) -> Path:
     """The file that ``resume`` names, or the newest one of the run directory that it names.
 
@@ -161,7 +152,7 @@ def named_checkpoint(name: str) -> Path:
     check_resume(name)
     path = Path(name)
     if path.is_dir():
-        newest = newest_good(path / "checkpoints")
+        newest = newest_good(RunDirectory(path).checkpoints)
         if newest is None:
             raise ConfigError(f"resume={name}: there are no checkpoints in it")
         return newest
@@ -263,7 +254,7 @@ class Earlier:
         """The checkpoint after ``best_step``: this one, or the one that stands beside it; None: neither."""
         if self.best_step in (0, self.step):
             return self.path
-        beside = self.path.parent / "best.ckpt"
+        beside = self.path.with_name(BEST)
         if not beside.exists() or damage_of(beside) is not None:
             return None
         return beside if read_checkpoint(beside)["global_step"] == self.best_step else None
@@ -311,9 +302,10 @@ class Earlier:
 def prepare_directory(run_dir: Path, loggers: Sequence[Logger], earlier: Earlier | None) -> None:
     """Leaves in the directory what the run goes on from, and nothing of what it will do again."""
     remove_leftovers(run_dir)
-    (run_dir / "pruned.json").unlink(missing_ok=True)
-    folder = run_dir / "checkpoints"
-    if earlier is None and (folder.exists() or (run_dir / "metrics.csv").exists()):
+    run = RunDirectory(run_dir)
+    run.pruned.unlink(missing_ok=True)
+    folder = run.checkpoints
+    if earlier is None and (folder.exists() or run.metrics.exists()):
         log.warning("%s holds a run that was not finished; it starts over", run_dir)
         shutil.rmtree(folder, ignore_errors=True)
         for logger in loggers:
@@ -322,12 +314,12 @@ def prepare_directory(run_dir: Path, loggers: Sequence[Logger], earlier: Earlier
             if isinstance(logger, TensorBoardLogger):
                 shutil.rmtree(logger.log_dir, ignore_errors=True)
     if earlier is not None and earlier.path.parent.resolve() == folder.resolve():
-        link(earlier.path, folder / "last.ckpt")  # the process may have died between the file and its second names
+        link(earlier.path, run.last)  # the process may have died between the file and its second names
         if earlier.best_step == earlier.step:
-            link(earlier.path, folder / "best.ckpt")
+            link(earlier.path, run.best)
     elif earlier is not None and earlier.best_step and earlier.best is not None:
         folder.mkdir(parents=True, exist_ok=True)
-        link(earlier.best, folder / "best.ckpt")  # no later update may be better
+        link(earlier.best, run.best)  # no later update may be better
     for logger in loggers:
         if isinstance(logger, TensorBoardLogger) and earlier is not None:
             logger.rewind(earlier.step)

@@ -19,6 +19,7 @@ from triptych.launch import signals
 from triptych.launch.lock import check_held
 from triptych.nn.transfer import Download, upload
 from triptych.storage.atomic import link, remove_leftovers
+from triptych.storage.run_directory import BEST, LAST
 from triptych.tasks import Task
 from triptych.training.checkpoint_file import CheckpointFiles, damage_of
 
@@ -278,9 +279,9 @@ class Checkpoints(Checkpoint):
             self.files.after(lambda: self._publish(path, is_best=is_best))
 
     def _publish(self, path: Path, *, is_best: bool) -> None:
-        link(path, self.folder / "last.ckpt")
+        link(path, self.folder / LAST)
         if is_best:
-            link(path, self.folder / "best.ckpt")
+            link(path, self.folder / BEST)
         for old in step_files(self.folder)[self.keep :]:
             old.unlink()
 

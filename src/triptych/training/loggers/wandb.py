@@ -18,6 +18,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from lightning_utilities.core.imports import lazy_import
 
 from triptych.storage.redaction import Redactor
+from triptych.storage.run_directory import BEST, LAST
 
 if TYPE_CHECKING:
     import wandb
@@ -256,7 +257,7 @@ def log_record(
         run.log(pictures)
     if checkpoints is None:
         return
-    files = {"best": checkpoints / "best.ckpt", "last": checkpoints / "last.ckpt"}
+    files = {"best": checkpoints / BEST, "last": checkpoints / LAST}
     if not files["best"].exists() or files["best"].samefile(files["last"]):
         del files["best"]
     for alias, file in files.items():
