@@ -17,8 +17,10 @@ from triptych.config import (
     build,
     check_keys,
     check_type,
+    hints_of,
     precision_of,
 )
+from triptych.data import DateInstructions, Dates
 from triptych.nn import Head
 from triptych.training.optimizers import AdamW
 
@@ -42,6 +44,17 @@ def test_builds_nodes_within() -> None:
         built = build(config, "outer")
     assert isinstance(built.inner, Head)
     assert built.inner.output.weight.shape == (8, 4)
+
+
+class Vault(Dates):
+    def __init__(self, *, pin: str, first_year: float) -> None:
+        pass
+
+
+def test_the_constructor_of_a_class_says_what_it_takes() -> None:
+    """Not the fields of the dataclass that it extends."""
+    assert hints_of(Vault) == {"pin": str, "first_year": float, "return": type(None)}
+    assert {"turns": int, "first_year": int}.items() <= hints_of(DateInstructions).items()
 
 
 class Holder:

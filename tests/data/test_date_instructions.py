@@ -72,6 +72,7 @@ def test_the_optimum_is_that_of_all_dates() -> None:
 def test_the_optimum_where_a_text_is_several_dates(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the short style were given, whose days and months may be swapped."""
     monkeypatch.setattr("triptych.data.corpora.date_instructions.GIVEN", "short")
+    monkeypatch.setattr(DateInstructions, "styles", ("short", "long"))
     corpus = DateInstructions(**SETTINGS | {"languages": ["en", "es"]})
     days, answers = defaultdict(list), list[float]()
     for code in ("en", "es"):

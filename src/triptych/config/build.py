@@ -307,7 +307,8 @@ def hints_of(target: Any) -> dict[str, Any]:
     """The type annotations of what a class is called with; empty where a library names what it imports for type
     checkers alone."""
     try:
-        return typing.get_type_hints(target if dataclasses.is_dataclass(target) else target.__init__)
+        owner = next(kind for kind in target.__mro__ if "__init__" in vars(kind))
+        return typing.get_type_hints(target if "__dataclass_fields__" in vars(owner) else target.__init__)
     except NameError:
         return {}
 

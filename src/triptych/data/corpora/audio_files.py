@@ -1,5 +1,9 @@
 """Files of sound, with what is said in them or their classes, in tables."""
 
+from dataclasses import dataclass
+from functools import cached_property
+
+from triptych.data.corpora.table import RowCorpus
 from triptych.data.corpora.table_of_files import TableOfFiles
 from triptych.data.example import Example, Place
 from triptych.data.readers.audio import AudioReader
@@ -7,44 +11,34 @@ from triptych.data.readers.columns import Columns
 from triptych.data.readers.tables import Row
 
 
-class AudioFiles(TableOfFiles):
-    """A table whose rows have the path of a file of sound (wav, flac, mp3 or ogg), and a text or a label; see
-    ``TableOfFiles``.
+@dataclass(kw_only=True)
+class SoundRows(RowCorpus[str]):
+    """Rows that have a sound each, and a text or a label.
 
-    Args:
-        dir: folder of the tables, and of the files that they name.
-        train: name of the table of the training examples; None: only the test is read.
-        validation: likewise, or a share of the training examples; None: there are none.
-        test: likewise, or a share of the training examples.
-        sound: column of the paths, below ``dir``.
+    Attributes:
+        sound: column of the paths of the files, below ``dir``; of the hub, or of the sounds themselves.
         target: column of what is said; None: there is none.
         label: column of the classes; None: there is none.
         speaker: column of who speaks, whose mean frame is taken from all that he says (see ``Task.hear``); None: nobody
             says.
-        split_seed: of the draws of the shares.
-
-    Raises:
-        ValueError: no such table, or shares that leave nothing to train on.
     """
 
     columns = ("sound", "target", "label")
 
-    def __init__(
-        self,
-        *,
-        dir: str,
-        train: str | None,
-        validation: str | float | None,
-        test: str | float,
-        sound: str,
-        target: str | None,
-        label: str | None,
-        speaker: str | None,
-        split_seed: int,
-    ) -> None:
-        self.audio = AudioReader()
-        columns = Columns(sound=sound, target=target, label=label, speaker=speaker)
-        super().__init__(dir, columns, train, validation, test, split_seed)
+    sound: str
+    target: str | None
+    label: str | None
+    speaker: str | None
+
+    @cached_property
+    def audio(self) -> AudioReader:
+        """Decodes them."""
+        return AudioReader()
+
+    @cached_property
+    def reader(self) -> Columns:
+        """See ``RowCorpus``."""
+        return Columns(sound=self.sound, target=self.target, label=self.label, speaker=self.speaker)
 
     def example(self, row: Row, place: Place) -> Example:
         """See ``RowCorpus``."""
@@ -55,3 +49,9 @@ class AudioFiles(TableOfFiles):
         examples = super()._read(source)
         self.audio.report_changes(source)
         return examples
+
+
+@dataclass(kw_only=True)
+class AudioFiles(SoundRows, TableOfFiles):
+    """A table whose rows have the path of a file of sound (wav, flac, mp3 or ogg), and a text or a label; see
+    ``SoundRows`` and ``TableOfFiles``."""

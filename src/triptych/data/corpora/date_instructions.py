@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import fmean
 
@@ -17,6 +18,7 @@ GIVEN, ANSWERED = "full", "long"
 SORT, WEEKDAY = "sort", "which weekday is it"
 
 
+@dataclass(kw_only=True)
 class DateInstructions(Dates):
     """Conversations of one to ``turns`` instructions, each with the model's answer, equally often of two kinds.
 
@@ -29,48 +31,20 @@ class DateInstructions(Dates):
     Languages and dates are drawn independently and uniformly, dates as ``Dates`` deals them to the splits. In the
     validation and in the test split each answer is an example of its own.
 
-    Args:
-        languages: distinct codes, of ``LANGUAGES``.
-        first_year: see ``Dates``; as the others.
-        last_year: see there.
-        num_train: training conversations.
-        num_validation: conversations of the validation split.
-        num_test: conversations of the test split.
+    Attributes:
         turns: the most instructions of a conversation.
-        seed: deals the dates and draws the conversations.
-
-    Raises:
-        ValueError: see ``Dates``.
     """
 
     columns = ("messages", "text", "target")
 
-    def __init__(
-        self,
-        *,
-        languages: Sequence[str],
-        first_year: int,
-        last_year: int,
-        num_train: int,
-        num_validation: int,
-        num_test: int,
-        turns: int,
-        seed: int,
-    ) -> None:
-        if turns < 1:
-            raise ValueError(f"data.turns={turns}: expected at least 1")
-        super().__init__(
-            languages=languages,
-            styles=(GIVEN, ANSWERED),
-            first_year=first_year,
-            last_year=last_year,
-            num_train=num_train,
-            num_validation=num_validation,
-            num_test=num_test,
-            target="iso",
-            seed=seed,
-        )
-        self._turns = turns
+    styles: Sequence[str] = field(default=(GIVEN, ANSWERED), init=False)
+    target: str = field(default="iso", init=False)
+    turns: int
+
+    def __post_init__(self) -> None:
+        if self.turns < 1:
+            raise ValueError(f"data.turns={self.turns}: expected at least 1")
+        super().__post_init__()
 
     @property
     def facts(self) -> CorpusFacts:
@@ -113,7 +87,7 @@ class DateInstructions(Dates):
         return {"exact_match": fmean(best)}
 
     def _draw(self, split: str, numbers: Sequence[int]) -> list[Example]:
-        generator = random.Random(f"{self._seed} {split}")
+        generator = random.Random(f"{self.seed} {split}")
         draw = (self._talk_of_one, self._talk_of_several)
         return [generator.choice(draw)(generator, numbers) for _ in range(self._sizes[split])]
 
@@ -121,7 +95,7 @@ class DateInstructions(Dates):
         number = generator.choice(numbers)
         text, _ = self._write(generator.choice(self.labels), GIVEN, number)
         said = list[tuple[str, str]]()
-        for turn in range(generator.randint(1, self._turns)):
+        for turn in range(generator.randint(1, self.turns)):
             asked = WEEKDAY if generator.random() < 0.5 else f"say it in {generator.choice(self._names)}"
             said.append((asked if turn else f"{asked}: {text}", self._answer(asked, number)))
         return _talk(said)
@@ -130,7 +104,7 @@ class DateInstructions(Dates):
         drawn = [generator.choice(numbers) for _ in range(generator.randint(2, 4))]
         in_order = sorted(drawn)  # days are numbered in their order
         said = [(f"{SORT}: {self._listed(drawn)}", self._listed(in_order))]
-        for _ in range(generator.randint(1, self._turns) - 1):
+        for _ in range(generator.randint(1, self.turns) - 1):
             which, place = generator.choice((("first", 0), ("last", -1)))
             language = generator.choice(self._names)
             said.append((f"say the {which} in {language}", self._answer(f"say it in {language}", in_order[place])))

@@ -56,7 +56,7 @@ class DatePairs(Dates):
         return {"mean_squared_error": fmean(variances)}
 
     def _draw(self, split: str, numbers: Sequence[int]) -> list[Example]:
-        generator = random.Random(f"{self._seed} {split}")
+        generator = random.Random(f"{self.seed} {split}")
         cells, examples = list(self._patterns), []
         for _ in range(self._sizes[split]):
             first = generator.choice(numbers)
@@ -100,7 +100,7 @@ class DateQuestions(Dates):
         }
 
     def _draw(self, split: str, numbers: Sequence[int]) -> list[Example]:
-        generator = random.Random(f"{self._seed} {split}")
+        generator = random.Random(f"{self.seed} {split}")
         cells, examples = list(self._patterns), []
         for _ in range(self._sizes[split]):
             field = generator.choice(ASKED)

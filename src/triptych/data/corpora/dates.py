@@ -7,12 +7,13 @@ import sys
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import MAXYEAR, MINYEAR
 from functools import cached_property
 from itertools import product
 from math import log2
 from statistics import fmean
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from babel import Locale
 from babel.dates import DateTimeFormat, tokenize_pattern
@@ -45,6 +46,7 @@ _Pattern: TypeAlias = list[tuple[int, dict[int, str]]]
 _Date: TypeAlias = tuple[int, int, int, int, int]
 
 
+@dataclass(kw_only=True)
 class Dates:
     """Dates of the Gregorian calendar as Babel's CLDR data write them.
 
@@ -56,58 +58,61 @@ class Dates:
 
     Attributes:
         columns: what its examples have.
-        labels: the classes of classification: the languages, in the order given.
         tag_labels: the classes of tagging.
+        languages: distinct codes, of ``LANGUAGES``.
+        styles: distinct styles, of ``STYLES``.
+        first_year: the range begins on January 1 of this year.
+        last_year: the range ends on December 31 of this year; at most 100 years in all, so that a year written with two
+            digits is unique.
+        num_train: training examples.
+        num_validation: validation examples.
+        num_test: test examples.
+        target: "iso" (1998-03-05), or a Babel locale, whose long style is then the target.
+        seed: deals the dates and draws the examples.
+
+    Raises:
+        ValueError: an argument is out of bounds; names the key, the value, what is expected and the nearest.
     """
 
-    columns: tuple[str, ...] = ("text", "target", "label", "words", "tags")
+    columns: ClassVar[tuple[str, ...]] = ("text", "target", "label", "words", "tags")
+    tag_labels: ClassVar[list[str]] = list(FIELDS)
     is_made = True
 
-    def __init__(
-        self,
-        *,
-        languages: Sequence[str],
-        styles: Sequence[str],
-        first_year: int,
-        last_year: int,
-        num_train: int,
-        num_validation: int,
-        num_test: int,
-        target: str,
-        seed: int,
-    ) -> None:
-        """Check the arguments.
+    languages: Sequence[str]
+    styles: Sequence[str]
+    first_year: int
+    last_year: int
+    num_train: int
+    num_validation: int
+    num_test: int
+    target: str
+    seed: int
 
-        Args:
-            languages: distinct codes, of ``LANGUAGES``.
-            styles: distinct styles, of ``STYLES``.
-            first_year: the range begins on January 1 of this year.
-            last_year: the range ends on December 31 of this year; at most 100 years in all, so that a year written
-                with two digits is unique.
-            num_train: training examples.
-            target: "iso" (1998-03-05), or a Babel locale, whose long style is then the target.
-            seed: deals the dates and draws the examples.
-
-        Raises:
-            ValueError: an argument is out of bounds; names the key, the value, what is expected and the nearest.
-        """
-        _check_names("languages", languages, LANGUAGES)
-        _check_names("styles", styles, STYLES)
-        _check_range("first_year", first_year, MINYEAR, MAXYEAR, f"{MINYEAR} to {MAXYEAR}")
-        latest = min(first_year + 99, MAXYEAR)
-        allowed = f"{first_year} (data.first_year) to {latest} (100 years, as a two-digit year must be unique)"
-        _check_range("last_year", last_year, first_year, latest, allowed)
-        sizes = {"train": num_train, "validation": num_validation, "test": num_test}
-        for split, size in sizes.items():
+    def __post_init__(self) -> None:
+        first = self.first_year
+        _check_names("languages", self.languages, LANGUAGES)
+        _check_names("styles", self.styles, STYLES)
+        _check_range("first_year", first, MINYEAR, MAXYEAR, f"{MINYEAR} to {MAXYEAR}")
+        latest = min(first + 99, MAXYEAR)
+        allowed = f"{first} (data.first_year) to {latest} (100 years, as a two-digit year must be unique)"
+        _check_range("last_year", self.last_year, first, latest, allowed)
+        for split, size in self._sizes.items():
             _check_range(f"num_{split}", size, 1, sys.maxsize, "at least 1")
-        if target not in (targets := ["iso", *locale_identifiers()]):
-            _refuse("target", target, "'iso' or a locale of Babel", _nearest(target, targets))
+        if self.target not in (targets := ["iso", *locale_identifiers()]):
+            _refuse("target", self.target, "'iso' or a locale of Babel", _nearest(self.target, targets))
 
-        self.labels = list(languages)
-        self.tag_labels = list(FIELDS)
-        self._sizes = sizes
-        self._seed = seed
-        self._styles, self._target, self._years = list(styles), target, range(first_year, last_year + 1)
+    @property
+    def labels(self) -> list[str]:
+        """The classes of classification: the languages, in the order given."""
+        return list(self.languages)
+
+    @property
+    def _sizes(self) -> dict[str, int]:
+        return {"train": self.num_train, "validation": self.num_validation, "test": self.num_test}
+
+    @property
+    def _years(self) -> range:
+        return range(self.first_year, self.last_year + 1)
 
     # Tables are made when they are asked for: not where the examples were kept.
     @cached_property
@@ -118,15 +123,15 @@ class Dates:
     @cached_property
     def _patterns(self) -> dict[tuple[str, str], _Pattern]:
         """How each language writes each field in each style."""
-        cells = product(self.labels, self._styles)
+        cells = product(self.labels, self.styles)
         return {(language, style): _pattern(language, style, self._years) for language, style in cells}
 
     @cached_property
     def _targets(self) -> list[str]:
         """What each date is to be written as."""
-        if self._target == "iso":
+        if self.target == "iso":
             return [day.isoformat() for day in self._days()]
-        return list(_render(_pattern(self._target, "long", self._years), self._dates))
+        return list(_render(_pattern(self.target, "long", self._years), self._dates))
 
     def _days(self) -> Iterator[datetime.date]:
         first, last = datetime.date(self._years[0], 1, 1), datetime.date(self._years[-1], 12, 31)
@@ -145,7 +150,7 @@ class Dates:
             the three splits; the same in every process, each independent of the size of the others.
         """
         numbers = list(range(len(self._dates)))
-        random.Random(f"{self._seed} deal").shuffle(numbers)
+        random.Random(f"{self.seed} deal").shuffle(numbers)
         tenth = len(numbers) // 10
         return Splits(
             validation=self._draw("validation", numbers[:tenth]),
@@ -200,7 +205,7 @@ class Dates:
     def _draw(self, split: str, numbers: Sequence[int]) -> list[Example]:
         """The examples of a split, from the dates with these numbers."""
         # A string seeds through SHA-512, whatever PYTHONHASHSEED; a generator a split keeps the splits independent.
-        generator = random.Random(f"{self._seed} {split}")
+        generator = random.Random(f"{self.seed} {split}")
         cells = generator.choices(list(self._patterns), k=self._sizes[split])
         drawn = generator.choices(numbers, k=self._sizes[split])
         examples = []

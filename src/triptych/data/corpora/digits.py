@@ -1,18 +1,17 @@
 """The images of handwritten digits that come with scikit-learn: a corpus of images that needs no download."""
 
 import random
-from collections.abc import Sequence
 from functools import cached_property
 from importlib.util import find_spec
 
-from triptych.data.corpora.corpus import CorpusFacts
+from triptych.data.corpora.corpus import CorpusFacts, RealCorpus
 from triptych.data.example import Example
 from triptych.data.images import Image
 from triptych.data.readers.files import check_shares
 from triptych.data.splits import Splits
 
 
-class Digits:
+class Digits(RealCorpus):
     """1,797 digits of 8x8 pixels, each 0, 1/16, ..., 1: the test set of Alpaydin and Kaynak 1998 (UCI repository).
 
     Each class is dealt to the splits by itself, so that all splits have all classes in like shares.
@@ -41,10 +40,6 @@ class Digits:
     def splits(self) -> Splits:
         """The images with their classes, in the order of scikit-learn."""
         return self._splits
-
-    def optimum(self, task: str, architecture: str, examples: Sequence[Example]) -> dict[str, float]:
-        """The best reachable values: not known."""
-        return {}
 
     @cached_property
     def _splits(self) -> Splits:

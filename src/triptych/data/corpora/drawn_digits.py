@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 
@@ -58,6 +59,7 @@ OFFSETS = tuple(product(range(CELL - 9 + 1), range(CELL - 5 + 1)))
 """Where a digit may begin in its cell."""
 
 
+@dataclass(kw_only=True)
 class DrawnDigits(DigitStrings):
     """A flag, and one to three digits beside it, white on black, in Gaussian noise; the caption names the digits in the
     language of the flag ("drei sieben").
@@ -67,16 +69,11 @@ class DrawnDigits(DigitStrings):
     rows and of 12 columns for the flag and for each of ``max_digits``. ``target`` is the caption, and where there is
     one digit in each image, ``label`` is the digit.
 
-    Args:
+    Attributes:
         languages: distinct codes, of ``WORDS``.
-        min_digits: of an image.
         max_digits: of an image, 1 to 3; images of fewer are dark at their ends.
         noise: its standard deviation, white being 1 and black 0.
         levels: to so many each value of a pixel is rounded, black and white included.
-        num_train: training examples.
-        num_validation: validation examples.
-        num_test: test examples.
-        seed: of all draws.
 
     Raises:
         ValueError: a number that cannot be, or a language that is not known.
@@ -84,37 +81,22 @@ class DrawnDigits(DigitStrings):
 
     columns = ("image", "target", "label")
 
-    def __init__(
-        self,
-        *,
-        languages: Sequence[str],
-        min_digits: int,
-        max_digits: int,
-        noise: float,
-        levels: int,
-        num_train: int,
-        num_validation: int,
-        num_test: int,
-        seed: int,
-    ) -> None:
-        if not languages or len({*languages} & WORDS.keys()) < len(languages):
-            raise ValueError(f"data.languages={list(languages)}: expected distinct ones of {', '.join(WORDS)}")
-        if max_digits > MOST_DIGITS:
-            raise ValueError(f"data.max_digits={max_digits}: expected at most {MOST_DIGITS}")
-        if not 2 <= levels <= WHITE + 1:
-            raise ValueError(f"data.levels={levels}: expected 2 to {WHITE + 1}")
-        super().__init__(
-            min_digits=min_digits,
-            max_digits=max_digits,
-            noise=noise,
-            num_train=num_train,
-            num_validation=num_validation,
-            num_test=num_test,
-            seed=seed,
-        )
-        self.languages = tuple(languages)
-        self.brightest = levels - 1
-        self.contrast = 1 / (1 + 4 * noise)  # that little is cut
+    languages: Sequence[str]
+    levels: int
+
+    def __post_init__(self) -> None:
+        if not self.languages or len({*self.languages} & WORDS.keys()) < len(self.languages):
+            raise ValueError(f"data.languages={list(self.languages)}: expected distinct ones of {', '.join(WORDS)}")
+        if self.max_digits > MOST_DIGITS:
+            raise ValueError(f"data.max_digits={self.max_digits}: expected at most {MOST_DIGITS}")
+        if not 2 <= self.levels <= WHITE + 1:
+            raise ValueError(f"data.levels={self.levels}: expected 2 to {WHITE + 1}")
+        super().__post_init__()
+
+    @property
+    def contrast(self) -> float:
+        """What white and black are apart, so that little noise is cut."""
+        return 1 / (1 + 4 * self.noise)
 
     def optimum(self, task: str, architecture: str, examples: Sequence[Example]) -> dict[str, float]:
         """The best values reachable on these examples, for one who knows how they are made:
@@ -206,7 +188,7 @@ class DrawnDigits(DigitStrings):
         """See ``DigitStrings``."""
         random = np.random.default_rng([self.seed, *split.encode()])
         for number in range(self.sizes[split]):
-            language = self.languages[random.integers(len(self.languages))]
+            language = self.languages[int(random.integers(len(self.languages)))]
             digits = random.integers(10, size=random.choice(self.counts))
             clean = np.zeros((3, CELL, CELL * self.counts.stop))
             clean[:, :, :CELL] = FLAGS_DRAWN[language]
@@ -216,7 +198,7 @@ class DrawnDigits(DigitStrings):
             label = str(digits[0]) if self.counts.stop == 2 else None
             target = self._caption(language, digits.tolist())
             yield Example(
-                f"{split} {number + 1}", target=target, label=label, image=Image.of(self._shown(seen), self.brightest)
+                f"{split} {number + 1}", target=target, label=label, image=Image.of(self._shown(seen), self.levels - 1)
             )
 
     def _shown(self, values: Float[np.ndarray, "*size"]) -> Float[np.ndarray, "*size"]:
@@ -247,7 +229,7 @@ class DrawnDigits(DigitStrings):
         and the last for all beyond, too."""
         from scipy.special import log_ndtr  # type: ignore[import-untyped]  # takes a while to import
 
-        limits = np.array([-np.inf, *(np.arange(self.brightest) + 0.5), np.inf]) / self.brightest
+        limits = np.array([-np.inf, *(np.arange(self.levels - 1) + 0.5), np.inf]) / (self.levels - 1)
         z = (limits - self._shown(np.array(DRAWN)[:, None])) / (self.contrast * self.noise)
         # of two limits above the middle, the upper tails are subtracted: they are not near 1
         low, high = z[:, :-1], z[:, 1:]

@@ -1,95 +1,67 @@
 """Data sets of the Hugging Face hub."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
 from triptych.config import suggestion
+from triptych.data.corpora.audio_files import SoundRows
+from triptych.data.corpora.image_files import ImageRows
 from triptych.data.corpora.table import RowCorpus
-from triptych.data.example import Example, Place, at
-from triptych.data.readers.audio import AudioReader
+from triptych.data.example import Place, at
 from triptych.data.readers.columns import Columns, outermost
-from triptych.data.readers.images import ImageReader
 from triptych.data.readers.tables import Row
 
 PATIENCE = 10.0
 """Seconds to wait for the hub's first answer."""
 
 
-class Hub(RowCorpus[str]):
+@dataclass(kw_only=True)
+class HubRows(RowCorpus[str]):
     """A data set of the Hugging Face hub, or a local folder in its form: of .parquet, .jsonl, .csv or .txt files, or
     written by ``save_to_disk``. No code of the data set is run.
 
-    The columns have the names of the fields of ``Example``: a task needs some of them. Classes go by
-    their names. What was read from the hub stays in the cache of ``datasets``; HF_HUB_OFFLINE=1 in the environment
-    reads it from there, without a network.
+    Classes go by their names. What was read from the hub stays in the cache of ``datasets``; HF_HUB_OFFLINE=1 in the
+    environment reads it from there, without a network.
 
     Of .csv and .tsv files, the columns that are asked for are read as they stand (01 is not 1, and NA is a text),
     unless the data set declares their types.
 
-    Args:
+    Attributes:
         name: on the hub, or of a local folder.
         config: of several that the data set may have; None: the only one.
         split_names: of the training, the validation and the test split; a number is a share of the training split.
         streaming: whether the rows are read while they are downloaded, so that no more than the limit is.
         limit: the most rows to read of each split; None: all.
-        text: column of the texts, or of the questions.
-        target: column of their translations.
-        label: column of the labels.
-        pair: column of the second texts, or of the texts that answer the questions.
-        score: column of the scores.
-        words: column of lists of words; the text is then these.
-        tags: column of lists with a tag for each word.
-        answers: column of the answers.
-        messages: column of conversations, in place of text and target.
         split_seed: of the draws of the shares.
 
     Raises:
         ValueError: not three splits, shares that leave nothing to train on, or no such folder.
     """
 
-    columns: tuple[str, ...] = (
-        "text", "target", "label", "pair", "score", "words", "tags", "answers", "messages"
-    )  # fmt: skip
+    name: str
+    config: str | None
+    split_names: list[str | float]
+    streaming: bool
+    limit: int | None
+    split_seed: int
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        config: str | None,
-        split_names: list[str | float],
-        streaming: bool,
-        limit: int | None,
-        text: str | None,
-        target: str | None,
-        label: str | None,
-        pair: str | None,
-        score: str | None,
-        words: str | None,
-        tags: str | None,
-        answers: str | None,
-        split_seed: int,
-        messages: str | None = None,
-    ) -> None:
-        shares = [share for share in split_names[1:] if not isinstance(share, str)]
-        if len(split_names) != 3 or not isinstance(split_names[0], str):
-            raise ValueError(f"data.split_names={split_names}: expected [TRAIN,VALIDATION,TEST], or shares of TRAIN")
+    def __post_init__(self) -> None:
+        names, limit = self.split_names, self.limit
+        shares = [share for share in names[1:] if not isinstance(share, str)]
+        if len(names) != 3 or not isinstance(names[0], str):
+            raise ValueError(f"data.split_names={names}: expected [TRAIN,VALIDATION,TEST], or shares of TRAIN")
         if any(not 0 < share < 1 for share in shares) or sum(shares) >= 1:
-            raise ValueError(f"data.split_names={split_names}: expected shares above 0 that leave some to train")
+            raise ValueError(f"data.split_names={names}: expected shares above 0 that leave some to train")
         if limit is not None and limit < 1:
             raise ValueError(f"data.limit={limit}: expected at least 1")
-        if name.startswith((".", "/")) and not Path(name).is_dir():
-            raise ValueError(f"data.name={name}: no such folder ({Path(name).resolve()})")
-        columns = Columns(
-            text=text if words is None and messages is None else None,
-            target=target, label=label, pair=pair, score=score, words=words, tags=tags, answers=answers,
-            messages=messages,
-        )  # fmt: skip
-        super().__init__(name, columns, split_names[0], split_names[1], split_names[2], split_seed)
-        self.config, self.streaming, self.limit = config, streaming, limit
+        if self.name.startswith((".", "/")) and not Path(self.name).is_dir():
+            raise ValueError(f"data.name={self.name}: no such folder ({Path(self.name).resolve()})")
+        self.dir, self.train, self.validation, self.test = self.name, names[0], names[1], names[2]
 
     def rows(self, source: str) -> Iterator[tuple[Place, Row]]:
         """See ``RowCorpus``; a row goes by its number in the split, from 1."""
@@ -168,163 +140,74 @@ class Hub(RowCorpus[str]):
         return {"features": Features(features | texts), **({"keep_default_na": False} if is_csv else {})}
 
 
-class _HubOfFiles(Hub):
-    """A data set of files, which are read by whom they are asked.
+@dataclass(kw_only=True)
+class Hub(HubRows):
+    """A data set of texts: see ``HubRows``. The columns have the names of the fields of ``Example``: a task needs some
+    of them.
 
-    Args:
-        name: see ``Hub``.
-        config: see there.
-        split_names: see there.
-        streaming: see there.
-        limit: see there.
-        columns: which column holds which field of an example.
-        column: of the files.
-        split_seed: see there.
+    Attributes:
+        text: column of the texts, or of the questions.
+        target: column of their translations.
+        label: column of the labels.
+        pair: column of the second texts, or of the texts that answer the questions.
+        score: column of the scores.
+        words: column of lists of words; the text is then these.
+        tags: column of lists with a tag for each word.
+        answers: column of the answers.
+        messages: column of conversations, in place of text and target.
     """
+
+    columns = ("text", "target", "label", "pair", "score", "words", "tags", "answers", "messages")
+
+    text: str | None
+    target: str | None
+    label: str | None
+    pair: str | None
+    score: str | None
+    words: str | None
+    tags: str | None
+    answers: str | None
+    messages: str | None = None
+
+    @cached_property
+    def reader(self) -> Columns:
+        """See ``RowCorpus``."""
+        columns = {name: getattr(self, name) for name in self.columns}
+        if self.words is not None or self.messages is not None:
+            columns["text"] = None
+        return Columns(**columns)
+
+
+class _HubFiles(HubRows):
+    """A data set of files, which are decoded by whom they are asked."""
 
     feature: ClassVar[str]
     """The class of ``datasets`` that decodes such files."""
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        config: str | None,
-        split_names: list[str | float],
-        streaming: bool,
-        limit: int | None,
-        columns: Columns,
-        column: str,
-        split_seed: int,
-    ) -> None:
-        super().__init__(
-            name=name, config=config, split_names=split_names, streaming=streaming, limit=limit,
-            text=None, target=None, label=None, pair=None, score=None, words=None, tags=None, answers=None,
-            split_seed=split_seed,
-        )  # fmt: skip
-        self.reader, self.column = columns, column
-
     @cached_property
     def _sets(self) -> Mapping[str, Any]:
-        """See ``Hub``; not decoded."""
+        """See ``HubRows``; not decoded."""
         import datasets
 
-        found = super()._sets
-        files = getattr(datasets, self.feature)(decode=False)
+        column, files = getattr(self, self.columns[0]), getattr(datasets, self.feature)(decode=False)
         return {
-            name: rows.cast_column(self.column, files) if self.column in (rows.features or ()) else rows
-            for name, rows in found.items()
+            name: rows.cast_column(column, files) if column in (rows.features or ()) else rows
+            for name, rows in super()._sets.items()
         }
 
 
-class HubAudio(_HubOfFiles):
-    """A data set of sounds: see ``Hub``. Sounds are decoded by soundfile.
+@dataclass(kw_only=True)
+class HubAudio(SoundRows, _HubFiles):
+    """A data set of sounds: see ``HubRows`` and ``SoundRows``. They are decoded by soundfile."""
 
-    Args:
-        name: see there.
-        config: see there.
-        split_names: see there.
-        streaming: see there.
-        limit: see there.
-        sound: column of the sounds, or of the paths of their files.
-        target: column of what is said; None: there is none.
-        label: column of the classes; None: there is none.
-        speaker: column of who speaks; see ``AudioFiles``.
-        split_seed: see there.
-
-    Raises:
-        ValueError: see there.
-    """
-
-    columns = ("sound", "target", "label")
     feature = "Audio"
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        config: str | None,
-        split_names: list[str | float],
-        streaming: bool,
-        limit: int | None,
-        sound: str,
-        target: str | None,
-        label: str | None,
-        speaker: str | None,
-        split_seed: int,
-    ) -> None:
-        self.audio = AudioReader()
-        columns = Columns(sound=sound, target=target, label=label, speaker=speaker)
-        super().__init__(
-            name=name, config=config, split_names=split_names, streaming=streaming, limit=limit,
-            columns=columns, column=sound, split_seed=split_seed,
-        )  # fmt: skip
 
-    def example(self, row: Row, place: Place) -> Example:
-        """See ``RowCorpus``."""
-        example = super().example(row, place)
-        return self.audio.with_audio(example, self.reader, row, Path(example.text))
+@dataclass(kw_only=True)
+class HubImages(ImageRows, _HubFiles):
+    """A data set of images: see ``HubRows`` and ``ImageRows``. They are decoded by pillow."""
 
-    def _read(self, source: str) -> list[Example]:
-        examples = super()._read(source)
-        self.audio.report_changes(source)
-        return examples
-
-
-class HubImages(_HubOfFiles):
-    """A data set of images: see ``Hub``. They are decoded by pillow.
-
-    Args:
-        name: see there.
-        config: see there.
-        split_names: see there.
-        streaming: see there.
-        limit: see there.
-        image: column of the images, or of the paths of their files.
-        target: column of the captions; None: there is none.
-        label: column of the classes; None: there is none.
-        channels: see ``ImageFiles``.
-        size: see there.
-        split_seed: see ``Hub``.
-
-    Raises:
-        ValueError: see ``Hub`` and ``ImageFiles``.
-    """
-
-    columns = ("image", "target", "label")
     feature = "Image"
-
-    def __init__(
-        self,
-        *,
-        name: str,
-        config: str | None,
-        split_names: list[str | float],
-        streaming: bool,
-        limit: int | None,
-        image: str,
-        target: str | None,
-        label: str | None,
-        channels: int,
-        size: Sequence[int] | None,
-        split_seed: int,
-    ) -> None:
-        self.images = ImageReader(channels, size)
-        columns = Columns(image=image, target=target, label=label)
-        super().__init__(
-            name=name, config=config, split_names=split_names, streaming=streaming, limit=limit,
-            columns=columns, column=image, split_seed=split_seed,
-        )  # fmt: skip
-
-    def example(self, row: Row, place: Place) -> Example:
-        """See ``RowCorpus``."""
-        example = super().example(row, place)
-        return self.images.with_image(example, self.reader, row, Path(example.text))
-
-    def _read(self, source: str) -> list[Example]:
-        examples = super()._read(source)
-        self.images.tell(source)
-        return examples
 
 
 def _on_the_hub(name: str) -> str:

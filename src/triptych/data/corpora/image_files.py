@@ -1,7 +1,10 @@
 """Files of images, with captions or their classes, in tables."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
+from triptych.data.corpora.table import RowCorpus
 from triptych.data.corpora.table_of_files import TableOfFiles
 from triptych.data.example import Example, Place
 from triptych.data.readers.columns import Columns
@@ -9,45 +12,37 @@ from triptych.data.readers.images import ImageReader
 from triptych.data.readers.tables import Row
 
 
-class ImageFiles(TableOfFiles):
-    """A table whose rows have the path of a file of an image (png, jpeg, and what else pillow reads), and a caption or
-    a label; see ``TableOfFiles``, and ``ImageReader`` for what becomes of them.
+@dataclass(kw_only=True)
+class ImageRows(RowCorpus[str]):
+    """Rows that have an image each, and a caption or a label; see ``ImageReader`` for what becomes of them.
 
-    Args:
-        dir: folder of the tables, and of the files that they name.
-        train: name of the table of the training examples; None: only the test is read.
-        validation: likewise, or a share of the training examples; None: there are none.
-        test: likewise, or a share of the training examples.
-        image: column of the paths, below ``dir``.
+    Attributes:
+        image: column of the paths of the files, below ``dir``; of the hub, or of the images themselves.
         target: column of the captions; None: there is none.
         label: column of the classes; None: there is none.
         channels: 1, grey; or 3, red, green and blue: all images become so.
         size: height and width to which others are stretched; None: they keep theirs.
-        split_seed: of the draws of the shares.
 
     Raises:
-        ValueError: no such table, shares that leave nothing to train on, or a number that cannot be.
+        ValueError: a number that cannot be.
     """
 
     columns = ("image", "target", "label")
 
-    def __init__(
-        self,
-        *,
-        dir: str,
-        train: str | None,
-        validation: str | float | None,
-        test: str | float,
-        image: str,
-        target: str | None,
-        label: str | None,
-        channels: int,
-        size: Sequence[int] | None,
-        split_seed: int,
-    ) -> None:
-        self.images = ImageReader(channels, size)
-        columns = Columns(image=image, target=target, label=label)
-        super().__init__(dir, columns, train, validation, test, split_seed)
+    image: str
+    target: str | None
+    label: str | None
+    channels: int
+    size: Sequence[int] | None
+
+    def __post_init__(self) -> None:
+        self.images = ImageReader(self.channels, self.size)
+        super().__post_init__()
+
+    @cached_property
+    def reader(self) -> Columns:
+        """See ``RowCorpus``."""
+        return Columns(image=self.image, target=self.target, label=self.label)
 
     def example(self, row: Row, place: Place) -> Example:
         """See ``RowCorpus``."""
@@ -58,3 +53,9 @@ class ImageFiles(TableOfFiles):
         examples = super()._read(source)
         self.images.tell(source)
         return examples
+
+
+@dataclass(kw_only=True)
+class ImageFiles(ImageRows, TableOfFiles):
+    """A table whose rows have the path of a file of an image (png, jpeg, and what else pillow reads), and a caption or
+    a label; see ``ImageRows`` and ``TableOfFiles``."""

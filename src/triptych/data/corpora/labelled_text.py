@@ -1,6 +1,7 @@
 """Texts, or pairs of texts, with a class or a score each, in tables; or texts, a file for each class."""
 
 from collections.abc import Iterator
+from functools import cached_property
 
 from triptych.data.corpora.table import RowCorpus
 from triptych.data.example import Place
@@ -78,10 +79,13 @@ class LabelledText(RowCorpus[Files]):
                     raise ValueError(f"data.columns={columns}: the rows of data.{name}={file} name their columns")
         if label is not None and score is not None:
             raise ValueError(f"data.score={score} stands in place of data.label={label}: give data.label=null")
-        used = Columns(text=text, pair=pair, label=label, score=score)
-        self.text, self.label = text, label or ""
-        super().__init__(dir, used, train, validation, test, split_seed)
-        self.names = columns
+        self.dir, self.train, self.validation, self.test, self.split_seed = dir, train, validation, test, split_seed
+        self.text, self.label, self.pair, self.score, self.names = text, label, pair, score, columns
+
+    @cached_property
+    def reader(self) -> Columns:
+        """See ``RowCorpus``."""
+        return Columns(text=self.text, pair=self.pair, label=self.label, score=self.score)
 
     def rows(self, source: Files) -> Iterator[tuple[Place, Row]]:
         """See ``RowCorpus``.
@@ -93,6 +97,7 @@ class LabelledText(RowCorpus[Files]):
             yield from table_rows(find(self.dir, "data", source), self.reader, self.names)
             return
         assert isinstance(source, dict)
+        assert self.label is not None
         for label, file in source.items():
             path, number = find(self.dir, "data", file), 0
             texts = ((number, line) for number, line in enumerate(stream_lines(path), 1) if line.strip())

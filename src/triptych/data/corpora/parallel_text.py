@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from triptych.data.corpora.corpus import CorpusFacts
+from triptych.data.corpora.corpus import CorpusFacts, RealCorpus
 from triptych.data.example import Example
 from triptych.data.readers.files import check_shares, find, read_lines
 from triptych.data.readers.tables import check_is_text
 from triptych.data.splits import Splits, make_splits
 
 
-class ParallelText:
+class ParallelText(RealCorpus):
     """Pairs of files in which line i of the one translates line i of the other. An empty line is an empty text.
     Language models and denoising read the source sentences.
 
@@ -51,10 +51,6 @@ class ParallelText:
             ValueError: files of unequal length, or that are empty or not UTF-8.
         """
         return make_splits(self._read, self.train, self.validation, self.test, self.split_seed)
-
-    def optimum(self, task: str, architecture: str, examples: object) -> dict[str, float]:
-        """The best reachable values: not known of real text."""
-        return {}
 
     def _two(self, name: str, files: Sequence[str] | str) -> list[str]:
         if isinstance(files, str) or len(files) != 2:

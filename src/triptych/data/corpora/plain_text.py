@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-from triptych.data.corpora.corpus import CorpusFacts
+from triptych.data.corpora.corpus import CorpusFacts, RealCorpus
 from triptych.data.readers.files import check_shares, find_all, format_of
 from triptych.data.readers.long_text import LongText, Source, contents_of
 from triptych.data.readers.tables import FORMATS, NO_TEXT, check_is_text, reader_of_texts
@@ -13,7 +13,7 @@ from triptych.data.splits import Splits
 Files = str | list[str]
 
 
-class PlainText:
+class PlainText(RealCorpus):
     """Files for a language model, however large: they are read as streams, and tokenised once for all runs.
 
     The end of a file's name says what it is: .jsonl, .parquet, .csv and .tsv are tables of documents, a row each, in
@@ -93,10 +93,6 @@ class PlainText:
                 if len(source) < (2 if source.column is None else 1):
                     raise ValueError(f"{source.files[0]}: {len(source)} {source.unit} are too few for the {key} split")
         return Splits(*(LongText(*sources[key]) if key in sources else () for key in ("train", "validation", "test")))
-
-    def optimum(self, task: str, architecture: str, examples: object) -> dict[str, float]:
-        """The best reachable values: not known of real text."""
-        return {}
 
     def _found(self, key: str, names: list[str]) -> tuple[Path, ...]:
         paths = tuple(path for name in names for path in find_all(self.dir, key, name))

@@ -2,17 +2,20 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from triptych.data.corpora.table import RowCorpus
+from triptych.data.corpora.table import TableCorpus
 from triptych.data.example import Place
 from triptych.data.readers.columns import Columns
-from triptych.data.readers.files import check_files, find, format_of, read_text
-from triptych.data.readers.tables import NAMES_ITS_COLUMNS, Row, table_rows
+from triptych.data.readers.files import find, format_of, read_text
+from triptych.data.readers.tables import NAMES_ITS_COLUMNS, Row
 
 
-class QuestionAnswering(RowCorpus[str]):
+@dataclass(kw_only=True)
+class QuestionAnswering(TableCorpus):
     """Questions, with a text each, and the parts of that text that answer them. The name of the file says what it is:
 
     - .json: SQuAD's files, 1.1 and 2.0 (Rajpurkar et al. 2016, 2018);
@@ -23,42 +26,29 @@ class QuestionAnswering(RowCorpus[str]):
     Each may be packed (.gz, .zst). No answers: the text does not answer the question. Shares are drawn of the
     questions, so that questions about the same text may come to different splits.
 
-    Args:
-        dir: folder of the files.
-        train: name of the file of the training questions; None: only the test is read.
-        validation: name of a file, or a share of the training questions; None: there are none.
-        test: name of a file, or a share of the training questions.
+    Attributes:
         text: column of the questions, in .jsonl and .parquet.
         pair: column of the texts that answer them.
         answers: column of the answers.
-        split_seed: of the draws of the shares.
-
-    Raises:
-        ValueError: no such file, a name of no known format, or shares that leave nothing to train on.
     """
 
+    formats = (".json", *NAMES_ITS_COLUMNS)
     columns = ("text", "pair", "answers")
 
-    def __init__(
-        self,
-        *,
-        dir: str,
-        train: str | None,
-        validation: str | float | None,
-        test: str | float,
-        text: str,
-        pair: str,
-        answers: str,
-        split_seed: int,
-    ) -> None:
-        check_files(dir, (".json", *NAMES_ITS_COLUMNS), train=train, validation=validation, test=test)
-        super().__init__(dir, Columns(text=text, pair=pair, answers=answers), train, validation, test, split_seed)
+    text: str
+    pair: str
+    answers: str
+
+    @cached_property
+    def reader(self) -> Columns:
+        """See ``RowCorpus``."""
+        return Columns(text=self.text, pair=self.pair, answers=self.answers)
 
     def rows(self, source: str) -> Iterator[tuple[Place, Row]]:
         """See ``RowCorpus``; a question of SQuAD's files goes by its id."""
         path = find(self.dir, "data", source)
         if format_of(source) != ".json":
-            yield from table_rows(path, self.reader)
+            yield from super().rows(source)
             return
         columns = dict(self.reader.items())
         for name, question, context, answers in _squad(path):

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from triptych.config import counted
-from triptych.data.corpora.corpus import CorpusFacts
+from triptych.data.corpora.corpus import CorpusFacts, RealCorpus
 from triptych.data.example import Example
 from triptych.data.readers.files import check_shares, lines_of, read_text
 from triptych.data.splits import Splits
@@ -26,7 +26,7 @@ log = logging.getLogger("triptych")
 ANY_FOLDERS = re.compile(r"(?<![^/])(?:\*\*/)+")
 
 
-class SourceFiles:
+class SourceFiles(RealCorpus):
     """Source files, each cut into pieces of whole lines. A file is in one split alone, and of files with the same
     content only the first counts.
 
@@ -85,10 +85,6 @@ class SourceFiles:
             ValueError: a file that is not UTF-8, with the line, or too few files for three splits.
         """
         return self._splits
-
-    def optimum(self, task: str, architecture: str, examples: object) -> dict[str, float]:
-        """The best reachable values: not known of programs."""
-        return {}
 
     @cached_property
     def _found(self) -> "_Found":

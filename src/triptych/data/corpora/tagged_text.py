@@ -2,14 +2,16 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
 from triptych.config import counted
-from triptych.data.corpora.table import RowCorpus
+from triptych.data.corpora.table import TableCorpus
 from triptych.data.example import Place
 from triptych.data.readers.columns import Columns
-from triptych.data.readers.files import check_files, find, format_of, read_lines
+from triptych.data.readers.files import find, format_of, read_lines
 from triptych.data.readers.tables import NO_TEXT, Row, check_is_text
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
@@ -19,7 +21,8 @@ COMMENTS = '; of comments, only those like "# id ..." and "# key = value" before
 DOCUMENT = "-DOCSTART-"
 
 
-class TaggedText(RowCorpus[str]):
+@dataclass(kw_only=True)
+class TaggedText(TableCorpus):
     """Sentences, a word a line, with an empty line between them. The text of an example is its words, joined by blanks.
     The name of the file says what it is:
 
@@ -31,43 +34,32 @@ class TaggedText(RowCorpus[str]):
 
     Each may be packed (.gz, .zst). The tags are those of the training examples.
 
-    Args:
-        dir: folder of the files.
-        train: name of the file of the training sentences; None: only the test is read.
-        validation: name of a file, or a share of the training sentences; None: there are none.
-        test: name of a file, or a share of the training sentences.
+    Attributes:
         column: of the tags in CoNLL-U.
         word: number of the words' column in other files, from 0; from -1 downwards: from the end.
         tag: number of the tags' column in other files.
-        split_seed: of the draws of the shares.
-
-    Raises:
-        ValueError: no such file, or shares that leave nothing to train on.
     """
 
+    formats = ()
     columns = ("text", "words", "tags")
 
-    def __init__(
-        self,
-        *,
-        dir: str,
-        train: str | None,
-        validation: str | float | None,
-        test: str | float,
-        column: Literal["lemma", "upos", "xpos", "feats", "deprel"],
-        word: int,
-        tag: int,
-        split_seed: int,
-    ) -> None:
-        check_files(dir, (), train=train, validation=validation, test=test)
-        for name, file in (("train", train), ("validation", validation), ("test", test)):
+    column: Literal["lemma", "upos", "xpos", "feats", "deprel"]
+    word: int
+    tag: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, file in (("train", self.train), ("validation", self.validation), ("test", self.test)):
             if isinstance(file, str):
                 check_is_text(
                     f"data.{name}", file, "CoNLL-U, or a word a line with tabs or blanks between its columns",
-                    f"data=hub data.name={dir} data.words=COLUMN data.tags=COLUMN", {*NO_TEXT} - {".tsv"},
+                    f"data=hub data.name={self.dir} data.words=COLUMN data.tags=COLUMN", {*NO_TEXT} - {".tsv"},
                 )  # fmt: skip
-        super().__init__(dir, Columns(words="words", tags="tags"), train, validation, test, split_seed)
-        self.column, self.word, self.tag = column, word, tag
+
+    @cached_property
+    def reader(self) -> Columns:
+        """See ``RowCorpus``."""
+        return Columns(words="words", tags="tags")
 
     def rows(self, source: str) -> Iterator[tuple[Place, Row]]:
         """The sentences, each with its first line that has a word.

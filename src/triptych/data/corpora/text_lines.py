@@ -1,13 +1,13 @@
 """Texts without labels, a line each."""
 
-from triptych.data.corpora.corpus import CorpusFacts
+from triptych.data.corpora.corpus import CorpusFacts, RealCorpus
 from triptych.data.example import Example
 from triptych.data.readers.files import check_shares, find, read_lines
 from triptych.data.readers.tables import check_is_text, reader_of_texts
 from triptych.data.splits import Splits, make_splits
 
 
-class TextLines:
+class TextLines(RealCorpus):
     """Files in which each line is a text of its own, such as a sentence or a paragraph; blank lines are left out. For
     denoising, and for language models that read no line's neighbours (``PlainText`` reads files as one text).
 
@@ -42,10 +42,6 @@ class TextLines:
             ValueError: a file that is not UTF-8, or has blank lines alone.
         """
         return make_splits(self._read, self.train, self.validation, self.test, self.split_seed)
-
-    def optimum(self, task: str, architecture: str, examples: object) -> dict[str, float]:
-        """The best reachable values: not known of real text."""
-        return {}
 
     def _read(self, file: str) -> list[Example]:
         path = find(self.dir, "data", file)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
@@ -24,6 +25,7 @@ LONGEST_SILENCE = 4
 """Steps before the first digit, and after the last one."""
 
 
+@dataclass(kw_only=True)
 class ToneDigits(DigitStrings):
     """Strings of digits, each digit two of five tones, one after the other, 60 ms each, in white noise.
 
@@ -31,42 +33,16 @@ class ToneDigits(DigitStrings):
     independently and uniformly; each tone has a phase of its own. ``sound`` is what is heard, ``target`` the digits
     with blanks between them, and of one digit ``label``.
 
-    Args:
-        min_digits: of a string.
-        max_digits: of a string.
+    Attributes:
         noise: its standard deviation, the tones' amplitude being 1.
-        num_train: training examples.
-        num_validation: validation examples.
-        num_test: test examples.
-        seed: of all draws.
-
-    Raises:
-        ValueError: a number that cannot be.
     """
 
     columns = ("sound", "target", "label")
 
-    def __init__(
-        self,
-        *,
-        min_digits: int,
-        max_digits: int,
-        noise: float,
-        num_train: int,
-        num_validation: int,
-        num_test: int,
-        seed: int,
-    ) -> None:
-        super().__init__(
-            min_digits=min_digits,
-            max_digits=max_digits,
-            noise=noise,
-            num_train=num_train,
-            num_validation=num_validation,
-            num_test=num_test,
-            seed=seed,
-        )
-        self.loudness = 1 / (1 + 6 * noise)  # that nothing is cut
+    @property
+    def loudness(self) -> float:
+        """Of the tones, so that nothing is cut."""
+        return 1 / (1 + 6 * self.noise)
 
     def optimum(self, task: str, architecture: str, examples: Sequence[Example]) -> dict[str, float]:
         """The best values reachable on these examples, for a listener who knows how they are made, but the phases:
