@@ -17,7 +17,8 @@ from triptych.data.example import Answer
 from triptych.data.images import Image
 from triptych.data.overlap import describe_overlap, find_overlap, read_overlap
 from triptych.report.page.render import describe_origin
-from triptych.report.read_records import find_runs, read_summary
+from triptych.report.read_records import find_runs
+from triptych.report.record import read_summary
 from triptych.train import train
 
 TEXTS = st.lists(st.sampled_from(["a", "b", "ab", "a b", " a", "a\n b", "ä"]), min_size=1, max_size=8)

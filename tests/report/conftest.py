@@ -5,6 +5,7 @@ import json
 import math
 import random
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def summary_of(
         "experiment": f"dates/{task}_{architecture}",
         "architecture": architecture,
         "task": task,
-        "task_facts": TASKS[task].facts(architecture, metrics, optimum).as_plain(),
+        "task_facts": asdict(TASKS[task].facts(architecture, metrics, optimum)),
         "data": "dates",
         "seed": seed,
         "params": PARAMS[architecture],

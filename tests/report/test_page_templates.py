@@ -3,6 +3,7 @@
 import json
 import re
 import tomllib
+from dataclasses import asdict
 from fnmatch import fnmatch
 from html.parser import HTMLParser
 from pathlib import Path
@@ -42,7 +43,7 @@ def write_page(write_run, folder: Path, text: str, name: str) -> Path:
     score = {"name": text, "key": "test/accuracy", "title": text, "higher_is_better": True, "unit": text, "note": text}
     facts = {"title": text, "scores": [score | {"optimum_name": text}], "ranked_by_title": text}
     changes = {
-        "task_facts": Classification.facts("full", {"test/accuracy": 0.9}, {}).as_plain() | facts,
+        "task_facts": asdict(Classification.facts("full", {"test/accuracy": 0.9}, {})) | facts,
         "data": text, "command": text, "git_commit": text, "precision": text, "versions": {text: text},
         "too_long": {"policy": text, "test": 1}, "samples": [{"input": text, "reference": text + "a", "output": text}],
         "confusion_matrix": {"labels": [text, "b"], "counts": [[1, 2], [3, 4]]},

@@ -62,10 +62,10 @@ def test_no_run_is_an_error_that_names_the_directory(tmp_path: Path, write_run) 
         ("task_facts", {"title": "Translation", "scores": []}, "what summary.json says of a task"),
         ("params", "many", "a whole number"),
         ("seed", True, "a whole number"),
-        ("train_flops", math.nan, "a finite number"),
+        ("train_flops", math.nan, "a number"),
         ("metrics", {"test/accuracy": "high"}, "an object of numbers"),
         ("samples", [{"input": "a"}], "a list of objects with the texts input, output and reference"),
-        ("tested_weights", "middle", "last or best"),
+        ("tested_weights", "middle", "one of last, best"),
     ],
 )
 def test_a_wrong_value_is_answered_with_file_key_and_expectation(

@@ -123,8 +123,7 @@ def test_all_reach_what_the_least_good_reaches(write_run, tmp_path: Path) -> Non
 def test_operations_that_are_not_counted_alike_are_not_compared(write_run, tmp_path: Path) -> None:
     """Of runs of several versions: updates and seconds still are."""
     runs = runs_of(write_run, tmp_path, full=FULL, decoder_only=DECODER)
-    counted = {**runs[0].summary, "train_flops_of": ["forward", "backward", "optimizer"]}
-    runs = [replace(runs[0], summary=counted), *runs[1:]]
+    runs = [replace(runs[0], train_flops_of=("forward", "backward", "optimizer")), *runs[1:]]
     (group,) = group_runs(runs)
     reached = reach(group)
     assert reached is not None

@@ -13,7 +13,7 @@ from triptych.storage.arrays import key_of
 from triptych.storage.atomic import write_text
 from triptych.storage.cache import cache_folder, kept, read_json
 
-Overlap = Mapping[str, Mapping[str, float]]
+Overlap = dict[str, dict[str, float]]
 """Of ``validation`` and ``test``: the share of examples whose input equals that of a training example (``inputs``), and
 of those whose input and target equal those of one (``targets``)."""
 

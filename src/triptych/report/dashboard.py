@@ -209,7 +209,7 @@ def comparison(group: Group, ids: dict[str, str]) -> dict[str, Any]:
         "table": table(group),
         "metrics": metrics,
         "curves": [name for name in dict.fromkeys(wanted) if name in measured],
-        "has_classes": any(run.summary.get("confusion_matrix") for run in group.runs),
+        "has_classes": any(run.confusion_matrix for run in group.runs),
         "runs": [ids[run.directory] for run in group.runs],
     }
 

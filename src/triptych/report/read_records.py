@@ -1,11 +1,10 @@
-"""Reading run directories: ``summary.json`` and the curves in ``metrics.csv``."""
+"""Reading run directories: the record, and the files beside it."""
 
 import csv
 import json
-import math
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,9 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError  # type: ignore[import-untyped]
 
 from triptych.config import FREE, chosen, nearest
-from triptych.data.images import PNG_ADDRESS
-from triptych.data.overlap import Overlap
 from triptych.launch.watch import why_failed
+from triptych.report.record import RunRecord, fields_of, read_summary
 from triptych.storage.run_directory import PRUNED, RECORD, STARTED, RunDirectory, find_directories, is_tested
-from triptych.tasks.scores import TaskFacts
 
 ARCHITECTURES = {
     "full": "full",
@@ -43,13 +40,11 @@ class Curve:
     values: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One finished run. Except for the last seven, the fields are those of ``summary.json``.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run(RunRecord):
+    """One finished run: its record, and what else stands in its directory.
 
     Attributes:
-        metrics: values on the test set; NaN where the run has no finite value.
-        optimum: the best value reachable on that test set, where it is known.
         summary: ``summary.json`` as it is (a number that is not finite became ``None``, as JSON has none).
         directory: the run directory, relative to the folder of the report.
         curves: the columns of ``metrics.csv``; empty without that file.
@@ -60,34 +55,6 @@ class Run:
         arm: of a study, what the run belongs to; empty outside of one.
     """
 
-    experiment: str
-    architecture: str
-    task: str
-    task_facts: TaskFacts
-    data: str
-    seed: int
-    params: int
-    non_embedding_params: int
-    train_flops: float
-    train_tokens: int
-    updates: int
-    wall_time_s: float
-    tokens_per_s: float
-    metrics: Mapping[str, float]
-    optimum: Mapping[str, float]
-    tested_weights: str
-    num_layers: Mapping[str, int]
-    weights_sha256: str
-    git_commit: str | None
-    data_sha256: str
-    tokenizer_sha256: str
-    versions: Mapping[str, str]
-    hardware: str
-    precision: str
-    tokens_per_update: float
-    too_long: Mapping[str, str | int]
-    command: str
-    samples: Sequence[Mapping[str, str]]
     summary: Mapping[str, Any]
     directory: str
     curves: Mapping[str, Curve]
@@ -95,18 +62,6 @@ class Run:
     answers: Sequence[Mapping[str, Any]]
     attention: Sequence[Mapping[str, Any]]
     arm: str = ""
-
-    @property
-    def train_flops_of(self) -> tuple[str, ...]:
-        """What its operations are of; records of before do not say it."""
-        return tuple(self.summary.get("train_flops_of", ("forward", "backward")))
-
-    @property
-    def overlap(self) -> Overlap | None:
-        """What of validation and test is in the training split, too; None: the record does not say it."""
-        found: Any = self.summary.get("overlap")
-        are_shares = _is_object_of(_is_object_of(_is_number))(found)
-        return found if are_shares and all({"inputs", "targets"} == {*shares} for shares in found.values()) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,112 +104,6 @@ class RunSet:
     def num_untested(self) -> int:
         """Runs that trials of a search have left, and that were not tested."""
         return len(self.untested) + len(self.pruned)
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _is_object_of(check: Callable[[object], bool]) -> Callable[[object], bool]:
-    return lambda value: isinstance(value, dict) and all(map(check, value.values()))
-
-
-PICTURES = ("image", "output_image", "reference_image")
-"""What of a sample may be there as a picture."""
-
-
-def _is_samples(value: object) -> bool:
-    keys = ("input", "output", "reference")
-    if not isinstance(value, list) or not all(isinstance(sample, dict) for sample in value):
-        return False
-    pictures = [sample[key] for sample in value for key in PICTURES if key in sample]
-    has_texts = all(_is_text(sample.get(key)) for sample in value for key in keys)
-    return has_texts and all(_is_text(picture) and picture.startswith(PNG_ADDRESS) for picture in pictures)
-
-
-def _are_facts(value: object) -> bool:
-    try:
-        return isinstance(value, dict) and bool(TaskFacts.from_plain(value).scores)
-    except (TypeError, KeyError):
-        return False
-
-
-_COUNT = ("a whole number", _is_count)
-_NUMBER = ("a finite number", _is_number)
-_TEXT = ("a text", _is_text)
-_EXPECTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "experiment": _TEXT,
-    "architecture": (f"one of {', '.join(ARCHITECTURES)}", lambda value: _is_text(value) and value in ARCHITECTURES),
-    "task": _TEXT,
-    "task_facts": ("what summary.json says of a task", _are_facts),
-    "data": _TEXT,
-    "seed": _COUNT,
-    "params": _COUNT,
-    "non_embedding_params": _COUNT,
-    "train_flops": _NUMBER,
-    "train_tokens": _COUNT,
-    "updates": _COUNT,
-    "wall_time_s": _NUMBER,
-    "tokens_per_s": _NUMBER,
-    "metrics": ("an object of numbers", _is_object_of(lambda value: value is None or _is_number(value))),
-    "optimum": ("an object of finite numbers", _is_object_of(_is_number)),
-    "tested_weights": ("last or best", lambda value: value in ("last", "best")),
-    "num_layers": ("an object of whole numbers", _is_object_of(_is_count)),
-    "weights_sha256": _TEXT,
-    "git_commit": ("a text or null", lambda value: value is None or _is_text(value)),
-    "data_sha256": _TEXT,
-    "tokenizer_sha256": _TEXT,
-    "versions": ("an object of texts", _is_object_of(_is_text)),
-    "hardware": _TEXT,
-    "precision": _TEXT,
-    "tokens_per_update": _NUMBER,
-    "too_long": (
-        "an object of texts and whole numbers",
-        _is_object_of(lambda value: _is_text(value) or _is_count(value)),
-    ),
-    "command": _TEXT,
-    "samples": ("a list of objects with the texts input, output and reference", _is_samples),
-}
-assert set(_EXPECTED) == {field.name for field in fields(Run)} - {
-    "summary",
-    "directory",
-    "curves",
-    "settings",
-    "answers",
-    "attention",
-    "arm",
-}
-
-
-def read_summary(path: Path) -> dict[str, Any]:
-    """Read and check one ``summary.json``; NaN and infinities become ``None``.
-
-    Returns:
-        the summary, with any further keys it has.
-
-    Raises:
-        ValueError: in one line, the file, the key, and what was expected there.
-    """
-    try:
-        summary = json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda _: None)
-    except ValueError as error:
-        raise ValueError(f"{path}: damaged, expected JSON: {error}") from error
-    if not isinstance(summary, dict):
-        raise ValueError(f"{path}: expected a JSON object, found {type(summary).__name__}")
-    for key, (expected, check) in _EXPECTED.items():
-        if key not in summary:
-            raise ValueError(f"{path}: key {key} is missing, expected {expected}")
-        if not check(summary[key]):
-            raise ValueError(f"{path}: key {key} is {json.dumps(summary[key])[:60]}, expected {expected}")
-    return summary
 
 
 def read_curves(path: Path) -> dict[str, Curve]:
@@ -329,7 +178,7 @@ def read_answers(path: Path) -> list[dict[str, Any]]:
                 row = json.loads(line)
             except ValueError as error:
                 raise ValueError(f"{path}: line {number} is damaged, expected JSON: {error}") from None
-            if not isinstance(row, dict) or not _is_count(row.get("index")):
+            if not isinstance(row, dict) or type(row.get("index")) is not int:
                 raise ValueError(f"{path}: line {number}: expected an object with the whole number index")
             rows.append(row)
     return rows
@@ -361,7 +210,7 @@ def _check_attention(sample: dict[str, Any]) -> None:
                 raise ValueError(f"{kind} has weights of shape {weights.shape}")
             if not 0 <= len(found["written"]) <= len(found["queries"]) <= found["num_tokens"]:
                 raise ValueError(f"{kind} has more rows than tokens")
-    if not _is_text(sample["input"]):
+    if not isinstance(sample["input"], str):
         raise ValueError("input is no text")
 
 
@@ -380,11 +229,8 @@ def read_run(directory: Path, relative_to: Path) -> Run:
     """
     run = RunDirectory(directory)
     summary = read_summary(run.record)
-    checked = {key: summary[key] for key in _EXPECTED}
-    checked["metrics"] = {key: math.nan if value is None else value for key, value in summary["metrics"].items()}
-    checked["task_facts"] = TaskFacts.from_plain(summary["task_facts"])
     return Run(
-        **checked,
+        **fields_of(summary),
         summary=summary,
         directory=_relative(directory, relative_to),
         curves=read_curves(run.metrics) if run.metrics.is_file() else {},

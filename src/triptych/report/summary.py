@@ -20,12 +20,13 @@ from triptych.models.flops import (
 from triptych.nn import Network
 from triptych.nn.network import weights_sha256
 from triptych.planning.build_run import Run
+from triptych.report.record import RunRecord
 from triptych.tasks import Task
 from triptych.training.callbacks.cost_log import CostLog
 from triptych.training.hardware import hardware, peak_memory
 
 
-def summary(run: Run, cost_log: CostLog, metrics: dict[str, float], command: Command) -> dict[str, Any]:
+def summary(run: Run, cost_log: CostLog, metrics: dict[str, float], command: Command) -> RunRecord:
     """The record of a run, but for what the network makes of the test examples; the keys are documented in
     docs/run_directory.md.
 
@@ -37,53 +38,50 @@ def summary(run: Run, cost_log: CostLog, metrics: dict[str, float], command: Com
     flops = cost_log.flops_by_part(trainer.global_step)
     named = zip(task.network.stack_names, task.network.stacks, strict=True)
     stacks = {name: len(stack.layers) for name, stack in named}
-    return {
-        "experiment": command.experiment,
-        "architecture": task.architecture,
-        "task": task.name,
-        "data": command.data,
-        "seed": config.seed,
-        "params": parameters,
-        "non_embedding_params": non_embedding,
-        "active_params": active_parameters(task.network),
-        "params_by_part": parameters_by_part(task.network),
-        "num_layers": stacks,
-        "init_from": config.init_from,
-        "match": None,
-        "train_flops": sum(flops.values()),
-        "train_flops_by_part": flops,
-        "train_flops_of": COUNTED,
-        "decoding": None,
-        "train_tokens": cost_log.tokens,
-        "real_tokens": cost_log.real_tokens,
-        "tokens_per_update": cost_log.tokens / max(trainer.global_step, 1),
-        "updates": trainer.global_step,
-        "skipped_updates": task.not_finite.skipped,
-        "wall_time_s": cost_log.wall_time,
-        "tokens_per_s": cost_log.tokens / cost_log.seconds if cost_log.seconds else 0.0,
-        "peak_memory_bytes": peak_memory(task.device),
-        "metrics": metrics,
-        "optimum": {},
-        "task_facts": task.facts(task.architecture, metrics, {}).as_plain(),
-        "signatures": task.signatures,
-        "confusion_matrix": confusion_matrix(task),
-        "too_long": {"policy": config.batch.too_long, **run.data.too_long},
-        "packed": run.data.packed,
-        "eval_windows": eval_windows(run.data),
-        "training_range": training_range(run.plan.data.splits.train),
-        "tested_weights": config.test_weights,
-        "samples": [],
-        "answer_time_s": None,
-        "weights_sha256": weights_sha256(task.network),
-        "overlap": run.plan.overlap,
-        "data_sha256": task.corpus.sha256,
-        "tokenizer_sha256": task.tokenizer.sha256,
-        "git_commit": git_commit(),
-        "versions": versions(task.corpus),
-        "hardware": hardware(task.device),
-        "precision": trainer.precision,
-        "command": str(command),
-    }
+    return RunRecord(
+        experiment=command.experiment,
+        architecture=task.architecture,
+        task=task.name,
+        data=command.data,
+        seed=config.seed,
+        params=parameters,
+        non_embedding_params=non_embedding,
+        active_params=active_parameters(task.network),
+        params_by_part=parameters_by_part(task.network),
+        num_layers=stacks,
+        init_from=config.init_from,
+        train_flops=sum(flops.values()),
+        train_flops_by_part=flops,
+        train_flops_of=COUNTED,
+        train_tokens=cost_log.tokens,
+        real_tokens=cost_log.real_tokens,
+        tokens_per_update=cost_log.tokens / max(trainer.global_step, 1),
+        updates=trainer.global_step,
+        skipped_updates=task.not_finite.skipped,
+        wall_time_s=cost_log.wall_time,
+        tokens_per_s=cost_log.tokens / cost_log.seconds if cost_log.seconds else 0.0,
+        peak_memory_bytes=peak_memory(task.device),
+        metrics=metrics,
+        optimum={},
+        task_facts=task.facts(task.architecture, metrics, {}),
+        signatures=task.signatures,
+        confusion_matrix=confusion_matrix(task),
+        too_long={"policy": config.batch.too_long, **run.data.too_long},
+        packed=run.data.packed,
+        eval_windows=eval_windows(run.data),
+        training_range=training_range(run.plan.data.splits.train),
+        tested_weights=config.test_weights,
+        samples=[],
+        weights_sha256=weights_sha256(task.network),
+        overlap=run.plan.overlap,
+        data_sha256=task.corpus.sha256,
+        tokenizer_sha256=task.tokenizer.sha256,
+        git_commit=git_commit(),
+        versions=versions(task.corpus),
+        hardware=hardware(task.device),
+        precision=trainer.precision,
+        command=str(command),
+    )
 
 
 def versions(corpus: CorpusFacts) -> dict[str, str]:

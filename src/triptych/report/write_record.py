@@ -6,6 +6,7 @@ import shutil
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,34 +52,36 @@ def write_record(run: Run, metrics: Mapping[str, float], command: Command, *, te
         shutil.copymode(files.config, temporary)  # safetensors leaves it to its owner alone
     record = summary(run, cost_log, dict(metrics), command)
     if plan.match is not None:
-        record["match"] = plan.match.record(record[RECORDED[plan.match.quantity]])
-        plan.match.warn_of(record["match"])
-    for key in ("command", "init_from", "match"):
-        record[key] = plan.redact(record[key])
+        match = plan.match.record(getattr(record, RECORDED[plan.match.quantity]))
+        plan.match.warn_of(match)
+        record = replace(record, match=plan.redact(match))
+    record = replace(record, command=plan.redact(record.command), init_from=plan.redact(record.init_from))
     with not_fatal("the cost of decoding"):
-        record["decoding"] = decoding_cost(cost_log.cost.network, cost_log)
+        record = replace(record, decoding=decoding_cost(cost_log.cost.network, cost_log))
     looks: dict[str, Any] = {"samples": []}
     splits = plan.data.splits
     if tests:
         with not_fatal("the best possible score"):
             best = read_optimum(plan.corpus, plan.plain["data"], task.name, task.architecture, splits.test)
-            record["optimum"] |= {f"test/{name}": value for name, value in best.items()}
-            record["task_facts"] = task.facts(task.architecture, metrics, record["optimum"]).as_plain()
+            optimum = {f"test/{name}": value for name, value in best.items()}
+            task_facts = task.facts(task.architecture, metrics, optimum)
+            record = replace(record, optimum=optimum, task_facts=task_facts)
         with not_fatal("samples"):
-            record["samples"] = samples(task, splits)
+            record = replace(record, samples=samples(task, splits))
         with not_fatal("the time of an answer"):
-            record["answer_time_s"] = answer_time(task, splits)
+            record = replace(record, answer_time_s=answer_time(task, splits))
         with not_fatal(files.attention.name):
             looks = attention(task, splits)
             write_text(files.attention, json.dumps(looks, ensure_ascii=False, separators=(",", ":")) + "\n")
         with not_fatal(files.predictions.name):
             write_answers(files.predictions, task, splits.test, tested)
-    write_text(files.record, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+    content = asdict(record)
+    write_text(files.record, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
     with not_fatal("the record in W&B"):
-        log_record(run, record, looks["samples"])
+        log_record(run, content, looks["samples"])
     with not_fatal("the figures here"):
-        print_metrics(run, metrics, record["optimum"])
-    return record
+        print_metrics(run, metrics, record.optimum)
+    return content
 
 
 def gather_weights(run: Run) -> None:

@@ -193,7 +193,7 @@ def _value(claim: Claim, group: Group, run: Run) -> _Value:
     terms, most = terms_of(group.metric, run), most_in_training(group, claim.beyond)
     sizes = np.array([answer.get("difficulty", {}).get(claim.beyond, math.nan) for answer in run.answers])
     if terms is None or not (is_beyond := sizes > most).any():
-        known = list(run.summary.get("training_range", {}))
+        known = list(run.training_range or {})
         hint = suggestion(claim.beyond, known)
         raise ConfigError(
             f"{run.directory}: no test example is known to be beyond the {claim.beyond} of the training{hint}"

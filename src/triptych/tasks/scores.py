@@ -2,7 +2,7 @@
 words. It stands in the record of each run, so that a page needs to know no task."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 
@@ -102,13 +102,9 @@ class TaskFacts:
     ranked_by_title: str = ""
     writes_text: bool = False
 
-    def as_plain(self) -> dict[str, Any]:
-        """Plain containers, for summary.json."""
-        return asdict(self)
-
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Self:
-        """What ``as_plain`` gave.
+        """From what ``dataclasses.asdict`` returned, as summary.json has it.
 
         Raises:
             TypeError: the values have another form.

@@ -179,8 +179,8 @@ _COSTS: dict[str, tuple[Callable[[Run], float | None], str]] = {
     "parameters": (lambda run: run.params, "trainable parameters"),
     "operations": (lambda run: run.train_flops, "training operations"),
     "time": (lambda run: run.wall_time_s, "seconds of training"),
-    "answer": (lambda run: run.summary.get("answer_time_s"), "seconds per answer, one at a time"),
-    "memory": (lambda run: run.summary.get("peak_memory_bytes"), "peak memory in bytes"),
+    "answer": (lambda run: run.answer_time_s, "seconds per answer, one at a time"),
+    "memory": (lambda run: run.peak_memory_bytes, "peak memory in bytes"),
 }  # fmt: skip
 """What quality is drawn against: of a run, and the title of the axis."""
 
@@ -321,7 +321,7 @@ def draw_confusions(group: Group) -> Switch:
     that has classes."""
     figures = {}
     for run in choose_runs(group).values():
-        matrix = run.summary.get("confusion_matrix")
+        matrix = run.confusion_matrix
         if matrix is None:
             continue
         labels, counts = [escape(label) for label in matrix["labels"]], matrix["counts"]

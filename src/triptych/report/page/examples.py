@@ -146,7 +146,7 @@ def score_by(group: Group, axis: str) -> list[tuple[Contender, list[Bin]]]:
 
 def most_in_training(group: Group, axis: str) -> float:
     """The largest value of an axis in training; infinity where it is not known, or differs between the runs."""
-    ranges = [run.summary.get("training_range", {}).get(axis) for run in group.runs]
+    ranges = [(run.training_range or {}).get(axis) for run in group.runs]
     known = [most for _, most in filter(None, ranges)]
     return known[0] if len(known) == len(ranges) and len(set(known)) == 1 else math.inf
 

@@ -24,7 +24,7 @@ def find_caveats(group: Group) -> list[str]:
 
 def _without_learning(group: Group) -> list[str]:
     """What is right if the answer is always the commonest class, of the test set that the runs share."""
-    matrices = [run.summary["confusion_matrix"] for run in group.runs if run.summary.get("confusion_matrix")]
+    matrices = [run.confusion_matrix for run in group.runs if run.confusion_matrix]
     if group.metric.name != "accuracy" or not matrices:
         return []
     sizes = [sum(row) for row in matrices[0]["counts"]]

@@ -73,7 +73,7 @@ class Group:
         if self.metric.counted and len(counts) > 1:
             numbers = " and ".join(f"{count:,.0f}" for count in sorted(count for count in counts if count is not None))
             return f"{numbers} {self.metric.counted} were scored."
-        recorded: list[dict[str, str]] = [run.summary.get("signatures") or {} for run in self.runs]
+        recorded = [run.signatures or {} for run in self.runs]
         signatures = [{*signature.get(self.metric.name, "").split("|")} for signature in recorded]
         differing = set[str]().union(*signatures) - signatures[0].intersection(*signatures) - {""}
         if said := ", ".join(sorted(field for field in differing if not field.startswith("version:"))):
@@ -324,7 +324,7 @@ def _configuration(run: Run) -> object:
     ends each seed after another one; and a largest number that was solved (``triptych.planning.matching``) is counted
     on the examples in their order, which is another for each seed. Without settings, the number of updates is all
     there is. A run may belong to an arm of a study, whose runs begin from others of the same seed."""
-    solved = ((run.summary.get("match") or {}).get("chosen") or {}).get("trainer.max_steps")
+    solved = ((run.match or {}).get("chosen") or {}).get("trainer.max_steps")
     updates = None if run.settings else run.updates
     own = {key: x for key, x in run.settings.items() if x != solved or not key.endswith("max_steps")}
     if run.arm:

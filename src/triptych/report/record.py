@@ -1,0 +1,140 @@
+"""The record of a run, ``summary.json``: the dataclass that is written, checked and read."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, get_type_hints
+
+from triptych.config import ARCHITECTURES, ConfigError, check_type, describe_type
+from triptych.data.images import PNG_ADDRESS
+from triptych.data.overlap import Overlap
+from triptych.tasks.scores import TaskFacts
+
+PICTURES = ("image", "output_image", "reference_image")
+"""What of a sample may be there as a picture."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """The keys of ``summary.json``, in its order; docs/run_directory.md says what they mean. A record of an earlier
+    version may lack those that have a default.
+
+    Attributes:
+        metrics: NaN where the run has no finite value.
+    """
+
+    experiment: str
+    architecture: str
+    task: str
+    data: str
+    seed: int
+    params: int
+    non_embedding_params: int
+    active_params: int | None = None
+    params_by_part: dict[str, int] | None = None
+    num_layers: dict[str, int]
+    init_from: str | None = None
+    match: dict[str, Any] | None = None
+    train_flops: float
+    train_flops_by_part: dict[str, int] | None = None
+    train_flops_of: tuple[str, ...] = ("forward", "backward")
+    decoding: dict[str, int] | None = None
+    train_tokens: int
+    real_tokens: float | None = None
+    tokens_per_update: float
+    updates: int
+    skipped_updates: int | None = None
+    wall_time_s: float
+    tokens_per_s: float
+    peak_memory_bytes: int | None = None
+    metrics: dict[str, float]
+    optimum: dict[str, float]
+    task_facts: TaskFacts
+    signatures: dict[str, str] | None = None
+    confusion_matrix: dict[str, Any] | None = None
+    too_long: dict[str, str | int]
+    packed: bool | None = None
+    eval_windows: dict[str, int] | None = None
+    training_range: dict[str, list[int]] | None = None
+    tested_weights: Literal["last", "best"]
+    samples: list[dict[str, str]]
+    answer_time_s: float | None = None
+    weights_sha256: str
+    overlap: Overlap | None = None
+    data_sha256: str
+    tokenizer_sha256: str
+    git_commit: str | None
+    versions: dict[str, str]
+    hardware: str
+    precision: str
+    command: str
+
+
+def read_summary(path: Path) -> dict[str, Any]:
+    """Reads and checks one ``summary.json``; NaN and infinities become ``None``.
+
+    Returns:
+        its content, with any further keys it has.
+
+    Raises:
+        ValueError: in one line, the file, the key, and what was expected there.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda _: None)
+    except ValueError as error:
+        raise ValueError(f"{path}: damaged, expected JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: expected a JSON object, found {type(content).__name__}")
+    hints = get_type_hints(RunRecord)
+    for field in fields(RunRecord):
+        key, expected = field.name, _EXPECTED.get(field.name, describe_type(hints[field.name]))
+        if key not in content:
+            if field.default is MISSING:
+                raise ValueError(f"{path}: key {key} is missing, expected {expected}")
+        elif not _is_valid(key, content[key], hints[key]):
+            raise ValueError(f"{path}: key {key} is {json.dumps(content[key])[:60]}, expected {expected}")
+    return content
+
+
+def fields_of(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a ``RunRecord``, from what ``read_summary`` returned."""
+    found = {field.name: content[field.name] for field in fields(RunRecord) if field.name in content}
+    found["metrics"] = {key: math.nan if value is None else value for key, value in content["metrics"].items()}
+    found["task_facts"] = TaskFacts.from_plain(content["task_facts"])
+    if "train_flops_of" in content:
+        found["train_flops_of"] = tuple(content["train_flops_of"])
+    return found
+
+
+_EXPECTED = {
+    "architecture": f"one of {', '.join(ARCHITECTURES)}",
+    "task_facts": "what summary.json says of a task",
+    "metrics": "an object of numbers",
+    "samples": "a list of objects with the texts input, output and reference",
+}
+"""What is expected of a key, where its type says too little."""
+
+
+def _is_valid(key: str, value: Any, hint: Any) -> bool:
+    if key == "task_facts":
+        return _is_task_facts(value)
+    try:
+        check_type(key, value, dict[str, float | None] if key == "metrics" else hint)
+    except ConfigError:
+        return False
+    if key == "samples":
+        return all({"input", "output", "reference"} <= sample.keys() and _has_pictures(sample) for sample in value)
+    return key != "architecture" or value in ARCHITECTURES
+
+
+def _is_task_facts(value: Any) -> bool:
+    try:
+        return bool(TaskFacts.from_plain(value).scores)
+    except (TypeError, KeyError):
+        return False
+
+
+def _has_pictures(sample: Mapping[str, str]) -> bool:
+    return all(sample[key].startswith(PNG_ADDRESS) for key in PICTURES if key in sample)
