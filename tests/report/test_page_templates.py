@@ -12,8 +12,10 @@ import pytest
 from jinja2 import UndefinedError
 
 import triptych
+from triptych import config
 from triptych.report.compare import compare
-from triptych.report.page.document import render_template
+from triptych.report.page.document import read_source, render_template
+from triptych.report.page.style import ARCHITECTURES
 from triptych.tasks import Classification
 
 PACKAGE = Path(triptych.__file__).parent
@@ -83,7 +85,7 @@ def test_no_text_of_a_run_changes_the_structure_of_the_page(write_run, hostile: 
 
 def test_a_variable_that_is_missing_is_an_error() -> None:
     found = {"num_untested": 0, "unfinished": [], "damaged": []}
-    context = {"num_runs": 0, "sections": [], "meanings": {}, "found": found, "question": "", "findings": []}
+    context = {"num_runs": 0, "sections": [], "present": [], "found": found, "question": "", "findings": []}
     assert "0 runs of 0 tasks" in render_template("report.html", {**context, "has_charts": False})
     with pytest.raises(UndefinedError, match="'has_charts' is undefined"):
         render_template("report.html", context)
@@ -99,3 +101,12 @@ def test_what_is_beside_the_code_is_installed_with_it() -> None:
     for path in PACKAGE.rglob("*"):
         if path.is_file() and path.suffix not in (".py", ".pyc"):
             assert any(fnmatch(str(path.relative_to(PACKAGE.parent)), pattern) for pattern in patterns), path
+
+
+def test_every_architecture_has_a_style_and_a_colour() -> None:
+    colours = read_source("page.css").partition("@media")[0]
+    assert tuple(ARCHITECTURES) == config.ARCHITECTURES
+    for name in ARCHITECTURES:
+        assert f"--{name}: #" in colours
+    for looks in zip(*ARCHITECTURES.values(), strict=True):
+        assert len(set(looks)) == len(ARCHITECTURES)

@@ -34,7 +34,8 @@ from triptych.report.page.charts import Switch
 from triptych.report.page.document import render_template
 from triptych.report.page.image import draw_image
 from triptych.report.page.sound import draw_sound
-from triptych.report.read_records import ARCHITECTURES, Run
+from triptych.report.page.style import ARCHITECTURES
+from triptych.report.read_records import Run
 from triptych.report.samples import format_answer, is_recordable, list_maps, recordable_length
 from triptych.tasks import Chat, ClassPrediction, GenerativeTask, ImageTextMatching, Prediction, Task
 
@@ -359,7 +360,7 @@ class Playground:
             probabilities=_likeliest(maps.prediction),
             num_read=num_read,
             num_drawable=0 if is_drawn else longest,
-            attention=draw_attention(list_maps(maps, longest), run.architecture, ARCHITECTURES[run.architecture])
+            attention=draw_attention(list_maps(maps, longest), run.architecture, ARCHITECTURES[run.architecture].word)
             if is_drawn
             else {},
             talk=talk,
@@ -428,7 +429,7 @@ def _listen(run: Run, task: Task, sound: Sound) -> Card:
     if length > task.sound_length and not task.truncates:
         raise ConfigError(f"a sound of {length} positions; the network reads at most {task.sound_length}")
     (maps,) = attention_maps(task, [sound])
-    name = ARCHITECTURES[run.architecture]
+    name = ARCHITECTURES[run.architecture].word
     read = frames[: task.sound_length * task.frames.stride]
     return Card(
         run,
@@ -469,7 +470,7 @@ def _look(run: Run, task: Task, content: bytes, question: Question) -> Card:
         run,
         answer=format_answer(maps.prediction),
         probabilities=_likeliest(maps.prediction),
-        attention=draw_image(image, sees, maps, task.network.heads[-1].pool, ARCHITECTURES[run.architecture]),
+        attention=draw_image(image, sees, maps, task.network.heads[-1].pool, ARCHITECTURES[run.architecture].word),
     )
 
 

@@ -13,18 +13,10 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError  # type: ignore[import-untyped]
 
-from triptych.config import FREE, chosen, nearest
+from triptych.config import ARCHITECTURES, FREE, chosen, nearest
 from triptych.launch.watch import why_failed
 from triptych.report.record import RunRecord, fields_of, read_summary
 from triptych.storage.run_directory import PRUNED, RECORD, STARTED, RunDirectory, find_directories, is_tested
-
-ARCHITECTURES = {
-    "full": "full",
-    "encoder_only": "encoder-only",
-    "decoder_only": "decoder-only",
-    "prefix_decoder": "prefix decoder",
-}
-"""The name of each architecture in a summary, and in a sentence; the order is the order of every table and chart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +281,6 @@ def find_runs(directories: Sequence[Path], relative_to: Path) -> RunSet:
     if not finished:
         names = ", ".join(map(str, directories))
         raise ValueError(f"{names}: no finished run found, expected {RECORD} ({len(unfinished)} unfinished)")
-    order = list(ARCHITECTURES)
     readable: list[Run] = []
     damaged: list[str] = []
     for path in sorted(finished):
@@ -299,10 +290,11 @@ def find_runs(directories: Sequence[Path], relative_to: Path) -> RunSet:
             damaged.append(str(error).replace(str(path), _relative(path, relative_to)))
     if not readable:
         raise ValueError(damaged[0])
+    order = ARCHITECTURES.index
     runs = sorted(
         readable,
         key=lambda run: (
-            run.task_facts.title, run.data, order.index(run.architecture), run.experiment, run.seed, run.directory,
+            run.task_facts.title, run.data, order(run.architecture), run.experiment, run.seed, run.directory,
         ),
     )  # fmt: skip
     return RunSet(

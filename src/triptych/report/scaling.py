@@ -18,7 +18,8 @@ from triptych.config import nearest
 from triptych.config.wording import counted
 from triptych.report.compare import finite
 from triptych.report.page.scaling import describe, render_scaling, tabulate_exponents
-from triptych.report.read_records import ARCHITECTURES, Run, RunSet, find_runs
+from triptych.report.page.style import ARCHITECTURES
+from triptych.report.read_records import Run, RunSet, find_runs
 from triptych.report.statistics.scaling import Contrast, Ladder, Point, contrast, fit_ladder
 from triptych.report.statistics.verdicts import Difference, Group, audit, group_runs
 from triptych.storage.run_directory import RECORD
@@ -139,9 +140,9 @@ def read_ladder(found: RunSet) -> Study:
         f"{run.directory}: its loss is not finite" for run in group.runs if not math.isfinite(group.value(run))
     ]
     runs = [run for run in group.runs if math.isfinite(group.value(run))]
-    known = {ARCHITECTURES[run.architecture]: group.optimum(run) for run in runs}
+    known = {ARCHITECTURES[run.architecture].word: group.optimum(run) for run in runs}
     for run in runs:  # what a corpus calls its entropy may leave out what large models learn (dates: the calendar)
-        name = ARCHITECTURES[run.architecture]
+        name = ARCHITECTURES[run.architecture].word
         if (floor := known[name]) is not None and group.value(run) <= floor:
             left_out.append(
                 f"{floor:.5g}, the {group.metric.optimum_name or 'least'} of this corpus: not taken as what no {name} "
@@ -160,7 +161,7 @@ def read_ladder(found: RunSet) -> Study:
 
 def point_of(run: Run, loss: float) -> Point:
     """A run as a point."""
-    name = ARCHITECTURES[run.architecture]
+    name = ARCHITECTURES[run.architecture].word
     return Point(run.directory, name, run.seed, run.params, run.train_tokens, run.train_flops, loss)
 
 
@@ -206,9 +207,8 @@ def read_table(path: Path, columns: Mapping[str, str]) -> Study:
             operations = known.get("train_flops", 6 * size * tokens)
             name = row.get(heads["architecture"]) or "models"
             seed = int(number(row, "seed")) if heads["seed"] in found else 1
-            points.append(
-                Point(f"line {reader.line_num}", ARCHITECTURES.get(name, name), seed, size, tokens, operations, loss)
-            )
+            word = ARCHITECTURES[name].word if name in ARCHITECTURES else name
+            points.append(Point(f"line {reader.line_num}", word, seed, size, tokens, operations, loss))
     points.sort(key=lambda point: point.architecture)
     return Study(path.name, LOSS, tuple(points), {}, None, ())
 

@@ -9,12 +9,12 @@ from rich.table import Table
 from rich.text import Text
 
 from triptych.config import amount, duration
-from triptych.report.read_records import ARCHITECTURES, RunSet
+from triptych.report.page.style import ARCHITECTURES
+from triptych.report.read_records import RunSet
 from triptych.report.statistics.caveats import find_caveats
 from triptych.report.statistics.verdicts import Difference, Group, Verdict
 from triptych.report.wording import field_name, setting
 
-_COLOURS = {"full": "blue", "encoder_only": "yellow", "decoder_only": "green", "prefix_decoder": "magenta"}
 _WIDE = 120
 """From this width on there is room for the run directories."""
 
@@ -101,7 +101,7 @@ def _table(group: Group, columns: dict[str, list[str]], console: Console) -> Tab
         table.add_column("run", overflow="fold")
     for i, run in enumerate(group.runs):
         table.add_row(
-            Text(ARCHITECTURES[run.architecture], style=_COLOURS[run.architecture]),
+            Text(ARCHITECTURES[run.architecture].word, style=ARCHITECTURES[run.architecture].terminal),
             *(cells[i] for cells in columns.values()),
             *([Text(run.directory)] if console.width >= _WIDE else []),
         )

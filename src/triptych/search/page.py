@@ -24,7 +24,7 @@ from rich.table import Table
 
 from triptych.report.page.charts import Figure, Switch, make_axis, make_layout
 from triptych.report.page.document import render_template
-from triptych.report.read_records import ARCHITECTURES
+from triptych.report.page.style import ARCHITECTURES
 from triptych.report.wording import metric_name
 from triptych.search.study import Study
 from triptych.storage.atomic import write_text
@@ -167,7 +167,8 @@ def draw_history(studies: Sequence[Study]) -> Switch:
             parts = split_trials(points, architectures)
             for part, own in parts.items():
                 marker = {"color": choose_colour([part]) if part else colour, "symbol": SYMBOLS[look], "size": 8}
-                label = f"{name}, {ARCHITECTURES[part]}" if part and len(found) > 1 else ARCHITECTURES.get(part, name)
+                word = ARCHITECTURES[part].word if part else name
+                label = f"{name}, {word}" if part and len(found) > 1 else word
                 own_points = {"x": [x for x, _ in own], "y": [y for _, y in own]}
                 traces.append(trace | own_points | {"marker": marker, "name": label, "showlegend": True})
     figure["data"] = traces
@@ -208,7 +209,7 @@ def draw_curves(study: Study, metric: str, colour: str) -> Switch:
         state = "best" if is_best else NAMES.get(trial.state, "under way")
         label = f"best, trial {trial.number}" if is_best else state
         if several and architecture:
-            label += f", {ARCHITECTURES[architecture]}"
+            label += f", {ARCHITECTURES[architecture].word}"
         steps = sorted(trial.intermediate_values)
         own = choose_colour([architecture]) if several and architecture else colour
         look = {

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from triptych.attention import rollout
 from triptych.report.page.charts import Figure, Switch, make_layout, resolve_colours
-from triptych.report.read_records import ARCHITECTURES, Run
+from triptych.report.page.style import ARCHITECTURES
+from triptych.report.read_records import Run
 
 MOST_HEADS = 32
 """Of all layers, that are drawn one by one; of more, the mean of each layer."""
@@ -43,7 +44,7 @@ def compare_attention(runs: Sequence[Run]) -> Switch:
         return {}
     figures: Switch = {}
     for run, samples in zip([run for run in runs if run.attention], recorded, strict=True):
-        name = ARCHITECTURES[run.architecture]
+        name = ARCHITECTURES[run.architecture].word
         found = draw_attention(samples[shared[0]], run.architecture, f"{name}, seed {run.seed}")
         figures |= {f"{name}: {title}": figure for title, figure in found.items()}
     return figures
@@ -121,7 +122,7 @@ def attention_pictures(architecture: str, samples: Sequence[Mapping[str, Any]]) 
     Returns:
         figures by their names; none without a text.
     """
-    figures = draw_attention(samples[0], architecture, ARCHITECTURES[architecture]) if samples else {}
+    figures = draw_attention(samples[0], architecture, ARCHITECTURES[architecture].word) if samples else {}
     return {name: resolve_colours(figure) for name, figure in figures.items()}
 
 

@@ -13,7 +13,8 @@ from textwrap import wrap
 from typing import Any
 
 from triptych.report.page.examples import INPUT_WORDS, Bin, choose_runs, list_axes, most_in_training, score_by
-from triptych.report.read_records import ARCHITECTURES, Curve, Run
+from triptych.report.page.style import ARCHITECTURES
+from triptych.report.read_records import Curve, Run
 from triptych.report.statistics.metrics import metric_key
 from triptych.report.statistics.pareto import find_pareto_front
 from triptych.report.statistics.standings import student_interval
@@ -25,7 +26,6 @@ _TITLE_HEIGHT = 30
 """Of a chart's title, which is above the chart, in pixels."""
 _DECADES = [10.0**power for power in range(-6, 4)]
 _DASHES = ("solid", "dash", "dot", "dashdot")
-SYMBOLS = {"full": "circle", "encoder_only": "square", "decoder_only": "diamond", "prefix_decoder": "cross"}
 
 Figure = dict[str, Any]
 Switch = dict[str, Figure]
@@ -79,7 +79,7 @@ def _draw_contender(group: Group, contender: Contender, row: int, scale: float) 
     finite = [run for run in contender.runs if math.isfinite(group.value(run))]
     several = len(finite) > 1
     values = [scale * group.value(run) for run in finite]
-    marker = {"color": _colour(name), "symbol": SYMBOLS[name], "size": 11 if several else 15}
+    marker = {"color": _colour(name), "symbol": ARCHITECTURES[name].symbol, "size": 11 if several else 15}
     parts: list[Figure] = [
         {
             "type": "scatter",
@@ -104,7 +104,7 @@ def _draw_contender(group: Group, contender: Contender, row: int, scale: float) 
         parts.append(at | {"text": label, "showarrow": False, "font": {"color": "var(--ink)"}})
     # The name stands above its row, not beside it: there is room for all of it, on a phone too.
     settings = "<br>".join(escape(line) for line in wrap(contender.label, 46))
-    label = f"<b>{ARCHITECTURES[name]}</b>{f' {settings}' if settings else ''}"
+    label = f"<b>{ARCHITECTURES[name].word}</b>{f' {settings}' if settings else ''}"
     at = {"x": 0, "xref": "paper", "xanchor": "left", "xshift": -24, "y": row - 0.2, "yanchor": "bottom"}
     return [*parts, at | {"text": label, "align": "left", "showarrow": False, "font": {"color": _colour(name)}}]
 
@@ -228,7 +228,7 @@ def _draw_cost(group: Group, points: Sequence[tuple[float, float]], title: str) 
     drawn = Counter[str]()
     for i, contender in enumerate(group.contenders):
         kind = contender.architecture
-        symbol = f"{SYMBOLS[kind]}{'-open' if drawn[kind] % 2 else ''}"
+        symbol = f"{ARCHITECTURES[kind].symbol}{'-open' if drawn[kind] % 2 else ''}"
         drawn[kind] += 1
         traces.append(
             {
@@ -288,7 +288,7 @@ def _draw_axis(group: Group, axis: str, scored: Sequence[tuple[Contender, list[B
                 "customdata": [of_one.count for of_one in bins],
                 "hovertemplate": "%{x}: %{y:.4g} (%{customdata} examples)<extra>%{fullData.name}</extra>",
                 "line": {"color": _colour(kind), "width": 2, "dash": dashes[contender.name]},
-                "marker": {"color": _colour(kind), "symbol": SYMBOLS[kind], "size": 8},
+                "marker": {"color": _colour(kind), "symbol": ARCHITECTURES[kind].symbol, "size": 8},
             }
         )
         if len(contender.runs) > 1:
@@ -343,7 +343,7 @@ def draw_confusions(group: Group) -> Switch:
         }
         if len(labels) <= 12:
             trace |= {"text": counts, "texttemplate": "%{text}"}
-        title = f"{ARCHITECTURES[run.architecture]}, seed {run.seed}: a row for each true class"
+        title = f"{ARCHITECTURES[run.architecture].word}, seed {run.seed}: a row for each true class"
         axis = make_axis() | {"type": "category", "showgrid": False, "tickvals": labels, "ticktext": ticks}
         axis |= {"showticklabels": len(labels) <= 40}
         layout = make_layout(title) | {
@@ -352,7 +352,7 @@ def draw_confusions(group: Group) -> Switch:
             "xaxis": axis | {"title": {"text": "predicted class", "font": {"size": 13}}},
             "yaxis": axis | {"autorange": "reversed"},
         }
-        figures[ARCHITECTURES[run.architecture]] = {"data": [trace], "layout": layout}
+        figures[ARCHITECTURES[run.architecture].word] = {"data": [trace], "layout": layout}
     return figures
 
 
@@ -388,7 +388,7 @@ def _draw_curves(
                 "legendgroup": escape(label),
                 "showlegend": label not in seeds,
                 "line": {"color": _colour(kind), "width": 2, "dash": dashes[name]},
-                "marker": {"color": _colour(kind), "symbol": SYMBOLS[kind], "size": 6},
+                "marker": {"color": _colour(kind), "symbol": ARCHITECTURES[kind].symbol, "size": 6},
                 "hovertemplate": f"{escape(run.directory)}<br>{axis_title} %{{x:.4s}}: %{{y:.4g}}<extra></extra>",
             }
         )

@@ -12,7 +12,8 @@ from triptych.report.page.attention import compare_attention
 from triptych.report.page.charts import PLOTS, Figure, Plot, draw_results
 from triptych.report.page.document import render_template
 from triptych.report.page.examples import Example, choose_runs, find_telling_examples
-from triptych.report.read_records import ARCHITECTURES, Run, RunSet
+from triptych.report.page.style import ARCHITECTURES
+from triptych.report.read_records import Run, RunSet
 from triptych.report.statistics.caveats import find_caveats
 from triptych.report.statistics.reach import reach
 from triptych.report.statistics.standings import Duel, Standing
@@ -21,12 +22,6 @@ from triptych.report.wording import COSTS, field_name, setting
 from triptych.tasks.scores import Score
 
 _MAX_SAMPLES = 12
-_MEANINGS = {
-    "full": "encoder-decoder: sees all of the input, writes from left to right",
-    "encoder_only": "every token sees every token",
-    "decoder_only": "a token sees what stands before it",
-    "prefix_decoder": "a decoder by itself, whose prefix sees itself from both sides",
-}
 
 
 class Cell(NamedTuple):
@@ -106,7 +101,7 @@ def render_page(
         "findings": findings,
         "num_runs": sum(len(group.runs) for group in groups),
         "architectures": ARCHITECTURES,
-        "meanings": {name: _MEANINGS[name] for name in ARCHITECTURES if name in present},
+        "present": [name for name in ARCHITECTURES if name in present],
         "sections": [
             _describe_section(*of_one, (*PLOTS, *plots))
             for of_one in zip(groups, verdicts, audits, standings, duels, strict=True)
@@ -141,7 +136,7 @@ def _describe_section(
         "charts": [figures for plot in plots if (figures := plot(group))],
         "runs": _tabulate_runs(group),
         "attention": compare_attention(list(chosen.values())),
-        "chosen": ", ".join(f"{ARCHITECTURES[name]} seed {run.seed}" for name, run in chosen.items()),
+        "chosen": ", ".join(f"{ARCHITECTURES[name].word} seed {run.seed}" for name, run in chosen.items()),
         "samples": _compare_samples(group, chosen),
         "audit": [describe_difference(difference) for difference in audit],
         "origins": [describe_origin(run) for run in group.runs],
@@ -244,7 +239,7 @@ def _tabulate_runs(group: Group) -> list[list[Cell]]:
         gap = group.metric.show_gap(value, optimum) if finite and optimum is not None else ""
         rows.append(
             [
-                Cell("Architecture", f"own {run.architecture}", ARCHITECTURES[run.architecture]),
+                Cell("Architecture", f"own {run.architecture}", ARCHITECTURES[run.architecture].word),
                 *(Cell(name, "number", setting(run.settings.get(key))) for name, key in group.varied.items()),
                 Cell("Seed", "number", str(run.seed)),
                 Cell(group.metric.title, "number", group.metric.show(value) if finite else "not finite"),

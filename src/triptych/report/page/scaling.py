@@ -7,10 +7,10 @@ from html import escape
 import numpy as np
 
 from triptych.config.wording import amount
-from triptych.report.page.charts import SYMBOLS, Figure, Switch, make_axis, make_layout, round_digits
+from triptych.report.page.charts import Figure, Switch, make_axis, make_layout, round_digits
 from triptych.report.page.document import render_template
 from triptych.report.page.render import Cell, describe_difference, describe_origin
-from triptych.report.read_records import ARCHITECTURES
+from triptych.report.page.style import ARCHITECTURES
 from triptych.report.statistics.scaling import (
     EXPONENTS,
     PERCENTILES,
@@ -28,7 +28,7 @@ GOOD = 0.95
 """R squared below which a law is said not to describe the runs."""
 BOUND = 20
 """The largest exponent that is shown."""
-_KINDS = {name: kind for kind, name in ARCHITECTURES.items()}
+_KINDS = {style.word: name for name, style in ARCHITECTURES.items()}
 _FASTER = {
     "parameters": "falls faster with parameters (alpha",
     "tokens": "falls faster with data (beta",
@@ -304,7 +304,8 @@ def draw_residuals(ladders: Sequence[Ladder]) -> Switch:
 
 
 def _draw_points(ladder: Ladder, points: Sequence[Point], variable: str, value: Callable[[Point], float]) -> Figure:
-    symbol = SYMBOLS.get(_KINDS.get(ladder.architecture, ""), "circle")
+    kind = _KINDS.get(ladder.architecture)
+    symbol = ARCHITECTURES[kind].symbol if kind else "circle"
     return {
         "type": "scatter",
         "mode": "markers",

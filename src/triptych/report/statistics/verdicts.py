@@ -11,7 +11,8 @@ from typing import Any
 
 from triptych.config import counted, duration
 from triptych.config.overrides import read_value, write_override
-from triptych.report.read_records import ARCHITECTURES, PrunedRun, Run
+from triptych.report.page.style import ARCHITECTURES
+from triptych.report.read_records import PrunedRun, Run
 from triptych.report.statistics.bootstrap import scored_by
 from triptych.report.statistics.metrics import metric_key, primary_metric, validation_key
 from triptych.report.statistics.significance import Welch, pool_deviations, seeds_to_decide
@@ -38,7 +39,7 @@ class Contender:
     @property
     def name(self) -> str:
         """In a sentence: the architecture, and what tells it from the others."""
-        return ARCHITECTURES[self.architecture] + (f" ({self.label})" if self.label else "")
+        return ARCHITECTURES[self.architecture].word + (f" ({self.label})" if self.label else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +276,7 @@ def _train_more(run: Run, seeds: int) -> str:
 def _choice(found: dict[str, list[Contender]], chosen: dict[str, Contender], num_tried: dict[str, int]) -> str:
     """Which configurations were compared, where there are several of an architecture."""
     said = [
-        f"of {len(contenders)} {ARCHITECTURES[name]} configurations the one with {chosen[name].label}"
+        f"of {len(contenders)} {ARCHITECTURES[name].word} configurations the one with {chosen[name].label}"
         for name, contenders in found.items()
         if len(contenders) > 1
     ]
@@ -296,12 +297,12 @@ def _duel(metric: Score, results: dict[str, list[tuple[Run, float]]]) -> tuple[s
     if min(map(len, values.values())) == 1:
         several = max(map(len, values.values())) > 1
         shown = [
-            f"{ARCHITECTURES[name]} {metric.show(means[name])}" + (f" ({_seeds(values[name])})" if several else "")
+            f"{ARCHITECTURES[name].word} {metric.show(means[name])}" + (f" ({_seeds(values[name])})" if several else "")
             for name in ranking
         ]
         note = "" if several else ", one seed each"
         return None, f"{' vs '.join(shown)}{note}: not distinguishable without more seeds."
-    shown = [f"{ARCHITECTURES[name]} {metric.show(means[name])} ({_seeds(values[name])})" for name in ranking]
+    shown = [f"{ARCHITECTURES[name].word} {metric.show(means[name])} ({_seeds(values[name])})" for name in ranking]
     best, *others = ranking
     sign = 1 if metric.higher_is_better else -1
     lead = []
@@ -312,10 +313,10 @@ def _duel(metric: Score, results: dict[str, list[tuple[Run, float]]]) -> tuple[s
         shown_interval = f"95 % interval {metric.show_difference(low, high)}"
         ahead = metric.show_difference(abs(means[best] - means[other]))
         reason = shown_interval if math.isfinite(low) else "no spread over seeds"
-        lead.append(f"{ahead} ahead of {ARCHITECTURES[other]} ({reason})")
-    said = f"{' vs '.join(shown)}; {ARCHITECTURES[best]} is {', '.join(lead)}"
+        lead.append(f"{ahead} ahead of {ARCHITECTURES[other].word} ({reason})")
+    said = f"{' vs '.join(shown)}; {ARCHITECTURES[best].word} is {', '.join(lead)}"
     if wins:
-        return best, f"{said}: {ARCHITECTURES[best]} is better."
+        return best, f"{said}: {ARCHITECTURES[best].word} is better."
     return None, f"{said}: no winner is distinguishable."
 
 
@@ -368,7 +369,7 @@ def _differing(runs: Sequence[Run]) -> dict[str, str]:
 
 
 def _name(run: Run) -> str:
-    return ARCHITECTURES[run.architecture]
+    return ARCHITECTURES[run.architecture].word
 
 
 def _seeds(values: Sequence[float]) -> str:
