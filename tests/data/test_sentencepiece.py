@@ -287,6 +287,20 @@ class TestRefused:
         with pytest.raises(ValueError, match=r"tokenizer\.model: not a SentencePiece model"):
             read_tokenizer(tmp_path)
 
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            (b"\n\x05\n\x01a\x18\x07", r"not a SentencePiece model \(7 is not a valid Kind\)"),
+            (b"\n\x05\n\x01\xff\x18\x02", r"not a SentencePiece model \(a piece is not UTF-8\)"),
+            (b"\n\x05\n\x01a\x18\x01", r"not a SentencePiece model \(expected one piece for what is unknown\)"),
+            (b"\n\x05\n\x01a\x18\x02\x12\x02\x18\x09", r"a SentencePiece model of type 9; expected 1, unigram, or 2"),
+        ],
+    )
+    def test_what_its_library_would_pass_over(self, content: bytes, message: str) -> None:
+        """Field 1 of the model is a piece; of a piece, field 1 is its text and field 3 its kind."""
+        with pytest.raises(ValueError, match=rf"^{message}"):
+            SentencePieceModel.parse(content)
+
     @pytest.mark.parametrize("model_type", ["word", "char"])
     def test_other_kinds(self, tmp_path: Path, model_type: str) -> None:
         train(tmp_path / "spiece.model", model_type=model_type)

@@ -1,11 +1,5 @@
-"""SentencePiece models as tokenizers of the ``tokenizers`` library. Kudo and Richardson 2018.
+"""SentencePiece models as tokenizers of the ``tokenizers`` library. Kudo and Richardson 2018."""
 
-A model is a Protocol Buffers message; the numbers of its fields stand in ``sentencepiece_model.proto`` of the
-SentencePiece project.
-"""
-
-import struct
-from collections import defaultdict
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -82,25 +76,33 @@ class SentencePieceModel:
         Raises:
             ValueError: see ``read``.
         """
+        from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # takes a tenth of a second
+        from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]  # likewise
+
         try:
-            model = _fields(content)
-            trainer, normalizer = (_fields(b"".join(model[number])) for number in (2, 3))
-            model_type = [1, *trainer[3]][-1]  # the value before is the default
-            read = cls(
-                pieces=[_piece(content) for content in model[1]],
-                is_unigram=model_type == 1,
-                byte_fallback=bool([0, *trainer[35]][-1]),
-                charsmap=[b"", *normalizer[2]][-1],
-                add_dummy_prefix=bool([1, *normalizer[3]][-1]),
-                remove_extra_whitespaces=bool([1, *normalizer[4]][-1]),
-            )
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, struct.error) as error:
+            model = ModelProto.FromString(content)
+            pieces = [
+                Piece(piece.piece, float(f"{piece.score:.9g}"), Kind(_type(piece, piece.type)))  # as JSON keeps it
+                for piece in model.pieces
+            ]
+        except (DecodeError, ValueError) as error:
             raise ValueError(f"not a SentencePiece model ({error})") from None
+        trainer, normalizer = model.trainer_spec, model.normalizer_spec
+        model_type = _type(trainer, trainer.model_type)
         if model_type not in (1, 2):
             raise ValueError(f"a SentencePiece model of type {model_type}; expected 1, unigram, or 2, BPE")
-        if [piece.kind for piece in read.pieces].count(Kind.UNKNOWN) != 1:
+        if not all(isinstance(piece.text, str) for piece in pieces):
+            raise ValueError("not a SentencePiece model (a piece is not UTF-8)")
+        if [piece.kind for piece in pieces].count(Kind.UNKNOWN) != 1:
             raise ValueError("not a SentencePiece model (expected one piece for what is unknown)")
-        return read
+        return cls(
+            pieces=pieces,
+            is_unigram=model_type == 1,
+            byte_fallback=trainer.byte_fallback,
+            charsmap=normalizer.precompiled_charsmap,
+            add_dummy_prefix=normalizer.add_dummy_prefix,
+            remove_extra_whitespaces=normalizer.remove_extra_whitespaces,
+        )
 
     def backend(self) -> tokenizers.Tokenizer:
         """The same tokenizer, by the ``tokenizers`` library."""
@@ -146,38 +148,13 @@ def decoder(add_dummy_prefix: bool = True) -> decoders.Decoder:
     return decoders.Sequence([decoders.Replace(BLANK, " "), decoders.ByteFallback(), decoders.Fuse(), blank])
 
 
-def _piece(message: bytes) -> Piece:
-    fields = _fields(message)
-    (score,) = struct.unpack("<f", [bytes(4), *fields[2]][-1])
-    score = float(f"{score:.9g}")  # the same number, which JSON keeps too
-    return Piece(fields[1][-1].decode(), score, Kind([1, *fields[3]][-1]))
+def _type(message: Any, known: int) -> int:
+    """The type of a piece or of a model, its field 3. Protocol Buffers keep a number that they have no name for among
+    the unknown fields, and say the default.
 
+    Args:
+        known: what they say.
+    """
+    from google.protobuf.unknown_fields import UnknownFieldSet  # type: ignore[import-untyped]
 
-def _fields(message: bytes) -> defaultdict[int, list[Any]]:
-    """The values of each field of a Protocol Buffers message: integers as such, all others as their bytes."""
-    fields: defaultdict[int, list[Any]] = defaultdict(list)
-    at = 0
-    while at < len(message):
-        tag, at = _varint(message, at)
-        number, wire_type = tag >> 3, tag & 7
-        if wire_type == 0:
-            value: int | bytes
-            value, at = _varint(message, at)
-        else:
-            size, at = _varint(message, at) if wire_type == 2 else ({1: 8, 5: 4}[wire_type], at)
-            value, at = message[at : at + size], at + size
-        if at > len(message):
-            raise ValueError("it ends too early")
-        fields[number].append(value)
-    return fields
-
-
-def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """The integer at a place, seven bits a byte, the lowest first; and the place after it."""
-    value = 0
-    for shift in range(0, 70, 7):
-        value |= (message[at] & 0x7F) << shift
-        at += 1
-        if message[at - 1] < 0x80:
-            return value, at
-    raise ValueError("an integer of more than ten bytes")
+    return next((field.data for field in UnknownFieldSet(message) if field.field_number == 3), known)
