@@ -40,7 +40,7 @@ PHRASES = {
     r"white space": "whitespace",
     r"of (?:your|its|their|his) own": "your own X, separate",
     r"says? nothing|nothing is said": "states, reports",
-    r"he|she|his|her": "it, they",
+    r"(?-i:he|she|his|her)": "it, they",
 }
 """By pattern (whole words, in any case): what to write."""
 
