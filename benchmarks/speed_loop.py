@@ -23,14 +23,14 @@ from torch import Tensor
 
 from triptych.assembly.choose_parts import choose_parts, complete_config
 from triptych.assembly.loaders import make_data_module
-from triptych.assembly.network import check_network, make_task
+from triptych.assembly.network import check_network, make_module, make_task
 from triptych.assembly.read_data import train_tokenizer
 from triptych.config import TrainConfig, build
 from triptych.data import Batch
 from triptych.nn import Targets
 from triptych.tasks import Task
 from triptych.tasks.precision import arithmetic
-from triptych.training import CheckpointFacts, Checkpoints, WandbLogger
+from triptych.training import CheckpointFacts, Checkpoints, TrainingModule, WandbLogger
 from triptych.training.callbacks.cost_log import CostLog
 
 UPDATES, WARM_UP = 220, 20
@@ -71,22 +71,22 @@ class Plain(L.LightningModule):
     """The least that Lightning needs, with the loss logged on every step.
 
     Args:
-        task: whose network, loss and optimizer it has.
+        module: whose network, loss and optimizer it has.
     """
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, module: TrainingModule) -> None:
         super().__init__()
-        self.task = task
+        self.module = module
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """The loss."""
-        loss = language_model_loss(self.task, batch)
+        loss = language_model_loss(self.module.task, batch)
         self.log("train/loss", loss)
         return loss
 
     def configure_optimizers(self) -> Any:
-        """Those of the task."""
-        return self.task.configure_optimizers()
+        """Those of the module."""
+        return self.module.configure_optimizers()
 
 
 def language_model_loss(task: Task, batch: Batch) -> Tensor:
@@ -164,16 +164,17 @@ def loop(batch_size: int, device: torch.device = CPU, network: Sequence[str] = (
             added = [CostLog(check_network(config)), CheckpointFacts(cast(dict[str, object], plain), task), stopwatch]
             plugins = [checkpoints.files, LightningEnvironment()]
             given = {"logger": loggers, "callbacks": [*callbacks, *added], "plugins": plugins}
-            build(config, "trainer", given).fit(task, data)
+            build(config, "trainer", given).fit(make_module(config, task), data)
             for logger in loggers:
                 if isinstance(logger, WandbLogger):
                     logger.finish(failed=False)
         return Round(amount, stopwatch.seconds)
 
     def bare() -> Round:
-        task, seconds = make_task(config, tokenizer, corpus.facts).to(device), 0.0
-        network, optimizer = task.network.train(), task.optimizer(task.network)
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, task.schedule)
+        task, seconds = make_task(config, tokenizer, corpus.facts), 0.0
+        network = task.network.to(device).train()
+        optimizer = build(config, "optimizer")(network)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, build(config, "scheduler"))
         for i, batch in enumerate(data.train_dataloader()):
             if i == WARM_UP:
                 seconds = -clock(device)
@@ -189,7 +190,7 @@ def loop(batch_size: int, device: torch.device = CPU, network: Sequence[str] = (
         raise AssertionError("the batches never end")
 
     def plain() -> Round:
-        module, stopwatch = Plain(make_task(config, tokenizer, corpus.facts)), Stopwatch(device)
+        module, stopwatch = Plain(make_module(config, make_task(config, tokenizer, corpus.facts))), Stopwatch(device)
         with on_a_terminal():
             trainer = L.Trainer(
                 accelerator=accelerator,

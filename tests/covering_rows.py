@@ -34,6 +34,7 @@ from triptych.planning.prepare import choose, make_plan
 from triptych.tasks import GenerativeTask, Task
 from triptych.tasks.precision import PRECISIONS, arithmetic
 from triptych.train import train
+from triptych.training import TrainingModule
 
 NOT_ASKED = "-"
 NO_FAMILY = "no published family is this network"
@@ -127,7 +128,7 @@ class Trained:
     @cached_property
     def task(self) -> Task:
         """As it was tested."""
-        return load(self.folder / "run")
+        return load(self.folder / "run").task
 
     @cached_property
     def items(self) -> list[Encoded]:
@@ -135,7 +136,7 @@ class Trained:
         splits = build(restore(self.folder / "run")[0], "data").splits()
         examples = splits.test[:4] if not isinstance(splits.test, LongText) else pieces_of(splits.test)
         items = self.task.encode(examples)
-        return items if self.task.frames is not None else self.task.fit(items)
+        return items if self.task.audio is not None else self.task.fit(items)
 
     @property
     def tolerance(self) -> float:
@@ -150,7 +151,7 @@ class Trained:
             if isinstance(network, TwoTowers) and network.head.pool == "none":  # of the text
                 logits = network.read_text(batch.tokens, batch.mask).double()
             else:
-                logits = task(batch).double()
+                logits = task.forward(batch).double()
         if task.network.head.pool != "none":
             return list(logits.split(1))
         if packed:
@@ -191,7 +192,7 @@ def check_resuming(run: Trained) -> None:
 def check_evaluation(run: Trained) -> None:
     """The checkpoint has the metrics of the run."""
     config, task = restore(run.folder / "run")
-    metrics = evaluation(config, task, is_same_data=True, accelerator="cpu")
+    metrics = evaluation(config, TrainingModule(task), is_same_data=True, accelerator="cpu")
     in_run = run.summary["metrics"]
     others = [f"{name} {value}, {in_run[name]} in the run" for name, value in metrics.items() if value != in_run[name]]
     assert metrics.keys() == in_run.keys()
@@ -200,7 +201,7 @@ def check_evaluation(run: Trained) -> None:
 
 def check_packing(run: Trained) -> str | None:
     """The logits of a packed row are those of a padded batch. Images and sounds are not packed."""
-    if run.task.image_shape is not None or run.task.frames is not None:
+    if run.task.image_shape is not None or run.task.audio is not None:
         return NOT_ASKED
     pairs = zip(run.logits(run.items, packed=True), run.logits(run.items), strict=True)
     assert (apart := max(distance(*pair, None) for pair in pairs)) < run.tolerance, f"{apart:.1e} apart"
@@ -267,8 +268,8 @@ def check_export(run: Trained) -> str:
         if not str(error).startswith(NO_FAMILY):
             raise
         return first_sentence(error)
-    single, read = load(run.folder / "run", "32-true"), load_pretrained(run.folder / "exported")
-    single.load_state_dict(load(run.folder / "run").state_dict())  # as it was tested; a moving average has more digits
+    single, read = load(run.folder / "run", "32-true").task, load_pretrained(run.folder / "exported").task
+    single.network.load_state_dict(run.task.network.state_dict())  # as it was tested; a moving average has more digits
     items = run.items
     if read.has_two_towers:  # an export of CLIP gives the last token another number
         items = read.encode([item.example for item in items if item.example is not None])

@@ -56,6 +56,7 @@ from covering_rows import (
 )
 from fuzz_files import WRITERS
 from oracle import distance
+from predicting import predict
 from triptych.assembly.checks import check_before_data
 from triptych.assembly.early_checks import OURS, check_training
 from triptych.assembly.restore import load, restore
@@ -67,11 +68,11 @@ from triptych.data import Image
 from triptych.evaluate import evaluation
 from triptych.launch import signals
 from triptych.models.generation import Sampling
-from triptych.tasks import GenerativeTask, ImageGeneration, ImageTextMatching, Task
-from triptych.tasks.base import ClassPrediction, Prediction
-from triptych.tasks.not_finite import NotFinite
+from triptych.tasks import ClassPrediction, GenerativeTask, ImageGeneration, ImageTextMatching, Prediction, Task
 from triptych.tasks.precision import PRECISIONS
 from triptych.train import train
+from triptych.training import TrainingModule
+from triptych.training.not_finite import NotFinite
 
 CONF = Path(str(files("triptych.conf")))
 STEPS = 4
@@ -429,20 +430,20 @@ class Fuzzed(Trained):
     @cached_property
     def task(self) -> Task:
         """As it was tested."""
-        return load(self.tested)
+        return load(self.tested).task
 
     @cached_property
     def exact(self) -> "Fuzzed":
         """The same in float64, where what does not hold is no rounding."""
         exact = copy(self)
-        exact.__dict__["task"] = load(self.tested, "64-true")
+        exact.__dict__["task"] = load(self.tested, "64-true").task
         return exact
 
     def rounding(self, precision: str) -> float:
         """How far logits may be apart in a precision: ``TOLERANCE``; or ten times what it changes, in float64, to
         multiply each weight by 1 + its machine epsilon * N(0, 1), if that is more."""
         products = PRECISIONS[precision].products
-        changed, noise = load(self.tested, "64-true"), torch.Generator().manual_seed(1)
+        changed, noise = load(self.tested, "64-true").task, torch.Generator().manual_seed(1)
         with torch.no_grad():
             for weight in changed.network.parameters():
                 weight *= 1 + torch.finfo(products).eps * torch.randn(weight.shape, generator=noise, dtype=weight.dtype)
@@ -518,7 +519,7 @@ def check_metrics(run: Fuzzed) -> None:
     """Evaluated again, the checkpoint has the metrics of the run."""
     in_run = run.summary["metrics"]
     config, task = restore(run.tested)
-    metrics = evaluation(config, task, is_same_data=True, accelerator="cpu")
+    metrics = evaluation(config, TrainingModule(task), is_same_data=True, accelerator="cpu")
     others = [f"{name} {metrics.get(name)}, {value} in the run" for name, value in in_run.items()
               if repr(metrics.get(name)) != repr(value)]  # fmt: skip
     if others:
@@ -558,9 +559,9 @@ def disagreement(task: Task, asked: Sequence[Any], tolerance: float, *, texts: b
     Args:
         texts: whether those are compared, too.
     """
-    together = task.predict(asked, batch_size=len(asked))
+    together = predict(task, asked, batch_size=len(asked))
     for given, one in zip(asked, together, strict=True):
-        (alone,) = task.predict([given])
+        (alone,) = predict(task, [given])
         if not alike(one, alone, tolerance, texts=texts):
             return f"{one} in a batch, {alone} alone"
     return None
@@ -585,7 +586,7 @@ def alike(one: Prediction, other: Prediction, tolerance: float, *, texts: bool) 
 def check_precision(run: Fuzzed) -> None:
     """The logits in any precision are those in float64, within its tolerance."""
     precision = run.made.precision
-    pairs = zip(run.logits(run.items, task=load(run.tested, precision)), run.exact.logits(run.items), strict=True)
+    pairs = zip(run.logits(run.items, task=load(run.tested, precision).task), run.exact.logits(run.items), strict=True)
     apart = max(distance(*pair, None) for pair in pairs)
     if not apart < TOLERANCE[PRECISIONS[precision].products] and not apart < run.rounding(precision):
         raise Broken(f"{precision}: {apart:.1e} apart")

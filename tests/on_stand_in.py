@@ -19,7 +19,7 @@ import tiny
 from command_line import complete
 from stand_in import HERE, NAME, Device, Missing, Mixed, StandIn, StandInAccelerator, on_stand_in, strategy, twins
 from triptych.assembly.loaders import make_data_module
-from triptych.assembly.network import make_task
+from triptych.assembly.network import make_module, make_task
 from triptych.assembly.read_data import train_tokenizer
 from triptych.config import build
 from triptych.data import DataModule, Splits
@@ -27,13 +27,13 @@ from triptych.evaluate import measure
 from triptych.models.generation import BeamSearch, Constraints, NextToken, Sampling, beam_search, generate
 from triptych.nn import Visibility, attend
 from triptych.report.samples import answer_time, attention, samples
-from triptych.tasks import Task
 from triptych.tasks import exact_sums as exact
 from triptych.tasks.exact_sums import Mean, OfPairs, Sum
-from triptych.tasks.not_finite import NotFinite
 from triptych.train import load_tested_weights
+from triptych.training import TrainingModule
 from triptych.training.checkpoint_file import copied, write_checkpoint
 from triptych.training.failures import is_loss_of_a_peer
+from triptych.training.not_finite import NotFinite
 
 FEW = ["data.num_train=40", "data.num_validation=8", "data.num_test=8"]
 CELLS = {
@@ -74,8 +74,8 @@ QUIET = {
 Chosen = Callable[..., DictConfig]
 
 
-def made(config: DictConfig) -> tuple[Task, DataModule, Splits]:
-    """The task of a configuration, and its data."""
+def made(config: DictConfig) -> tuple[TrainingModule, DataModule, Splits]:
+    """What trains the task of a configuration, and its data."""
     corpus = build(config, "data")
     splits = corpus.splits()
     facts = replace(corpus.facts, has_pairs=splits.train[0].pair is not None)
@@ -83,7 +83,7 @@ def made(config: DictConfig) -> tuple[Task, DataModule, Splits]:
     complete(config, tokenizer, facts)
     task = make_task(config, tokenizer, facts)
     task.max_new_tokens = 4
-    return task, make_data_module(config, task, splits), splits
+    return make_module(config, task), make_data_module(config, task, splits), splits
 
 
 def configured(chosen: Chosen, experiment: str) -> DictConfig:
@@ -97,12 +97,12 @@ def run(
     config: DictConfig, ranks: AbstractContextManager[None], **place: Any
 ) -> tuple[dict[str, float], dict[str, torch.Tensor], list[Any], Any]:
     """The metrics after two updates, the weights, what is answered, and where the network looks."""
-    task, data, splits = made(config)
-    trainer = L.Trainer(**QUIET, **place)
-    trainer.fit(task, data)
+    module, data, splits = made(config)
+    task, trainer = module.task, L.Trainer(**QUIET, **place)
+    trainer.fit(module, data)
     with ranks:
-        metrics = measure(trainer, task, data)
-    task.to(trainer.strategy.root_device)
+        metrics = measure(trainer, module, data)
+    module.to(trainer.strategy.root_device)
     weights = {name: weight.cpu() for name, weight in task.network.state_dict().items()}
     assert answer_time(task, splits, 1) > 0
     return metrics, weights, samples(task, splits, 2), attention(task, splits, 1)
@@ -141,10 +141,10 @@ def test_a_device_without_float64_is_enough(experiment: str, chosen: Chosen, mon
     """Apple's GPUs are such ones."""
     monkeypatch.setattr(exact, "WITHOUT_FLOAT64", (NAME,))
     config = configured(chosen, experiment)
-    task, data, _ = made(config)
-    expected = measure(L.Trainer(**QUIET, accelerator="cpu"), task, data)
+    module, data, _ = made(config)
+    expected = measure(L.Trainer(**QUIET, accelerator="cpu"), module, data)
     with on_stand_in(lacks=[torch.float64]):
-        found = measure(L.Trainer(**QUIET, accelerator=StandInAccelerator(), strategy=strategy()), task, data)
+        found = measure(L.Trainer(**QUIET, accelerator=StandInAccelerator(), strategy=strategy()), module, data)
     assert found == pytest.approx(expected, rel=1e-4)
 
 
@@ -167,9 +167,9 @@ class Waits(L.Callback):
 def test_an_update_waits_for_nothing(experiment: str, chosen: Chosen) -> None:
     waits = Waits()
     with on_stand_in():
-        task, data, _ = made(configured(chosen, experiment))
+        module, data, _ = made(configured(chosen, experiment))
         settings = {**QUIET, "max_steps": 4, "val_check_interval": 4, "callbacks": [waits]}
-        L.Trainer(**settings, accelerator=StandInAccelerator(), strategy=strategy()).fit(task, data)
+        L.Trainer(**settings, accelerator=StandInAccelerator(), strategy=strategy()).fit(module, data)
     assert waits.waits == {}
 
 
@@ -178,32 +178,32 @@ def test_an_update_that_is_not_finite_is_found_one_later(skips: bool, chosen: Ch
     """The device leaves it out by itself."""
     weights, config = [], configured(chosen, "dates/tagging model=decoder_only")
     with on_stand_in():
-        task, data, _ = made(config)
-        task.not_finite.skips, network = skips, task.network
-        task.forward = spoil(task, update=2)
+        module, data, _ = made(config)
+        module.not_finite.skips, network = skips, module.network
+        module.task.forward = spoil(module, update=2)  # type: ignore[method-assign]
         trainer = L.Trainer(
             **{**QUIET, "max_steps": 4, "val_check_interval": 4, "callbacks": [Weights(network, weights)]},
             accelerator=StandInAccelerator(), strategy=strategy(),
         )  # fmt: skip
         if skips:
-            trainer.fit(task, data)
+            trainer.fit(module, data)
         else:
             with pytest.raises(NotFinite, match="update 2: the loss is nan and"):
-                trainer.fit(task, data)
+                trainer.fit(module, data)
     assert len(weights) == (4 if skips else 2)
     assert all(map(torch.equal, weights[0], weights[1]))
-    assert task.not_finite.skipped == skips
+    assert module.not_finite.skipped == skips
     if skips:
         assert all(row.isfinite().all() for row in weights[3])
         assert not any(map(torch.equal, weights[2], weights[3]))
 
 
-def spoil(task: Task, update: int) -> Callable[..., torch.Tensor]:
+def spoil(module: TrainingModule, update: int) -> Callable[..., torch.Tensor]:
     """The task's forward, whose loss is infinite in one update."""
-    forward = task.forward
+    forward = module.task.forward
 
     def spoilt(*batch: Any) -> torch.Tensor:
-        return forward(*batch) * (float("inf") if task.trainer.global_step + 1 == update else 1.0)
+        return forward(*batch) * (float("inf") if module.trainer.global_step + 1 == update else 1.0)
 
     return spoilt
 
@@ -246,17 +246,17 @@ def test_the_best_weights_are_read_into_main_memory(chosen: Chosen, tmp_path: Pa
     config = configured(chosen, "dates/tagging model=decoder_only")
     config.test_weights, config.run_dir = "best", str(tmp_path)
     with on_stand_in():
-        task, data, _ = made(config)
+        module, data, _ = made(config)
         trainer = L.Trainer(**QUIET, accelerator=StandInAccelerator(), strategy=Watching(device=HERE))
-        trainer.fit(task.to(HERE), data)
-        state = copied({"state_dict": task.state_dict(), "optimizer_states": [trainer.optimizers[0].state_dict()]})
+        trainer.fit(module.to(HERE), data)
+        state = copied({"state_dict": module.state_dict(), "optimizer_states": [trainer.optimizers[0].state_dict()]})
         (tmp_path / "checkpoints").mkdir()
         write_checkpoint(state, tmp_path / "checkpoints" / "best.ckpt")
-        torch.nn.init.zeros_(task.to(HERE).network.head.output.weight)
+        torch.nn.init.zeros_(module.to(HERE).network.head.output.weight)
         load_tested_weights(config, trainer)
-        measure(trainer, task, data)
+        measure(trainer, module, data)
         assert trainer.strategy.devices == {"cpu"}
-        for name, weight in task.state_dict().items():
+        for name, weight in module.state_dict().items():
             assert torch.equal(weight.cpu(), state["state_dict"][name])
 
 

@@ -18,6 +18,7 @@ from torch.testing import assert_close
 import tiny
 from command_line import complete
 from parts import POSITIONS, QK_NORMS, RESIDUALS, make_sizes
+from predicting import in_double, predict
 from triptych.assembly.network import make_task
 from triptych.assembly.read_data import train_tokenizer
 from triptych.attention import attention_maps, recorded, rollout
@@ -27,7 +28,8 @@ from triptych.models.generation import BeamSearch
 from triptych.nn import MultiHeadAttention, Visibility, masks
 from triptych.report.page.attention import draw_attention
 from triptych.report.samples import attention, is_recordable, list_maps
-from triptych.tasks import Task
+from triptych.tasks import Predictor, Task
+from triptych.tasks.forward import reads_token_types
 from triptych.tasks.generative import GenerativeTask
 
 VOCAB = 11
@@ -186,7 +188,7 @@ def task_of(chosen: Callable[..., DictConfig], randomize: Callable[..., Any]) ->
         corpus = build_node(config, "data")
         tokenizer = train_tokenizer(config, corpus.splits())
         complete(config, tokenizer, corpus.facts)
-        task = make_task(config, tokenizer, corpus.facts).double()
+        task = in_double(make_task(config, tokenizer, corpus.facts))
         if isinstance(task, GenerativeTask):
             task.max_new_tokens = 8
         randomize(task.network)
@@ -200,8 +202,8 @@ class TestAttentionMaps:
     def test_is_one_pass_over_what_was_read_and_written(self, task_of: Callable[..., Task], experiment: str) -> None:
         task = task_of(*tiny.dates(experiment), *tiny.DATES)
         given: Any = ("month", "5 März 98") if task.reads_pairs else "5 März 98"
-        (maps,) = attention_maps(task, [given])
-        (prediction,) = task.predict([given])
+        (maps,) = attention_maps(Predictor(task), [given])
+        (prediction,) = predict(task, [given])
         assert maps.prediction == prediction
         ids = {name: i for i, name in enumerate(task.tokenizer.names(range(task.tokenizer.vocab_size)))}
         network: Any = task.network
@@ -212,7 +214,7 @@ class TestAttentionMaps:
             if task.architecture == "full":
                 assert maps.cross is not None
                 logits = network(torch.tensor([[ids[name] for name in maps.cross.keys]]), tokens)
-            elif task.reads_token_types:
+            elif reads_token_types(task.network):
                 second = only.queries.index("<sep>") + 1
                 logits = network(tokens, token_types=(torch.arange(tokens.shape[1]) >= second).long()[None])
             else:
@@ -238,7 +240,7 @@ class TestAttentionMaps:
     @pytest.mark.parametrize("tables", [[], ["model/embedding@model.source_embedding=tokens"]], ids=["one", "two"])
     def test_names_the_tokens_of_a_translation(self, task_of: Callable[..., Task], tables: list[str]) -> None:
         task: Any = task_of(*tiny.dates("translation_full"), *tiny.DATES, "task.num_beams=3", *tables)
-        maps, _ = attention_maps(task, ["5 März", "Mai"])
+        maps, _ = attention_maps(Predictor(task), ["5 März", "Mai"])
         assert maps.cross.keys == ("<bos>", *"5 März", "<eos>")
         written = "".join(name for name in maps.cross.queries[1:] if name not in ("<pad>", "<bos>", "<sep>", "<mask>"))
         assert str(maps.prediction).startswith(written)  # what was written last is not read any more
@@ -247,10 +249,11 @@ class TestAttentionMaps:
         assert task.search == BeamSearch(3, 1.0, task.search.early_stopping)
 
     def test_names_the_patches_of_an_image(self, task_of: Callable[..., Task]) -> None:
-        task = task_of("experiment=digits/encoder_only").float()
+        task = task_of("experiment=digits/encoder_only")
+        task.network.float()
         assert task.image_shape is not None
         image: Image = torch.rand(task.image_shape).numpy()
-        (maps,) = attention_maps(task, [image])
+        (maps,) = attention_maps(Predictor(task), [image])
         assert maps.encoder is not None
         assert maps.encoder.queries[:3] == ("<cls>", "1,1", "1,2")
         assert len(maps.encoder.queries) == maps.encoder.weights.shape[2] == task.network.embedding.length
@@ -269,7 +272,7 @@ class TestPictures:
         text = "Donnerstag, 5. März 1998"
         splits = Splits([], [], [Example(text, target="1998-03-05")])
         (sample,) = json.loads(json.dumps(attention(task, splits)))["samples"]
-        (maps,) = attention_maps(task, [task.asked(splits.test[0])])
+        (maps,) = attention_maps(Predictor(task), [task.asked(splits.test[0])])
         figures = draw_attention(sample, task.architecture, "told")
         assert maps.decoder is not None
         for name, found in (("decoder rollout", maps.decoder), ("alignment", maps.cross or maps.decoder)):
@@ -303,7 +306,7 @@ class TestPictures:
 
     def test_what_is_cut_is_said(self, task_of: Callable[..., Task]) -> None:
         task: Any = task_of(*tiny.dates("translation_decoder_only"), *tiny.DATES)
-        (maps,) = attention_maps(task, ["5 März 98"])
+        (maps,) = attention_maps(Predictor(task), ["5 März 98"])
         assert maps.decoder is not None
         num_read = len(maps.decoder.queries) - len(maps.decoder.written) + 1
         assert not is_recordable(maps, num_read - 1)
@@ -314,7 +317,7 @@ class TestPictures:
 
     def test_where_nothing_is_written_a_row_is_a_token_that_is_read(self, task_of: Callable[..., Task]) -> None:
         task = task_of(*tiny.dates("classification_full"), *tiny.DATES)
-        (maps,) = attention_maps(task, ["5 März 98"])
+        (maps,) = attention_maps(Predictor(task), ["5 März 98"])
         figures = draw_attention(list_maps(maps, 40), "full", "told")
         assert next(iter(figures)) == "encoder rollout"
         for name, figure in figures.items():
@@ -347,7 +350,7 @@ def test_pictures_say_what_has_no_map(
     for module in task.network.modules():
         if isinstance(module, MultiHeadAttention) and not module.is_cross:
             module.__class__ = attends
-    (maps,) = attention_maps(task, ["5 März 98"])
+    (maps,) = attention_maps(Predictor(task), ["5 März 98"])
     kinds = ("encoder", "decoder") if task.architecture == "full" else ("encoder",)
     assert maps.unmapped == kinds
     assert (maps.cross is not None) == (task.architecture == "full")

@@ -566,9 +566,11 @@ class TestChat:
     def test_settings_of_an_answer(self, chatting: Path) -> None:
         options = ("--system", "Be brief.", "--temperature", "3", "--seed", "4", "--max-new-tokens", "5")
         said = run("chat", "run/checkpoints/last.ckpt", *options, cwd=chatting.parent, stdin="sort: 1\n")
-        task = triptych.load(chatting)
-        task.sampling, task.max_new_tokens = Sampling(3.0, seed=4), 5
-        assert said.stdout == f"{task.predict([[Message('system', 'Be brief.'), Message('user', 'sort: 1')]])[0]}\n"
+        predictor = triptych.load(chatting)
+        predictor.task.sampling, predictor.task.max_new_tokens = Sampling(3.0, seed=4), 5
+        assert (
+            said.stdout == f"{predictor.predict([[Message('system', 'Be brief.'), Message('user', 'sort: 1')]])[0]}\n"
+        )
 
     def test_conversations_of_a_file(self, chatting: Path) -> None:
         folder = chatting.parent
@@ -676,7 +678,7 @@ def test_texts_in_json_may_have_several_lines(shakespeare: Path) -> None:
     (folder / "texts.jsonl").write_text('"Line 3\\nof"\n')
     answered = run("predict", "checkpoint=run", "input=texts.jsonl", "max_new_tokens=5", cwd=folder)
     expected = triptych.load(shakespeare)
-    expected.max_new_tokens = 5
+    expected.task.max_new_tokens = 5
     assert answered.stdout.split("\n")[:-1] == [text.replace("\n", "\\n") for text in expected.predict(["Line 3\nof"])]
     (folder / "texts.jsonl").write_text("[1]\n")
     refused = run("predict", "checkpoint=run", "input=texts.jsonl", cwd=folder)

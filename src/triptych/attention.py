@@ -19,7 +19,7 @@ from triptych.nn.linformer import attend_shortened
 from triptych.nn.longformer import attend_around_global_tokens
 from triptych.nn.performer import attend_by_features
 from triptych.nn.reformer import attend_in_buckets
-from triptych.tasks import GenerativeTask, Prediction, Task
+from triptych.tasks import GenerativeTask, Prediction, Predictor, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class AttentionMaps:
     """What a network said of a text, and where it looked meanwhile.
 
     Attributes:
-        prediction: as of ``Task.predict``.
+        prediction: as of ``Predictor.predict``.
         encoder: self-attention of the encoder; None: there is no encoder.
         decoder: self-attention of the decoder; None: there is no decoder.
         cross: attention of the decoder to the encoder's states; None: there are not both.
@@ -62,15 +62,15 @@ class AttentionMaps:
     unmapped: tuple[str, ...] = ()
 
 
-def attention_maps(task: Task, inputs: Sequence[Any]) -> list[AttentionMaps]:
+def attention_maps(predictor: Predictor, inputs: Sequence[Any]) -> list[AttentionMaps]:
     """Where a trained network looks in each input while it answers. One that writes is followed through the prompt and
-    what it writes, greedily or as ``task.sampling`` says; there is no beam search, whose texts are several.
+    what it writes, greedily or as ``predictor.task.sampling`` says; there is no beam search, whose texts are several.
 
     Args:
-        task: a trained task, as ``triptych.load(run)`` gives it.
-        inputs: what ``task.predict`` takes: texts, pairs of texts, or images.
+        predictor: with a trained task, as ``triptych.load(run)`` gives it.
+        inputs: what its ``predict`` takes: texts, pairs of texts, or images.
     """
-    return [_maps_of(task, given) for given in inputs]
+    return [_maps_of(predictor, given) for given in inputs]
 
 
 @contextmanager
@@ -87,13 +87,13 @@ def _followed(task: Task) -> Iterator[list[int]]:
         task.search, task.ranks, task.sampling = before
 
 
-def _maps_of(task: Task, given: Any) -> AttentionMaps:
-    network, read = task.network, list[tuple[str, ...]]()
+def _maps_of(predictor: Predictor, given: Any) -> AttentionMaps:
+    task, network, read = predictor.task, predictor.network, list[tuple[str, ...]]()
     with _followed(task) as chosen, recorded(network) as weights, ExitStack() as hooks:
         for embedding in network.embeddings:
             reads = embedding.register_forward_hook(lambda module, inputs, output: read.append(_names(task, inputs[0])))
             hooks.enter_context(reads)
-        (prediction,) = task.predict([given])
+        (prediction,) = predictor.predict([given])
     if isinstance(network, TwoTowers):  # the tower that reads the image; then the other reads the texts to choose from
         read, tower = read[:1], "source_"
     else:
@@ -128,7 +128,7 @@ def _maps_of(task: Task, given: Any) -> AttentionMaps:
 def _names(task: Task, tokens: Tensor) -> tuple[str, ...]:
     """Of the tokens of the one text, of the patches of the one image, by row and column, or of the frames of the one
     sound, by time."""
-    hears = task.frames
+    hears = None if task.audio is None else task.audio.embedding
     if tokens.ndim == 3 and hears is not None:
         return tuple(f"{hears.hop * hears.stride * i:.2f} s" for i in range(hears.count(tokens.shape[1])))
     if tokens.ndim == 2:

@@ -27,7 +27,7 @@ def chat(checkpoint: Path, *, system: str | None, sampling: Sampling, max_new_to
     Raises:
         ConfigError: a model that was not trained for conversations, or a system message its template does not know.
     """
-    task = load(checkpoint)
+    task = load(checkpoint).task
     if not isinstance(task, Chat):
         raise ConfigError(f"{checkpoint}: trained for task={task.name}; expected one of task=chat")
     task.sampling, task.max_new_tokens = sampling, max_new_tokens or task.max_new_tokens

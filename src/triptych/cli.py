@@ -380,7 +380,7 @@ def import_folder(arguments: list[str]) -> None:
     from triptych.models.flops import count_parameters
 
     families = families_at(parsed.family)
-    task = import_folder(parsed.folder, parsed.output, parsed.task, new_head=parsed.new_head, families=families)
+    task = import_folder(parsed.folder, parsed.output, parsed.task, new_head=parsed.new_head, families=families).task
     parameters, _ = count_parameters(task.network)
     print(
         f"{parsed.output}: {task.name} on {task.architecture}, {parameters:,} parameters, "

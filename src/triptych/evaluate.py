@@ -17,6 +17,7 @@ from triptych.data import Corpus, DataModule, read_splits
 from triptych.report.console import show_metrics
 from triptych.tasks import Task, TextToText, Translation
 from triptych.tasks.precision import arithmetic
+from triptych.training import TrainingModule
 from triptych.training.hardware import device_for, hardware
 
 log = logging.getLogger("triptych")
@@ -40,9 +41,12 @@ def evaluate(config: DictConfig) -> None:
     trained.batch.eval_size = config.eval_size or trained.batch.eval_size
     set_search(task, config, ("num_beams", "length_penalty", "early_stopping"))
     set_tokenizers(task, config.bleu_tokenizer, config.rouge_tokenizer)
-    metrics = evaluation(trained, task, is_same_data=not {"_target_", "test"} & {*config.data}, accelerator=device.type)
+    module = TrainingModule(task)
+    metrics = evaluation(
+        trained, module, is_same_data=not {"_target_", "test"} & {*config.data}, accelerator=device.type
+    )
     where = f"{hardware(device)}, {trained.trainer.precision}"
-    show_metrics(f"{checkpoint_file(config.checkpoint)} on {where}", metrics, task)
+    show_metrics(f"{checkpoint_file(config.checkpoint)} on {where}", metrics, module)
 
 
 def set_tokenizers(task: Task, bleu: str | None, rouge: str | None) -> None:
@@ -83,7 +87,9 @@ def corpus_of(given: DictConfig, recorded: DictConfig) -> DictConfig:
     return data
 
 
-def evaluation(config: DictConfig, task: Task, *, is_same_data: bool, accelerator: str = "auto") -> dict[str, float]:
+def evaluation(
+    config: DictConfig, module: TrainingModule, *, is_same_data: bool, accelerator: str = "auto"
+) -> dict[str, float]:
     """The metrics of a task on the validation and test splits of a corpus.
 
     Args:
@@ -91,7 +97,7 @@ def evaluation(config: DictConfig, task: Task, *, is_same_data: bool, accelerato
         is_same_data: whether it should be the corpus of the training.
         accelerator: to compute on, whatever the training had; see ``device_for``.
     """
-    device = device_for(accelerator)
+    device, task = device_for(accelerator), module.task
     corpus: Corpus = build(config, "data")
     with refusing():
         splits, digest = read_splits(corpus, cast(dict[str, Any], OmegaConf.to_container(config.data, resolve=True)))
@@ -116,12 +122,12 @@ def evaluation(config: DictConfig, task: Task, *, is_same_data: bool, accelerato
             enable_model_summary=False,
             default_root_dir=directory,
         )
-        return measure(trainer, task, data)
+        return measure(trainer, module, data)
 
 
-def measure(trainer: L.Trainer, task: Task, data: DataModule, *, tests: bool = True) -> dict[str, float]:
+def measure(trainer: L.Trainer, module: TrainingModule, data: DataModule, *, tests: bool = True) -> dict[str, float]:
     """The metrics of a task on the validation split, if there is one, and, where it ``tests``, on the test split."""
-    values = {} if data.validation is None else dict(trainer.validate(task, data, verbose=False)[0])
+    values = {} if data.validation is None else dict(trainer.validate(module, data, verbose=False)[0])
     if tests:
-        values |= trainer.test(task, data, verbose=False)[0]
+        values |= trainer.test(module, data, verbose=False)[0]
     return {name: float(value) for name, value in values.items() if name.startswith(("val/", "test/"))}

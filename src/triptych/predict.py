@@ -24,7 +24,7 @@ from triptych.data.readers.files import decoded, format_of, lines_of, read_lines
 from triptych.data.readers.tables import NO_TEXT
 from triptych.models.generation import Sampling
 from triptych.storage.progress import show_progress
-from triptych.tasks import Chat, GenerativeTask, ImageGeneration, ImageTextMatching, Prediction, Task
+from triptych.tasks import Chat, GenerativeTask, ImageGeneration, ImageTextMatching, Prediction, Predictor, Task
 from triptych.tasks.image_text_matching import check_classes
 from triptych.training.hardware import device_for
 
@@ -48,7 +48,7 @@ def predict(config: DictConfig) -> None:
     _, task = restore(config.checkpoint, config.trainer.precision)
     if config.temperature is None and isinstance(task, ImageGeneration):
         sampling = replace(sampling, temperature=1.0)
-    task.to(device)
+    task.network.to(device)
     set_search(task, config, ("num_beams", "length_penalty", "early_stopping", "num_return_sequences"))
     if isinstance(task, GenerativeTask):
         task.sampling, task.ranks = sampling, config.num_return_sequences is not None
@@ -72,7 +72,7 @@ def predict(config: DictConfig) -> None:
         raise ConfigError(f"classes={config.classes}: {task.name} chooses from no texts; expected null")
     lines = read_texts(config.input)
     inputs: Sequence[Any] = lines
-    if task.frames is not None:
+    if task.audio is not None:
         inputs = sounds(lines, config.input, have_speakers=task.corpus.has_speakers)
         check_seconds(task, inputs, config.input)
     elif task.image_shape is not None:
@@ -92,7 +92,7 @@ def predict(config: DictConfig) -> None:
     with output(config.output) as file, shown as progress:
         bar = progress.add_task("predicting", total=len(lines))
         advance = partial(progress.advance, bar)
-        predictions = task.predictions(inputs, batch_size=config.batch_size, advance=advance)
+        predictions = Predictor(task).predictions(inputs, batch_size=config.batch_size, advance=advance)
         if isinstance(task, ImageGeneration) and config.output != "-":
             write_images(Path(config.output), file, zip(lines, predictions, strict=True))
             return
@@ -216,15 +216,16 @@ def check_seconds(task: Task, heard: Sequence[Sound], source: str) -> None:
     Raises:
         ConfigError: such a sound.
     """
-    assert task.frames is not None
+    assert task.audio is not None
+    frames = task.audio.embedding
     for number, sound in enumerate(heard, 1):
-        if sound.seconds <= task.frames.window / 2:
+        if sound.seconds <= frames.window / 2:
             raise ConfigError(
                 f"{name_of(source)}, line {number}: {sound.seconds:.4f} s of sound; expected more than half a window "
-                f"(frames.window={task.frames.window})"
+                f"(frames.window={frames.window})"
             )
-    longest = task.sound_length * task.frames.stride * task.frames.hop
-    too_long = [number for number, sound in enumerate(heard, 1) if sound.seconds >= longest + task.frames.hop]
+    longest = task.audio.max_positions * frames.stride * frames.hop
+    too_long = [number for number, sound in enumerate(heard, 1) if sound.seconds >= longest + frames.hop]
     if too_long:
         raise ConfigError(
             f"{name_of(source)}, line {too_long[0]}: {heard[too_long[0] - 1].seconds:.1f} s of sound; the network "

@@ -83,10 +83,10 @@ def train(config: DictConfig) -> TrainingResult | None:
     run = build_run(make_plan(chosen, reference, command.data, place.environment(), world_size), place)
     begin_directory(run)
     tests = "pruning" not in config.callbacks  # a trial of a search does not
-    with leaving_the_others(), ending_in_order(run, command), explained(run.config, run.trainer, run.task, run.data):
-        run.trainer.fit(run.task, run.data, ckpt_path=run.plan.resumed, weights_only=True)
+    with leaving_the_others(), ending_in_order(run, command), explained(run.config, run.trainer, run.module, run.data):
+        run.trainer.fit(run.module, run.data, ckpt_path=run.plan.resumed, weights_only=True)
         load_tested_weights(run.config, run.trainer)
-        metrics = measure(run.trainer, run.task, run.data, tests=tests)
+        metrics = measure(run.trainer, run.module, run.data, tests=tests)
         record = write_record(run, metrics, command, tests=tests)
     return TrainingResult(metrics, record, run)
 

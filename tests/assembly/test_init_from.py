@@ -20,14 +20,14 @@ from commands import Command
 from triptych.assembly.checks import check_before_data
 from triptych.assembly.init_from import settings_to_adopt
 from triptych.assembly.loaders import make_data_module
-from triptych.assembly.network import check_network, make_task
+from triptych.assembly.network import check_network, make_module, make_task
 from triptych.assembly.read_data import train_tokenizer
 from triptych.config import ConfigError, build
 from triptych.config.overrides import adopt
 from triptych.data.tokenizers.pretrained import write_tokenizer
 from triptych.planning.prepare import adopt_settings, choose
 from triptych.tasks import Task
-from triptych.training import CheckpointFacts, NewWeightsFirst
+from triptych.training import CheckpointFacts, NewWeightsFirst, TrainingModule
 from triptych.training.checkpoint_file import write_checkpoint
 from triptych.training.resume import is_finished
 
@@ -45,7 +45,7 @@ def pretrain(chosen: Choose, tmp_path: Path, randomize: Callable[..., Any]) -> C
         complete(config, tokenizer, corpus.facts)
         task = make_task(config, tokenizer, corpus.facts)
         randomize(task.network)
-        checkpoint: dict[str, object] = {"state_dict": task.state_dict()}
+        checkpoint: dict[str, object] = {"state_dict": TrainingModule(task).state_dict()}
         plain = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
         CheckpointFacts(plain, task).on_save_checkpoint(cast(Any, None), cast(Any, None), checkpoint)
         write_checkpoint(checkpoint, tmp_path / "pretrained.ckpt")
@@ -55,10 +55,11 @@ def pretrain(chosen: Choose, tmp_path: Path, randomize: Callable[..., Any]) -> C
 
 
 @pytest.fixture
-def fine_tune(chosen: Choose, tmp_path: Path) -> Callable[..., tuple[DictConfig, Task, dict[str, Tensor]]]:
-    """What ``train`` does before its first step: the configuration, the task, and its weights before any was taken."""
+def fine_tune(chosen: Choose, tmp_path: Path) -> Callable[..., tuple[DictConfig, Task, dict[str, Tensor], list[str]]]:
+    """What ``train`` does before its first step: the configuration, the task, its weights before any was taken, and
+    which of them are new."""
 
-    def run(*overrides: str) -> tuple[DictConfig, Task, dict[str, Tensor]]:
+    def run(*overrides: str) -> tuple[DictConfig, Task, dict[str, Tensor], list[str]]:
         config = chosen("data=dates", *tiny.DATES, f"init_from={tmp_path / 'pretrained.ckpt'}", *overrides)
         settings, pretrained = settings_to_adopt(config)
         assert pretrained is not None
@@ -69,8 +70,7 @@ def fine_tune(chosen: Choose, tmp_path: Path) -> Callable[..., tuple[DictConfig,
         complete(config, pretrained.tokenizer, corpus.facts)
         task = make_task(config, pretrained.tokenizer, corpus.facts)
         fresh = {name: tensor.clone() for name, tensor in task.network.state_dict().items()}
-        pretrained.give(task)
-        return config, task, fresh
+        return config, task, fresh, pretrained.give(task)
 
     return run
 
@@ -102,7 +102,7 @@ def test_what_is_taken_and_what_is_new(
 ) -> None:
     theirs = pretrain(*before.split()).network.state_dict()
     with caplog.at_level("INFO", "triptych"):
-        config, task, fresh = fine_tune(*after.split())
+        config, task, fresh, _ = fine_tune(*after.split())
     own = task.network.state_dict()
     is_tied = config.model.tie_output
     for name, tensor in own.items():
@@ -123,7 +123,7 @@ class TestSettings:
             "task=denoising", "model=bart/style", "model.decoder.num_layers=2", "model.encoder.dropout=0.25",
             "tokenizer=bpe", "tokenizer.vocab_size=300",
         ).tokenizer  # fmt: skip
-        config, task, _ = fine_tune("experiment=dates/classification", "model=full", "data.languages=[de,en,ja]")
+        config, task, _, _ = fine_tune("experiment=dates/classification", "model=full", "data.languages=[de,en,ja]")
         assert task.tokenizer.to_json() == tokenizer.to_json()
         assert config.tokenizer.vocab_size == config.shape.vocab_size == 300
         assert (config.shape.d_model, config.shape.d_ff, config.block.position.first) == (16, 32, 2)
@@ -143,7 +143,7 @@ class TestSettings:
         write_tokenizer(pretrain(*overrides).tokenizer, folder, model_max_length=128)
         tokenizer = pretrain(*overrides, "tokenizer=pretrained", f"tokenizer.dir={folder}").tokenizer
         folder.rename(tmp_path / "away")
-        _, task, _ = fine_tune("task=classification")
+        _, task, _, _ = fine_tune("task=classification")
         assert task.tokenizer.to_json() == tokenizer.to_json()
 
     def test_what_the_command_line_says_wins(
@@ -151,7 +151,7 @@ class TestSettings:
     ) -> None:
         theirs = pretrain("task=denoising", "model=roberta/style").network.state_dict()
         with caplog.at_level("INFO", "triptych"):
-            config, task, _ = fine_tune(
+            config, task, _, _ = fine_tune(
                 "task=classification", "block.dropout=0.3", "block.attention.dropout=0.5",
                 "shape.max_length=100", "heads.classes.transform=none",
             )  # fmt: skip
@@ -173,7 +173,7 @@ class TestSettings:
 
     def test_of_a_chosen_model_are_its_own(self, pretrain: Callable[..., Task], fine_tune: Callable[..., Any]) -> None:
         pretrain("task=denoising", "model=bert/style")
-        config, _, _ = fine_tune("task=classification", "model=bert/style", *tiny.NETWORK, "block.dropout=0.0")
+        config, _, _, _ = fine_tune("task=classification", "model=bert/style", *tiny.NETWORK, "block.dropout=0.0")
         assert (config.block.dropout, config.block.attention.dropout) == (0.0, 0.1)
         assert config.shape.vocab_size is not None
 
@@ -249,7 +249,7 @@ def test_another_architecture_begins_with_the_stacks_that_there_are(
     options = ["block/position=rotary", "block.position.theta=500", "block.feed_forward.activation=silu"]
     theirs = pretrain("task=denoising", f"model={before}", *options).network
     with caplog.at_level("INFO", "triptych"):
-        config, task, fresh = fine_tune(*after.split())
+        config, task, fresh, new_weights = fine_tune(*after.split())
     own = task.network.state_dict()
     for name in (name for name in own if name.startswith(("encoder.", "decoder."))):
         stack, _, rest = name.partition(".")
@@ -257,7 +257,7 @@ def test_another_architecture_begins_with_the_stacks_that_there_are(
         source = "decoder" if source == "prefix_" else source
         if ".cross_" in rest and "init_cross_attention=new" in after:
             assert torch.equal(own[name], fresh[name]), name
-            assert name in task.new_weights
+            assert name in new_weights
         elif ".cross_" in rest:
             assert torch.equal(own[name], theirs.state_dict()[f"{source}.{rest.replace('.cross_', '.self_')}"]), name
         else:
@@ -310,18 +310,18 @@ def test_distances_of_a_causal_stack_are_no_others(
 ) -> None:
     """Their buckets are other ones, so the table is new; between stacks of one kind it is taken."""
     theirs = pretrain("task=denoising", "model=encoder_only", "block/position=relative").network.state_dict()
-    _, task, fresh = fine_tune("task=translation", "model=full")
+    _, task, fresh, new_weights = fine_tune("task=translation", "model=full")
     own, name = task.network.state_dict(), "position.table.weight"
     assert torch.equal(own[f"encoder.{name}"], theirs[f"encoder.{name}"])
     assert torch.equal(own[f"decoder.{name}"], fresh[f"decoder.{name}"])
-    assert f"decoder.{name}" in task.new_weights
+    assert f"decoder.{name}" in new_weights
 
 
 def test_a_decoder_that_has_become_an_encoder_gives_its_states_with_its_mask(
     pretrain: Callable[..., Task], fine_tune: Callable[..., Any]
 ) -> None:
     decoder = pretrain("task=language_modeling", "model=decoder_only").network.decoder
-    _, task, _ = fine_tune("task=tagging", "model=encoder_only")
+    _, task, _, _ = fine_tune("task=tagging", "model=encoder_only")
     x = torch.randn(2, 9, decoder.d_model)
     encoder = task.network.encoder.eval()
     assert not torch.equal(encoder(x), decoder(x))
@@ -332,7 +332,9 @@ def test_a_decoder_that_has_become_an_encoder_gives_its_states_with_its_mask(
 def test_new_weights_are_trained_first(pretrain: Callable[..., Task], fine_tune: Callable[..., Any]) -> None:
     """And what was taken stays as it is meanwhile, to the last bit; a run that goes on knows what is new."""
     pretrain("task=language_modeling", "model=decoder_only")
-    config, task, _ = fine_tune("task=translation", "model=full", "init_cross_attention=new", "batch.size=20")
+    config, task, _, new_weights = fine_tune(
+        "task=translation", "model=full", "init_cross_attention=new", "batch.size=20"
+    )
     data = make_data_module(config, task, build(config, "data").splits())
     seen: list[dict[str, Tensor]] = []
 
@@ -346,15 +348,15 @@ def test_new_weights_are_trained_first(pretrain: Callable[..., Task], fine_tune:
         enable_progress_bar=False, enable_model_summary=False, use_distributed_sampler=False, callbacks=[first, Seen()],
     )  # fmt: skip
     before = {name: p.detach().clone() for name, p in task.network.named_parameters()}
-    trainer.fit(task, data)
-    assert task.new_weights >= {name for name in before if ".cross_" in name}
+    trainer.fit(make_module(config, task, new_weights=new_weights), data)
+    assert {*new_weights} >= {name for name in before if ".cross_" in name}
     for name, weight in before.items():
-        is_new = name in task.new_weights
+        is_new = name in new_weights
         assert torch.equal(seen[1][name], weight) != is_new or ".k.bias" in name, name  # no gradient reaches that
         assert not torch.equal(seen[2][name], weight) or ".k.bias" in name, name
     again = NewWeightsFirst(num_steps=2)
     again.load_state_dict(first.state_dict())
-    assert again.state_dict() == {"new": sorted(task.new_weights)}
+    assert again.state_dict() == {"new": sorted(new_weights)}
     with pytest.raises(ValueError, match=r"callbacks\.new_weights_first\.num_steps=0: expected at least 1"):
         NewWeightsFirst(num_steps=0)
 
@@ -436,7 +438,7 @@ def test_an_option_alone_is_of_the_trained_part(
 ) -> None:
     theirs = pretrain("task=denoising", "block/feed_forward=gated").network.state_dict()
     with caplog.at_level("INFO", "triptych"):
-        config, task, _ = fine_tune("task=classification", "block.feed_forward.dropout=0.3")
+        config, task, _, _ = fine_tune("task=classification", "block.feed_forward.dropout=0.3")
     assert config.block.feed_forward._target_ == "triptych.nn.GatedFeedForward"
     assert config.model.encoder.feed_forward.dropout == 0.3
     gate = "encoder.layers.0.feed_forward.gate.weight"

@@ -20,7 +20,7 @@ from triptych.config import ConfigError, build
 from triptych.search.sweeper import direction_of
 from triptych.tasks import Task
 from triptych.train import train
-from triptych.training import Checkpoints, read_checkpoint
+from triptych.training import Checkpoints, TrainingModule, read_checkpoint
 
 FEW = ["data.num_train=40", "data.num_validation=8", "data.num_test=8"]
 TASKS = {
@@ -52,13 +52,13 @@ def task_of(config: DictConfig) -> Task:
 @pytest.mark.parametrize("name", TASKS)
 def test_every_metric_of_a_validation_states_its_mode(name: str, chosen: Choose) -> None:
     task = task_of(chosen(*TASKS[name], *FEW, *tiny.NETWORK))
-    modes = task.all_metric_modes()
-    assert set(task.metric_names("val")) <= set(modes)
+    module, modes = TrainingModule(task), task.all_metric_modes()
+    assert set(module.metric_names("val")) <= set(modes)
     numbers = dict.fromkeys([f"test/{metric}" for metric in modes], 1.0)
     for score in task.scores(task.architecture, numbers, {}):  # by which a page compares
         mode = modes.get(score.key.removeprefix("test/"))
         assert mode in (None, "max" if score.higher_is_better else "min")
-    for metric_name, metric in task.metrics_of("test").items():  # as torchmetrics states it
+    for metric_name, metric in module.metrics_of("test").items():  # as torchmetrics states it
         if isinstance(metric, Metric) and metric.higher_is_better is not None and modes[metric_name] is not None:
             assert modes[metric_name] == ("max" if metric.higher_is_better else "min")
     assert {f"conf/task/{task}.yaml" for task in TASKS} == {f"conf/task/{p.name}" for p in conf_of_tasks()}

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer, LlamaConfig, MarianConfig, MarianMTModel, PegasusConfig, T5Config
 
 from oracle import randomized
+from predicting import in_double, predict
 from triptych.data import Example, SpecialTokens, Tokenizer
 from triptych.data.tokenizers.pretrained import read_tokenizer, write_tokenizer
 from triptych.data.tokenizers.sentencepiece import SentencePieceModel
@@ -253,16 +254,16 @@ class TestMarian:
             setattr(config, key, value)
         model = randomized(MarianMTModel(config))
         model.save_pretrained(marian)
-        task, reference = load_pretrained(marian), AutoTokenizer.from_pretrained(marian)
+        task, reference = in_double(load_pretrained(marian).task), AutoTokenizer.from_pretrained(marian)
         (item,) = task.encode([Example("the cat sat", target="Äpfel: café!")])
         assert item.source.tolist() == reference("the cat sat").input_ids
         assert item.labels.tolist() == reference(text_target="Äpfel: café!").input_ids
         assert item.tokens.tolist() == [config.decoder_start_token_id, *item.labels.tolist()[:-1]]
-        task.double().max_new_tokens = 8
+        task.max_new_tokens = 8
         sources = reference(TEXTS[:4], return_tensors="pt", padding=True)
         outputs = model.double().generate(**sources, max_new_tokens=8, num_beams=1, do_sample=False)
         expected = reference.batch_decode(outputs, skip_special_tokens=True)
-        assert [text.strip() for text in task.predict(TEXTS[:4])] == [text.strip() for text in expected]
+        assert [text.strip() for text in predict(task, TEXTS[:4])] == [text.strip() for text in expected]
 
     def test_damage(self, marian: Path) -> None:
         (marian / "tokenizer_config.json").write_text('{"separate_vocabs": true}')

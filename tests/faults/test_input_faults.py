@@ -19,9 +19,8 @@ from cases import values_by_day
 from one_process import Answer, answers_to
 from triptych.assembly.encode_splits import check_ids
 from triptych.data import IGNORE, Batch, Characters, CorpusFacts, Encoded, Example, Tokenizer, collate
-from triptych.tasks import Classification, Denoising, LanguageModeling, Setup, Tagging, Task, Translation
-from triptych.training.optimizers import AdamW
-from triptych.training.schedules import Constant
+from triptych.tasks import Classification, Denoising, LanguageModeling, Tagging, Task, TaskContext, Translation
+from triptych.training import TrainingModule
 
 pytestmark = pytest.mark.faults
 
@@ -245,19 +244,23 @@ def test_fault_19_a_row_of_padding_only(
     """Loss and gradients are finite, in training and in evaluation, and the row changes nothing of the others."""
     task = make_task(*cell, build, position=position)
     batch = padding_batch(task, rows)
-    task.train()
-    loss = task.training_step(batch, 0)
+    module = TrainingModule(task)
+    module._trainer = _Trainer()  # type: ignore[assignment]
+    module.train()
+    loss = module.training_step(batch, 0)
     loss.backward()
     assert torch.isfinite(loss)
-    for parameter in task.parameters():
+    for parameter in task.network.parameters():
         assert parameter.grad is None or torch.isfinite(parameter.grad).all()
-    assert any(p.grad is not None and p.grad.abs().sum() > 0 for p in task.parameters()) == (rows == "one of two")
-    task.eval()
+    assert any(p.grad is not None and p.grad.abs().sum() > 0 for p in task.network.parameters()) == (
+        rows == "one of two"
+    )
+    module.eval()
     with torch.no_grad():
-        logits = task(batch)
+        logits = task.forward(batch)
         assert torch.isfinite(logits).all()
         if rows == "one of two":
-            alone = task(padding_batch(task, "none"))
+            alone = task.forward(padding_batch(task, "none"))
             torch.testing.assert_close(logits[:1], alone)
 
 
@@ -272,18 +275,14 @@ def make_task(name: str, architecture: str, build: Callable[..., Any], *, positi
         pool=cls.pools[architecture],
         position=position,
     )
-    setup: dict[str, Any] = {
+    context: dict[str, Any] = {
         "network": network,
         "tokenizer": tokenizer,
         "corpus": corpus,
-        "optimizer": AdamW(lr=1e-3, beta1=0.9, beta2=0.98, eps=1e-9, weight_decay=0.0),
-        "schedule": Constant(warmup_steps=0),
         "seed": 0,
         "max_length": 24,
     }
-    task = cls(Setup(**setup), label_smoothing=0.1, **options)
-    task._trainer = _Trainer()  # type: ignore[assignment]
-    return task
+    return cls(TaskContext(**context), label_smoothing=0.1, **options)
 
 
 class _Trainer:

@@ -10,6 +10,7 @@ import transformers as hf
 from tokenizers import models, pre_tokenizers
 
 import oracle
+from predicting import in_double, predict
 from triptych.data import Message, Pretrained
 from triptych.interop import import_folder, save_pretrained
 
@@ -59,10 +60,10 @@ def published(folder: Path, where: str) -> tuple[Any, Any]:
 def test_an_imported_model_answers_as_transformers_does(tmp_path: Path, where: str) -> None:
     model, texts = published(tmp_path / "theirs", where)
     assert Pretrained(dir=str(tmp_path / "theirs")).train([]).special.chat_template == TEMPLATE
-    task: Any = import_folder(tmp_path / "theirs", tmp_path / "chat.ckpt", "chat")
+    task: Any = import_folder(tmp_path / "theirs", tmp_path / "chat.ckpt", "chat").task
     assert task.end == END
     task.max_new_tokens = 10
-    assert task.double().predict(TALKS) == [oracle.reply(model, texts, talk, max_new_tokens=10) for talk in TALKS]
+    assert predict(in_double(task), TALKS) == [oracle.reply(model, texts, talk, max_new_tokens=10) for talk in TALKS]
     save_pretrained(tmp_path / "chat.ckpt", tmp_path / "ours")
     again = hf.AutoTokenizer.from_pretrained(tmp_path / "ours")
     for talk in TALKS:

@@ -19,13 +19,14 @@ from command_line import complete, composed
 from commands import run
 from oracle import Case, check, distance, inputs, ours, randomized, theirs, with_images
 from oracle import save as save_theirs
+from predicting import predict
 from triptych.assembly.network import make_task
 from triptych.config import ConfigError, build
 from triptych.data import CorpusFacts, Example, Image, pad
 from triptych.data.images import as_png
 from triptych.interop import import_folder, load_pretrained, read_network, save_pretrained
 from triptych.nn.network import weights_sha256
-from triptych.training import checkpoint_facts, write_checkpoint
+from triptych.training import TrainingModule, checkpoint_facts, write_checkpoint
 
 TEXT = {
     "vocab_size": 101,
@@ -168,7 +169,7 @@ STATISTICS: list[dict[str, Any]] = [
 def test_logits_of_the_same_images_and_texts(statistics: dict[str, Any], tmp_path: Path) -> None:
     """From the published folder, and from what is written of it."""
     expected = their_logits(*published(tmp_path / "theirs", **statistics), pictures())
-    first: Any = import_folder(tmp_path / "theirs", tmp_path / "imported.ckpt")
+    first: Any = import_folder(tmp_path / "theirs", tmp_path / "imported.ckpt").task
     assert far(our_logits(first, pictures()), expected) < 1e-5
     assert save_pretrained(tmp_path / "imported.ckpt", tmp_path / "ours") == "CLIPModel"
     model, info = hf.AutoModel.from_pretrained(tmp_path / "ours", output_loading_info=True)
@@ -177,7 +178,7 @@ def test_logits_of_the_same_images_and_texts(statistics: dict[str, Any], tmp_pat
     processor = hf.AutoProcessor.from_pretrained(tmp_path / "ours")
     assert isinstance(processor, hf.CLIPProcessor)
     assert far(their_logits(model.eval(), processor, pictures()), expected) < 1e-5
-    again: Any = load_pretrained(tmp_path / "ours")
+    again: Any = load_pretrained(tmp_path / "ours").task
     assert far(our_logits(again, pictures()), expected) < 1e-5
     assert again.tokenizer.special == first.tokenizer.special
     assert all(torch.equal(a, b) for a, b in zip(first.network.parameters(), again.network.parameters(), strict=True))
@@ -185,11 +186,11 @@ def test_logits_of_the_same_images_and_texts(statistics: dict[str, Any], tmp_pat
 
 def test_chooses_among_classes_in_words(tmp_path: Path) -> None:
     expected = their_logits(*published(tmp_path), pictures()).softmax(-1)
-    task: Any = load_pretrained(tmp_path)
+    task: Any = load_pretrained(tmp_path).task
     with pytest.raises(ValueError, match="expected at least two texts to choose from"):
-        task.predict(pictures())
+        predict(task, pictures())
     task.classes = tuple(TEXTS)
-    answers = task.predict(pictures())
+    answers = predict(task, pictures())
     assert [list(answer.probabilities) for answer in answers] == [TEXTS] * 5
     found = torch.tensor([list(answer.probabilities.values()) for answer in answers])
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
@@ -201,7 +202,7 @@ def test_the_mistake_of_old_files_is_read(tmp_path: Path) -> None:
     model, processor = published(tmp_path / "theirs", eos=2)
     assert model.config.text_config.eos_token_id == 2
     expected = their_logits(model, processor, pictures())
-    task = import_folder(tmp_path / "theirs", tmp_path / "imported.ckpt")
+    task = import_folder(tmp_path / "theirs", tmp_path / "imported.ckpt").task
     assert far(our_logits(task, pictures()), expected) < 1e-5
     save_pretrained(tmp_path / "imported.ckpt", tmp_path / "ours")
     written = hf.CLIPModel.from_pretrained(tmp_path / "ours").eval()
@@ -297,7 +298,7 @@ def checkpoint_of(folder: Path, *overrides: str, log_scale: float | None = None)
     path = folder / "run" / "checkpoints" / "last.ckpt"
     path.parent.mkdir(parents=True)
     plain = OmegaConf.to_container(config, resolve=True)
-    write_checkpoint({"state_dict": task.state_dict(), "triptych": checkpoint_facts(plain, task)}, path)
+    write_checkpoint({"state_dict": TrainingModule(task).state_dict(), "triptych": checkpoint_facts(plain, task)}, path)
     return path
 
 
@@ -323,7 +324,7 @@ OURS = {
 def test_exports_our_own_models(name: str, tmp_path: Path) -> None:
     """Whose texts end with token 2, which ``CLIPModel`` takes for a mistake: it becomes the last."""
     path = checkpoint_of(tmp_path, *OURS[name])
-    mine: Any = triptych.load(path)
+    mine: Any = triptych.load(path).task
     assert mine.tokenizer.special.eos == 2
     record = {"weights_sha256": weights_sha256(mine.network), "metrics": {"test/loss": 0.5}}
     (tmp_path / "run" / "summary.json").write_text(json.dumps(record))
@@ -334,7 +335,7 @@ def test_exports_our_own_models(name: str, tmp_path: Path) -> None:
     processor = hf.AutoProcessor.from_pretrained(tmp_path / "out")
     expected = their_logits(model.eval(), processor, pictures())
     import_folder(tmp_path / "out", tmp_path / "again.ckpt")
-    again: Any = triptych.load(tmp_path / "again.ckpt")
+    again: Any = triptych.load(tmp_path / "again.ckpt").task
     for task in (mine, again):
         assert far(our_logits(task, pictures()), expected) < 1e-5
     if name == "style":
@@ -358,7 +359,7 @@ def test_a_scale_that_was_trained_to_more_is_written_as_100(tmp_path: Path) -> N
     model = hf.CLIPModel.from_pretrained(tmp_path / "out").eval()
     assert model.logit_scale.exp().item() == pytest.approx(100, rel=1e-6)
     processor = hf.AutoProcessor.from_pretrained(tmp_path / "out")
-    assert far(our_logits(triptych.load(path), pictures()), their_logits(model, processor, pictures())) < 1e-5
+    assert far(our_logits(triptych.load(path).task, pictures()), their_logits(model, processor, pictures())) < 1e-5
 
 
 @pytest.mark.parametrize(
@@ -405,9 +406,9 @@ def test_as_commands(tmp_path: Path) -> None:
     assert imported.returncode == 0, imported.stderr
     (tmp_path / "paths.txt").write_text("0.png\n3.png\n")
     said = run("predict", "checkpoint=clip.ckpt", "input=paths.txt", "classes=[a cat,dog]", cwd=tmp_path)
-    task: Any = load_pretrained(tmp_path / "theirs")
+    task: Any = load_pretrained(tmp_path / "theirs").task
     task.classes = ("a cat", "dog")
-    expected = [answer.probabilities for answer in task.predict([pictures()[0], pictures()[3]])]
+    expected = [answer.probabilities for answer in predict(task, [pictures()[0], pictures()[3]])]
     answers = [json.loads(line)["probabilities"] for line in said.stdout.splitlines()]
     assert answers == [pytest.approx(answer, abs=1e-5) for answer in expected], said.stderr
     trained = run(

@@ -18,12 +18,13 @@ from transformers import AutoTokenizer
 import oracle
 import triptych
 from command_line import complete, composed
+from predicting import in_double, predict
 from triptych.assembly.network import make_task
 from triptych.assembly.read_data import train_tokenizer
 from triptych.config import ConfigError, build
 from triptych.data import Message
 from triptych.interop import import_folder, load_pretrained, save_pretrained
-from triptych.training import checkpoint_facts, write_checkpoint
+from triptych.training import TrainingModule, checkpoint_facts, write_checkpoint
 
 TEXTS = ["a good film", "Bad, bad film!", "the film of the year is a good year of film", "?"]
 
@@ -89,7 +90,7 @@ def test_questions_are_answered_alike(tmp_path: Path) -> None:
     for folder in (tmp_path / "theirs", tmp_path / "ours"):
         model = hf.AutoModelForQuestionAnswering.from_pretrained(folder).eval()
         tokenizer = hf.AutoTokenizer.from_pretrained(folder)
-        task = load_pretrained(folder)
+        predictor = load_pretrained(folder)
         expected = []
         for question, text in pairs:
             given = tokenizer(question, text, return_tensors="pt", return_offsets_mapping=True)
@@ -98,10 +99,15 @@ def test_questions_are_answered_alike(tmp_path: Path) -> None:
                 found = model(**given)
             start, end = found.start_logits[0].tolist(), found.end_logits[0].tolist()
             inside = [i for i, side in enumerate(sides) if side == 1]
-            spans = [(start[i] + end[j], i, j) for i in inside for j in inside if i <= j < i + task.max_answer_tokens]
+            spans = [
+                (start[i] + end[j], i, j)
+                for i in inside
+                for j in inside
+                if i <= j < i + predictor.task.max_answer_tokens
+            ]
             score, i, j = max(spans)
             expected.append("" if score <= start[0] + end[0] else text[places[i][0] : places[j][1]].strip())
-        assert task.predict(pairs) == expected
+        assert predictor.predict(pairs) == expected
         answers.append(expected)
     assert answers[0] == answers[1]
     assert len(set(answers[0])) > 3
@@ -133,7 +139,7 @@ def checkpoint_of(folder: Path, *overrides: str, of_dates: bool = True) -> Path:
     plain = OmegaConf.to_container(config, resolve=True)
     path = folder / "run" / "checkpoints" / "last.ckpt"
     path.parent.mkdir(parents=True)
-    write_checkpoint({"state_dict": task.state_dict(), "triptych": checkpoint_facts(plain, task)}, path)
+    write_checkpoint({"state_dict": TrainingModule(task).state_dict(), "triptych": checkpoint_facts(plain, task)}, path)
     return path
 
 
@@ -155,10 +161,10 @@ class TestExport:
         save_pretrained(path, tmp_path / "out")
         self.check_writing(path, tmp_path / "out", hf.AutoModelForCausalLM)
         again = load_pretrained(tmp_path / "out")
-        again.max_new_tokens = 12
-        task = triptych.load(path)
-        task.max_new_tokens = 12
-        assert again.predict(SENTENCES[:1]) == task.predict(SENTENCES[:1])
+        again.task.max_new_tokens = 12
+        predictor = triptych.load(path)
+        predictor.task.max_new_tokens = 12
+        assert again.predict(SENTENCES[:1]) == predictor.predict(SENTENCES[:1])
 
     @pytest.mark.parametrize("model", ["decoder_only", "full"])
     def test_it_ends_where_the_positions_end(self, tmp_path: Path, model: str) -> None:
@@ -177,10 +183,10 @@ class TestExport:
         save_pretrained(path, tmp_path / "out")
         texts = AutoTokenizer.from_pretrained(tmp_path / "out")
         auto: Any = hf.AutoModelForCausalLM if model == "decoder_only" else hf.AutoModelForSeq2SeqLM
-        theirs, task = auto.from_pretrained(tmp_path / "out").double(), triptych.load(path).double()
+        theirs, task = auto.from_pretrained(tmp_path / "out").double(), in_double(triptych.load(path).task)
         task.max_new_tokens = 12
         for talk in ([Message("user", "19")], [Message("user", "3."), Message("assistant", "M"), Message("user", "8")]):
-            assert task.predict([talk]) == [oracle.reply(theirs, texts, talk, max_new_tokens=12)]
+            assert predict(task, [talk]) == [oracle.reply(theirs, texts, talk, max_new_tokens=12)]
 
     def check_writing(self, path: Path, folder: Path, auto: type) -> None:
         texts = AutoTokenizer.from_pretrained(folder)
@@ -189,9 +195,9 @@ class TestExport:
         outputs = model.generate(**inputs, max_new_tokens=12)
         if not model.config.is_encoder_decoder:
             outputs = outputs[:, inputs.input_ids.shape[1] :]
-        task = triptych.load(path).double()
+        task = in_double(triptych.load(path).task)
         task.max_new_tokens = 12
-        assert task.predict(SENTENCES) == texts.batch_decode(outputs, skip_special_tokens=True)
+        assert predict(task, SENTENCES) == texts.batch_decode(outputs, skip_special_tokens=True)
 
     @pytest.mark.parametrize("model", ["decoder_only", "gpt2/style", "llama/style", "bert/style"])
     def test_a_classifier_answers_the_same(self, tmp_path: Path, model: str) -> None:
@@ -199,7 +205,7 @@ class TestExport:
         save_pretrained(path, tmp_path / "out")
         texts = AutoTokenizer.from_pretrained(tmp_path / "out")
         theirs, ours = hf.AutoModelForSequenceClassification.from_pretrained(tmp_path / "out"), triptych.load(path)
-        assert tuple(theirs.config.id2label.values()) == ours.labels == ("de", "en")
+        assert tuple(theirs.config.id2label.values()) == ours.task.labels == ("de", "en")
         with torch.no_grad():
             logits = theirs.eval()(**texts(SENTENCES, return_tensors="pt", padding=True)).logits
         for found, expected in zip(ours.predict(SENTENCES), logits.softmax(-1), strict=True):
@@ -256,7 +262,9 @@ def test_export_of_an_import_is_bitwise_the_same(classifier: Path, tmp_path: Pat
     second = load_pretrained(tmp_path / "out")
     assert first.tokenizer.special == second.tokenizer.special
     assert first.tokenizer.encode(TEXTS) == second.tokenizer.encode(TEXTS)
-    for (name, a), (other, b) in zip(first.state_dict().items(), second.state_dict().items(), strict=True):
+    for (name, a), (other, b) in zip(
+        first.network.state_dict().items(), second.network.state_dict().items(), strict=True
+    ):
         assert name == other
         assert torch.equal(a, b)
 

@@ -13,6 +13,7 @@ import transformers as hf
 from tokenizers import models, pre_tokenizers, processors
 
 import oracle
+from predicting import in_double, predict
 from triptych.config import ConfigError
 from triptych.interop import import_folder, load_pretrained, save_pretrained
 
@@ -83,7 +84,7 @@ def ours(task: Any, settings: dict[str, Any]) -> list[list[int]]:
     if "max_length" not in settings:
         task.max_new_tokens = 14
     task.text_of = lambda ids, given: [*ids]
-    return list(task.double().predict(TEXTS if task.architecture == "full" else PROMPTS))
+    return predict(in_double(task), TEXTS if task.architecture == "full" else PROMPTS)
 
 
 BOTH: list[dict[str, Any]] = [
@@ -120,7 +121,7 @@ def test_what_generate_writes_we_write(
 ) -> None:
     model, texts = published(tmp_path, make, {**settings, "num_beams": num_beams})
     task_name = "translation" if make is bart else "language_modeling"
-    task = load_pretrained(tmp_path, task_name)
+    task: Any = load_pretrained(tmp_path, task_name).task
     if make is gpt2:  # has no setting of it: predict is asked
         task.search = type(task.search)(num_beams)
     expected = theirs(model, texts)
@@ -138,7 +139,7 @@ def test_settings_go_in_and_out_again(tmp_path: Path) -> None:
     settings |= {"eos_token_id": [EOS, 19], "renormalize_logits": True}
     settings |= {"suppress_tokens": [9], "begin_suppress_tokens": [10, EOS]}
     published(tmp_path / "theirs", bart, settings)
-    first = import_folder(tmp_path / "theirs", tmp_path / "imported.ckpt")
+    first: Any = import_folder(tmp_path / "theirs", tmp_path / "imported.ckpt").task
     save_pretrained(tmp_path / "imported.ckpt", tmp_path / "out")
     written = json.loads((tmp_path / "out" / "generation_config.json").read_text())
     expected = {
@@ -150,7 +151,7 @@ def test_settings_go_in_and_out_again(tmp_path: Path) -> None:
     }
     del expected["max_length"], expected["min_length"]
     assert written == {**IDS, **expected}
-    again = load_pretrained(tmp_path / "out")
+    again: Any = load_pretrained(tmp_path / "out").task
     assert again.constraints == first.constraints
     assert ours(again, settings) == ours(first, settings)
     model = hf.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out").double()
@@ -166,7 +167,7 @@ def test_settings_of_an_old_folder_stand_in_its_configuration(tmp_path: Path) ->
     (tmp_path / "config.json").write_text(json.dumps({**config, **settings, "top_k": 50, "do_sample": False}))
     model = hf.BartForConditionalGeneration.from_pretrained(tmp_path).double()
     texts = hf.AutoTokenizer.from_pretrained(tmp_path)
-    assert ours(load_pretrained(tmp_path), settings) == theirs(model, texts)
+    assert ours(load_pretrained(tmp_path).task, settings) == theirs(model, texts)
 
 
 @pytest.mark.parametrize(
@@ -264,6 +265,6 @@ class TestTokenizersThatContradict:
 def test_constraints_do_not_depend_on_the_batch(tmp_path: Path) -> None:
     """A token that fills up is none that could come again."""
     published(tmp_path, gpt2, {"no_repeat_ngram_size": 1, "repetition_penalty": 1.5})
-    task = load_pretrained(tmp_path).double()
+    task: Any = in_double(load_pretrained(tmp_path).task)
     task.max_new_tokens = 14
-    assert task.predict(TEXTS) == [task.predict([text])[0] for text in TEXTS]
+    assert predict(task, TEXTS) == [predict(task, [text])[0] for text in TEXTS]

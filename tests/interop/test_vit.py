@@ -18,7 +18,7 @@ from triptych.config import ConfigError, build
 from triptych.data import Characters, Digits
 from triptych.interop import import_folder, read_network, save_pretrained, write_network
 from triptych.interop.networks import configuration
-from triptych.training import checkpoint_facts, write_checkpoint
+from triptych.training import TrainingModule, checkpoint_facts, write_checkpoint
 
 SMALL = {
     "hidden_size": 32,
@@ -165,5 +165,5 @@ def checkpoint_of(folder: Path, *overrides: str) -> Path:
     path = folder / "run" / "checkpoints" / "last.ckpt"
     path.parent.mkdir(parents=True)
     plain = OmegaConf.to_container(config, resolve=True)
-    write_checkpoint({"state_dict": task.state_dict(), "triptych": checkpoint_facts(plain, task)}, path)
+    write_checkpoint({"state_dict": TrainingModule(task).state_dict(), "triptych": checkpoint_facts(plain, task)}, path)
     return path

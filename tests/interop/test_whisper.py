@@ -19,13 +19,14 @@ from command_line import complete, composed
 from commands import run
 from oracle import Case, cached_distance, check, decoded_alike, distance, inputs, ours, randomized, theirs, with_frames
 from oracle import save as save_theirs
+from predicting import predict
 from triptych.assembly.encode_splits import EncodingSettings, encode_sounds
 from triptych.assembly.network import make_task
 from triptych.config import ConfigError
 from triptych.data import Characters, CorpusFacts, Example, Sound
 from triptych.interop import import_folder, load_pretrained, read_network, save_pretrained
 from triptych.nn import sinusoids
-from triptych.training import checkpoint_facts, write_checkpoint
+from triptych.training import TrainingModule, checkpoint_facts, write_checkpoint
 
 SMALL = {
     "vocab_size": 101,
@@ -179,13 +180,13 @@ def written(model: Any, frames: torch.Tensor) -> list[list[int]]:
 
 def written_by_ours(task: Any) -> list[list[int]]:
     task.text_of = lambda ids, given: [*ids]
-    return list(task.predict(SOUNDS))
+    return predict(task, SOUNDS)
 
 
 def test_frames_and_logits_of_the_same_sounds(tmp_path: Path) -> None:
     model, processor = published(tmp_path)
-    task: Any = load_pretrained(tmp_path)
-    frames = torch.from_numpy(np.stack([task.hear(Example("sound", sound=sound)) for sound in SOUNDS]))
+    task: Any = load_pretrained(tmp_path).task
+    frames = torch.from_numpy(np.stack([task.audio.features(Example("sound", sound=sound)) for sound in SOUNDS]))
     expected = frames_of(processor).mT
     assert frames.shape == (len(SOUNDS), 100, 7)
     assert float((frames - expected).abs().max()) < 1e-4  # theirs are of float32
@@ -202,13 +203,13 @@ def test_what_generate_writes_we_write(settings: dict[str, Any], tmp_path: Path)
     model, processor = published(tmp_path / "theirs", **settings)
     expected = written(model, frames_of(processor))
     assert len({len(row) for row in expected}) > 1, "no sound ends"
-    first = import_folder(tmp_path / "theirs", tmp_path / "imported.ckpt")
+    first: Any = import_folder(tmp_path / "theirs", tmp_path / "imported.ckpt").task
     assert written_by_ours(first) == expected
     assert save_pretrained(tmp_path / "imported.ckpt", tmp_path / "ours") == "WhisperForConditionalGeneration"
     again = hf.WhisperForConditionalGeneration.from_pretrained(tmp_path / "ours").eval()
     processor = hf.WhisperProcessor.from_pretrained(tmp_path / "ours")
     assert written(again, frames_of(processor)) == expected
-    task: Any = load_pretrained(tmp_path / "ours")
+    task: Any = load_pretrained(tmp_path / "ours").task
     assert written_by_ours(task) == expected
     assert all(torch.equal(a, b) for a, b in zip(first.network.parameters(), task.network.parameters(), strict=True))
     assert task.constraints == first.constraints
@@ -283,13 +284,13 @@ def test_what_is_refused(file: str, values: dict[str, Any], words: str, tmp_path
 def test_longer_sounds_are_cut_in_a_training(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """To the positions of the encoder, of which there are fewer than the decoder's."""
     published(tmp_path)
-    task = load_pretrained(tmp_path)
-    assert (task.max_length, task.sound_length) == (60, 50)
+    task = load_pretrained(tmp_path).task
+    assert task.audio is not None
+    assert (task.max_length, task.audio.max_positions) == (60, 50)
     examples = [Example("sound", target="the", sound=sound) for sound in sounds(1.1, 0.5)]
-    assert task.frames is not None
     with pytest.raises(ValueError, match=r"a sound of 55 positions, but shape\.max_length=50"):
-        encode_sounds(EncodingSettings(), task, examples, "train", task.frames)
-    found = encode_sounds(EncodingSettings(too_long="truncate"), task, examples, "train", task.frames)
+        encode_sounds(EncodingSettings(), task, examples, "train", task.audio)
+    found = encode_sounds(EncodingSettings(too_long="truncate"), task, examples, "train", task.audio)
     assert [len(item.source) for item in found.items if item.source is not None] == [100, 100]
     assert "1 of 2 train sounds have more than shape.max_length=50 positions and are truncated" in caplog.text
 
@@ -308,7 +309,7 @@ def checkpoint_of(folder: Path, *overrides: str) -> Path:
     path = folder / "run" / "checkpoints" / "last.ckpt"
     path.parent.mkdir(parents=True)
     plain = OmegaConf.to_container(config, resolve=True)
-    write_checkpoint({"state_dict": task.state_dict(), "triptych": checkpoint_facts(plain, task)}, path)
+    write_checkpoint({"state_dict": TrainingModule(task).state_dict(), "triptych": checkpoint_facts(plain, task)}, path)
     return path
 
 
@@ -334,7 +335,7 @@ def test_exports_our_own_models(name: str, tmp_path: Path) -> None:
     assert frames.shape == (len(SOUNDS), 9, 100)
     mask = torch.ones(len(SOUNDS), 100, dtype=torch.bool)
     tokens = torch.randint(5, 16, (len(SOUNDS), 7))
-    heard = torch.from_numpy(np.stack([mine.hear(Example("sound", sound=sound)) for sound in SOUNDS]))
+    heard = torch.from_numpy(np.stack([mine.task.audio.features(Example("sound", sound=sound)) for sound in SOUNDS]))
     import_folder(tmp_path / "out", tmp_path / "again.ckpt")
     again = triptych.load(tmp_path / "again.ckpt")
     with torch.no_grad():

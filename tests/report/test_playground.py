@@ -203,10 +203,10 @@ def test_each_task_has_a_link_and_examples_of_its_test_set(server: Server) -> No
 
 
 def test_a_language_model_goes_on_as_it_is_told(server: Server) -> None:
-    task = triptych.load(server.runs / EXPERIMENTS[2])
-    greedy = task.predict(["lundi "])
-    task.sampling = Sampling(1.0, seed=3)
-    sampled = task.predict(["lundi "])
+    predictor = triptych.load(server.runs / EXPERIMENTS[2])
+    greedy = predictor.predict(["lundi "])
+    predictor.task.sampling = Sampling(1.0, seed=3)
+    sampled = predictor.predict(["lundi "])
     assert greedy != sampled
     asked = {"group": 1, "text": "lundi "}
     assert server.ask(**asked)[1].predictions == greedy
@@ -462,7 +462,7 @@ class TestConversations:
         texts = ["sort: 1999-03-03", HOSTILE, "say it in German"]
         status, source = others.get(f"/?group={TALKERS}&" + urlencode([("text", text) for text in texts]))
         assert status == 200
-        models = [triptych.load(others.runs / name) for name in TALKING]
+        models = [triptych.load(others.runs / name).task for name in TALKING]
         talks = [talk_of(cast(Chat, model), *texts) for model in models]
         expected = [message.content for talk in talks for message in talk if message.role == "assistant"]
         assert Page(source).predictions == [content or "(nothing)" for content in expected]
@@ -471,7 +471,7 @@ class TestConversations:
         assert [unescape(text) for text in hidden] == texts
 
     def test_an_answer_is_sent_as_it_is_written(self, others: Server) -> None:
-        model = cast(Chat, triptych.load(others.runs / "talks"))
+        model = cast(Chat, triptych.load(others.runs / "talks").task)
         model.sampling = Sampling(2.0, seed=5)
         said = talk_of(model, "sort: 1999-03-03", "and?")
         asked = {"group": TALKERS, "model": 0, "temperature": 2, "seed": 5}
@@ -517,7 +517,7 @@ class TestConversations:
         shown = browser.ask(
             "[...document.querySelectorAll('.talk')].map(talk => [...talk.children].map(x => x.innerText))"
         )
-        models = [cast(Chat, triptych.load(others.runs / name)) for name in TALKING]
+        models = [cast(Chat, triptych.load(others.runs / name).task) for name in TALKING]
         talks = [talk_of(model, "sort: 1999-03-03", "say it in German") for model in models]
         assert shown == [[message.content or "(nothing)" for message in talk] for talk in talks]
         assert browser.complaints == []
@@ -624,7 +624,7 @@ class TestImages:
         for texts in (offered, ["four", "seven", "nine"], offered):
             asked = f"/{address}" if texts is offered else f"/{address}&{urlencode({'text': chr(10).join(texts)})}"
             status, answered = others.get(asked)
-            with model.choosing_from(texts):
+            with model.task.choosing_from(texts):
                 (expected,) = model.predict([image])
             assert (status, Page(answered).predictions) == (200, [expected.label])
             assert f"{100 * expected.probabilities[expected.label]:.1f} %" in answered

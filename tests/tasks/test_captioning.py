@@ -8,15 +8,15 @@ import pytest
 import torch
 from sacrebleu.metrics.chrf import CHRF
 
+from predicting import evaluating, predict
 from triptych.data import CorpusFacts, DrawnDigits, Example, Image, Words, collate
 from triptych.data.batches.batch import nothing
 from triptych.models import DecoderOnly, EncoderDecoder, PrefixDecoder
 from triptych.models.generation import BeamSearch
 from triptych.nn import PatchEmbedding, Targets
-from triptych.tasks import Captioning, Setup
+from triptych.tasks import Captioning, TaskContext
 from triptych.tasks.scores import EXACT_MATCH
-from triptych.training.optimizers import AdamW
-from triptych.training.schedules import Linear
+from triptych.training import TrainingModule
 
 Build = Callable[..., Any]
 every_architecture = pytest.mark.parametrize("architecture", ["full", "decoder_only", "prefix_decoder"])
@@ -40,18 +40,16 @@ def make_task(build: Build, architecture: str, *, max_length: int = 80) -> Any:
     patches = PatchEmbedding(image_size=[12, 36], patch_size=[6, 6], num_channels=3, d_model=32, normalized=True)
     stacks = {name: getattr(text, name) for name in ("encoder", "decoder") if hasattr(text, name)}
     kinds: dict[str, Any] = {"full": EncoderDecoder, "decoder_only": DecoderOnly, "prefix_decoder": PrefixDecoder}
-    setup = Setup(
+    context = TaskContext(
         network=kinds[architecture](embedding=text.embedding, source_embedding=patches, head=text.head, **stacks),
         tokenizer=TOKENIZER,
         corpus=CorpusFacts(),
-        optimizer=AdamW(lr=1e-2, beta1=0.9, beta2=0.98, eps=1e-9, weight_decay=0.01),
-        schedule=Linear(warmup_steps=2, max_steps=10, min_factor=0.0),
         seed=0,
         max_length=max_length,
         truncates=True,
     )
     return Captioning(
-        setup, label_smoothing=0.0, max_new_tokens=4, num_beams=1, length_penalty=1.0, early_stopping=False
+        context, label_smoothing=0.0, max_new_tokens=4, num_beams=1, length_penalty=1.0, early_stopping=False
     )
 
 
@@ -64,22 +62,22 @@ def test_what_is_seen_is_written(architecture: str, build: Build) -> None:
     optimizer = torch.optim.AdamW(task.network.parameters(), lr=4e-3)
     for _ in range(400):
         optimizer.zero_grad()
-        loss = task(batch, Targets(batch.scored, batch.labels.flatten()[batch.scored], 0.0)) / len(batch.scored)
+        loss = task.forward(batch, Targets(batch.scored, batch.labels.flatten()[batch.scored], 0.0)) / len(batch.scored)
         loss.backward()
         optimizer.step()
         if float(loss.detach()) < 0.02:
             break
     assert float(loss.detach()) < 0.1
     images, captions = [task.asked(example) for example in examples], [example.target for example in examples]
-    assert task.predict(images) == captions
-    assert task.predict([np.asarray(images[3]).tolist()]) == captions[3:4]
+    assert predict(task, images) == captions
+    assert predict(task, [np.asarray(images[3]).tolist()]) == captions[3:4]
     task.search = BeamSearch(3, 1.0, early_stopping=False)
-    assert task.predict(images[:3]) == captions[:3]
+    assert predict(task, images[:3]) == captions[:3]
 
 
 @every_architecture
 def test_a_batch_is_the_sum_of_its_images(architecture: str, build: Build) -> None:
-    task = make_task(build, architecture).eval()
+    task = evaluating(make_task(build, architecture))
     items = task.encode(DRAWN.splits().train[:5])
     losses = [float(task.training_loss(collate([item]))) for item in items]
     assert float(task.training_loss(collate(items))) == pytest.approx(sum(losses), rel=1e-4)
@@ -101,7 +99,7 @@ def test_a_caption_that_is_too_long_is_cut(architecture: str, build: Build) -> N
     (item,) = task.fit(task.encode([long]))
     assert len(item.tokens) == len(item.labels) == 13
     assert item.source.shape == (3, 12, 36)
-    assert task.predict([long.image])
+    assert predict(task, [long.image])
 
 
 def test_what_cannot_be_read(build: Build) -> None:
@@ -122,7 +120,7 @@ def test_what_cannot_be_read(build: Build) -> None:
 
 def test_scores(build: Build) -> None:
     task = make_task(build, "full")
-    metrics = task.metrics_of("test")
+    metrics = TrainingModule(task).metrics_of("test")
     outputs, references = ["one two", "eins"], ["one three", "eins"]
     assert task.score(metrics, outputs, references) == {
         "chrf": [CHRF().sentence_score(a, [b]).score for a, b in zip(outputs, references, strict=True)]

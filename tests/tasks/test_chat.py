@@ -10,12 +10,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from predicting import evaluating, in_double, predict
 from triptych.data import IGNORE, Bytes, CorpusFacts, Encoded, Example, Message, Tokenizer, collate
 from triptych.data.example import conversation, each_answer
 from triptych.models.generation import Sampling
-from triptych.tasks import Chat, Setup, TextToText
-from triptych.training.optimizers import AdamW
-from triptych.training.schedules import Linear
+from triptych.tasks import Chat, TaskContext, TextToText
 
 Build = Callable[..., Any]
 
@@ -38,13 +37,11 @@ def talk(*contents: str, system: bool = False) -> Example:
     return conversation(messages)
 
 
-def setup(build: Build, architecture: str, tokenizer: Tokenizer, max_length: int = 96) -> Setup:
-    return Setup(
+def make_context(build: Build, architecture: str, tokenizer: Tokenizer, max_length: int = 96) -> TaskContext:
+    return TaskContext(
         network=build(architecture, vocab_size=tokenizer.vocab_size, max_length=max_length),
         tokenizer=tokenizer,
         corpus=CorpusFacts(),
-        optimizer=AdamW(lr=1e-2, beta1=0.9, beta2=0.98, eps=1e-9, weight_decay=0.01),
-        schedule=Linear(warmup_steps=2, max_steps=10, min_factor=0.0),
         seed=0,
         max_length=max_length,
         truncates=True,
@@ -57,7 +54,8 @@ SETTINGS: dict[str, Any] = {
 
 
 def make_task(build: Build, architecture: str, template: str | None = None, **options: Any) -> Chat:
-    return Chat(setup(build, architecture, Bytes().train([]), **options), template=template, **SETTINGS).eval()
+    context = make_context(build, architecture, Bytes().train([]), **options)
+    return evaluating(Chat(context, template=template, **SETTINGS))
 
 
 def written(task: Chat, item: Encoded) -> str:
@@ -79,7 +77,7 @@ class TestLayouts:
         self, build: Build, architecture: str, asked: str, answer: str
     ) -> None:
         """But for sep, which the encoder reads behind what a user says."""
-        other = TextToText(setup(build, architecture, Bytes().train([])), **SETTINGS)
+        other = TextToText(make_context(build, architecture, Bytes().train([])), **SETTINGS)
         task = make_task(build, architecture)
         (expected,) = other.encode([Example(asked, target=answer)])
         for encode in (task.encode, task.encode_training):
@@ -101,7 +99,8 @@ class TestLayouts:
         (item,) = task.encode_training([talk(*contents)])
         assert written(task, item) == "".join(f"{answer}<eos>" for answer in contents[1::2])
         read = bytes_of(task.tokenizer.names([int(i) for i in item.tokens]))
-        whole = task.template.render([Message(("user", "assistant")[i % 2], text) for i, text in enumerate(contents)])
+        messages = [Message(("user", "assistant")[i % 2], text) for i, text in enumerate(contents)]
+        whole = task.chat_template.render(messages)
         assert whole.startswith(read)
 
     @every_template
@@ -117,18 +116,18 @@ class TestLayouts:
         given = evaluated[1].source if architecture == "full" else evaluated[1].tokens[: evaluated[1].prefix + 1]
         assert given is not None
         text = bytes_of(task.tokenizer.names([int(i) for i in given]))
-        rendered = task.template.render((example.messages or ())[:-1], asks=True)
+        rendered = task.chat_template.render((example.messages or ())[:-1], asks=True)
         assert text == (f"<bos>{rendered}<eos>" if architecture == "full" else rendered)
 
     @every_template
     def test_one_reading_scores_all_answers_as_they_are_scored_one_by_one(
         self, build: Build, template: str | None
     ) -> None:
-        task = make_task(build, "decoder_only", template).double()
+        task = in_double(make_task(build, "decoder_only", template))
         example = talk("a bc", "de", "f", "ghi", "j", "k.")
         with torch.no_grad():
             items = [*task.encode_training([example]), *task.encode(each_answer(example))]
-            sums = [task.summed_loss(task(batch), batch) for batch in (collate([item]) for item in items)]
+            sums = [task.summed_loss(task.forward(batch), batch) for batch in (collate([item]) for item in items)]
         torch.testing.assert_close(sums[0], torch.stack(sums[1:]).sum(), rtol=1e-10, atol=0)
 
     @every_architecture
@@ -157,13 +156,13 @@ class TestAnswers:
         asked = [Message("user", "é?"), Message("assistant", "b"), Message("user", "c")]
         parts = list[str]()
         answer = task.reply(asked, parts.append)
-        assert "".join(parts) == answer == task.predict([asked])[0]
+        assert "".join(parts) == answer == predict(task, [asked])[0]
         assert len(parts) > 1
         assert type(task.sampling) is Sampling
 
     def test_a_text_is_what_a_user_says_first(self, build: Build) -> None:
         task = make_task(build, "decoder_only", CHATML)
-        assert task.predict(["a", "bc"]) == task.predict([[Message("user", "a")], [Message("user", "bc")]])
+        assert predict(task, ["a", "bc"]) == predict(task, [[Message("user", "a")], [Message("user", "bc")]])
 
     def test_examples_are_asked_without_their_answer(self, build: Build) -> None:
         task, example = make_task(build, "full"), talk("a", "b", "c", "d")
@@ -183,7 +182,7 @@ class TestMistakes:
     )
     def test_what_cannot_be_asked(self, build: Build, messages: list[Message], reason: str) -> None:
         with pytest.raises(ValueError, match=reason):
-            make_task(build, "decoder_only").predict([messages])
+            predict(make_task(build, "decoder_only"), [messages])
 
     def test_an_example_that_cannot_be_laid_out(self, build: Build, tmp_path: Any) -> None:
         task = make_task(build, "decoder_only")

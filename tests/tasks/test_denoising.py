@@ -16,6 +16,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers
 from torch import nn
 
+from predicting import predict
 from triptych.assembly.compatibility import check_grid
 from triptych.config import ConfigError
 from triptych.data import (
@@ -31,10 +32,8 @@ from triptych.data import (
     collate,
 )
 from triptych.models.generation import BeamSearch
-from triptych.tasks import Denoising, Setup
+from triptych.tasks import Denoising, TaskContext
 from triptych.tasks.denoising import OBJECTIVES, corrupted, infilled, masked, placed, restored
-from triptych.training.optimizers import AdamW
-from triptych.training.schedules import Linear
 
 Build = Callable[..., Any]
 
@@ -62,18 +61,16 @@ def hidden_count(length: int, share: float) -> int:
 
 def make_task(build: Build, objective: str | None, architecture: str = "", **options: Any) -> Denoising:
     tokenizer = options.pop("tokenizer", TOKENIZERS["characters"])
-    setup = Setup(
+    context = TaskContext(
         network=build(architecture or ARCHITECTURE[objective or ""], vocab_size=tokenizer.vocab_size, max_length=64),
         tokenizer=tokenizer,
         corpus=CorpusFacts(),
-        optimizer=AdamW(lr=1e-2, beta1=0.9, beta2=0.98, eps=1e-9, weight_decay=0.01),
-        schedule=Linear(warmup_steps=2, max_steps=10, min_factor=0.0),
         seed=options.pop("seed", 0),
         max_length=options.pop("max_length", 64),
         truncates=True,
     )
     settings: dict[str, Any] = {"whole_words": False, "mask_share": 0.3, "mean_span_length": 3} | options
-    return Denoising(setup, label_smoothing=0.0, max_new_tokens=20, objective=objective, **settings)  # type: ignore[arg-type]
+    return Denoising(context, label_smoothing=0.0, max_new_tokens=20, objective=objective, **settings)  # type: ignore[arg-type]
 
 
 def test_of_a_pair_the_first_text_is_asked(build: Build) -> None:
@@ -81,7 +78,7 @@ def test_of_a_pair_the_first_text_is_asked(build: Build) -> None:
     task = make_task(build, "span_corruption")
     asked = task.asked(Example("the cat", pair="sat"))
     assert asked == "the cat"
-    assert len(task.predict([asked])) == 1
+    assert len(predict(task, [asked])) == 1
 
 
 class TestMasked:
@@ -388,13 +385,13 @@ class TestTask:
         tokens, labels = special.written([one, *cat, two, *on, special.sentinels[2]])
         item = Encoded(np.array(tokens), np.array(labels), np.array(special.single(source)))
         batch = collate([item])
-        optimizer = torch.optim.AdamW(task.parameters(), lr=1e-2)
+        optimizer = torch.optim.AdamW(task.network.parameters(), lr=1e-2)
         for _ in range(60):
             optimizer.zero_grad()
-            nn.functional.cross_entropy(task(batch).flatten(0, -2), batch.labels.flatten()).backward()
+            nn.functional.cross_entropy(task.forward(batch).flatten(0, -2), batch.labels.flatten()).backward()
             optimizer.step()
         task.search = BeamSearch(num_beams=num_beams)
-        assert task.predict(["the <extra_id_0> sat <extra_id_1> mat"]) == ["the cat sat on the mat"]
+        assert predict(task, ["the <extra_id_0> sat <extra_id_1> mat"]) == ["the cat sat on the mat"]
 
 
 class TestRefusals:

@@ -13,10 +13,9 @@ from seqeval.metrics.sequence_labeling import get_entities
 from seqeval.scheme import BILOU, IOB2, IOBES
 
 from triptych.data import Characters, CorpusFacts, Example, collate
-from triptych.tasks import Setup, Tagging
+from triptych.tasks import Tagging, TaskContext
 from triptych.tasks.tagging import entities, scheme_of
-from triptych.training.optimizers import AdamW
-from triptych.training.schedules import Linear
+from triptych.training import TrainingModule
 
 TAGS = ("O", *(f"{prefix}-{kind}" for kind in ("X", "YZ") for prefix in "BIES"))
 
@@ -132,17 +131,15 @@ SENTENCES = [  # the words, their tags, and the tags that are guessed
 def make_task(build: Callable[..., Any], tags: tuple[str, ...]) -> Tagging:
     """Of networks that know the words of the sentences."""
     tokenizer = Characters().train([text for text, *_ in SENTENCES])
-    setup = Setup(
+    context = TaskContext(
         network=build("encoder_only", vocab_size=tokenizer.vocab_size, num_outputs=5),
         tokenizer=tokenizer,
         corpus=CorpusFacts(tag_labels=tags),
-        optimizer=AdamW(lr=1e-2, beta1=0.9, beta2=0.98, eps=1e-9, weight_decay=0.0),
-        schedule=Linear(warmup_steps=2, max_steps=10, min_factor=0.0),
         seed=0,
         max_length=6,
         truncates=True,
     )
-    return Tagging(setup, label_smoothing=0.0)
+    return Tagging(context, label_smoothing=0.0)
 
 
 def test_record_and_log_say_how_tags_are_scored(build: Callable[..., Any], caplog: pytest.LogCaptureFixture) -> None:
@@ -167,7 +164,7 @@ def measured(build: Callable[..., Any], size: int, guesses: list[str]) -> dict[s
     examples = [Example(text, words=tuple(text), tags=tuple(tags.split())) for text, tags, _ in SENTENCES]
     items = task.fit(task.encode(examples))
     assert [item.num_scored for item in items] == [4, 2, 5]
-    metrics = task.metrics_of("val")
+    metrics = TrainingModule(task).metrics_of("val")
     for i in range(0, len(items), size):
         batch = collate(items[i : i + size])
         logits = torch.zeros(*batch.tokens.shape, len(LABELS))
@@ -177,7 +174,7 @@ def measured(build: Callable[..., Any], size: int, guesses: list[str]) -> dict[s
                     logits[row, place, LABELS.index(tag)] = 1
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(task, "forward", lambda batch, logits=logits: logits)
-            task.update_metrics(metrics, batch)
+            task.evaluate(batch, metrics, "val")
     return task.derived_metrics({name: float(metric.compute()) for name, metric in metrics.items()})
 
 

@@ -11,12 +11,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from predicting import evaluating, predict
 from triptych.data import CorpusFacts, Example, Image, Words, collate
 from triptych.data.batches.batch import nothing
 from triptych.models.generation import Sampling
-from triptych.tasks import ImageGeneration, Setup
-from triptych.training.optimizers import AdamW
-from triptych.training.schedules import Linear
+from triptych.tasks import ImageGeneration, TaskContext
 
 Build = Callable[..., Any]
 ARCHITECTURES = ("full", "decoder_only", "prefix_decoder", "encoder_only")
@@ -38,19 +37,18 @@ def make_task(
 ) -> Any:
     torch.manual_seed(0)
     extra = ImageGeneration.num_extra_tokens({"levels": levels, "num_channels": num_channels})
-    setup = Setup(
+    context = TaskContext(
         network=build(
             architecture, vocab_size=TOKENIZER.vocab_size + extra, max_length=100, d_model=32, position="learned"
         ),
         tokenizer=TOKENIZER,
         corpus=CorpusFacts(),
-        optimizer=AdamW(lr=1e-2, beta1=0.9, beta2=0.98, eps=1e-9, weight_decay=0.01),
-        schedule=Linear(warmup_steps=2, max_steps=10, min_factor=0.0),
         seed=0,
         max_length=max_length,
         truncates=True,
     )
-    return ImageGeneration(setup, image_size=image_size, num_channels=num_channels, levels=levels, steps=steps).eval()
+    task = ImageGeneration(context, image_size=image_size, num_channels=num_channels, levels=levels, steps=steps)
+    return evaluating(task)
 
 
 def example(pixels: Any, text: str = "one", *, brightest: int = 1) -> Example:
@@ -101,7 +99,7 @@ def test_all_images_together_have_the_probability_1(architecture: str, build: Bu
             (item,) = task.encode([example(image)])
             batch = collate([item])
             loss = float(task.training_loss(batch))
-            logits = task(batch)[0].double()[-3:, task.first : task.first + 2].log_softmax(-1)
+            logits = task.forward(batch)[0].double()[-3:, task.first : task.first + 2].log_softmax(-1)
             codes = torch.from_numpy(item.labels[-3:]) - task.first
             assert loss == pytest.approx(-float(logits.gather(1, codes[:, None]).sum()), rel=1e-5)
             total += math.exp(-loss)
@@ -157,7 +155,7 @@ def test_what_was_learned_by_heart_is_drawn(architecture: str, build: Build) -> 
     assert batch.normalizer == 4 * 6
     task.sampling = Sampling()
     for asked in (WORDS, WORDS[2:3]):
-        drawn = task.predict(asked)
+        drawn = predict(task, asked)
         for image, word in zip(drawn, asked, strict=True):
             right = examples[WORDS.index(word)].image
             assert right is not None
@@ -169,7 +167,7 @@ def test_what_is_drawn_is_as_likely_as_the_loss_says(architecture: str, build: B
     """Frequencies of all images of three pixels; an encoder that fills in one pixel at a time has no order."""
     task = make_task(build, architecture)
     randomize(task.network)
-    drawn = task.predict(["three"] * 3000, batch_size=1000)
+    drawn = predict(task, ["three"] * 3000, batch_size=1000)
     counts = np.zeros(8)
     for image in drawn:
         counts[int("".join(str(round(float(x))) for x in np.asarray(image).ravel()), 2)] += 1
@@ -222,7 +220,7 @@ def test_a_text_that_is_too_long_is_cut(architecture: str, build: Build) -> None
     (item,) = task.fit(task.encode([example([[[0, 1, 1]]], " ".join(["one"] * 30))]))
     assert item.longest == 9
     assert (item.labels[-3:] - task.first).tolist() == [0, 1, 1]
-    assert isinstance(task.predict([" ".join(["one"] * 30)])[0], Image)
+    assert isinstance(predict(task, [" ".join(["one"] * 30)])[0], Image)
 
 
 def test_numbers(build: Build) -> None:

@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F
 
 from parts import two_towers
+from predicting import evaluating, predict
 from triptych.data import CorpusFacts, DrawnDigits, Example, Image, Words, collate
 from triptych.data.batches.batch import nothing
 from triptych.data.corpora.drawn_digits import WORDS
-from triptych.tasks import ImageTextMatching, Setup
+from triptych.tasks import ImageTextMatching, TaskContext
 from triptych.tasks.contrastive import contrastive_loss
-from triptych.training.optimizers import AdamW
-from triptych.training.schedules import Linear
+from triptych.training import TrainingModule
 
 every_architecture = pytest.mark.parametrize("architecture", ["encoder_only", "decoder_only"])
 DRAWN = DrawnDigits(
@@ -44,7 +44,7 @@ def make_task(
     labels: tuple[str, ...] = (),
 ) -> Any:
     torch.manual_seed(0)
-    setup = Setup(
+    context = TaskContext(
         network=two_towers(
             architecture,
             vocab_size=TOKENIZER.vocab_size,
@@ -56,13 +56,11 @@ def make_task(
         ),
         tokenizer=TOKENIZER,
         corpus=CorpusFacts(labels=labels),
-        optimizer=AdamW(lr=1e-2, beta1=0.9, beta2=0.98, eps=1e-9, weight_decay=0.01),
-        schedule=Linear(warmup_steps=2, max_steps=10, min_factor=0.0),
         seed=0,
         max_length=6,
         truncates=True,
     )
-    return ImageTextMatching(setup, prompts=prompts, classes=classes)
+    return ImageTextMatching(context, prompts=prompts, classes=classes)
 
 
 @every_architecture
@@ -82,22 +80,22 @@ def test_images_find_the_texts_that_they_were_trained_with(architecture: str) ->
         losses.append(float(loss.detach()))
     assert losses[-1] < 0.5 * losses[0]
     images = [task.asked(example) for example in examples]
-    found = task.predict(images)
+    found = predict(task, images)
     assert [one.label for one in found] == texts
     assert all(sum(one.probabilities.values()) == pytest.approx(1) for one in found)
-    assert [one.label for one in task.predict([np.asarray(images[3]).tolist()])] == texts[3:4]
+    assert [one.label for one in predict(task, [np.asarray(images[3]).tolist()])] == texts[3:4]
     assert task.reference(examples[0]) == texts[0]
 
 
 @every_architecture
 def test_the_loss_is_that_of_the_vectors(architecture: str) -> None:
-    task = make_task(architecture).eval()
+    task = evaluating(make_task(architecture))
     batch = collate(task.encode(EXAMPLES[:9]))
     texts = [example.target for example in EXAMPLES[:9]]
     assert len({*batch.labels[:, 0].tolist()}) == len({*texts}) < 9
     keys = torch.tensor([texts.index(text) for text in texts])
     with torch.no_grad():
-        assert float(task.training_loss(batch)) == pytest.approx(float(contrastive_loss(task(batch), keys)))
+        assert float(task.training_loss(batch)) == pytest.approx(float(contrastive_loss(task.forward(batch), keys)))
     assert batch.normalizer == 9
 
 
@@ -112,10 +110,10 @@ def test_a_process_without_images_adds_nothing(architecture: str) -> None:
 
 def test_a_class_is_the_mean_of_its_prompts() -> None:
     """Of unit vectors; the scale is that of all."""
-    task = make_task("decoder_only", prompts=["{}", "a small {} digit"]).eval()
+    task = evaluating(make_task("decoder_only", prompts=["{}", "a small {} digit"]))
     found = task.vectors_of(["one", "zwei"])
     for name, vector in zip(["one", "zwei"], found, strict=True):
-        single = make_task("decoder_only").eval()
+        single = evaluating(make_task("decoder_only"))
         parts = [F.normalize(single.vectors_of([text])[0], dim=0) for text in (name, f"a small {name} digit")]
         expected = F.normalize(parts[0] + parts[1], dim=0) * 5**0.5
         torch.testing.assert_close(vector, expected)
@@ -142,14 +140,14 @@ def test_what_predict_chooses_from() -> None:
         ValueError, match=r"task\.classes=.*: the data have 10 classes; expected a word for each of 0, 1"
     ):
         make_task("encoder_only", labels=LABELS, classes=["one", "two"])
-    assert "zero_shot_accuracy" in make_task("encoder_only", labels=LABELS).metric_names("val")
+    assert "zero_shot_accuracy" in TrainingModule(make_task("encoder_only", labels=LABELS)).metric_names("val")
     task = make_task("encoder_only")
-    assert task.metric_names("test") == [
+    assert TrainingModule(task).metric_names("test") == [
         "loss",
         *(f"{way}_recall_{k}" for way in ("image_to_text", "text_to_image") for k in (1, 5, 10)),
     ]
     with pytest.raises(ValueError, match=r"classes=null: expected at least two texts to choose from, all different"):
-        task.predict([EXAMPLES[0].image])
+        predict(task, [EXAMPLES[0].image])
 
 
 def test_what_cannot_be() -> None:

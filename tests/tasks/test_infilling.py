@@ -11,11 +11,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from predicting import predict
 from triptych.data import IGNORE, BytePairs, Characters, CorpusFacts, Encoded, Example
-from triptych.tasks import Infilling, Setup
+from triptych.tasks import Infilling, TaskContext
 from triptych.tasks.infilling import Middle, cut_out, edit_similarity, parts_in_test, without_literals
-from triptych.training.optimizers import AdamW
-from triptych.training.schedules import Linear
 
 Build = Callable[..., Any]
 
@@ -33,19 +32,17 @@ texts = st.text(st.sampled_from("ab (\n\t.é"), max_size=40)
 def make_task(build: Build, architecture: str, **options: Any) -> Infilling:
     tokenizer = options.pop("tokenizer", TOKENIZERS["characters"])
     max_length = options.pop("max_length", 64)
-    setup = Setup(
+    context = TaskContext(
         network=build(architecture, vocab_size=tokenizer.vocab_size, max_length=max_length),
         tokenizer=tokenizer,
         corpus=CorpusFacts(),
-        optimizer=AdamW(lr=1e-2, beta1=0.9, beta2=0.98, eps=1e-9, weight_decay=0.01),
-        schedule=Linear(warmup_steps=2, max_steps=10, min_factor=0.0),
         seed=options.pop("seed", 0),
         max_length=max_length,
         truncates=True,
     )
     decoding: dict[str, Any] = {"num_beams": 1, "length_penalty": 1.0, "early_stopping": False, "label_smoothing": 0.0}
     settings = {"share": 0.5, "suffix_share": 0.5, "draws": 1, "middle": "span", "test_middle": "line"} | options
-    return Infilling(setup, max_new_tokens=settings.pop("max_new_tokens", 8), **decoding, **settings)
+    return Infilling(context, max_new_tokens=settings.pop("max_new_tokens", 8), **decoding, **settings)
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +186,7 @@ class TestLayout:
         with pytest.raises(ValueError, match="the tokenizer has 2 sentinels; expected at least 3"):
             make_task(build, "full", tokenizer=Characters(num_sentinels=2).train(LINES))
         with pytest.raises(ValueError, match="2 times <extra_id_0> in a text; expected it once"):
-            make_task(build, "full").predict(["a<extra_id_0>b<extra_id_0>"])
+            predict(make_task(build, "full"), ["a<extra_id_0>b<extra_id_0>"])
 
 
 @every_architecture
@@ -199,9 +196,9 @@ def test_what_is_missing_is_written(architecture: str, build: Build) -> None:
     task = make_task(build, architecture, tokenizer=Characters(num_sentinels=3).train(words), share=1.0, middle="line")
     learn(task, task.encode([Example(word) for word in words]))
     asked = [task.asked(Example(word)) for word in words]
-    assert task.predict(asked) == [task.reference(Example(word)) for word in words]
-    assert task.predict(asked[:1])[0] in words[0]
-    assert isinstance(task.predict(["up\nd"])[0], str)  # nothing is marked: its end
+    assert predict(task, asked) == [task.reference(Example(word)) for word in words]
+    assert predict(task, asked[:1])[0] in words[0]
+    assert isinstance(predict(task, ["up\nd"])[0], str)  # nothing is marked: its end
 
 
 def learn(task: Infilling, items: Sequence[Encoded]) -> None:
@@ -215,7 +212,7 @@ def learn(task: Infilling, items: Sequence[Encoded]) -> None:
     targets = Targets(batch.scored, batch.labels.flatten()[batch.scored], 0.0)
     for _ in range(150):
         optimizer.zero_grad()
-        loss = task(batch, targets) / len(batch.scored)
+        loss = task.forward(batch, targets) / len(batch.scored)
         loss.backward()
         optimizer.step()
     assert float(loss) < 0.05

@@ -16,6 +16,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers, trainers
 from torch.utils.data import DataLoader
 
+from predicting import evaluating
 from triptych.data import (
     IGNORE,
     Batch,
@@ -33,10 +34,9 @@ from triptych.data import (
 )
 from triptych.data.batches.windows import Windows
 from triptych.data.prefix import prefix_length
-from triptych.tasks import LanguageModeling, Setup
+from triptych.tasks import LanguageModeling, TaskContext
 from triptych.tasks.exact_sums import Mean
-from triptych.training.optimizers import AdamW
-from triptych.training.schedules import Linear
+from triptych.training import TrainingModule
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*treespec, LeafSpec"),  # of torch, about Lightning
@@ -83,16 +83,14 @@ def num_words(text: str) -> int:
 @cache
 def make_task(build: Build, architecture: str, tokenizer: Tokenizer, *, is_stream: bool) -> LanguageModeling:
     torch.manual_seed(0)
-    setup = Setup(
+    context = TaskContext(
         network=build(architecture, vocab_size=tokenizer.vocab_size, max_length=64),
         tokenizer=tokenizer,
         corpus=CorpusFacts(is_stream=is_stream),
-        optimizer=AdamW(lr=1e-2, beta1=0.9, beta2=0.98, eps=1e-9, weight_decay=0.01),
-        schedule=Linear(warmup_steps=2, max_steps=10, min_factor=0.0),
         seed=0,
         max_length=64,
     )
-    return LanguageModeling(setup, label_smoothing=0.0, max_new_tokens=5).eval()
+    return evaluating(LanguageModeling(context, label_smoothing=0.0, max_new_tokens=5))
 
 
 def windows(task: LanguageModeling, text: str, length: int) -> list[Encoded]:
@@ -127,7 +125,7 @@ def validate(task: LanguageModeling, items: list[Encoded], batch_size: int) -> d
         use_distributed_sampler=False,
     )
     loader: DataLoader[Any] = DataLoader(batches(items, batch_size), batch_size=None)  # type: ignore[arg-type]
-    return dict(trainer.validate(task, loader, verbose=False)[0])
+    return dict(trainer.validate(TrainingModule(task), loader, verbose=False)[0])
 
 
 def sums(task: LanguageModeling, items: list[Encoded], batch_size: int = 64) -> dict[str, float]:
@@ -137,7 +135,7 @@ def sums(task: LanguageModeling, items: list[Encoded], batch_size: int = 64) -> 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(task, "forward", lambda batch, targets: torch.full((2, len(targets.labels)), nats))
         for batch in batches(items, batch_size):
-            task.update_metrics(metrics, batch)
+            task.evaluate(batch, metrics, "test")
     return {n: float(metric.compute()) for n, metric in metrics.items() if n not in ("loss", "token_accuracy")}
 
 

@@ -24,6 +24,7 @@ from torch.testing import assert_close
 from torchmetrics.functional import pearson_corrcoef
 from torchmetrics.functional.text import squad
 
+from predicting import evaluating, in_double, predict
 from triptych.data import (
     Answer,
     BytePairs,
@@ -38,15 +39,12 @@ from triptych.data import (
     collate,
 )
 from triptych.data.batches.batch import nothing
-from triptych.data.batches.sampler import StepSize
 from triptych.nn import Embedding
-from triptych.tasks import Classification, QuestionAnswering, Setup, Similarity, Task
-from triptych.tasks.base import ClassPrediction
+from triptych.tasks import Classification, ClassPrediction, QuestionAnswering, Similarity, Task, TaskContext
 from triptych.tasks.exact_sums import OfPairs
 from triptych.tasks.question_answering import best_spans, exact_match, f1
 from triptych.tasks.sequence import cut_pair
-from triptych.training.optimizers import AdamW
-from triptych.training.schedules import Linear
+from triptych.training import TrainingModule
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*treespec, LeafSpec"),
@@ -100,18 +98,16 @@ def make_task(
         max_length=max_length,
         **({"d_model": 32, "num_layers": 1, "d_ff": 64} | model),
     )
-    setup = Setup(
+    context = TaskContext(
         network=network,
         tokenizer=tokenizer,
         corpus=FACTS,
-        optimizer=AdamW(lr=1e-2, beta1=0.9, beta2=0.98, eps=1e-9, weight_decay=0.0),
-        schedule=Linear(warmup_steps=2, max_steps=10, min_factor=0.0),
         seed=0,
         max_length=max_length,
         truncates=True,
     )
     options = {"classification": {"label_smoothing": 0.0}, "question_answering": {"max_answer_tokens": 4}}
-    return cls(setup, **options.get(name, {}))
+    return cls(context, **options.get(name, {}))
 
 
 def evaluate(task: Task, batch_size: int) -> dict[str, float]:
@@ -120,7 +116,8 @@ def evaluate(task: Task, batch_size: int) -> dict[str, float]:
         train=None,
         validation=split,
         test=split,
-        step_size=StepSize(8),
+        batch_size=8,
+        accumulate=1,
         eval_batch_size=batch_size,
         num_workers=0,
         seed=0,
@@ -132,7 +129,7 @@ def evaluate(task: Task, batch_size: int) -> dict[str, float]:
         enable_model_summary=False,
         enable_checkpointing=False,
     )
-    values = trainer.test(task, data, verbose=False)[0]
+    values = trainer.test(TrainingModule(task), data, verbose=False)[0]
     return {key.removeprefix("test/"): value for key, value in values.items()}
 
 
@@ -168,12 +165,12 @@ def trained(build: Build) -> Callable[..., Any]:
     def train(name: str, architecture: str) -> Any:
         task = make_task(build, name, architecture)
         batch = collate(task.encode(EXAMPLES[:8]))
-        optimizer = torch.optim.AdamW(task.parameters(), lr=5e-3)
+        optimizer = torch.optim.AdamW(task.network.parameters(), lr=5e-3)
         for _ in range(120):
             optimizer.zero_grad()
-            (task.summed_loss(task(batch), batch) / batch.normalizer).backward()
+            (task.summed_loss(task.forward(batch), batch) / batch.normalizer).backward()
             optimizer.step()
-        return task.eval()
+        return evaluating(task)
 
     return train
 
@@ -202,7 +199,7 @@ class TestLayout:
         task = make_task(build, "classification", "encoder_only")
         task.network.embedding = Embedding(vocab_size=CHARACTERS.vocab_size, d_model=32, num_token_types=2)
         items = task.encode([EXAMPLES[0], EXAMPLES[1]])
-        found = task(collate(items))
+        found = task.forward(collate(items))
         for row, item in zip(found, items, strict=True):
             types = torch.arange(len(item.tokens))[None] >= item.prefix
             tokens = torch.from_numpy(item.tokens)[None]
@@ -216,7 +213,7 @@ class TestLayout:
         with pytest.raises(ValueError, match=r"t\.tsv, line 3: there is no score"):
             task.encode([Example("a", pair="b", place=(Path("t.tsv"), 3))])
         with pytest.raises(TypeError, match=r"similarity of this model reads pairs of texts"):
-            task.predict(["a"])
+            predict(task, ["a"])
 
 
 class TestTooLong:
@@ -250,7 +247,7 @@ class TestTooLong:
         with torch.no_grad():
             for parameter in task.network.parameters():
                 parameter.fill_(torch.nan)
-        (answer,) = task.predict([("ab", "cd")])
+        (answer,) = predict(task, [("ab", "cd")])
         assert name != "question_answering" or answer == ""
 
     @cells
@@ -259,11 +256,11 @@ class TestTooLong:
         long = Example("ab" * 5, pair="cd" * 10, label="yes", score=0.5, answers=(Answer("cd", 0),))
         (item,) = task.fit(task.encode([long]))
         assert item.longest == 11
-        assert torch.isfinite(task(collate([item]))).all()
-        prediction = task.predict([(long.text, long.pair)])
+        assert torch.isfinite(task.forward(collate([item]))).all()
+        prediction = predict(task, [(long.text, long.pair)])
         assert len(prediction) == 1
         if name != "question_answering":
-            assert prediction == task.predict([("abab", "cdcd")])  # 11 tokens with the three around them
+            assert prediction == predict(task, [("abab", "cdcd")])  # 11 tokens with the three around them
 
     @pytest.mark.parametrize("architecture", ARCHITECTURES)
     def test_an_answer_that_is_cut_away_is_none(self, build: Build, architecture: str) -> None:
@@ -363,24 +360,24 @@ class TestLoss:
     def test_is_the_mean_over_the_labels_whatever_stands_beside_them(
         self, build: Build, name: str, architecture: str
     ) -> None:
-        task = make_task(build, name, architecture).double()
+        task = in_double(make_task(build, name, architecture))
         items = task.encode(EXAMPLES)
         expected = [loss for item in items for loss in losses_of(task, item)]
         batch = collate(items)
         assert batch.normalizer == len(expected)
-        assert task.summed_loss(task(batch), batch).item() == pytest.approx(math.fsum(expected), rel=1e-9)
+        assert task.summed_loss(task.forward(batch), batch).item() == pytest.approx(math.fsum(expected), rel=1e-9)
         packed = collate(items, packed=True)
-        assert task.summed_loss(task(packed), packed).item() == pytest.approx(math.fsum(expected), rel=1e-9)
+        assert task.summed_loss(task.forward(packed), packed).item() == pytest.approx(math.fsum(expected), rel=1e-9)
         # a process without examples, and rows that are padding alone, add nothing, not even to a gradient
         empty = np.array([], dtype=np.int64)
         unscored = Encoded(empty, np.full_like(items[0].labels, -100), None if items[0].source is None else empty)
         beside = (collate([unscored, items[0]]), sum(losses_of(task, items[0])))
         for rows, scored in ((nothing(items[0], 3), 0.0), beside):
             task.zero_grad()
-            loss = task.summed_loss(task(rows), rows)
+            loss = task.summed_loss(task.forward(rows), rows)
             loss.backward()
             assert loss.item() == pytest.approx(scored, rel=1e-9)
-            assert all(p.grad is not None and p.grad.isfinite().all() for p in task.parameters())
+            assert all(p.grad is not None and p.grad.isfinite().all() for p in task.network.parameters())
 
 
 class TestMetrics:
@@ -393,7 +390,7 @@ class TestMetrics:
         losses = [loss for item in items for loss in losses_of(task, item)]
         expected = {"loss": sum(losses) / len(losses)}
         inputs = [(example.text, example.pair or "") for example in EXAMPLES]
-        said = task.predict(inputs)
+        said = predict(task, inputs)
         if name == "similarity":
             scores = [example.score for example in EXAMPLES]
             expected |= {
@@ -420,7 +417,7 @@ class TestMetrics:
             for key in ("accuracy", "exact_match", "f1"):  # counts: to the last digit
                 assert values.get(key) == found[0].get(key)
         for size in (1, 3):
-            for one, other in zip(task.predict(inputs, batch_size=size), said, strict=True):
+            for one, other in zip(predict(task, inputs, batch_size=size), said, strict=True):
                 if isinstance(one, ClassPrediction):
                     assert one.probabilities == pytest.approx(other.probabilities, abs=1e-5)
                 else:
@@ -445,8 +442,8 @@ def test_the_best_of_several_answers_counts(build: Build) -> None:
     (item,) = task.encode([Example("a", pair="bc bd", answers=(Answer("bc", 0), Answer("bd", 3)))])
     logits = torch.full((1, len(item.tokens), 2), -1.0)
     logits[0, item.prefix + 3, 0] = logits[0, item.prefix + 4, 1] = 9.0
-    metrics = task.metrics_of("test")
+    metrics = TrainingModule(task).metrics_of("test")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(task, "forward", lambda batch: logits)
-        task.update_metrics(metrics, collate([item]))
+        task.evaluate(collate([item]), metrics, "test")
     assert float(metrics["exact_match"].compute()) == float(metrics["f1"].compute()) == 1

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from command_line import complete
+from predicting import evaluating, in_double, predict
 from triptych.assembly.encode_splits import EncodingSettings, encode_evaluation, encode_training
 from triptych.assembly.network import make_task as task_of
 from triptych.assembly.read_data import read_corpus, train_tokenizer
@@ -18,9 +19,7 @@ from triptych.data.batches.batch import nothing
 from triptych.models import DecoderOnly, EncoderDecoder, EncoderOnly, PrefixDecoder
 from triptych.models.generation import BeamSearch
 from triptych.nn import FrameEmbedding, Targets
-from triptych.tasks import Setup, Transcription
-from triptych.training.optimizers import AdamW
-from triptych.training.schedules import Linear
+from triptych.tasks import TaskContext, Transcription
 
 Build = Callable[..., Any]
 ARCHITECTURES = ("encoder_only", "full", "decoder_only", "prefix_decoder")
@@ -39,18 +38,16 @@ def make_task(build: Build, architecture: str, *, max_length: int = 80, num_beam
         network: Any = EncoderOnly(embedding=frames, head=text.head, **stacks)
     else:
         network = kinds[architecture](embedding=text.embedding, source_embedding=frames, head=text.head, **stacks)
-    setup = Setup(
+    context = TaskContext(
         network=network,
         tokenizer=TOKENIZER,
         corpus=CorpusFacts(),
-        optimizer=AdamW(lr=1e-2, beta1=0.9, beta2=0.98, eps=1e-9, weight_decay=0.01),
-        schedule=Linear(warmup_steps=2, max_steps=10, min_factor=0.0),
         seed=0,
         max_length=max_length,
         truncates=True,
     )
     return Transcription(
-        setup, label_smoothing=0.0, max_new_tokens=6, num_beams=num_beams, length_penalty=1.0, early_stopping=False
+        context, label_smoothing=0.0, max_new_tokens=6, num_beams=num_beams, length_penalty=1.0, early_stopping=False
     )
 
 
@@ -63,7 +60,9 @@ def learn(task: Any, items: Sequence[Encoded]) -> float:
         if task.is_ctc:
             loss = task.training_loss(batch) / len(batch.scored)
         else:
-            loss = task(batch, Targets(batch.scored, batch.labels.flatten()[batch.scored], 0.0)) / len(batch.scored)
+            loss = task.forward(batch, Targets(batch.scored, batch.labels.flatten()[batch.scored], 0.0)) / len(
+                batch.scored
+            )
         loss.backward()
         optimizer.step()
         if float(loss.detach()) < 0.02:
@@ -79,20 +78,20 @@ def test_what_is_said_is_written(architecture: str, build: Build) -> None:
     examples = DIGITS.splits().train[:5]
     assert learn(task, task.encode(examples)) < 0.1
     sounds = [task.asked(example) for example in examples]
-    assert task.predict(sounds) == [example.target for example in examples]
-    assert task.predict(sounds[3:4]) == [examples[3].target]
+    assert predict(task, sounds) == [example.target for example in examples]
+    assert predict(task, sounds[3:4]) == [examples[3].target]
     task.search = BeamSearch(3, 1.0, early_stopping=False)
-    assert task.predict(sounds[:3]) == [example.target for example in examples[:3]]
+    assert predict(task, sounds[:3]) == [example.target for example in examples[:3]]
 
 
 def test_the_loss_is_that_of_all_paths(build: Build) -> None:
     """In float64, by enumeration."""
-    task = make_task(build, "encoder_only", stem="stacked", stride=8).double().eval()
+    task = evaluating(in_double(make_task(build, "encoder_only", stem="stacked", stride=8)))
     example = Example("short", target="4 4", sound=Sound.of(np.sin(np.arange(3200)), 8000))
     [item] = task.encode([example])
     batch = collate([item])
     batch.tokens = batch.tokens.double()
-    log_p = task(batch)[0].log_softmax(-1).detach().numpy()
+    log_p = task.forward(batch)[0].log_softmax(-1).detach().numpy()
     assert len(log_p) == 5
     target, blank = item.labels.tolist(), TOKENIZER.special.pad
     total = -np.inf
@@ -105,7 +104,7 @@ def test_the_loss_is_that_of_all_paths(build: Build) -> None:
 
 @every_architecture
 def test_a_batch_is_the_sum_of_its_sounds(architecture: str, build: Build) -> None:
-    task = make_task(build, architecture).eval()
+    task = evaluating(make_task(build, architecture))
     items = task.encode(DIGITS.splits().train[:5])
     losses = [float(task.training_loss(collate([item]))) for item in items]
     assert float(task.training_loss(collate(items))) == pytest.approx(sum(losses), rel=1e-4)
@@ -125,7 +124,7 @@ def test_layouts(architecture: str, build: Build) -> None:
     task, special = make_task(build, architecture), TOKENIZER.special
     example = DIGITS.splits().train[0]
     [item] = task.encode([example])
-    ids, frames = TOKENIZER.encode([example.target or ""])[0], task.hear(example)
+    ids, frames = TOKENIZER.encode([example.target or ""])[0], task.audio.features(example)
     if architecture == "encoder_only":
         np.testing.assert_array_equal(item.tokens, frames)
         assert (item.labels.tolist(), item.source) == (ids, None)
@@ -159,14 +158,14 @@ class TestMistakes:
         task = make_task(build, "encoder_only", max_length=3)
         (item,) = task.encode([Example("s", target="1 1 2", sound=Sound.of(np.sin(np.arange(4000)), 8000))])
         with pytest.raises(ValueError, match=r"3 positions for a text that needs 4 \(batch.too_long=drop leaves it"):
-            task.truncate_sound(item)
-        kept = make_task(build, "encoder_only", max_length=4).truncate_sound(item)
-        assert task.frames.count(len(kept.tokens)) == 4
+            task.truncate_audio(item)
+        kept = make_task(build, "encoder_only", max_length=4).truncate_audio(item)
+        assert task.audio.embedding.count(len(kept.tokens)) == 4
 
     def test_a_sound_of_another_rate_is_resampled(self, build: Build) -> None:
         task = make_task(build, "full")
         fast = Sound.of(np.sin(np.arange(16000) / 3), 16000)
-        assert task.hear(Example("a", sound=fast)).shape == (100, 16)
+        assert task.audio.features(Example("a", sound=fast)).shape == (100, 16)
 
 
 @pytest.mark.parametrize("kind", ["classification", "transcription"])
@@ -194,28 +193,31 @@ def test_a_sound_with_too_many_positions(
     assert 0 < train.too_long < 20
     assert len(train.sizes) == (20 if too_long == "truncate" else 20 - train.too_long)
     assert len(validation.sizes) == 9
-    frames = task.frames
+    frames = task.audio.embedding
     assert frames is not None
     for split in (train, validation):
         for i in range(len(split.sizes)):
             item = split[i]
             heard = item.tokens if item.source is None else item.source
             assert heard.shape[1] == 32
-            whole = task.hear(item.example)
+            whole = task.audio.features(item.example)
             np.testing.assert_array_equal(heard, whole[: 10 * frames.stride])
 
 
 @every_architecture
 def test_the_head_is_asked_as_often_as_is_counted(architecture: str, build: Build) -> None:
     """Of an encoder at each position, also beside a longer text; of the others where a token is scored."""
-    task = make_task(build, architecture).train()
+    task = make_task(build, architecture)
+    task.network.train()
     batch = collate(task.encode(DIGITS.splits().train[:6]))
     asked = list[int]()
     weight = task.network.head.output
     hook = weight.register_forward_hook(lambda module, inputs, output: asked.append(output[..., 0].numel()))
     task.training_loss(batch).backward()
     hook.remove()
-    slots = len(batch.labels) * (task.frames.count(batch.tokens.shape[1]) if architecture == "encoder_only" else 0)
+    slots = len(batch.labels) * (
+        task.audio.embedding.count(batch.tokens.shape[1]) if architecture == "encoder_only" else 0
+    )
     expected = slots or batch.labels.numel()
     assert expected - task.num_unanswered(batch) == (sum(asked) if asked else len(batch.scored))
     assert (task.num_unanswered(batch) == 0) == (architecture == "encoder_only")
@@ -234,39 +236,39 @@ class TestSpeakers:
 
     def test_the_mean_frame_of_a_speaker_is_taken_from_all_that_he_says(self, build: Build) -> None:
         task, sounds = make_task(build, "encoder_only"), self.sounds()
-        plain = [task.hear(Example("s", sound=sound)) for sound in sounds]
+        plain = [task.audio.features(Example("s", sound=sound)) for sound in sounds]
         task.corpus = replace(task.corpus, has_speakers=True)
-        task.meet(sounds)
+        task.audio.update_speaker_means(sounds)
         for speaker in (0, 1):
             frames = np.concatenate(plain[speaker::2])
             for sound, whole in zip(sounds[speaker::2], plain[speaker::2], strict=True):
-                heard = task.hear(Example("s", sound=sound))
+                heard = task.audio.features(Example("s", sound=sound))
                 np.testing.assert_allclose(heard, whole - frames.astype(np.float64).mean(0), atol=1e-5)
         stranger = replace(sounds[0], speaker="")
-        np.testing.assert_allclose(task.hear(Example("s", sound=stranger)).mean(0), 0, atol=1e-5)
+        np.testing.assert_allclose(task.audio.features(Example("s", sound=stranger)).mean(0), 0, atol=1e-5)
 
     def test_the_mean_of_hours_is_exact(self, build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
         task = make_task(build, "encoder_only")
         task.corpus = replace(task.corpus, has_speakers=True)
         frames = np.random.default_rng(0).normal(-0.7, 0.1, (200_000, 4)).astype(np.float32)
         monkeypatch.setattr(task, "_frames_of", lambda sound: frames)
-        task.meet(self.sounds()[:1])
-        np.testing.assert_allclose(task.speakers["a"], frames.astype(np.float64).mean(0), rtol=2e-7)
+        task.audio.update_speaker_means(self.sounds()[:1])
+        np.testing.assert_allclose(task.audio.speaker_means["a"], frames.astype(np.float64).mean(0), rtol=2e-7)
 
     def test_answers_do_not_depend_on_who_else_is_heard(self, build: Build) -> None:
         task, sounds = make_task(build, "encoder_only"), self.sounds()
         task.corpus = replace(task.corpus, has_speakers=True)
-        together = task.predict(sounds)
+        together = predict(task, sounds)
         apart = make_task(build, "encoder_only")
-        apart.load_state_dict(task.state_dict())
+        apart.network.load_state_dict(task.network.state_dict())
         apart.corpus = task.corpus
-        found = [apart.predict(sounds[speaker::2]) for speaker in (0, 1)]
+        found = [predict(apart, sounds[speaker::2]) for speaker in (0, 1)]
         assert together == [found[i % 2][i // 2] for i in range(6)]
 
     def test_without_speakers_sounds_are_heard_as_they_are(self, build: Build) -> None:
         task, (sound, *_) = make_task(build, "encoder_only"), self.sounds()
-        task.meet([sound])
-        assert task.speakers == {}
+        task.audio.update_speaker_means([sound])
+        assert task.audio.speaker_means == {}
         np.testing.assert_array_equal(
-            task.hear(Example("s", sound=sound)), log_mel(sound.samples, rate=8000, num_mels=16)
+            task.audio.features(Example("s", sound=sound)), log_mel(sound.samples, rate=8000, num_mels=16)
         )

@@ -15,11 +15,10 @@ from torchmetrics.functional.text.rouge import rouge_score
 from triptych.config import ConfigError
 from triptych.data import Characters, CorpusFacts, Example
 from triptych.evaluate import set_tokenizers
-from triptych.tasks import Chat, Setup, Task, TextToText, Transcription, Translation
+from triptych.tasks import Chat, Task, TaskContext, TextToText, Transcription, Translation
 from triptych.tasks import corpus_score as scores
 from triptych.tasks.text_to_text import ROUGE
-from triptych.training.optimizers import AdamW
-from triptych.training.schedules import Linear
+from triptych.training import TrainingModule
 
 TEXTS = {
     "Chinese": ["他昨天在图书馆里读了一本很有意思的书", "我们明天早上八点钟在火车站见面", "今天天气很好"],
@@ -44,22 +43,20 @@ NOT_SPLIT = {
 
 def make_task(build: Callable[..., Any], kind: type[Task], **options: Any) -> Any:
     tokenizer = Characters().train(["abc"])
-    setup = Setup(
+    context = TaskContext(
         network=build("decoder_only", vocab_size=tokenizer.vocab_size, num_outputs=tokenizer.vocab_size),
         tokenizer=tokenizer,
         corpus=CorpusFacts(),
-        optimizer=AdamW(lr=1e-2, beta1=0.9, beta2=0.98, eps=1e-9, weight_decay=0.0),
-        schedule=Linear(warmup_steps=2, max_steps=10, min_factor=0.0),
         seed=0,
         max_length=6,
     )
     settings = {"label_smoothing": 0.0, "max_new_tokens": 4, "num_beams": 1, "length_penalty": 1.0}
-    return kind(setup, **settings | {"early_stopping": False} | options)  # type: ignore[call-arg]
+    return kind(context, **settings | {"early_stopping": False} | options)  # type: ignore[call-arg]
 
 
 def scored(task: Any, outputs: list[str], references: list[str]) -> dict[str, float]:
     """The scores of a test, in two batches."""
-    metrics = task.metrics_of("test")
+    metrics = TrainingModule(task).metrics_of("test")
     for metric in metrics.values():
         metric.reset()
     for part in (slice(0, 2), slice(2, None)):

@@ -90,7 +90,7 @@ def check_tokenizer(config: DictConfig) -> None:
         )
 
 
-class _SetupIsWanted(Exception):
+class _ContextIsWanted(Exception):
     """A task has looked at its settings, and wants the network and the data now."""
 
 
@@ -101,7 +101,7 @@ class _Early:
         self.__dict__.update(known)
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise _SetupIsWanted
+        raise _ContextIsWanted
 
 
 def check_task(config: DictConfig) -> None:
@@ -111,8 +111,8 @@ def check_task(config: DictConfig) -> None:
         ConfigError: settings that do not exist, or numbers that cannot be.
     """
     network = _Early(architecture=target_of(config, "model").architecture)
-    with suppress(_SetupIsWanted):
-        build(config, "task", {"setup": _Early(max_length=config.shape.max_length, network=network)})
+    with suppress(_ContextIsWanted):
+        build(config, "task", {"context": _Early(max_length=config.shape.max_length, network=network)})
 
 
 def check_optimizer(config: DictConfig) -> None:

@@ -26,11 +26,11 @@ from triptych.data.batches.arrays import EncodedArrays, Lost
 from triptych.data.batches.datamodule import Training
 from triptych.data.batches.windows import Layout, windows_of
 from triptych.data.example import without_collection
-from triptych.nn import FrameEmbedding
 from triptych.storage.arrays import key_of, read_arrays, write_arrays
 from triptych.storage.cache import cache_folder, kept
 from triptych.storage.progress import show_progress
 from triptych.tasks import LanguageModeling, Task
+from triptych.tasks.audio_inputs import AudioInputs
 
 log = logging.getLogger("triptych")
 
@@ -151,8 +151,8 @@ def encode_lines(settings: EncodingSettings, task: Task, examples: Sequence[Exam
         items, lost = lay_out(settings, task, examples, name)
         warn_of_lost(settings, task, lost, name)
         return EncodedList(items, too_long=lost.too_long)
-    if task.frames is not None:
-        return encode_sounds(settings, task, examples, name, task.frames)
+    if task.audio is not None:
+        return encode_sounds(settings, task, examples, name, task.audio)
     key = key_of_lines(settings, task, examples, name)
     path = cache_folder() / "laid_out" / f"{key}.npz"
 
@@ -174,7 +174,7 @@ def encode_lines(settings: EncodingSettings, task: Task, examples: Sequence[Exam
 
 
 def encode_sounds(
-    settings: EncodingSettings, task: Task, examples: Sequence[Example], name: str, frames: FrameEmbedding
+    settings: EncodingSettings, task: Task, examples: Sequence[Example], name: str, audio: AudioInputs
 ) -> EncodedList:
     """A split of sounds, as frames. Those that have more positions than the network reads are refused, truncated or
     dropped, as texts are.
@@ -182,29 +182,30 @@ def encode_sounds(
     Raises:
         ValueError: a sound that is too long, where batch.too_long=error.
     """
+    frames = audio.embedding
     rates = Counter(example.sound.rate for example in examples if example.sound is not None)
     for rate, count in rates.items():
         if rate != frames.rate:
             log.info("%s %s: resampled from %s to %s Hz", counted(count, "sound"), name, rate, frames.rate)
-    task.meet([example.sound for example in examples if example.sound is not None])
+    audio.update_speaker_means([example.sound for example in examples if example.sound is not None])
     items = task.encode(examples) if name != "train" else task.encode_training(examples)
     lengths = [frames.count(len(item.tokens if item.source is None else item.source)) for item in items]
-    too_long = [i for i, length in enumerate(lengths) if length > task.sound_length]
+    too_long = [i for i, length in enumerate(lengths) if length > audio.max_positions]
     if too_long and settings.too_long == "error":
         item = items[too_long[0]]
         where = "" if item.example is None else f"{item.example.where}: "
         others = f" (so have {len(too_long) - 1:,} others of {len(items):,})" if len(too_long) > 1 else ""
         raise ValueError(
-            f"{where}a sound of {lengths[too_long[0]]} positions{others}, but shape.max_length={task.sound_length}; "
+            f"{where}a sound of {lengths[too_long[0]]} positions{others}, but shape.max_length={audio.max_positions}; "
             f"raise it, or frames.stride (now {frames.stride}), or choose batch.too_long=truncate or drop"
         )
     if not too_long:
         return EncodedList(items)
     is_dropped = settings.too_long == "drop" and name == "train"
     log.warning("%s of %s %s sounds have more than shape.max_length=%s positions and are %s", f"{len(too_long):,}",
-                f"{len(items):,}", name, task.sound_length, "dropped" if is_dropped else "truncated")  # fmt: skip
+                f"{len(items):,}", name, audio.max_positions, "dropped" if is_dropped else "truncated")  # fmt: skip
     for i in reversed(too_long):
-        items[i : i + 1] = [] if is_dropped else [task.truncate_sound(items[i])]
+        items[i : i + 1] = [] if is_dropped else [task.truncate_audio(items[i])]
     return EncodedList(items, too_long=len(too_long))
 
 
@@ -212,7 +213,7 @@ def key_of_lines(settings: EncodingSettings, task: Task, examples: Sequence[Exam
     """What a laid out split follows from; None: it is not kept, since it follows from the seed, or from code that is
     not ours."""
     key, is_ours = getattr(examples, "key", None), type(task).__module__.startswith("triptych.")
-    if key is None or not is_ours or task.draws or (name == "train" and settings.merge_dropout > 0):
+    if key is None or not is_ours or task.encodes_randomly or (name == "train" and settings.merge_dropout > 0):
         return None
     tokenizer = [task.tokenizer.sha256, task.tokenizer.special.as_plain()]
     facts = [task.corpus.as_plain(), *tokenizer, task.architecture, task.max_length]

@@ -14,7 +14,7 @@ from triptych.tasks import Task
 
 log = logging.getLogger("triptych")
 
-PREFIX, HEAD, OUTPUT, EMBEDDING = "network.", "head.", "head.output.weight", "embedding.tokens.weight"
+HEAD, OUTPUT, EMBEDDING = "head.", "head.output.weight", "embedding.tokens.weight"
 EMBEDDING_OF_SOURCE = f"source_{EMBEDDING}"
 CROSS = ".cross_"
 """In the names of a block's cross-attention and of the way around it."""
@@ -62,7 +62,7 @@ class Pretrained:
         self._copies_self_attention = cross_attention == "self_attention"
         self.name, self.config, self.tokenizer, self._corpus = name, trained.config, trained.tokenizer, trained.corpus
         self.architecture: str = target_of(self.config, "model").architecture
-        self._weights = {k.removeprefix(PREFIX): v for k, v in trained.weights.items() if k.startswith(PREFIX)}
+        self._weights = trained.weights
 
     def sources(self, network: Network) -> dict[str, str | None]:
         """The checkpoint's tensor that each of a network's begins as; None: it is new. Of another architecture it is
@@ -115,8 +115,11 @@ class Pretrained:
         if found:
             raise ConfigError(f"init_from={self.name} has another network: {listed(found)}")
 
-    def give(self, task: Task) -> None:
+    def give(self, task: Task) -> list[str]:
         """Copies the checkpoint's weights into a task; the head's only if it predicts the same, else it stays as it is.
+
+        Returns:
+            the names of the network's tensors that are new.
 
         Raises:
             ConfigError: a network that does not fit.
@@ -137,18 +140,19 @@ class Pretrained:
         }
         for name, source in taken.items():
             own[name].copy_(self._weights[source][: len(own[name])])
-        task.new_weights = {name for name in names if name not in taken}
+        new_weights = [name for name in names if name not in taken]
         log.info(
             "init_from=%s%s: %s tensors (%s parameters) taken, and the network's settings and the tokenizer; new: %s",
             self.name,
             self._adaptation(task.network),
             len(taken),
             f"{sum(own[name].numel() for name in taken):,}",
-            listed([name for name in names if name not in taken]) or "none",
+            listed(new_weights) or "none",
         )
         for name, source in taken.items():
             if len(own[name]) < len(self._weights[source]):
                 log.info("init_from: %s: the first %s of %s rows", name, len(own[name]), len(self._weights[source]))
+        return new_weights
 
     def _adaptation(self, network: Network) -> str:
         """Which stack became which, of another architecture."""

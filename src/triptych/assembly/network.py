@@ -1,6 +1,7 @@
 """From a configuration to a task with its network."""
 
 import copy
+from collections.abc import Sequence
 from typing import cast
 
 import torch
@@ -12,7 +13,8 @@ from triptych.assembly.choose_parts import check_parts_chosen
 from triptych.config import PARTS, ConfigError, build, check, target_of
 from triptych.data import CorpusFacts, Tokenizer
 from triptych.nn import Embedding, Network
-from triptych.tasks import Setup, Task
+from triptych.tasks import Task, TaskContext
+from triptych.training import TrainingModule
 
 
 def make_task(config: DictConfig, tokenizer: Tokenizer, corpus: CorpusFacts, network: Network | None = None) -> Task:
@@ -34,19 +36,36 @@ def make_task(config: DictConfig, tokenizer: Tokenizer, corpus: CorpusFacts, net
             "; leave shape.vocab_size=null to take as many"
         )
     torch.manual_seed(config.seed)
-    setup = Setup(
+    context = TaskContext(
         network=network or build(config, "model"),
         tokenizer=tokenizer,
         corpus=corpus,
-        optimizer=build(config, "optimizer"),
-        schedule=build(config, "scheduler"),
         seed=config.seed,
         max_length=config.shape.max_length,
         truncates=config.batch.too_long != "error",
-        skips_not_finite=config.not_finite == "skip",
         precision=str(config.trainer.precision),
     )
-    return cast(Task, build(config, "task", {"setup": setup}))
+    return cast(Task, build(config, "task", {"context": context}))
+
+
+def make_module(
+    config: DictConfig, task: Task, *, has_one_shape: bool = False, new_weights: Sequence[str] = ()
+) -> TrainingModule:
+    """What trains a task as the configuration says.
+
+    Args:
+        has_one_shape: whether all batches have the same shape.
+        new_weights: see ``TrainingModule``.
+    """
+    return TrainingModule(
+        task,
+        build(config, "optimizer"),
+        build(config, "scheduler"),
+        skips_not_finite=config.not_finite == "skip",
+        compiles=config.compile,
+        has_one_shape=has_one_shape,
+        new_weights=new_weights,
+    )
 
 
 def without_values(network: Network) -> Network:

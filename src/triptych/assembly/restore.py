@@ -12,11 +12,14 @@ from triptych.assembly.network import make_task
 from triptych.config import ConfigError, RunError, refusing, suggestion
 from triptych.data import CorpusFacts, SpecialTokens, Tokenizer
 from triptych.storage.run_directory import find_checkpoint
-from triptych.tasks import GenerativeTask, ImageGeneration, Task
+from triptych.tasks import GenerativeTask, ImageGeneration, Predictor, Task
 from triptych.tasks.precision import PRECISIONS, arithmetic
 from triptych.training import damage_of, newest_good, read_checkpoint
 
 log = logging.getLogger("triptych")
+
+PREFIX = "network."
+"""Of the names of weights in a checkpoint."""
 
 
 def set_search(task: Task, config: DictConfig, keys: Sequence[str]) -> None:
@@ -67,7 +70,7 @@ class Trained:
         config: the complete configuration.
         tokenizer: of the texts.
         corpus: what is known of the corpus.
-        weights: the state of the task; with a moving average, that.
+        weights: of the network; with a moving average, that.
     """
 
     path: Path
@@ -103,7 +106,7 @@ def read_trained(path: str | Path, key: str = "checkpoint") -> Trained:
         config=config,
         tokenizer=Tokenizer.from_json(facts["tokenizer"], SpecialTokens.from_plain(facts["special_tokens"])),
         corpus=CorpusFacts.from_plain(facts["corpus"]),
-        weights=checkpoint["state_dict"],
+        weights={k.removeprefix(PREFIX): v for k, v in checkpoint["state_dict"].items() if k.startswith(PREFIX)},
     )
 
 
@@ -123,12 +126,14 @@ def restore(path: str | Path, precision: str | None = None) -> tuple[DictConfig,
             raise ConfigError(f"trainer.precision={precision}{suggestion(precision, list(PRECISIONS))}")
         trained.config.trainer.precision = precision
     task = make_task(trained.config, trained.tokenizer, trained.corpus)
-    arithmetic(task.precision, task.device).convert_module(task)  # first, since float64 weights would be rounded
-    task.load_state_dict(trained.weights)
-    return trained.config, task.eval()
+    # first, since float64 weights would be rounded
+    arithmetic(task.precision, task.device).convert_module(task.network)
+    task.network.load_state_dict(trained.weights)
+    task.network.eval()
+    return trained.config, task
 
 
-def load(checkpoint: str | Path, precision: str | None = None) -> Task:
+def load(checkpoint: str | Path, precision: str | None = None) -> Predictor:
     """The trained task of a checkpoint, which is enough by itself; ``load(path).predict(texts)`` uses it.
 
     Args:
@@ -138,4 +143,4 @@ def load(checkpoint: str | Path, precision: str | None = None) -> Task:
     Raises:
         ConfigError: no such file, a file that is not a checkpoint of Triptych, or no such precision.
     """
-    return restore(checkpoint, precision)[1]
+    return Predictor(restore(checkpoint, precision)[1])

@@ -50,7 +50,7 @@ def model_card(name: str, task: Task, class_name: str, record: Mapping[str, Any]
     if labels:
         facts["classes"] = ", ".join(labels)
     reads_text = task.has_tokens
-    reader = "tokenizer" if task.frames is None and not task.has_two_towers else "processor"
+    reader = "tokenizer" if task.audio is None and not task.has_two_towers else "processor"
     lines = [
         "---",
         "library_name: transformers",
@@ -101,8 +101,8 @@ def _inputs(task: Task, asked: str) -> list[str]:
         return ['inputs = processor(text=["...", "..."], images=..., padding=True, return_tensors="pt")']
     if task.image_shape is not None:
         return ['inputs = {"pixel_values": ...}  # [batch, channels, rows, columns], scaled as in the training']
-    if task.frames is not None:
-        rate = task.frames.rate
+    if task.audio is not None:
+        rate = task.audio.embedding.rate
         return [
             f'inputs = processor(..., sampling_rate={rate}, return_tensors="pt")  # samples of one channel, -1 to 1'
         ]

@@ -21,8 +21,9 @@ from triptych.interop.tensors import read_json, write_json
 from triptych.nn import Embedding, Network, PatchEmbedding
 from triptych.storage.atomic import write_text
 from triptych.storage.run_directory import RunDirectory
-from triptych.tasks import GenerativeTask, Task
-from triptych.training import checkpoint_facts, write_checkpoint
+from triptych.tasks import GenerativeTask, Predictor, Task
+from triptych.tasks.forward import reads_token_types
+from triptych.training import TrainingModule, checkpoint_facts, write_checkpoint
 
 MISTAKEN = 2
 """An eos_token_id that ``CLIPModel`` takes for the mistake of its first files: it then looks for the largest token in
@@ -32,7 +33,7 @@ that token another number."""
 
 def load_pretrained(
     folder: str | Path, task: str | None = None, *, new_head: bool = False, families: Sequence[Family] = FAMILIES
-) -> Task:
+) -> Predictor:
     """The model of a Hugging Face folder, ready for ``predict``.
 
     Args:
@@ -45,7 +46,7 @@ def load_pretrained(
     Raises:
         ConfigError: a folder of another kind, or one that lacks something; never a part of it in silence.
     """
-    return _read(folder, task, new_head, families)[1]
+    return Predictor(_read(folder, task, new_head, families)[1])
 
 
 def import_folder(
@@ -55,7 +56,7 @@ def import_folder(
     *,
     new_head: bool = False,
     families: Sequence[Family] = FAMILIES,
-) -> Task:
+) -> Predictor:
     """Writes a checkpoint of a Hugging Face folder's model, for ``train init_from=``, ``evaluate`` and ``predict``.
 
     Args:
@@ -65,7 +66,7 @@ def import_folder(
         families: see ``load_pretrained``.
 
     Returns:
-        The task.
+        The model.
 
     Raises:
         ConfigError: see ``load_pretrained``; or the file exists.
@@ -76,8 +77,9 @@ def import_folder(
     config, read = _read(folder, task, new_head, families)
     plain = cast(dict[str, object], OmegaConf.to_container(config, resolve=True))
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_checkpoint({"state_dict": read.state_dict(), "triptych": checkpoint_facts(plain, read)}, path)
-    return read
+    weights = TrainingModule(read).state_dict()
+    write_checkpoint({"state_dict": weights, "triptych": checkpoint_facts(plain, read)}, path)
+    return Predictor(read)
 
 
 def save_pretrained(checkpoint: str | Path, folder: str | Path, *, families: Sequence[Family] = FAMILIES) -> str:
@@ -121,7 +123,7 @@ def save_pretrained(checkpoint: str | Path, folder: str | Path, *, families: Seq
         goes_on = task.architecture == "decoder_only" and isinstance(task, GenerativeTask)
         ends_with_sep = task.name in ("translation", "text_to_text")
         begin, end = special.begin, special.end if not goes_on else (special.sep,) if ends_with_sep else ()
-        if task.frames is not None:  # its texts are what the decoder writes
+        if task.audio is not None:  # its texts are what the decoder writes
             begin, end = (special.start, *special.target_begin), (special.eos,)
         side: Literal["left", "right"] = "left" if goes_on else "right"
         write_tokenizer(
@@ -131,7 +133,7 @@ def save_pretrained(checkpoint: str | Path, folder: str | Path, *, families: Seq
             end=end,
             padding_side=side,
             model_max_length=task.max_length,
-            has_token_types=task.reads_pairs and task.reads_token_types,
+            has_token_types=task.reads_pairs and reads_token_types(task.network),
         )
     if isinstance(task, GenerativeTask) and task.architecture != "encoder_only":
         write_json(path / FILE, {**ids, **generation_settings(task)})
@@ -181,4 +183,6 @@ def _read(
             tokenizer = Tokenizer.from_json(tokenizer.to_json(), special)
     facts = CorpusFacts(tag_labels=read.labels) if read.task == "tagging" else CorpusFacts(labels=read.labels)
     with refusing(f"{path}: "):
-        return config, make_task(config, tokenizer, facts, read.network).eval()
+        task = make_task(config, tokenizer, facts, read.network)
+    task.network.eval()
+    return config, task

@@ -137,7 +137,7 @@ def generation_settings(task: GenerativeTask) -> dict[str, Any]:
     """How the task decodes, by the names of ``transformers``. A decoder by itself may write as far as it has positions,
     since there is no limit that takes account of both the prompt and the new tokens."""
     limit = {"max_new_tokens": task.max_new_tokens}
-    prompt = task.tokenizer.special.target_begin if task.frames is not None else ()
+    prompt = task.tokenizer.special.target_begin if task.audio is not None else ()
     if task.room is not None:
         most = min(task.max_new_tokens, task.room - 1 - len(prompt))
         limit = {"max_new_tokens": most} if task.architecture == "full" else {"max_length": task.room}

@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from triptych.assembly.compatibility import has_one_shape
 from triptych.assembly.init_from import Pretrained
 from triptych.assembly.loaders import check_shares, make_data_module
-from triptych.assembly.network import make_task, without_values
+from triptych.assembly.network import make_module, make_task, without_values
 from triptych.config import build, counted, precision_of, refusing
 from triptych.config.overrides import base_of
 from triptych.data import DataModule
@@ -24,7 +24,7 @@ from triptych.planning.prepare import Plan
 from triptych.storage.atomic import write_text
 from triptych.storage.run_directory import RunDirectory
 from triptych.tasks import Task
-from triptych.training import CheckpointFacts, Checkpoints
+from triptych.training import CheckpointFacts, Checkpoints, TrainingModule
 from triptych.training.callbacks.checkpoints import check_metric, validation_metrics
 from triptych.training.callbacks.cost_log import CostLog
 from triptych.training.hardware import keep_freed_memory
@@ -39,7 +39,7 @@ class Run:
     """A training that can begin.
 
     Attributes:
-        task: with its network.
+        module: trains the task.
         data: its batches.
         cost_log: what the training has cost so far.
         loggers: of the trainer.
@@ -47,12 +47,17 @@ class Run:
     """
 
     plan: Plan
-    task: Task
+    module: TrainingModule
     data: DataModule
     trainer: L.Trainer
     cost_log: CostLog
     loggers: Sequence[Logger]
     rank: int
+
+    @property
+    def task(self) -> Task:
+        """What is trained."""
+        return self.module.task
 
     @property
     def config(self) -> DictConfig:
@@ -77,15 +82,16 @@ def build_run(plan: Plan, place: Place) -> Run:
     with refusing():
         task = make_task(config, plan.data.tokenizer, plan.data.facts)
         if precision_of(config) == "64-true":
-            task.double()  # before Lightning does, which loads a checkpoint first, and so would round it to float32
-        task.compiles, task.has_one_shape = config.compile, has_one_shape(task, plan.data.splits.train)
+            task.network.double()  # before Lightning, which loads a checkpoint first, and so would round it to float32
+        new_weights = plan.origin.give(task) if plan.earlier is None and isinstance(plan.origin, Pretrained) else ()
+        module = make_module(
+            config, task, has_one_shape=has_one_shape(task, plan.data.splits.train), new_weights=new_weights
+        )
         if plan.earlier is not None:
-            plan.earlier.check_network(task)
-        elif isinstance(plan.origin, Pretrained):
-            plan.origin.give(task)
+            plan.earlier.check_network(module)
         data = make_data_module(config, task, plan.data.splits)
         data.train_dataloader()  # refuses a batch size that cannot be split
-        cost_log = CostLog(without_values(task.network), task.optimizer)
+        cost_log = CostLog(without_values(task.network), build(config, "optimizer"))
     task.warn_of_scripts(plan.data.splits.test)
     if plan.earlier is not None:
         data.start = plan.earlier.step
@@ -93,8 +99,8 @@ def build_run(plan: Plan, place: Place) -> Run:
     callbacks = {name: build(config, f"callbacks.{name}") for name in config.callbacks}
     for name, callback in callbacks.items():
         if isinstance(callback, EarlyStopping):
-            check_metric(f"callbacks.{name}.monitor", callback.monitor, validation_metrics(task))
-    if isinstance(task.optimizer, ScheduleFreeAdamW):
+            check_metric(f"callbacks.{name}.monitor", callback.monitor, validation_metrics(module))
+    if isinstance(module.make_optimizer, ScheduleFreeAdamW):
         from triptych.training.schedule_free import AverageOfOptimizer  # an optional dependency
 
         callbacks["average"] = AverageOfOptimizer()
@@ -108,7 +114,7 @@ def build_run(plan: Plan, place: Place) -> Run:
     trainer: L.Trainer = build(config, "trainer", given)
     with refusing():
         check_shares(config, data, trainer.world_size)
-    return Run(plan, task, data, trainer, cost_log, loggers, place.rank)
+    return Run(plan, module, data, trainer, cost_log, loggers, place.rank)
 
 
 def begin_directory(run: Run) -> None:

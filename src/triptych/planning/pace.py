@@ -14,13 +14,13 @@ from lightning.pytorch.callbacks import WeightAveraging
 from omegaconf import DictConfig
 
 from triptych.assembly.loaders import make_data_module
-from triptych.assembly.network import check_network, make_task
+from triptych.assembly.network import check_network, make_module, make_task
 from triptych.config import build, target_of
 from triptych.data import Batch, DataModule
 from triptych.planning.batch_shapes import BatchEstimate, ReadData, Update
 from triptych.planning.matching import SAMPLE, UPDATES, Pace, operations
-from triptych.tasks import Task
 from triptych.training.callbacks.cost_log import CostLog, shape_of
+from triptych.training.lightning_module import TrainingModule
 
 ROUNDS = 3
 """Turns of each training: what else the machine does meets them alike."""
@@ -50,14 +50,14 @@ class Stopwatch(L.Callback):
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int
     ) -> None:
         """Notes the time at the beginning of an update, and its batches."""
-        assert isinstance(pl_module, Task)
+        assert isinstance(pl_module, TrainingModule)
         if batch_idx % trainer.accumulate_grad_batches == 0:
             self._starts.append(now(pl_module.device))
             self._turn.append(Update(Counter(), 0))
             is_over = self._starts[-1] - self._starts[0] > ROUND_S and len(self._turn) > LEAST_UPDATES
             trainer.should_stop = trainer.should_stop or is_over
         update = self._turn[-1]
-        unanswered = update.unanswered + pl_module.num_unanswered(batch)
+        unanswered = update.unanswered + pl_module.task.num_unanswered(batch)
         shapes = Counter(update.shapes) + Counter([shape_of(batch, pl_module.network)])
         self._turn[-1] = Update(shapes, update.tokens + batch.num_real, unanswered)
 
@@ -88,14 +88,15 @@ class Timed:
         self.config.trainer.val_check_interval = self.config.trainer.max_steps = 10**9
         self.interval = config.trainer.val_check_interval / config.trainer.accumulate_grad_batches
         self.estimate: BatchEstimate = data.estimate(config, sample=SAMPLE, num_updates=UPDATES)
-        self.task: Task = make_task(self.config, data.tokenizer, data.facts)
-        self.data: DataModule = make_data_module(self.config, self.task, data.splits)
+        task = make_task(self.config, data.tokenizer, data.facts)
+        self.module = make_module(self.config, task)
+        self.data: DataModule = make_data_module(self.config, task, data.splits)
         self.stopwatch = Stopwatch()
 
     def take_turn(self) -> None:
         """Some updates, from where the last turn has ended, and a validation."""
         self.data.start = len(self.stopwatch.updates)
-        self._trainer().fit(self.task, self.data)
+        self._trainer().fit(self.module, self.data)
 
     def pace(self) -> Pace:
         """Seconds are taken to be in proportion to operations: the updates that were timed may be shorter, or longer,

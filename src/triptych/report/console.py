@@ -6,17 +6,19 @@ from rich.console import Console
 from rich.table import Table
 
 from triptych.tasks import Task
+from triptych.training import TrainingModule
 
 MOST_CLASSES = 20
 """A larger confusion matrix is no table that one can read; summary.json has it."""
 
 
-def show_metrics(title: str, metrics: Mapping[str, float], task: Task) -> None:
+def show_metrics(title: str, metrics: Mapping[str, float], module: TrainingModule) -> None:
     """Prints a row for each metric, and the confusion matrix of the test split.
 
     Args:
         metrics: by name, ``test/bleu`` for instance.
     """
+    task = module.task
     table = Table("metric", title=title, title_justify="left")
     table.add_column("value", justify="right")
     if task.signatures:
@@ -24,7 +26,7 @@ def show_metrics(title: str, metrics: Mapping[str, float], task: Task) -> None:
     for name, value in metrics.items():
         table.add_row(name, f"{value:.6g}", *([signature(task, name)] if task.signatures else []))
     Console().print(table)
-    show_confusion(task)
+    show_confusion(module)
 
 
 def signature(task: Task, metric: str) -> str:
@@ -32,9 +34,9 @@ def signature(task: Task, metric: str) -> str:
     return task.signatures.get(metric.partition("/")[2], "")
 
 
-def show_confusion(task: Task) -> None:
+def show_confusion(module: TrainingModule) -> None:
     """Prints how often each class of the test split was taken for each class, if the task has classes."""
-    counts, labels = task.matrices.get("test/confusion_matrix"), task.labels
+    counts, labels = module.matrix_metrics.get("test/confusion_matrix"), module.task.labels
     if counts is None or len(labels) > MOST_CLASSES:
         return
     table = Table("true class", title="test/confusion_matrix", title_justify="left")

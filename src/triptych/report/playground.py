@@ -37,7 +37,7 @@ from triptych.report.page.sound import draw_sound
 from triptych.report.page.style import ARCHITECTURES
 from triptych.report.read_records import Run
 from triptych.report.samples import format_answer, is_recordable, list_maps, recordable_length
-from triptych.tasks import Chat, ClassPrediction, GenerativeTask, ImageTextMatching, Prediction, Task
+from triptych.tasks import Chat, ClassPrediction, GenerativeTask, ImageTextMatching, Prediction, Predictor, Task
 
 NUM_EXAMPLES = 4
 """Of the test set, to begin with."""
@@ -203,7 +203,7 @@ class Playground:
         for run in runs:
             self.groups.setdefault((run.task, run.data), []).append(run)
         self.titles = [f"{found[0].task_facts.title} · {data}" for (_, data), found in self.groups.items()]
-        self.model = cache(lambda directory: load(folder / directory).eval())  # read when it is first asked
+        self.model = cache(lambda directory: load(folder / directory).task)  # read when it is first asked
         self.files: dict[str, Sound | bytes] = {}
         self._replies: dict[tuple[str, tuple[Message, ...], Sampling], str] = {}
         self._one_at_a_time = threading.Lock()
@@ -336,7 +336,7 @@ class Playground:
         num_read, talk = 0, list[Message]()
         if takes_files(task):
             file = self.files.get(question.file)
-            if file is None or isinstance(file, Sound) != (task.frames is not None):
+            if file is None or isinstance(file, Sound) != (task.audio is not None):
                 raise ConfigError("the file is not here any more: send it again")
             return _listen(run, task, file) if isinstance(file, Sound) else _look(run, task, file, question)
         if isinstance(task, Chat):
@@ -350,7 +350,7 @@ class Playground:
         if isinstance(task, GenerativeTask):
             task.sampling = question.sampling
         with time_limit(RENDER_SECONDS):
-            (maps,) = attention_maps(task, [asked])
+            (maps,) = attention_maps(Predictor(task), [asked])
         longest = recordable_length(task, 1)
         is_drawn = is_recordable(maps, longest)
         return Card(
@@ -389,13 +389,13 @@ class Playground:
             for picture in [*dict.fromkeys(sample["image"] for sample in samples if "image" in sample)][:NUM_EXAMPLES]:
                 content = base64.b64decode(picture.removeprefix(PNG_ADDRESS))
                 pictures[f"?{urlencode({**asked, 'file': self._keep_file(content, content)})}"] = picture
-        elif task.frames is None and not task.reads_pairs:
+        elif task.audio is None and not task.reads_pairs:
             inputs = [*dict.fromkeys(sample["input"] for sample in samples)][:NUM_EXAMPLES]
             texts = {f"?{urlencode({**asked, 'text': text})}": text for text in inputs}
         return {
             "label": task.input_title,
             "reads_pairs": task.reads_pairs,
-            "hears": task.frames is not None,
+            "hears": task.audio is not None,
             "sees": task.image_shape is not None,
             "talks": isinstance(task, Chat),
             "choices": "\n".join(choices),
@@ -414,7 +414,7 @@ class Playground:
 
 def takes_files(task: Task) -> bool:
     """Whether it is asked by a sound or an image, and not by a text."""
-    return task.frames is not None or task.image_shape is not None
+    return task.audio is not None or task.image_shape is not None
 
 
 def _listen(run: Run, task: Task, sound: Sound) -> Card:
@@ -423,20 +423,21 @@ def _listen(run: Run, task: Task, sound: Sound) -> Card:
     Raises:
         ConfigError: a sound that is longer than the model hears.
     """
-    assert task.frames is not None
-    frames = torch.from_numpy(task.hear(Example("the sound", sound=sound)))
-    length = task.frames.count(len(frames))
-    if length > task.sound_length and not task.truncates:
-        raise ConfigError(f"a sound of {length} positions; the network reads at most {task.sound_length}")
-    (maps,) = attention_maps(task, [sound])
+    assert task.audio is not None
+    embedding, longest = task.audio.embedding, task.audio.max_positions
+    frames = torch.from_numpy(task.audio.features(Example("the sound", sound=sound)))
+    length = embedding.count(len(frames))
+    if length > longest and not task.truncates:
+        raise ConfigError(f"a sound of {length} positions; the network reads at most {longest}")
+    (maps,) = attention_maps(Predictor(task), [sound])
     name = ARCHITECTURES[run.architecture].word
-    read = frames[: task.sound_length * task.frames.stride]
+    read = frames[: longest * embedding.stride]
     return Card(
         run,
         answer=format_answer(maps.prediction),
         probabilities=_likeliest(maps.prediction),
-        num_read=task.sound_length if length > task.sound_length else 0,
-        attention=draw_sound(read, task.frames, maps, run.architecture, name),
+        num_read=longest if length > longest else 0,
+        attention=draw_sound(read, embedding, maps, run.architecture, name),
     )
 
 
@@ -462,9 +463,9 @@ def _look(run: Run, task: Task, content: bytes, question: Question) -> Card:
     if isinstance(task, ImageTextMatching):
         lines = [line.strip() for line in (question.text or "").splitlines() if line.strip()]
         with task.choosing_from(lines or _choices(run, task)):
-            (maps,) = attention_maps(task, [image])
+            (maps,) = attention_maps(Predictor(task), [image])
     else:
-        (maps,) = attention_maps(task, [image])
+        (maps,) = attention_maps(Predictor(task), [image])
     (sees,) = (part for part in task.network.embeddings if isinstance(part, PatchEmbedding))
     return Card(
         run,

@@ -16,8 +16,8 @@ from triptych.data import Example, Image, LongText, Splits
 from triptych.data.images import as_address
 from triptych.nn import MultiHeadAttention
 from triptych.storage.atomic import replacing
-from triptych.tasks import Task
-from triptych.tasks.base import ClassPrediction, Tested
+from triptych.tasks import ClassPrediction, Predictor, Task, TestPrediction
+from triptych.training import TrainingModule
 
 MOST_BYTES = 300_000
 """Of attention.json, but for the tokens."""
@@ -36,9 +36,9 @@ def samples(task: Task, splits: Splits, count: int = 8) -> list[dict[str, str]]:
     """What the network makes of the first test examples."""
     if isinstance(splits.test, LongText):
         text = next(iter(splits.test)).text[:200]
-        return [{"input": text[:50], "output": str(task.predict([text[:50]])[0]), "reference": text[50:]}]
+        return [{"input": text[:50], "output": str(Predictor(task).predict([text[:50]])[0]), "reference": text[50:]}]
     examples = list(splits.test[:count])
-    answers = task.predict([task.asked(example) for example in examples])
+    answers = Predictor(task).predict([task.asked(example) for example in examples])
     found = []
     for example, output in zip(examples, answers, strict=True):
         sample = {"input": name_of(task, example), "output": "", "reference": task.reference(example)}
@@ -64,25 +64,27 @@ def answer_time(task: Task, splits: Splits, count: int = 8) -> float:
     seconds = []
     for asked in inputs:
         started = time.perf_counter()
-        task.predict([asked])
+        Predictor(task).predict([asked])
         seconds.append(time.perf_counter() - started)
     return median(seconds)
 
 
-def gather_tested(task: Task) -> list[Tested]:
+def gather_test_predictions(module: TrainingModule) -> list[TestPrediction]:
     """What was answered in the last test, by all processes, each of which has to call it; in the order of the split.
 
     Args:
-        task: after the test.
+        module: after the test.
     """
-    parts = [task.tested]
+    parts = [module.test_predictions]
     if dist.is_initialized():
         parts *= dist.get_world_size()
-        dist.all_gather_object(parts, task.tested)
-    return sorted(chain(*parts), key=lambda tested: tested.index)
+        dist.all_gather_object(parts, module.test_predictions)
+    return sorted(chain(*parts), key=lambda prediction: prediction.index)
 
 
-def write_answers(path: Path, task: Task, examples: Sequence[Example] | LongText, tested: Sequence[Tested]) -> None:
+def write_answers(
+    path: Path, task: Task, examples: Sequence[Example] | LongText, tested: Sequence[TestPrediction]
+) -> None:
     """Writes a line of JSON for each test example, or for each window of a long text; docs/run_directory.md explains
     it. Nothing is written where the task keeps no answers.
 
@@ -116,7 +118,7 @@ def attention(task: Task, splits: Splits, count: int = 2) -> dict[str, Any]:
         # what is written counts too: so architectures that write after the text, or beside it, choose the same texts
         sizes = [item.size if task.writes_text else item.longest for item in task.encode(examples)]
         examples = [example for example, size in zip(examples, sizes, strict=True) if size <= longest][:count]
-    found = attention_maps(task, [task.asked(example) for example in examples])
+    found = attention_maps(Predictor(task), [task.asked(example) for example in examples])
     return {
         "samples": [
             {

@@ -21,7 +21,7 @@ from triptych.nn import Network
 from triptych.nn.network import weights_sha256
 from triptych.planning.build_run import Run
 from triptych.report.record import RunRecord
-from triptych.tasks import Task
+from triptych.training import TrainingModule
 from triptych.training.callbacks.cost_log import CostLog
 from triptych.training.hardware import hardware, peak_memory
 
@@ -57,7 +57,7 @@ def summary(run: Run, cost_log: CostLog, metrics: dict[str, float], command: Com
         real_tokens=cost_log.real_tokens,
         tokens_per_update=cost_log.tokens / max(trainer.global_step, 1),
         updates=trainer.global_step,
-        skipped_updates=task.not_finite.skipped,
+        skipped_updates=run.module.not_finite.skipped,
         wall_time_s=cost_log.wall_time,
         tokens_per_s=cost_log.tokens / cost_log.seconds if cost_log.seconds else 0.0,
         peak_memory_bytes=peak_memory(task.device),
@@ -65,7 +65,7 @@ def summary(run: Run, cost_log: CostLog, metrics: dict[str, float], command: Com
         optimum={},
         task_facts=task.facts(task.architecture, metrics, {}),
         signatures=task.signatures,
-        confusion_matrix=confusion_matrix(task),
+        confusion_matrix=confusion_matrix(run.module),
         too_long={"policy": config.batch.too_long, **run.data.too_long},
         packed=run.data.packed,
         eval_windows=eval_windows(run.data),
@@ -128,10 +128,10 @@ def training_range(examples: Sequence[Example] | LongText) -> dict[str, list[int
     return {name: [limit(of_one[name] for of_one in known) for limit in (min, max)] for name in (known or [{}])[0]}
 
 
-def confusion_matrix(task: Task) -> dict[str, Any] | None:
+def confusion_matrix(module: TrainingModule) -> dict[str, Any] | None:
     """Of the test split: a row for each true class, a column for each predicted one."""
-    counts = task.matrices.get("test/confusion_matrix")
-    return None if counts is None else {"labels": list(task.labels), "counts": counts}
+    counts = module.matrix_metrics.get("test/confusion_matrix")
+    return None if counts is None else {"labels": list(module.task.labels), "counts": counts}
 
 
 def git_commit() -> str | None:

@@ -19,7 +19,7 @@ from triptych.launch.signals import Interruption
 from triptych.planning.build_run import Run
 from triptych.planning.matching import RECORDED
 from triptych.report.console import show_confusion, signature
-from triptych.report.samples import answer_time, attention, gather_tested, samples, write_answers
+from triptych.report.samples import answer_time, attention, gather_test_predictions, samples, write_answers
 from triptych.report.summary import decoding_cost, summary
 from triptych.storage.atomic import replacing, write_text
 from triptych.storage.run_directory import RunDirectory
@@ -40,12 +40,13 @@ def write_record(run: Run, metrics: Mapping[str, float], command: Command, *, te
     """
     task, plan = run.task, run.plan
     gather_weights(run)
-    cost_log, tested = run.cost_log.of_all_ranks(), gather_tested(task)
+    cost_log, tested = run.cost_log.of_all_ranks(), gather_test_predictions(run.module)
     if run.rank:
         return {}  # rank 0 writes the record
-    task.to(run.trainer.strategy.root_device)  # Lightning has moved it to the CPU, and the record is of the device
-    if task.not_finite.skipped:
-        log.warning("%s of %s updates were left out: not finite", task.not_finite.skipped, run.trainer.global_step)
+    # Lightning has moved it to the CPU, and the record is of the device
+    run.module.to(run.trainer.strategy.root_device)
+    if skipped := run.module.not_finite.skipped:
+        log.warning("%s of %s updates were left out: not finite", skipped, run.trainer.global_step)
     files = RunDirectory(run.run_dir)
     with replacing(files.weights) as temporary:
         save_model(task.network, str(temporary))
@@ -89,8 +90,8 @@ def gather_weights(run: Run) -> None:
     if isinstance(run.trainer.strategy, FSDP):
         weights = run.trainer.strategy.lightning_module_state_dict()
         if run.rank == 0:
-            run.task.network = build(run.config, "model").to(dtype=run.task.dtype)
-            run.task.load_state_dict(weights)
+            run.module.network = run.task.network = build(run.config, "model").to(dtype=run.module.dtype)
+            run.module.load_state_dict(weights)
 
 
 def log_record(run: Run, record: dict[str, Any], looks: list[Any]) -> None:
@@ -109,7 +110,7 @@ def print_metrics(run: Run, metrics: Mapping[str, float], optimum: Mapping[str, 
         best = f" (best possible guesser: {optimum[name]:.4f})" if name in optimum else ""
         how = signature(run.task, name)
         log.info("%s = %.4f%s%s", name, value, best, f" ({how})" if how else "")
-    show_confusion(run.task)
+    show_confusion(run.module)
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from lightning.pytorch.trainer.states import TrainerFn
 from triptych.config import counted
 from triptych.data import Batch
 from triptych.search.trials import PrunerName, check_optuna, make_pruner, open_storage, storage_errors
-from triptych.tasks import Task
 from triptych.training.callbacks.checkpoints import Checkpoints, check_metric, validation_metrics
+from triptych.training.lightning_module import TrainingModule
 
 log = logging.getLogger("triptych")
 
@@ -67,7 +67,7 @@ class Pruning(L.Callback):
         from optuna import Trial, load_study
         from optuna.samplers import RandomSampler
 
-        assert isinstance(pl_module, Task)
+        assert isinstance(pl_module, TrainingModule)
         check_metric("hydra.sweeper.metric", self.metric, validation_metrics(pl_module))
         pruned = False
         if trainer.is_global_zero:

@@ -1,6 +1,5 @@
-"""Tasks as LightningModules: what is read, what is scored, what is predicted. The network is given to them."""
+"""Tasks: what is read, what is scored, what is predicted. The network is given to them."""
 
-from triptych.tasks.base import ClassPrediction, Prediction, Setup, Task
 from triptych.tasks.captioning import Captioning
 from triptych.tasks.chat import Chat
 from triptych.tasks.classification import Classification
@@ -10,14 +9,19 @@ from triptych.tasks.image_generation import ImageGeneration
 from triptych.tasks.image_text_matching import ImageTextMatching
 from triptych.tasks.infilling import Infilling
 from triptych.tasks.language_modeling import LanguageModeling
+from triptych.tasks.predictions import Candidate, ClassPrediction, Prediction, Predictions, TestPrediction
+from triptych.tasks.predictor import Predictor
 from triptych.tasks.question_answering import QuestionAnswering
+from triptych.tasks.sequence import SequenceTask
 from triptych.tasks.similarity import Similarity
 from triptych.tasks.tagging import Tagging
+from triptych.tasks.task import Task, TaskContext
 from triptych.tasks.text_to_text import TextToText
 from triptych.tasks.transcription import Transcription
 from triptych.tasks.translation import Translation
 
 __all__ = [
+    "Candidate",
     "Captioning",
     "Chat",
     "ClassPrediction",
@@ -29,11 +33,15 @@ __all__ = [
     "Infilling",
     "LanguageModeling",
     "Prediction",
+    "Predictions",
+    "Predictor",
     "QuestionAnswering",
-    "Setup",
+    "SequenceTask",
     "Similarity",
     "Tagging",
     "Task",
+    "TaskContext",
+    "TestPrediction",
     "TextToText",
     "Transcription",
     "Translation",

@@ -9,10 +9,10 @@ from sacrebleu.metrics.chrf import CHRF
 from torchmetrics import Metric
 
 from triptych.data import Example
-from triptych.tasks.base import MetricModes
 from triptych.tasks.corpus_score import CorpusScore, chrf_of_each
 from triptych.tasks.scores import EXACT_MATCH, Score
 from triptych.tasks.signal_to_text import SignalToText
+from triptych.tasks.task import MetricModes
 
 
 class Captioning(SignalToText):

@@ -1,9 +1,9 @@
 """An answer in a conversation."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain, pairwise
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -11,14 +11,17 @@ from triptych.config import refusing
 from triptych.data import IGNORE, ChatTemplate, Encoded, Example, Message
 from triptych.data.chat_template import TURNS, TURNS_BEHIND_BOS
 from triptych.data.example import ANSWERING, check_turns
-from triptych.models.generation import BeamSearch, Constraints, followed
-from triptych.tasks.base import Prediction, Setup
+from triptych.models.generation import BeamSearch, followed
+from triptych.tasks.predictions import Prediction
+from triptych.tasks.predictor import Predictor
+from triptych.tasks.task import TaskContext
 from triptych.tasks.text_to_text import TextToText
 
 Conversation = Sequence[Message]
 PROBE = (Message("user", "a"), Message(ANSWERING, "b"))
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Chat(TextToText):
     """Writes the next answer of a conversation, which a template turns into one text (see ``ChatTemplate``).
 
@@ -29,17 +32,8 @@ class Chat(TextToText):
     What of a conversation is too long is forgotten from its beginning.
 
     Args:
-        setup: see ``Task``.
-        label_smoothing: share of each label that is spread over the vocabulary.
-        max_new_tokens: the most tokens that are decoded.
-        num_beams: of the beam search at the test; 1 decodes greedily.
-        length_penalty: see ``triptych.models.generation.BeamSearch``.
-        early_stopping: see ``triptych.models.generation.BeamSearch``.
         template: in the language of Jinja; None: the one that the tokenizer brings, or else a plain one, in which eos
             ends what the model says, and sep all else. An exported folder has it too.
-        rouge_tokenizer: see ``TextToText``.
-        constraints: what a text may be; None: anything.
-        z_loss: see ``GenerativeTask``.
 
     Raises:
         ValueError: a template that fails, or does not end an answer with a special token.
@@ -50,47 +44,25 @@ class Chat(TextToText):
     columns = ("messages",)
     input_title = "Message"
 
-    def __init__(
-        self,
-        setup: Setup,
-        *,
-        label_smoothing: float,
-        max_new_tokens: int,
-        num_beams: int,
-        length_penalty: float,
-        early_stopping: bool | Literal["never"],
-        template: str | None,
-        rouge_tokenizer: Literal["google", "characters", "whitespace"] = "google",
-        constraints: Constraints | None = None,
-        z_loss: float = 0.0,
-    ) -> None:
-        super().__init__(
-            setup,
-            label_smoothing=label_smoothing,
-            max_new_tokens=max_new_tokens,
-            num_beams=num_beams,
-            length_penalty=length_penalty,
-            early_stopping=early_stopping,
-            rouge_tokenizer=rouge_tokenizer,
-            constraints=constraints,
-            z_loss=z_loss,
-        )
+    template: str | None
+
+    def __post_init__(self, context: TaskContext) -> None:
+        super().__post_init__(context)
         tokenizer, special = self.tokenizer, self.tokenizer.special
         plain = TURNS if self.architecture == "full" else TURNS_BEHIND_BOS
-        source = template or special.chat_template or plain
+        source = self.template or special.chat_template or plain
         tokenizer.special = special = replace(special, chat_template=source)
         roles = ("bos", "eos", "sep", "unk", "pad", "mask")
         ids = {f"{role}_token": i for role in roles if (i := getattr(special, role)) is not None}
         self._marks = sorted(tokenizer.special_ids)
         self._names = tokenizer.names(self._marks)
         names = {variable: tokenizer.names([i])[0] for variable, i in ids.items()}
-        self.template = ChatTemplate(source, names, self._names)
+        self.chat_template = ChatTemplate(source, names, self._names)
         with refusing("task.template: "):
             self._end = self._in_pieces([PROBE])[0][1][-1]
             if self._end not in tokenizer.special_ids:
-                raise ValueError(
-                    f"no special token of the tokenizer ends an answer, which is {self.template.answers(PROBE)[0]!r}"
-                )
+                text = self.chat_template.answers(PROBE)[0]
+                raise ValueError(f"no special token of the tokenizer ends an answer, which is {text!r}")
 
     @property
     def end(self) -> int:
@@ -152,7 +124,7 @@ class Chat(TextToText):
         for i, messages in enumerate(talks):
             with refusing("" if where is None else f"{where[i]}: "):
                 self._check_names(messages)
-                text, places = self.template.answers(messages)
+                text, places = self.chat_template.answers(messages)
             limits = [0, *chain(*places)]
             texts.append([text[start:stop] for start, stop in pairwise(limits)])
         pieces = iter(self.tokenizer.encode_marked(list(chain(*texts)), self._marks))
@@ -206,7 +178,8 @@ class Chat(TextToText):
         """All that was said before the answer."""
         return (example.messages or ())[:-1]
 
-    def _size_of(self, given: str | Conversation) -> int:
+    def size_of(self, given: str | Conversation) -> int:
+        """The characters of all messages."""
         return sum(len(message.content) for message in _messages(given))
 
     def predict_batch(self, texts: Sequence[str | Conversation]) -> Sequence[Prediction]:
@@ -263,7 +236,7 @@ class Chat(TextToText):
         before = self.sampling, self.search, self.ranks
         self.sampling, self.search, self.ranks = followed(self.sampling, follow), BeamSearch(), False
         try:
-            answer: Any = self.predict([messages])[0]
+            answer: Any = Predictor(self).predict([messages])[0]
         finally:
             self.sampling, self.search, self.ranks = before
         text = str(answer)

@@ -10,10 +10,11 @@ from torchmetrics import Metric
 from torchmetrics.classification import MulticlassConfusionMatrix, MulticlassF1Score
 
 from triptych.data import Batch, CorpusFacts, Example
-from triptych.tasks.base import ClassPrediction, MetricModes
 from triptych.tasks.exact_sums import Mean, OfPairs, widest
+from triptych.tasks.predictions import ClassPrediction, Predictions
 from triptych.tasks.scores import ACCURACY, Score
 from triptych.tasks.sequence import SequenceTask
+from triptych.tasks.task import MetricModes
 
 CALIBRATION_BINS = 15
 
@@ -59,17 +60,14 @@ class Classification(SequenceTask):
             raise ValueError(f"data: the only label is {', '.join(corpus.labels)!r}; expected at least two classes")
         return len(corpus.labels)
 
-    def check(self, example: Example) -> None:
-        """Refuses a label that is not one of the classes."""
-        if example.label not in self.labels:
-            raise ValueError(
-                f"{example.where}: label {example.label!r}; expected one of {', '.join(self.labels)} "
-                "(the labels that the model was trained with)"
-            )
-
     def label(self, example: Example) -> int:
         """The number of the class."""
-        return self.labels.index(example.label or "")
+        if example.label not in self.labels:
+            raise ValueError(
+                f"label {example.label!r}; expected one of {', '.join(self.labels)} "
+                "(the labels that the model was trained with)"
+            )
+        return self.labels.index(example.label)
 
     def reference(self, example: Example) -> str:
         """The class."""
@@ -84,7 +82,7 @@ class Classification(SequenceTask):
             "confusion_matrix": MulticlassConfusionMatrix(num_classes=len(self.labels)),
         }
 
-    def update_metrics(self, metrics: Mapping[str, Metric], batch: Batch) -> None:
+    def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> Predictions:
         """Counts hits."""
         logits = self.scored_logits(metrics, batch)
         classes = batch.labels[:, 0]
@@ -97,11 +95,11 @@ class Classification(SequenceTask):
             if name not in ("loss", "accuracy", "calibration_error"):  # torchmetrics' own take logits and classes
                 metric.update(logits, classes)
         of_truth = probabilities.gather(1, classes[:, None])[:, 0]
-        self.keep(batch, [self.labels[guess] for guess in guesses.tolist()], {"probability": of_truth.tolist()})
+        return Predictions([self.labels[guess] for guess in guesses.tolist()], {"probability": of_truth.tolist()})
 
     def predict_batch(self, texts: Sequence[Any]) -> list[ClassPrediction]:
         """The likeliest class of each text, pair or image, with the probability of every class."""
-        probabilities = self.outputs(texts, Example("", label=self.labels[0])).softmax(-1).tolist()
+        probabilities = self.outputs(texts).softmax(-1).tolist()
         return [
             ClassPrediction(self.labels[int(np.argmax(row))], dict(zip(self.labels, row, strict=True)))
             for row in probabilities

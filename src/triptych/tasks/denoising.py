@@ -1,7 +1,7 @@
 """Restoring a text of which a part is hidden: pre-training without labels."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -9,10 +9,10 @@ from jaxtyping import Bool, Int
 from torchmetrics import Metric
 
 from triptych.data import IGNORE, Batch, Encoded, Example, collate
-from triptych.models.generation import Constraints
-from triptych.tasks.base import MetricModes, Prediction, Setup
 from triptych.tasks.exact_sums import Mean
 from triptych.tasks.generative import GenerativeTask
+from triptych.tasks.predictions import Prediction
+from triptych.tasks.task import MetricModes, TaskContext
 
 Objective = Literal["masked_lm", "text_infilling", "span_corruption", "next_token"]
 
@@ -54,6 +54,7 @@ def objective_for(architecture: str, objective: str | None) -> Objective:
     )
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Denoising(GenerativeTask):
     """Each architecture by its own objectives, so the scores of different ones are not comparable.
 
@@ -67,15 +68,10 @@ class Denoising(GenerativeTask):
     What is hidden in an example is a function of the seed and of the example's number.
 
     Args:
-        setup: see ``Task``; what is hidden follows from its seed too.
-        label_smoothing: share of each label that is spread over the vocabulary.
-        max_new_tokens: the most tokens that are decoded.
         objective: one of these; None: the natural one of the architecture, which stands first.
         whole_words: whether masked_lm chooses words, not tokens: all tokens of a word or none.
         mask_share: share of the tokens that is hidden (Devlin et al. and Raffel et al.: 0.15; Lewis et al.: 0.3).
         mean_span_length: mean number of tokens of a span.
-        constraints: what a text may be; None: anything.
-        z_loss: see ``GenerativeTask``.
 
     Raises:
         ValueError: an objective that the architecture or the tokenizer cannot serve, or a number that cannot be.
@@ -84,7 +80,7 @@ class Denoising(GenerativeTask):
     name = "denoising"
     metric_modes: ClassVar[MetricModes] = {"token_accuracy": "max"}
     title = "Denoising"
-    draws = True
+    encodes_randomly = True
     not_comparable = "each architecture has a denoising objective, and so a loss, of its own."
 
     @classmethod
@@ -92,32 +88,19 @@ class Denoising(GenerativeTask):
         """See ``objective_for``."""
         objective_for(architecture, settings["objective"])
 
-    def __init__(
-        self,
-        setup: Setup,
-        *,
-        label_smoothing: float,
-        max_new_tokens: int,
-        objective: Objective | None,
-        whole_words: bool,
-        mask_share: float,
-        mean_span_length: float,
-        constraints: Constraints | None = None,
-        z_loss: float = 0.0,
-    ) -> None:
-        if not 0 < mask_share < 1:
-            raise ValueError(f"task.mask_share={mask_share}: expected more than 0 and less than 1")
-        if not 1 <= mean_span_length < float("inf"):
-            raise ValueError(f"task.mean_span_length={mean_span_length}: expected at least 1")
-        super().__init__(
-            setup,
-            label_smoothing=label_smoothing,
-            max_new_tokens=max_new_tokens,
-            constraints=constraints,
-            z_loss=z_loss,
-        )
-        self.objective = objective_for(self.architecture, objective)
-        if whole_words and self.objective != "masked_lm":
+    objective: Objective | None
+    whole_words: bool
+    mask_share: float
+    mean_span_length: float
+
+    def __post_init__(self, context: TaskContext) -> None:
+        if not 0 < self.mask_share < 1:
+            raise ValueError(f"task.mask_share={self.mask_share}: expected more than 0 and less than 1")
+        if not 1 <= self.mean_span_length < float("inf"):
+            raise ValueError(f"task.mean_span_length={self.mean_span_length}: expected at least 1")
+        super().__post_init__(context)
+        self.objective = objective_for(self.architecture, self.objective)
+        if self.whole_words and self.objective != "masked_lm":
             raise ValueError(f"task.whole_words=true: {self.objective} hides no words; expected false, or masked_lm")
         special = self.tokenizer.special
         if self.objective in ("masked_lm", "text_infilling") and special.mask is None:
@@ -128,7 +111,6 @@ class Denoising(GenerativeTask):
                 f"task.objective=span_corruption: the tokenizer has {len(special.sentinels)} sentinels; "
                 "expected at least 2 (tokenizer.num_sentinels)"
             )
-        self.whole_words, self.mask_share, self.mean_span_length = whole_words, mask_share, mean_span_length
 
     def reference(self, example: Example) -> str:
         """The whole text."""
@@ -177,7 +159,7 @@ class Denoising(GenerativeTask):
         """The share of scored tokens that are restored."""
         return {"token_accuracy": Mean()}
 
-    def update_metrics(self, metrics: Mapping[str, Metric], batch: Batch) -> None:
+    def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> None:
         """Counts hits."""
         self.scored_tokens(metrics, batch)
 
@@ -198,7 +180,7 @@ class Denoising(GenerativeTask):
             return self.answer([self.asking(ids) for ids in sources])
         given = [special.single(ids) for ids in sources]
         batch = collate([Encoded(np.array(ids), np.array(ids)) for ids in given]).to(self.device)
-        filled = batch.tokens.where(batch.tokens != self.mask, self(batch).argmax(-1))
+        filled = batch.tokens.where(batch.tokens != self.mask, self.forward(batch).argmax(-1))
         return [self.tokenizer.decode(row[: len(ids)].tolist()) for row, ids in zip(filled, given, strict=True)]
 
     def text_of(self, ids: Sequence[int], given: Sequence[int]) -> str:

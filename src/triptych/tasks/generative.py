@@ -1,7 +1,7 @@
 """What the tasks that write text share."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -15,9 +15,11 @@ from triptych.data import IGNORE, Batch, Encoded, Example, pad
 from triptych.models.generation import BeamSearch, Constraints, Hypothesis, Prompts, Sampling, beam_search, generate
 from triptych.nn import Targets
 from triptych.nn.transfer import upload
-from triptych.tasks.base import Candidate, Prediction, Setup, Task
+from triptych.tasks.predictions import Candidate, Prediction
+from triptych.tasks.task import Task, TaskContext
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class GenerativeTask(Task):
     """A task whose answers are texts, decoded token by token: by beam search, or sampled, or greedily.
 
@@ -27,8 +29,6 @@ class GenerativeTask(Task):
         ranks: whether an answer is the list of the best candidates with their scores, instead of the best text.
 
     Args:
-        setup: see ``Task``.
-        label_smoothing: share of each label that is spread over the vocabulary.
         max_new_tokens: the most tokens that are decoded.
         constraints: what a text may be; None: anything.
         z_loss: weight of (log Z)^2 in the loss of a training, Z being the sum of the exp(logit) of a position
@@ -40,36 +40,29 @@ class GenerativeTask(Task):
 
     writes_text = True
 
-    def __init__(
-        self,
-        setup: Setup,
-        *,
-        label_smoothing: float,
-        max_new_tokens: int,
-        constraints: Constraints | None = None,
-        z_loss: float = 0.0,
-    ) -> None:
-        if not 0 <= z_loss < float("inf"):
-            raise ValueError(f"task.z_loss={z_loss}: expected at least 0")
-        if max_new_tokens < 1:
-            raise ValueError(f"task.max_new_tokens={max_new_tokens}: expected at least 1")
-        super().__init__(setup, label_smoothing=label_smoothing)
-        if constraints is not None and constraints.largest >= self.tokenizer.vocab_size:
+    max_new_tokens: int
+    constraints: Constraints | None = None
+    z_loss: float = 0.0
+
+    def __post_init__(self, context: TaskContext) -> None:
+        if not 0 <= self.z_loss < float("inf"):
+            raise ValueError(f"task.z_loss={self.z_loss}: expected at least 0")
+        if self.max_new_tokens < 1:
+            raise ValueError(f"task.max_new_tokens={self.max_new_tokens}: expected at least 1")
+        super().__post_init__(context)
+        if self.constraints is not None and self.constraints.largest >= self.tokenizer.vocab_size:
             raise ValueError(
-                f"task.constraints: token {constraints.largest}, but the vocabulary has {self.tokenizer.vocab_size}"
+                f"task.constraints: token {self.constraints.largest}, but the vocabulary has "
+                f"{self.tokenizer.vocab_size}"
             )
-        self.z_loss, self.max_new_tokens, self.constraints = z_loss, max_new_tokens, constraints
         self.sampling, self.search, self.ranks = Sampling(), BeamSearch(), False
         self._generator: torch.Generator | None = None
         self._rows: int | None = None
         self._advance: Callable[[int], None] = lambda count: None
 
-    def predictions(
-        self, texts: Sequence[str], *, batch_size: int = 64, advance: Callable[[int], None] = lambda count: None
-    ) -> Iterator[Prediction]:
+    def begin_predictions(self, batch_size: int, advance: Callable[[int], None]) -> None:
         """See ``Task``; the draws of all texts come from one generator."""
         self._generator, self._rows, self._advance = self.sampling.generator(self.device), batch_size, advance
-        yield from super().predictions(texts, batch_size=batch_size, advance=advance)
 
     @property
     def fills_batches(self) -> bool:
@@ -136,7 +129,7 @@ class GenerativeTask(Task):
         """The negative log-likelihood of each scored token, in nats, and the likeliest token there; elsewhere 0. The
         loss and the accuracy of the batch are added to the metrics. Its logits are never all in memory."""
         labels = batch.labels.flatten()[batch.scored]
-        losses, likeliest = self(batch, Targets(batch.scored, labels, 0.0, each=True))
+        losses, likeliest = self.forward(batch, Targets(batch.scored, labels, 0.0, each=True))
         metrics["loss"].update(losses.sum(), len(labels))
         metrics["token_accuracy"].update((likeliest == labels).sum(), len(labels))
         nats = losses.new_zeros(batch.labels.numel()).index_copy(0, batch.scored, losses)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,16 +17,18 @@ from triptych.config import refusing
 from triptych.data import IGNORE, Batch, Encoded, Example, Image, as_image, collate
 from triptych.models.generation import Constraints, Sampling
 from triptych.nn.transfer import upload
-from triptych.tasks.base import MetricModes, Prediction, Setup, targets_of
 from triptych.tasks.exact_sums import Mean
 from triptych.tasks.generative import GenerativeTask
+from triptych.tasks.predictions import Prediction, Predictions
 from triptych.tasks.scores import Score
+from triptych.tasks.task import MetricModes, TaskContext, targets_of
 
 LEAST_TEXT = 3
 """Tokens: one that begins it, one word, and one that ends it."""
 BOUND = "Of an encoder it is an upper bound: the mean over the orders in which the pixels may be filled in."
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ImageGeneration(GenerativeTask):
     """Draws an image for a text: each pixel is a token, row by row, behind the text (DALL-E, Ramesh et al. 2021,
     section 2.2, without its codebook: of each value of a pixel there are ``levels``, and a token for each combination).
@@ -42,7 +45,6 @@ class ImageGeneration(GenerativeTask):
     Metrics: loss, of a pixel, in nats; bits_per_dimension, the same in bits for each value of a pixel; token_accuracy.
 
     Args:
-        setup: see ``Task``.
         image_size: height and width, in pixels.
         num_channels: 1, grey; or 3, red, green and blue.
         levels: of each value of a pixel, black and white included.
@@ -58,31 +60,39 @@ class ImageGeneration(GenerativeTask):
     columns = ("image", "target")
     refusals: ClassVar[Mapping[str, str]] = {}
 
-    def __init__(
-        self, setup: Setup, *, image_size: Sequence[int], num_channels: int, levels: int, steps: int | None
-    ) -> None:
-        if len(image_size) != 2 or min(image_size) < 1:
-            raise ValueError(f"task.image_size={list(image_size)}: expected [height, width]")
-        if num_channels not in (1, 3):
-            raise ValueError(f"task.num_channels={num_channels}: expected 1 or 3")
-        if not 2 <= levels <= 256:
-            raise ValueError(f"task.levels={levels}: expected 2 to 256")
-        num_pixels = math.prod(image_size)
-        if steps is not None and not 1 <= steps <= num_pixels:
-            raise ValueError(f"task.steps={steps}: expected 1 to {num_pixels}, the pixels of an image, or null")
-        least = num_pixels + (0 if setup.network.architecture == "full" else LEAST_TEXT)
-        if setup.max_length < least:
+    label_smoothing: float = field(default=0.0, init=False)
+    max_new_tokens: int = field(init=False)
+    constraints: Constraints | None = field(default=None, init=False)
+    z_loss: float = field(default=0.0, init=False)
+    image_size: Sequence[int]
+    num_channels: int
+    levels: int
+    steps: int | None
+
+    def __post_init__(self, context: TaskContext) -> None:
+        if len(self.image_size) != 2 or min(self.image_size) < 1:
+            raise ValueError(f"task.image_size={list(self.image_size)}: expected [height, width]")
+        if self.num_channels not in (1, 3):
+            raise ValueError(f"task.num_channels={self.num_channels}: expected 1 or 3")
+        if not 2 <= self.levels <= 256:
+            raise ValueError(f"task.levels={self.levels}: expected 2 to 256")
+        self.max_new_tokens = self.num_pixels = math.prod(self.image_size)
+        if self.steps is not None and not 1 <= self.steps <= self.num_pixels:
             raise ValueError(
-                f"shape.max_length={setup.max_length}: an image has {num_pixels} pixels, each of them a token; "
+                f"task.steps={self.steps}: expected 1 to {self.num_pixels}, the pixels of an image, or null"
+            )
+        least = self.num_pixels + (0 if context.network.architecture == "full" else LEAST_TEXT)
+        if context.max_length < least:
+            raise ValueError(
+                f"shape.max_length={context.max_length}: an image has {self.num_pixels} pixels, each of them a token; "
                 f"expected at least {least}, and room for the text"
             )
-        first = setup.tokenizer.vocab_size
-        super().__init__(setup, label_smoothing=0.0, max_new_tokens=num_pixels)
-        height, width = image_size
-        self.shape, self.levels, self.steps = (num_channels, height, width), levels, steps or num_pixels
-        self.first, self.num_codes, self.num_pixels = first, levels**num_channels, num_pixels
+        super().__post_init__(context)
+        height, width = self.image_size
+        self.shape, self.first = (self.num_channels, height, width), self.tokenizer.vocab_size
+        self.num_codes = self.levels**self.num_channels
         self.sampling = Sampling(temperature=1.0)
-        others = {*range(self.network.head.output.out_features)} - {*range(first, first + self.num_codes)}
+        others = {*range(self.network.head.output.out_features)} - {*range(self.first, self.first + self.num_codes)}
         self.constraints = Constraints(suppress_tokens=sorted(others))
 
     @classmethod
@@ -216,14 +226,14 @@ class ImageGeneration(GenerativeTask):
 
     def logits_of_codes(self, batch: Batch) -> Float[Tensor, "batch length codes"]:
         """Those of the pixels' tokens, in float32 at least."""
-        logits: Tensor = self(batch)[..., self.first : self.first + self.num_codes]
+        logits: Tensor = self.forward(batch)[..., self.first : self.first + self.num_codes]
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
     def make_metrics(self, stage: str) -> dict[str, Metric]:
         """Those that the class describes."""
         return {"token_accuracy": Mean()}
 
-    def update_metrics(self, metrics: Mapping[str, Metric], batch: Batch) -> None:
+    def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> Predictions:
         """Adds the losses of all pixels."""
         rows, places = batch.labels.shape
         numbers = range(rows) if batch.indices is None else batch.indices.tolist()
@@ -237,7 +247,7 @@ class ImageGeneration(GenerativeTask):
         metrics["loss"].update(nats.sum(), rows * self.num_pixels)
         metrics["token_accuracy"].update(hits.sum(), rows * self.num_pixels)
         dimensions = self.num_pixels * self.shape[0]
-        self.keep(batch, [None] * rows, {"nats": nats.sum(1).tolist(), "dimensions": [dimensions] * rows})
+        return Predictions([None] * rows, {"nats": nats.sum(1).tolist(), "dimensions": [dimensions] * rows})
 
     def derived_metrics(self, values: dict[str, float]) -> dict[str, float]:
         """The loss in bits."""
@@ -273,8 +283,9 @@ class ImageGeneration(GenerativeTask):
         drawn = torch.rand(len(given), self.num_pixels, dtype=torch.float32, device=self.device, generator=generator)
         orders = drawn.argsort(1).argsort(1)
         tokens = batch.tokens.clone()
-        for step in range(self.steps):
-            low, high = (self.num_pixels * i // self.steps for i in (step, step + 1))
+        steps = self.steps or self.num_pixels
+        for step in range(steps):
+            low, high = (self.num_pixels * i // steps for i in (step, step + 1))
             logits = self.logits_of_codes(with_tokens(batch, tokens))[places]
             drawn = self.first + self.sampling.choose(logits, generator)
             now = ((orders >= low) & (orders < high)).flatten()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,15 +18,17 @@ from triptych.data.batches.batch import Given
 from triptych.nn import Targets
 from triptych.nn.autocast import without_autocast
 from triptych.nn.head import PoolName
-from triptych.tasks.base import NOTHING_IS_WRITTEN, ClassPrediction, MetricModes, Setup, Task, Tested, targets_of
 from triptych.tasks.contrastive import Matches, contrastive_loss, key_of
 from triptych.tasks.exact_sums import Mean
+from triptych.tasks.predictions import ClassPrediction, Predictions
 from triptych.tasks.scores import Score
+from triptych.tasks.task import NOTHING_IS_WRITTEN, MetricModes, Task, TaskContext, targets_of
 
 RANKS = (1, 5, 10)
 """At which recall is measured."""
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ImageTextMatching(Task):
     """Finds the text of an image among others, and the image of a text, by two towers that are trained on each other
     (CLIP, Radford et al. 2021). The loss of an update is the mean of ``contrastive_losses`` both ways among all pairs
@@ -40,7 +43,6 @@ class ImageTextMatching(Task):
     zero_shot_accuracy, by ``prompts``.
 
     Args:
-        setup: see ``Task``.
         prompts: texts for a class, with {} in its place; the mean of their vectors stands for it (section 3.1.4).
         classes: what ``predict`` chooses from, in words; where the corpus has classes, a word for each, in their order.
             None: the corpus's own.
@@ -69,29 +71,32 @@ class ImageTextMatching(Task):
     }
     ranked_by = ("reciprocal_rank", "1 / the rank of the right text")
 
-    def __init__(self, setup: Setup, *, prompts: Sequence[str], classes: Sequence[str] | None) -> None:
-        if not prompts or any(prompt.count("{}") != 1 for prompt in prompts):
+    label_smoothing: float = field(default=0.0, init=False)
+    prompts: Sequence[str]
+    classes: Sequence[str] | None
+
+    def __post_init__(self, context: TaskContext) -> None:
+        if not self.prompts or any(prompt.count("{}") != 1 for prompt in self.prompts):
             raise ValueError(
-                f"task.prompts={list(prompts)}: expected texts with one {{}} in each, such as 'a photo of {{}}'"
+                f"task.prompts={list(self.prompts)}: expected texts with one {{}} in each, such as 'a photo of a {{}}'"
             )
-        if classes is not None:
-            check_classes(classes)
-        super().__init__(setup, label_smoothing=0.0)
+        if self.classes is not None:
+            check_classes(self.classes)
+        super().__post_init__(context)
         if self.corpus.labels:
             check_classes(self.corpus.labels)
-        if classes is not None and len(self.corpus.labels) not in (0, len(classes)):
+        if self.classes is not None and len(self.corpus.labels) not in (0, len(self.classes)):
             raise ValueError(
-                f"task.classes={list(classes)}: the data have {len(self.corpus.labels)} classes; expected a word for "
-                f"each of {', '.join(self.corpus.labels)}"
+                f"task.classes={list(self.classes)}: the data have {len(self.corpus.labels)} classes; expected a word "
+                f"for each of {', '.join(self.corpus.labels)}"
             )
-        self.prompts, self.classes = tuple(prompts), None if classes is None else tuple(classes)
         self._texts: dict[int, str] = {}  # of the last test, by their keys
         self._indices: list[int] = []  # of its examples, those that this process has read
 
     @property
     def labels(self) -> tuple[str, ...]:
         """What ``predict`` chooses from; after a test, where there are no classes, all of its texts."""
-        return self.classes or self.corpus.labels or tuple(sorted({*self._texts.values()}))
+        return tuple(self.classes or ()) or self.corpus.labels or tuple(sorted({*self._texts.values()}))
 
     @contextmanager
     def choosing_from(self, classes: Sequence[str]) -> Iterator[None]:
@@ -160,18 +165,18 @@ class ImageTextMatching(Task):
 
     def training_loss(self, batch: Batch) -> Float[Tensor, ""]:
         """See ``contrastive_loss``."""
-        return contrastive_loss(self(batch), batch.labels[:, 0])
+        return contrastive_loss(self.forward(batch), batch.labels[:, 0])
 
     def make_metrics(self, stage: str) -> dict[str, Metric]:
         """Those that the class describes."""
         found: dict[str, Metric] = {"loss": Matches(self.network.head.output.out_features, RANKS)}
         return found | ({"zero_shot_accuracy": Mean()} if self.corpus.labels else {})
 
-    def update_metrics(self, metrics: Mapping[str, Metric], batch: Batch) -> None:
+    def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> None:
         """Keeps the vectors."""
         assert batch.indices is not None
-        vectors, indices = self(batch), torch.from_numpy(batch.indices)
-        if self.trainer.testing:
+        vectors, indices = self.forward(batch), torch.from_numpy(batch.indices)
+        if stage == "test":
             self._indices += batch.indices.tolist()
             texts = [self.reference(example) for example in batch.examples if example is not None]
             self._texts |= zip(batch.labels[:, 0].tolist(), texts, strict=True)
@@ -185,26 +190,28 @@ class ImageTextMatching(Task):
         hits = [self.corpus.labels[guess] == label for guess, label in zip(guesses, labels, strict=True)]
         metrics["zero_shot_accuracy"].update(float(sum(hits)), len(hits))
 
-    def on_test_epoch_start(self) -> None:
+    def begin_test(self) -> None:
         """See ``Task``."""
-        super().on_test_epoch_start()
         self._texts, self._indices = {}, []
 
-    def on_test_epoch_end(self) -> None:
+    def finish_test(self, metrics: Mapping[str, Metric]) -> Predictions:
         """See ``Task``; the answer to an image is the text that matches it best."""
-        super().on_test_epoch_end()
         parts = [self._texts]
         if dist.is_initialized():
             parts *= dist.get_world_size()
             dist.all_gather_object(parts, self._texts)
         self._texts = {key: text for part in parts for key, text in part.items()}
-        matches = self.metrics_of("test")["loss"]
+        matches = metrics["loss"]
         assert isinstance(matches, Matches)
-        for index in self._indices:
-            match = matches.of_each[index]
-            ranks = {"text_rank": match.text_rank, "image_rank": match.image_rank}
-            numbers = ranks | {"found_image": int(match.image_rank == 1), "reciprocal_rank": 1 / match.text_rank}
-            self.tested.append(Tested(index, self._texts[match.best_key], numbers))
+        matches.compute()
+        found = [matches.of_each[index] for index in self._indices]
+        numbers: dict[str, list[float]] = {
+            "text_rank": [match.text_rank for match in found],
+            "image_rank": [match.image_rank for match in found],
+            "found_image": [int(match.image_rank == 1) for match in found],
+            "reciprocal_rank": [1 / match.text_rank for match in found],
+        }
+        return Predictions([self._texts[match.best_key] for match in found], numbers, self._indices)
 
     def asked(self, example: Example) -> Any:
         """The image."""

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 from zlib import crc32
 
@@ -12,11 +12,11 @@ from torchmetrics import Metric
 from torchmetrics.functional.text import edit_distance
 
 from triptych.data import IGNORE, Encoded, Example
-from triptych.models.generation import Constraints
-from triptych.tasks.base import MetricModes, Prediction, Setup
 from triptych.tasks.exact_sums import Mean
+from triptych.tasks.predictions import Prediction
 from triptych.tasks.scores import Score
 from triptych.tasks.sequence_to_sequence import SequenceToSequence
+from triptych.tasks.task import MetricModes, TaskContext
 
 Middle = Literal["span", "line", "rest_of_line"]
 LEAST_SENTINELS = 3
@@ -25,6 +25,7 @@ LITERAL = re.compile(r"""("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|\b\d[\w.]*"""
 """A text in quotes, or a number."""
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Infilling(SequenceToSequence):
     """Writes the middle of a text, given its prefix and its suffix: fill in the middle (Bavarian et al. 2022).
 
@@ -45,20 +46,12 @@ class Infilling(SequenceToSequence):
     line, and edit_similarity, the mean of 1 - (insertions and deletions from one to the other) / (length of both).
 
     Args:
-        setup: see ``Task``.
-        label_smoothing: share of each label that is spread over the vocabulary.
-        max_new_tokens: the most tokens that are decoded.
-        num_beams: of the beam search at the test; 1 decodes greedily.
-        length_penalty: see ``triptych.models.generation.BeamSearch``.
-        early_stopping: see ``triptych.models.generation.BeamSearch``.
         share: of the texts of a training that are cut; a causal decoder reads the others as a language model does.
         suffix_share: of those that are cut: how many have their suffix first. (The full model has one order.)
         draws: how often each text of a training is cut.
         middle: what is taken out in a training: a span between two random places, a whole line, or the rest_of_line
             from a random place on (then there is no suffix).
         test_middle: what is taken out in an evaluation.
-        constraints: what a text may be; None: anything.
-        z_loss: see ``GenerativeTask``.
 
     Raises:
         ValueError: a tokenizer without three sentinels, or a number that cannot be.
@@ -69,47 +62,26 @@ class Infilling(SequenceToSequence):
     title = "Infilling"
     columns = ("text",)
     ranked_by = ("edit_similarity", "edit similarity")
-    draws = True
+    encodes_randomly = True
 
-    def __init__(
-        self,
-        setup: Setup,
-        *,
-        label_smoothing: float,
-        max_new_tokens: int,
-        num_beams: int,
-        length_penalty: float,
-        early_stopping: bool | Literal["never"],
-        share: float,
-        suffix_share: float,
-        draws: int,
-        middle: Middle,
-        test_middle: Middle,
-        constraints: Constraints | None = None,
-        z_loss: float = 0.0,
-    ) -> None:
-        for name, value in (("share", share), ("suffix_share", suffix_share)):
+    share: float
+    suffix_share: float
+    draws: int
+    middle: Middle
+    test_middle: Middle
+
+    def __post_init__(self, context: TaskContext) -> None:
+        for name, value in (("share", self.share), ("suffix_share", self.suffix_share)):
             if not 0 <= value <= 1:
                 raise ValueError(f"task.{name}={value}: expected 0 to 1")
-        if draws < 1:
-            raise ValueError(f"task.draws={draws}: expected at least 1")
-        super().__init__(
-            setup,
-            label_smoothing=label_smoothing,
-            max_new_tokens=max_new_tokens,
-            num_beams=num_beams,
-            length_penalty=length_penalty,
-            early_stopping=early_stopping,
-            constraints=constraints,
-            z_loss=z_loss,
-        )
+        if self.draws < 1:
+            raise ValueError(f"task.draws={self.draws}: expected at least 1")
+        super().__post_init__(context)
         if len(self.tokenizer.special.sentinels) < LEAST_SENTINELS:
             raise ValueError(
                 f"task=infilling: the tokenizer has {len(self.tokenizer.special.sentinels)} sentinels; expected at "
                 f"least {LEAST_SENTINELS} (tokenizer.num_sentinels={LEAST_SENTINELS})"
             )
-        self.share, self.suffix_share, self.num_draws = share, suffix_share, draws
-        self.middle, self.test_middle = middle, test_middle
 
     @classmethod
     def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
@@ -129,7 +101,7 @@ class Infilling(SequenceToSequence):
     def encode_training(self, examples: Sequence[Example]) -> list[Encoded]:
         """Each text ``draws`` times, cut at random."""
         encoded = list[Encoded]()
-        for draw in range(self.num_draws):
+        for draw in range(self.draws):
             random = np.random.default_rng((self.seed, draw))
             stay = random.random(len(examples)) >= self.share
             if self.architecture != "decoder_only":

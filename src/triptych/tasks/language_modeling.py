@@ -14,10 +14,11 @@ from torchmetrics import Metric
 
 from triptych.data import IGNORE, Batch, Encoded, Example
 from triptych.data.prefix import prefix_length
-from triptych.tasks.base import MetricModes, Prediction
 from triptych.tasks.exact_sums import Mean, Sum, widest
 from triptych.tasks.generative import GenerativeTask
+from triptych.tasks.predictions import Prediction, Predictions
 from triptych.tasks.scores import Score
+from triptych.tasks.task import MetricModes
 
 LARGEST_EXPONENT = 700  # exp of more is no float
 
@@ -161,7 +162,7 @@ class LanguageModeling(GenerativeTask):
         names = ("nats", "bytes", "characters", "words", "continuation_nats", "continuation_bytes")
         return {"token_accuracy": Mean(), **{name: Sum() for name in names}}
 
-    def update_metrics(self, metrics: Mapping[str, Metric], batch: Batch) -> None:
+    def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> Predictions:
         """Adds the negative log-likelihoods of the scored tokens, and what these stand for."""
         nats = self.scored_tokens(metrics, batch)[0].to(widest(self.device))
         scored = batch.labels != IGNORE
@@ -174,7 +175,7 @@ class LanguageModeling(GenerativeTask):
         for name, values in found.items():
             metrics[name].update(values.sum())
         kept = ("nats", "bytes", "continuation_nats", "continuation_bytes")
-        self.keep(batch, [None] * len(nats), {name: found[name].sum(1).tolist() for name in kept})
+        return Predictions([None] * len(nats), {name: found[name].sum(1).tolist() for name in kept})
 
     def _tokens_before(self, batch: Batch) -> Int[Tensor, "batch length"]:
         """The token that stands in the text before each label. The decoder of the full model reads ``start`` before its

@@ -5,7 +5,7 @@ import re
 import string
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,12 +18,14 @@ from torchmetrics import Metric
 
 from triptych.data import IGNORE, Batch, CorpusFacts, Encoded, Example, collate
 from triptych.nn.transfer import upload
-from triptych.tasks.base import NOTHING_IS_WRITTEN, MetricModes, Setup, Task
 from triptych.tasks.exact_sums import Mean
+from triptych.tasks.predictions import Predictions
 from triptych.tasks.scores import EXACT_MATCH, Score
 from triptych.tasks.sequence import cut_pair
+from triptych.tasks.task import NOTHING_IS_WRITTEN, MetricModes, Task, TaskContext
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class QuestionAnswering(Task):
     """The first and the last token of the answer: two outputs a position, softmax over the positions (Devlin et al.
     2019, section 4.2 and 4.3). Question, separator and text are read as one (see ``SpecialTokens.pair``).
@@ -39,7 +41,6 @@ class QuestionAnswering(Task):
     right answers, mean over the questions.
 
     Args:
-        setup: see ``Task``.
         max_answer_tokens: the most tokens of an answer.
 
     Raises:
@@ -56,11 +57,13 @@ class QuestionAnswering(Task):
     reads_pairs = True
     refusals = NOTHING_IS_WRITTEN
 
-    def __init__(self, setup: Setup, *, max_answer_tokens: int) -> None:
-        if max_answer_tokens < 1:
-            raise ValueError(f"task.max_answer_tokens={max_answer_tokens}: expected at least 1")
-        super().__init__(setup, label_smoothing=0.0)
-        self.max_answer_tokens = max_answer_tokens
+    label_smoothing: float = field(default=0.0, init=False)
+    max_answer_tokens: int
+
+    def __post_init__(self, context: TaskContext) -> None:
+        if self.max_answer_tokens < 1:
+            raise ValueError(f"task.max_answer_tokens={self.max_answer_tokens}: expected at least 1")
+        super().__post_init__(context)
 
     @classmethod
     def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
@@ -150,7 +153,7 @@ class QuestionAnswering(Task):
         """Those that the class describes."""
         return {"exact_match": Mean(), "f1": Mean()}
 
-    def update_metrics(self, metrics: Mapping[str, Metric], batch: Batch) -> None:
+    def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> Predictions:
         """Compares the answers."""
         logits = self.scored_logits(metrics, batch)
         examples = [example for example in batch.examples if example is not None]
@@ -164,7 +167,7 @@ class QuestionAnswering(Task):
         }
         for name, of_one in values.items():
             metrics[name].update(math.fsum(of_one), len(of_one))
-        self.keep(batch, guesses, values)
+        return Predictions(guesses, values)
 
     def _answers(self, batch: Batch, logits: Float[Tensor, "batch length 2"]) -> list[str]:
         """The text of the best span; "" where the first token, that is no answer, has a score as good."""
@@ -187,7 +190,7 @@ class QuestionAnswering(Task):
         """The answer of each pair of question and text; "" where there is none."""
         examples = [self.example_of(given, Example("", answers=())) for given in texts]
         batch = collate(self.fit(self.encode(examples))).to(self.device)
-        return self._answers(batch, self(batch))
+        return self._answers(batch, self.forward(batch))
 
 
 def _span(example: Example, places: Sequence[tuple[int, int]]) -> tuple[int, int]:

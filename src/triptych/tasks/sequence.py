@@ -2,17 +2,17 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from triptych.config import refusing
 from triptych.data import Encoded, Example, SpecialTokens, collate
 from triptych.data.batches.batch import Given
 from triptych.nn.head import PoolName
-from triptych.tasks.base import NOTHING_IS_WRITTEN, Task
+from triptych.tasks.task import NOTHING_IS_WRITTEN, Task
 
 
 class SequenceTask(Task):
@@ -37,16 +37,12 @@ class SequenceTask(Task):
         return self.corpus.has_pairs
 
     @abstractmethod
-    def check(self, example: Example) -> None:
-        """Refuses an example without a right answer.
+    def label(self, example: Example) -> int:
+        """The number of the class; where there are none, any.
 
         Raises:
-            ValueError: such an example.
+            ValueError: an example without a right answer; what it says is completed by the place of the example.
         """
-
-    def label(self, example: Example) -> int:
-        """The number of the class; where there are none, any."""
-        return 0
 
     def encode(self, examples: Sequence[Example]) -> list[Encoded]:
         """The text as a whole, the pair, or the image, and its label.
@@ -56,17 +52,13 @@ class SequenceTask(Task):
         """
         encoded = []
         for example, (given, prefix) in zip(examples, self._inputs(examples), strict=True):
-            self.check(example)
-            encoded.append(self._laid_out(given, prefix, np.array([self.label(example)]), example))
+            with refusing(f"{example.where}: "):
+                label = self.label(example)
+            encoded.append(self._laid_out(given, prefix, label, example))
         return encoded
 
-    def _laid_out(
-        self,
-        given: Given,
-        prefix: int,
-        labels: Int[np.ndarray, " 1"],
-        example: Example | None,
-    ) -> Encoded:
+    def _laid_out(self, given: Given, prefix: int, label: int, example: Example | None) -> Encoded:
+        labels = np.array([label])
         if self.architecture != "full":
             return Encoded(given, labels, prefix=prefix, example=example)
         read_again = given[:-1] if given.ndim == 1 else ()  # sounds and images are read by the encoder alone
@@ -75,8 +67,8 @@ class SequenceTask(Task):
 
     def _inputs(self, examples: Sequence[Example]) -> Iterator[tuple[np.ndarray, int]]:
         """The texts, pairs, images or sounds, and where the second text begins."""
-        if self.frames is not None:
-            yield from ((self.hear(example), 0) for example in examples)
+        if self.audio is not None:
+            yield from ((self.audio.features(example), 0) for example in examples)
             return
         if self.image_shape is None:
             special = self.tokenizer.special
@@ -95,24 +87,24 @@ class SequenceTask(Task):
         cut, prefix = self._cut(given), 0
         if item.prefix:
             cut, prefix = cut_pair(given, item.prefix, self.max_length, self.tokenizer.special)
-        return self._laid_out(cut, prefix, item.labels, item.example)
+        return self._laid_out(cut, prefix, int(item.labels[0]), item.example)
 
-    def outputs(self, inputs: Sequence[Any], example: Example) -> Float[Tensor, "batch outputs"]:
-        """The logits of a few texts, pairs of texts, or images.
+    def outputs(self, inputs: Sequence[Any]) -> Float[Tensor, "batch outputs"]:
+        """The logits of a few texts, pairs of texts, images, or sounds.
 
         Args:
             inputs: what ``predict`` was given.
-            example: has a right answer, any.
         """
-        if self.frames is not None:
-            examples = [replace(example, text="sound", sound=sound) for sound in inputs]
+        if self.audio is not None:
+            examples = [Example("sound", sound=sound) for sound in inputs]
         elif self.image_shape is None:
-            examples = [self.example_of(given, example) for given in inputs]
+            examples = [self.example_of(given, Example("")) for given in inputs]
         else:
-            examples = [replace(example, text="image", image=image) for image in inputs]
-        encoded = self.encode(examples)
-        logits: Tensor = self(collate(encoded if self.frames is not None else self.fit(encoded)).to(self.device))
-        return logits.float()
+            examples = [Example("image", image=image) for image in inputs]
+        laid_out = zip(self._inputs(examples), examples, strict=True)
+        encoded = [self._laid_out(given, prefix, 0, example) for (given, prefix), example in laid_out]
+        fitting = encoded if self.audio is not None else self.fit(encoded)
+        return self.forward(collate(fitting).to(self.device)).float()
 
 
 def cut_pair(

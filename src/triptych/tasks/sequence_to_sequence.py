@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain, islice
 from typing import ClassVar, Literal
 
@@ -9,13 +10,15 @@ import torch
 from torchmetrics import Metric
 
 from triptych.data import IGNORE, Batch, Encoded, Example
-from triptych.models.generation import BeamSearch, Constraints
-from triptych.tasks.base import BATCHES_SORTED, MetricModes, Prediction, Setup
+from triptych.models.generation import BeamSearch
 from triptych.tasks.exact_sums import Mean
 from triptych.tasks.generative import GenerativeTask
 from triptych.tasks.precision import arithmetic
+from triptych.tasks.predictions import Prediction, Predictions
+from triptych.tasks.task import BATCHES_SORTED, MetricModes, TaskContext
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SequenceToSequence(GenerativeTask):
     """Writes the target of a source; trained by teacher forcing.
 
@@ -27,14 +30,9 @@ class SequenceToSequence(GenerativeTask):
     target to the character; at the test, those of ``test_metrics``.
 
     Args:
-        setup: see ``Task``.
-        label_smoothing: share of each label that is spread over the vocabulary.
-        max_new_tokens: the most tokens that are decoded.
         num_beams: of the beam search at the test; 1 decodes greedily.
         length_penalty: see ``triptych.models.generation.BeamSearch``.
         early_stopping: see ``triptych.models.generation.BeamSearch``.
-        constraints: what a text may be; None: anything.
-        z_loss: see ``GenerativeTask``.
     """
 
     columns: ClassVar[tuple[str, ...]] = ("text", "target")
@@ -45,26 +43,13 @@ class SequenceToSequence(GenerativeTask):
         "use model=full, decoder_only or prefix_decoder, or task=classification"
     }
 
-    def __init__(
-        self,
-        setup: Setup,
-        *,
-        label_smoothing: float,
-        max_new_tokens: int,
-        num_beams: int,
-        length_penalty: float,
-        early_stopping: bool | Literal["never"],
-        constraints: Constraints | None = None,
-        z_loss: float = 0.0,
-    ) -> None:
-        search = BeamSearch(num_beams, length_penalty, early_stopping)
-        super().__init__(
-            setup,
-            label_smoothing=label_smoothing,
-            max_new_tokens=max_new_tokens,
-            constraints=constraints,
-            z_loss=z_loss,
-        )
+    num_beams: int
+    length_penalty: float
+    early_stopping: bool | Literal["never"]
+
+    def __post_init__(self, context: TaskContext) -> None:
+        search = BeamSearch(self.num_beams, self.length_penalty, self.early_stopping)
+        super().__post_init__(context)
         self.search = search
         self._waiting: list[Batch] = []  # of a test, for their answers
 
@@ -79,7 +64,7 @@ class SequenceToSequence(GenerativeTask):
         """Takes answers into ``test_metrics``.
 
         Returns:
-            numbers of each answer, by name, for the record (see ``Tested``).
+            numbers of each answer, by name, for the record (see ``Predictions``).
         """
 
     @property
@@ -114,45 +99,45 @@ class SequenceToSequence(GenerativeTask):
         """Exact match; the scores of what is decoded, at the test only."""
         return {"token_accuracy": Mean(), "exact_match": Mean(), **(self.test_metrics() if stage == "test" else {})}
 
-    def update_metrics(self, metrics: Mapping[str, Metric], batch: Batch) -> None:
+    def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> Predictions | None:
         """Validation: teacher-forced; greedy decoding hits the target exactly when each of its tokens is the likeliest
         after those before it, so exact match needs no decoding. Test: decodes."""
         _, guesses = self.scored_tokens(metrics, batch)
-        if not self.trainer.testing:
+        if stage == "val":
             hits = ((guesses == batch.labels) | (batch.labels == IGNORE)).all(1)
             metrics["exact_match"].update(hits.sum(), len(hits))
-            return
+            return None
         self._waiting.append(batch)
-        if len(self._waiting) == BATCHES_SORTED:
-            self._answer_waiting(metrics)
+        return self._answer_waiting(metrics) if len(self._waiting) == BATCHES_SORTED else None
 
-    def on_test_epoch_start(self) -> None:
+    def begin_test(self) -> None:
         """See ``Task``."""
-        super().on_test_epoch_start()
         self._waiting = []
 
-    def on_test_epoch_end(self) -> None:
-        """See ``Task``; the last batches are answered first."""
+    def finish_test(self, metrics: Mapping[str, Metric]) -> Predictions | None:
+        """See ``Task``; the last batches are answered."""
         with torch.inference_mode(), arithmetic(self.precision, self.device).forward_context():
-            self._answer_waiting(self.metrics_of("test"))
-        super().on_test_epoch_end()
+            return self._answer_waiting(metrics)
 
-    def _answer_waiting(self, metrics: Mapping[str, Metric]) -> None:
+    def _answer_waiting(self, metrics: Mapping[str, Metric]) -> Predictions | None:
         """Scores answers to the batches that wait: where texts of one have ended, those of the next take their
         places."""
         batches, self._waiting = self._waiting, []
         sources = [[self._fitting(ids) for ids in self._sources_of(batch)] for batch in batches]
         if not sources:
-            return
+            return None
         answers = iter(self.decode(list(chain(*sources)), rows=max(map(len, sources))))
-        for batch, of_batch in zip(batches, sources, strict=True):
+        return Predictions.join(
             self._score(metrics, batch, list(islice(answers, len(of_batch))))
+            for batch, of_batch in zip(batches, sources, strict=True)
+        )
 
-    def _score(self, metrics: Mapping[str, Metric], batch: Batch, outputs: list[str]) -> None:
+    def _score(self, metrics: Mapping[str, Metric], batch: Batch, outputs: list[str]) -> Predictions:
         references = [self.reference(example) for example in batch.examples if example is not None]
         num_exact = sum(output == reference for output, reference in zip(outputs, references, strict=True))
         metrics["exact_match"].update(num_exact, len(outputs))
-        self.keep(batch, outputs, self.score(metrics, outputs, references))
+        indices = None if batch.indices is None else batch.indices.tolist()
+        return Predictions(outputs, self.score(metrics, outputs, references), indices)
 
     def predict_batch(self, texts: Sequence[str]) -> Sequence[Prediction]:
         """What is written for each text."""

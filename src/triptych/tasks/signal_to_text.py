@@ -11,7 +11,7 @@ from jaxtyping import Float
 from triptych.data import Batch, Encoded, Example, side_by_side
 from triptych.models.generation import Prompts
 from triptych.nn.network import count_positions
-from triptych.tasks.base import Prediction
+from triptych.tasks.predictions import Prediction
 from triptych.tasks.sequence_to_sequence import SequenceToSequence
 
 Signal = Float[np.ndarray, "frames mels"] | Float[np.ndarray, "channels height width"]
@@ -65,7 +65,7 @@ class SignalToText(SequenceToSequence):
         return Encoded(np.array(tokens), np.array(labels), given, example=example)
 
     def truncate(self, item: Encoded) -> Encoded:
-        """The first ``max_length`` tokens of the text; of a sound see ``truncate_sound``."""
+        """The first ``max_length`` tokens of the text; of a sound see ``truncate_audio``."""
         tokens, labels = item.tokens[: self.max_length], item.labels[: self.max_length]
         return Encoded(tokens, labels, item.source, example=item.example)
 

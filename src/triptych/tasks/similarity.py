@@ -1,6 +1,7 @@
 """One number for a pair of texts, or for a text."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
@@ -11,20 +12,19 @@ from torchmetrics.functional import pearson_corrcoef, spearman_corrcoef
 
 from triptych.data import IGNORE, Batch, CorpusFacts, Example
 from triptych.nn.transfer import upload
-from triptych.tasks.base import MetricModes, Setup
 from triptych.tasks.exact_sums import OfPairs, widest
+from triptych.tasks.predictions import Predictions
 from triptych.tasks.scores import Score
 from triptych.tasks.sequence import SequenceTask
+from triptych.tasks.task import MetricModes
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Similarity(SequenceTask):
     """The score of a pair of texts (or of one text): the one output of the head, trained on its squared error.
 
     Metrics: loss, and by its name mean_squared_error, the mean of (output - score)^2; pearson and spearman, the
     correlations of outputs and scores over the whole split.
-
-    Args:
-        setup: see ``Task``.
     """
 
     name = "similarity"
@@ -32,8 +32,7 @@ class Similarity(SequenceTask):
     title = "Similarity"
     columns = ("text", "pair", "score")
 
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup, label_smoothing=0.0)
+    label_smoothing: float = field(default=0.0, init=False)
 
     @classmethod
     def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
@@ -45,10 +44,11 @@ class Similarity(SequenceTask):
         """One."""
         return 1
 
-    def check(self, example: Example) -> None:
-        """Refuses an example without a score. (It stays in the example: labels are whole numbers.)"""
+    def label(self, example: Example) -> int:
+        """Any. (The score stays in the example: labels are whole numbers.)"""
         if example.score is None:
-            raise ValueError(f"{example.where}: there is no score")
+            raise ValueError("there is no score")
+        return 0
 
     def summed_loss(
         self, logits: Float[Tensor, "batch 1"], batch: Batch, label_smoothing: float = 0.0
@@ -72,14 +72,14 @@ class Similarity(SequenceTask):
         """Those that the class describes."""
         return {"pearson": OfPairs(pearson_corrcoef), "spearman": OfPairs(spearman_corrcoef)}
 
-    def update_metrics(self, metrics: Mapping[str, Metric], batch: Batch) -> None:
+    def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> Predictions:
         """Keeps outputs and scores."""
         logits = self.scored_logits(metrics, batch)
         scored = batch.labels[:, 0] != IGNORE
         for metric in (metrics["pearson"], metrics["spearman"]):
             metric.update(logits[scored, 0], self._scores(batch)[scored])
         outputs = logits[:, 0].tolist()
-        self.keep(batch, [f"{output:.6g}" for output in outputs], {"score": outputs})
+        return Predictions([f"{output:.6g}" for output in outputs], {"score": outputs})
 
     def derived_metrics(self, values: dict[str, float]) -> dict[str, float]:
         """The loss, by its name."""
@@ -87,5 +87,5 @@ class Similarity(SequenceTask):
 
     def predict_batch(self, texts: Sequence[Any]) -> list[float]:
         """The number."""
-        numbers: list[float] = self.outputs(texts, Example("", score=0.0))[:, 0].tolist()
+        numbers: list[float] = self.outputs(texts)[:, 0].tolist()
         return numbers

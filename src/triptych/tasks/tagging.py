@@ -14,9 +14,10 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from triptych.data import IGNORE, Batch, CorpusFacts, Encoded, Example, collate
-from triptych.tasks.base import NOTHING_IS_WRITTEN, MetricModes, Task
 from triptych.tasks.exact_sums import Mean
+from triptych.tasks.predictions import Predictions
 from triptych.tasks.scores import ACCURACY, Score
+from triptych.tasks.task import NOTHING_IS_WRITTEN, MetricModes, Task
 
 log = logging.getLogger("triptych")
 
@@ -113,7 +114,7 @@ class Tagging(Task):
         names = ("precision", "recall", "f1") if scheme_of(self.corpus.tag_labels) else ()
         return {"accuracy": Mean(), **{f"entity_{name}": Mean() for name in names}}
 
-    def update_metrics(self, metrics: Mapping[str, Metric], batch: Batch) -> None:
+    def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> Predictions:
         """Counts hits."""
         logits = self.scored_logits(metrics, batch)
         hits = (logits.argmax(-1) == batch.labels) & (batch.labels != IGNORE)
@@ -132,7 +133,7 @@ class Tagging(Task):
                 ("f1", 2 * both, found + true),
             ):
                 metrics[f"entity_{name}"].update(total, count)
-        self.keep(batch, [" ".join(guess) for guess in guesses], numbers)
+        return Predictions([" ".join(guess) for guess in guesses], numbers)
 
     @property
     def signatures(self) -> dict[str, str]:
@@ -143,8 +144,7 @@ class Tagging(Task):
         return {ACCURACY.name: f"each tag by itself: the tags are not {', '.join(SCHEMES)}"}
 
     def on_train_start(self) -> None:
-        """See ``Task``; says how the tags are scored."""
-        super().on_train_start()
+        """Says how the tags are scored."""
         for metric, how in self.signatures.items():
             log.info("%s: %s", metric, how)
 
@@ -167,7 +167,7 @@ class Tagging(Task):
             for text, words in zip(texts, cut, strict=True)
         ]
         batch = collate(self.fit(self.encode(examples))).to(self.device)
-        return [" ".join(tags) for tags in self._tags(batch, self(batch))]
+        return [" ".join(tags) for tags in self._tags(batch, self.forward(batch))]
 
 
 def _asked(example: Example) -> list[str]:

@@ -3,19 +3,20 @@
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Literal
+from dataclasses import dataclass
+from typing import ClassVar, Literal, cast
 
 from torchmetrics import Metric
 from torchmetrics.functional.text.rouge import rouge_score
 
 from triptych.config import one_of, refusing
-from triptych.models.generation import Constraints
-from triptych.tasks.base import MetricModes, Setup
 from triptych.tasks.exact_sums import Mean
 from triptych.tasks.scores import EXACT_MATCH, Score
 from triptych.tasks.sequence_to_sequence import SequenceToSequence
+from triptych.tasks.task import MetricModes, TaskContext
 from triptych.tasks.word_splitting import WordSplitter
 
+RougeTokenizer = Literal["google", "characters", "whitespace"]
 ROUGE = {"rouge1": "rouge1_fmeasure", "rouge2": "rouge2_fmeasure", "rougeL": "rougeL_fmeasure"}
 """Our names of ROUGE-1, ROUGE-2 and ROUGE-L, and torchmetrics' names of their F."""
 SPLIT: Mapping[str, Callable[[str], list[str]]] = {
@@ -26,6 +27,7 @@ SPLIT: Mapping[str, Callable[[str], list[str]]] = {
 """The words of a text, by ROUGE's tokenizer."""
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class TextToText(SequenceToSequence):
     """Writes the answer to a text (see ``SequenceToSequence``): what translation is, whatever the two texts are.
 
@@ -33,17 +35,9 @@ class TextToText(SequenceToSequence):
     longest common subsequence of words, mean over the answers; in lower case, without stemmer.
 
     Args:
-        setup: see ``Task``.
-        label_smoothing: share of each label that is spread over the vocabulary.
-        max_new_tokens: the most tokens that are decoded.
-        num_beams: of the beam search at the test; 1 decodes greedily.
-        length_penalty: see ``triptych.models.generation.BeamSearch``.
-        early_stopping: see ``triptych.models.generation.BeamSearch``.
         rouge_tokenizer: google: all but a to z and 0 to 9 parts words, as in Google's rouge_score, so umlauts do, and
             of other scripts nothing is left; whitespace: words are what stands between blanks; characters: each
             character that is not blank is a word.
-        constraints: what a text may be; None: anything.
-        z_loss: see ``GenerativeTask``.
     """
 
     name = "text_to_text"
@@ -51,31 +45,12 @@ class TextToText(SequenceToSequence):
     title = "Text to text"
     ranked_by = ("rougeL", "ROUGE-L of the answer")
 
-    def __init__(
-        self,
-        setup: Setup,
-        *,
-        label_smoothing: float,
-        max_new_tokens: int,
-        num_beams: int,
-        length_penalty: float,
-        early_stopping: bool | Literal["never"],
-        rouge_tokenizer: Literal["google", "characters", "whitespace"] = "google",
-        constraints: Constraints | None = None,
-        z_loss: float = 0.0,
-    ) -> None:
-        super().__init__(
-            setup,
-            label_smoothing=label_smoothing,
-            max_new_tokens=max_new_tokens,
-            num_beams=num_beams,
-            length_penalty=length_penalty,
-            early_stopping=early_stopping,
-            constraints=constraints,
-            z_loss=z_loss,
-        )
+    rouge_tokenizer: RougeTokenizer = "google"
+
+    def __post_init__(self, context: TaskContext) -> None:
+        super().__post_init__(context)
         with refusing("task."):
-            self.use_rouge_tokenizer(rouge_tokenizer)
+            self.use_rouge_tokenizer(self.rouge_tokenizer)
 
     @classmethod
     def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
@@ -91,7 +66,7 @@ class TextToText(SequenceToSequence):
         """
         if name not in SPLIT:
             raise ValueError(f"rouge_tokenizer={name}: {one_of(name, [*SPLIT])}")
-        self.rouge_tokenizer = name
+        self.rouge_tokenizer = cast(RougeTokenizer, name)
 
     @property
     def signatures(self) -> dict[str, str]:

@@ -15,10 +15,11 @@ from torchmetrics.text import CharErrorRate, WordErrorRate
 
 from triptych.data import IGNORE, Batch, Encoded, Example, collate
 from triptych.models.generation.ctc import collapsed, prefix_beam_search
-from triptych.tasks.base import MetricModes, Prediction
 from triptych.tasks.exact_sums import Mean
+from triptych.tasks.predictions import Prediction, Predictions
 from triptych.tasks.scores import EXACT_MATCH, Score
 from triptych.tasks.signal_to_text import Signal, SignalToText
+from triptych.tasks.task import MetricModes
 from triptych.tasks.word_splitting import WordSplitter
 
 ERRORS = {"word": word_error_rate, "character": char_error_rate}
@@ -59,8 +60,9 @@ class Transcription(SignalToText):
         return self.architecture == "encoder_only"
 
     def perceive(self, example: Example) -> Float[np.ndarray, "frames mels"]:
-        """The frames of the sound; see ``Task.hear``."""
-        return self.hear(example)
+        """The frames of the sound; see ``AudioInputs``."""
+        assert self.audio is not None
+        return self.audio.features(example)
 
     def lay_out_signal(self, given: Signal, target: Sequence[int], example: Example) -> Encoded:
         """See ``SignalToText``; an encoder reads the frames alone.
@@ -71,24 +73,24 @@ class Transcription(SignalToText):
         if not self.is_ctc:
             return super().lay_out_signal(given, target, example)
         item = Encoded(given, np.array(target, dtype=np.int64), example=example)
-        return self._checked(item, f"lower frames.stride={self.frames.stride if self.frames else 1}")
+        return self._checked(item, f"lower frames.stride={self.audio.embedding.stride if self.audio else 1}")
 
     def _checked(self, item: Encoded, advice: str) -> Encoded:
         """The same, whose text has a path: a position for each token, and a blank between two that are equal."""
-        assert self.frames is not None
+        assert self.audio is not None
         least = len(item.labels) + sum(a == b for a, b in pairwise(item.labels.tolist()))
-        if (positions := self.frames.count(len(item.tokens))) < least:
+        if (positions := self.audio.embedding.count(len(item.tokens))) < least:
             where = "" if item.example is None else f"{item.example.where}: "
             raise ValueError(f"{where}{positions} positions for a text that needs {least} ({advice})")
         return item
 
-    def truncate_sound(self, item: Encoded) -> Encoded:
+    def truncate_audio(self, item: Encoded) -> Encoded:
         """See ``Task``.
 
         Raises:
             ValueError: of an encoder, a text that is too long for what is left of its sound.
         """
-        kept = super().truncate_sound(item)
+        kept = super().truncate_audio(item)
         return self._checked(kept, "batch.too_long=drop leaves it out of a training") if self.is_ctc else kept
 
     def num_unanswered(self, batch: Batch) -> int:
@@ -97,7 +99,7 @@ class Transcription(SignalToText):
 
     def training_loss(self, batch: Batch) -> Float[Tensor, ""]:
         """See ``Task``."""
-        return self.paths_loss(self(batch), batch) if self.is_ctc else super().training_loss(batch)
+        return self.paths_loss(self.forward(batch), batch) if self.is_ctc else super().training_loss(batch)
 
     def paths_loss(self, logits: Float[Tensor, "batch positions vocab"], batch: Batch) -> Float[Tensor, ""]:
         """-log p(text), over all paths, the sum over the batch."""
@@ -112,9 +114,9 @@ class Transcription(SignalToText):
         return of_texts.sum() * bool(batch.examples)  # of a process that has none, a batch stands for nothing
 
     def _lengths(self, batch: Batch) -> Tensor:
-        assert self.frames is not None
+        assert self.audio is not None
         assert batch.mask is not None
-        return self.frames.positions(batch.mask).sum(1)
+        return self.audio.embedding.positions(batch.mask).sum(1)
 
     def make_metrics(self, stage: str) -> dict[str, Metric]:
         """Of an encoder the same at every evaluation: it answers at once."""
@@ -146,14 +148,13 @@ class Transcription(SignalToText):
             ]
         return numbers
 
-    def update_metrics(self, metrics: Mapping[str, Metric], batch: Batch) -> None:
+    def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> Predictions | None:
         """See ``SequenceToSequence``."""
         if not self.is_ctc:
-            super().update_metrics(metrics, batch)
-            return
-        logits: Tensor = self(batch)
+            return super().evaluate(batch, metrics, stage)
+        logits: Tensor = self.forward(batch)
         metrics["loss"].update(self.paths_loss(logits, batch), (batch.labels != IGNORE).sum())
-        self._score(metrics, batch, self._read(logits, self._lengths(batch)))
+        return self._score(metrics, batch, self._read(logits, self._lengths(batch)))
 
     def _read(self, logits: Float[Tensor, "batch positions vocab"], lengths: Tensor) -> list[str]:
         """The texts of the likeliest paths, or by beam search the likeliest texts."""
@@ -175,8 +176,8 @@ class Transcription(SignalToText):
         if not self.is_ctc:
             return super().predict_batch(texts)
         examples = self.examples_of(texts)
-        batch = collate([Encoded(self.hear(x), np.empty(0, np.int64), example=x) for x in examples]).to(self.device)
-        return self._read(self(batch), self._lengths(batch))
+        batch = collate([Encoded(self.perceive(x), np.empty(0, np.int64), example=x) for x in examples]).to(self.device)
+        return self._read(self.forward(batch), self._lengths(batch))
 
     @property
     def fills_batches(self) -> bool:

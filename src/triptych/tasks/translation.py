@@ -1,37 +1,30 @@
 """Source text to target text."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 from torchmetrics import Metric
 
 from triptych.config import refusing
-from triptych.models.generation import Constraints
-from triptych.tasks.base import MetricModes, Setup
 from triptych.tasks.corpus_score import CorpusMetric, CorpusScore, chrf_of_each, make_bleu, words_of
 from triptych.tasks.scores import EXACT_MATCH, Score
 from triptych.tasks.sequence_to_sequence import SequenceToSequence
+from triptych.tasks.task import MetricModes, TaskContext
 from triptych.tasks.word_splitting import WordSplitter
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Translation(SequenceToSequence):
     """Writes the target of a source text (see ``SequenceToSequence``).
 
     At the test also sacrebleu's bleu, chrf (higher is better) and ter (lower is better), in points of 100.
 
     Args:
-        setup: see ``Task``.
-        label_smoothing: share of each label that is spread over the vocabulary.
-        max_new_tokens: the most tokens that are decoded.
-        num_beams: of the beam search at the test; 1 decodes greedily.
-        length_penalty: see ``triptych.models.generation.BeamSearch``.
-        early_stopping: see ``triptych.models.generation.BeamSearch``.
         bleu_tokenizer: sacrebleu's tokenizer for BLEU: 13a for languages with blanks between words, zh for Chinese,
             char for others without, none for text that is already tokenised, and sacrebleu's others.
-        constraints: what a text may be; None: anything.
-        z_loss: see ``GenerativeTask``.
     """
 
     name = "translation"
@@ -39,32 +32,13 @@ class Translation(SequenceToSequence):
     title = "Translation"
     ranked_by = ("chrf", "chrF of the sentence")  # that one of two wrong answers is nearer counts, too
 
-    def __init__(
-        self,
-        setup: Setup,
-        *,
-        label_smoothing: float,
-        max_new_tokens: int,
-        num_beams: int,
-        length_penalty: float,
-        early_stopping: bool | Literal["never"],
-        bleu_tokenizer: str,
-        constraints: Constraints | None = None,
-        z_loss: float = 0.0,
-    ) -> None:
+    bleu_tokenizer: str
+
+    def __post_init__(self, context: TaskContext) -> None:
         with refusing("task."):
-            self._scores: dict[str, CorpusMetric] = {"bleu": make_bleu(bleu_tokenizer), "chrf": CHRF(), "ter": TER()}
-        self.bleu_tokenizer = bleu_tokenizer
-        super().__init__(
-            setup,
-            label_smoothing=label_smoothing,
-            max_new_tokens=max_new_tokens,
-            num_beams=num_beams,
-            length_penalty=length_penalty,
-            early_stopping=early_stopping,
-            constraints=constraints,
-            z_loss=z_loss,
-        )
+            bleu = make_bleu(self.bleu_tokenizer)
+        self._scores: dict[str, CorpusMetric] = {"bleu": bleu, "chrf": CHRF(), "ter": TER()}
+        super().__post_init__(context)
 
     @classmethod
     def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
@@ -91,13 +65,12 @@ class Translation(SequenceToSequence):
             make_bleu(settings["bleu_tokenizer"])
 
     def use_bleu_tokenizer(self, name: str) -> None:
-        """Scores with another tokenizer than the training's.
+        """Scores with another tokenizer than the training's, by the metrics that are made after this.
 
         Raises:
             ValueError: there is no such one, or it needs what is not there.
         """
         self._scores["bleu"], self.bleu_tokenizer = make_bleu(name), name
-        self.metrics["test"]["bleu"] = CorpusScore(self._scores["bleu"])  # type: ignore[operator]
 
     @property
     def word_splitters(self) -> Sequence[WordSplitter]:

@@ -7,6 +7,7 @@ from triptych.training.callbacks.new_weights_first import NewWeightsFirst
 from triptych.training.callbacks.progress import Progress
 from triptych.training.callbacks.spikes import SpikeReport
 from triptych.training.checkpoint_file import damage_of, read_checkpoint, write_checkpoint
+from triptych.training.lightning_module import TrainingModule
 from triptych.training.loggers.csv import CSVLogger
 from triptych.training.loggers.tensorboard import TensorBoardLogger, check_tensorboard
 from triptych.training.loggers.wandb import WandbLogger
@@ -23,6 +24,7 @@ __all__ = [
     "Progress",
     "SpikeReport",
     "TensorBoardLogger",
+    "TrainingModule",
     "WandbLogger",
     "check_tensorboard",
     "checkpoint_facts",

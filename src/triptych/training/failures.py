@@ -13,12 +13,12 @@ from omegaconf import DictConfig
 from triptych.config import RunError, counted
 from triptych.data import DataModule
 from triptych.launch import signals
-from triptych.tasks import Task
-from triptych.tasks.not_finite import NotFinite
+from triptych.training.lightning_module import TrainingModule
+from triptych.training.not_finite import NotFinite
 
 
 @contextmanager
-def explained(config: DictConfig, trainer: L.Trainer, task: Task, data: DataModule) -> Iterator[None]:
+def explained(config: DictConfig, trainer: L.Trainer, module: TrainingModule, data: DataModule) -> Iterator[None]:
     """Says what to do about a run that cannot go on.
 
     Raises:
@@ -46,7 +46,7 @@ def explained(config: DictConfig, trainer: L.Trainer, task: Task, data: DataModu
             ) from error
         if isinstance(error, RunError) or not is_out_of_memory(error):
             raise
-        if not task.training:  # it was in the middle of an evaluation
+        if not module.training:  # it was in the middle of an evaluation
             advice = f"lower batch.eval_size={config.batch.eval_size}"
         else:
             parts = config.trainer.accumulate_grad_batches

@@ -17,8 +17,15 @@ from triptych.config.paths import check_resume
 from triptych.data import CorpusFacts, SpecialTokens, Tokenizer
 from triptych.storage.atomic import link, remove_leftovers
 from triptych.storage.run_directory import BEST, RunDirectory
-from triptych.tasks import Task
-from triptych.training import CSVLogger, TensorBoardLogger, WandbLogger, damage_of, newest_good, read_checkpoint
+from triptych.training import (
+    CSVLogger,
+    TensorBoardLogger,
+    TrainingModule,
+    WandbLogger,
+    damage_of,
+    newest_good,
+    read_checkpoint,
+)
 
 log = logging.getLogger("triptych")
 
@@ -284,13 +291,13 @@ class Earlier:
                 "or start over with resume=never"
             )
 
-    def check_network(self, task: Task) -> None:
+    def check_network(self, module: TrainingModule) -> None:
         """Refuses weights that do not fit.
 
         Raises:
             ConfigError: such weights; names the first.
         """
-        shapes = {name: tensor.shape for name, tensor in task.state_dict().items()}
+        shapes = {name: tensor.shape for name, tensor in module.state_dict().items()}
         for name in {**self._shapes, **shapes}:
             if self._shapes.get(name) != shapes.get(name):
                 was, now = (tuple(s[name]) if name in s else "none" for s in (self._shapes, shapes))

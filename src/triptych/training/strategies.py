@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 from triptych.config import ConfigError, build, precision_of, target_of
 from triptych.launch.processes import Place, depends_on_clock, tasks_per_node
 from triptych.nn import Block
-from triptych.tasks import Task
+from triptych.training.lightning_module import TrainingModule
 from triptych.training.optimizers import Adafactor, Muon
 
 
@@ -85,17 +85,17 @@ class FSDP(ModelParallelStrategy):
         super().setup_environment()
 
     def setup(self, trainer: L.Trainer) -> None:
-        """Lightning's, but the network is sharded here, and not by the task: block by block, and what is left."""
+        """Lightning's, but the network is sharded here, and not by the module: block by block, and what is left."""
         assert self.accelerator is not None
         self.accelerator.setup(trainer)
-        network = self._task.network
+        network = self._module.network
         if not isinstance(network, FSDPModule):
             mesh = self.device_mesh["data_parallel"]
             for stack in network.stacks:
                 for block in stack.layers:
                     fully_shard(block, mesh=mesh)
             fully_shard(network, mesh=mesh)
-        self.model = self.precision_plugin.convert_module(self._task)
+        self.model = self.precision_plugin.convert_module(self._module)
         self.model_to_device()
         self.barrier()
         if trainer.state.fn == TrainerFn.FITTING:
@@ -118,7 +118,7 @@ class FSDP(ModelParallelStrategy):
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
         """The whole weights, on rank 0; every rank has to call it."""
-        return {name: self._gather(tensor) for name, tensor in self._task.state_dict().items()}
+        return {name: self._gather(tensor) for name, tensor in self._module.state_dict().items()}
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
         """What the optimizer of one process would have, on rank 0; every rank has to call it."""
@@ -135,9 +135,9 @@ class FSDP(ModelParallelStrategy):
 
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
         """Takes this process's share of whole weights."""
-        own = self._task.state_dict()
+        own = self._module.state_dict()
         shares = {name: share(tensor, own[name]) for name, tensor in checkpoint["state_dict"].items()}
-        self._task.load_state_dict(shares, strict=strict)
+        self._module.load_state_dict(shares, strict=strict)
 
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
         """Takes this process's share of the state of an optimizer."""
@@ -150,12 +150,12 @@ class FSDP(ModelParallelStrategy):
             optimizer.load_state_dict({**state, "state": shares})
 
     @property
-    def _task(self) -> Task:
-        assert isinstance(self.lightning_module, Task)
+    def _module(self) -> TrainingModule:
+        assert isinstance(self.lightning_module, TrainingModule)
         return self.lightning_module
 
     def _sharded(self) -> list[FSDPModule]:
-        return [module for module in self._task.network.modules() if isinstance(module, FSDPModule)]
+        return [module for module in self._module.network.modules() if isinstance(module, FSDPModule)]
 
     def _gather(self, value: Any) -> Any:
         """One tensor at a time, so that no device has to hold all."""

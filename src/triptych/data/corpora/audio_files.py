@@ -19,8 +19,8 @@ class SoundRows(RowCorpus[str]):
         sound: column of the paths of the files, below ``dir``; of the hub, or of the sounds themselves.
         target: column of what is said; None: there is none.
         label: column of the classes; None: there is none.
-        speaker: column of who speaks, whose mean frame is taken from all that he says (see ``Task.hear``); None: nobody
-            says.
+        speaker: column of who speaks, whose mean frame is taken from all that he says (see ``AudioInputs``); None:
+            nobody says.
     """
 
     columns = ("sound", "target", "label")

@@ -20,8 +20,8 @@ from triptych.launch.lock import check_held
 from triptych.nn.transfer import Download, upload
 from triptych.storage.atomic import link, remove_leftovers
 from triptych.storage.run_directory import BEST, LAST
-from triptych.tasks import Task
 from triptych.training.checkpoint_file import CheckpointFiles, damage_of
+from triptych.training.lightning_module import TrainingModule
 
 log = logging.getLogger("triptych")
 
@@ -127,7 +127,7 @@ class Checkpoints(Checkpoint):
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Makes sure that Lightning calls its hooks even if all updates are done: it would skip them, and leave a
         moving average of the weights where it is."""
-        assert isinstance(pl_module, Task)
+        assert isinstance(pl_module, TrainingModule)
         check_metric("callbacks.checkpoints.monitor", self.monitor, validation_metrics(pl_module))
         if trainer.is_global_zero:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -309,9 +309,9 @@ def check_metric(key: str, name: str, measured: Sequence[str]) -> None:
         raise ConfigError(f"{key}={name}: expected one of {', '.join(names)}{nearest(name, names)}")
 
 
-def validation_metrics(task: Task) -> list[str]:
-    """What a validation of a task may measure."""
-    return [f"val/{name}" for name in task.metric_names("val")]
+def validation_metrics(module: TrainingModule) -> list[str]:
+    """What a validation of its task may measure."""
+    return [f"val/{name}" for name in module.metric_names("val")]
 
 
 def step_files(folder: Path) -> list[Path]:

@@ -17,7 +17,7 @@ from triptych.data import Batch
 from triptych.models.flops import BatchShape, TrainingCost
 from triptych.nn import Network
 from triptych.nn.network import count_positions
-from triptych.tasks import Task
+from triptych.training.lightning_module import TrainingModule
 from triptych.training.optimizers import optimizer_flops
 
 
@@ -135,7 +135,7 @@ class CostLog(L.Callback):
 
     def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: Optimizer) -> None:
         """Logs the learning rate of this update."""
-        assert isinstance(pl_module, Task)
+        assert isinstance(pl_module, TrainingModule)
         if pl_module.is_logged(trainer.global_step + 1):
             pl_module.log("lr", optimizer.param_groups[0]["lr"])
 
@@ -149,8 +149,8 @@ class CostLog(L.Callback):
     ) -> None:
         """Counts the batch, and logs what was spent."""
         self.seconds += time.perf_counter() - self._batch_started
-        assert isinstance(pl_module, Task)
-        shape, unanswered = shape_of(batch, pl_module.network), pl_module.num_unanswered(batch)
+        assert isinstance(pl_module, TrainingModule)
+        shape, unanswered = shape_of(batch, pl_module.network), pl_module.task.num_unanswered(batch)
         self.tokens += batch.num_real
         self._slots += batch.num_slots
         self.shapes[shape] += 1

@@ -6,7 +6,7 @@ from typing import Any
 import lightning as L
 import torch
 
-from triptych.tasks import Task
+from triptych.training.lightning_module import TrainingModule
 
 log = logging.getLogger("triptych")
 
@@ -29,7 +29,7 @@ class NewWeightsFirst(L.Callback):
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Remembers what is new."""
-        assert isinstance(pl_module, Task)
+        assert isinstance(pl_module, TrainingModule)
         self._new = self._new or sorted(pl_module.new_weights)
         if not self._new:
             log.warning(

@@ -14,6 +14,7 @@ from rich.progress import ProgressColumn, TimeRemainingColumn
 
 from triptych.config import duration
 from triptych.tasks import Task
+from triptych.training.lightning_module import TrainingModule
 
 log = logging.getLogger("triptych")
 
@@ -58,8 +59,8 @@ class Progress(RichProgressBar):
         """A line with what was measured."""
         super().on_validation_end(trainer, pl_module)
         if self.is_disabled and trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking:
-            assert isinstance(pl_module, Task)
-            self._say(trainer, describe(pl_module, {k: float(v) for k, v in trainer.callback_metrics.items()}))
+            assert isinstance(pl_module, TrainingModule)
+            self._say(trainer, describe(pl_module.task, {k: float(v) for k, v in trainer.callback_metrics.items()}))
 
     def _say(self, trainer: L.Trainer, measured: list[str]) -> None:
         if not trainer.is_global_zero:

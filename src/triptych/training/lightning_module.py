@@ -1,0 +1,257 @@
+"""The LightningModule that trains, validates and tests every task."""
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import lightning as L
+import numpy as np
+import torch
+import torch.distributed as dist
+from lightning.pytorch.callbacks import WeightAveraging
+from lightning.pytorch.utilities.types import OptimizerLRScheduler
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torchmetrics import Metric
+
+from triptych.data import Batch
+from triptych.tasks import Predictions, Task, TestPrediction
+from triptych.tasks.exact_sums import Mean
+from triptych.training.not_finite import NotFiniteUpdates
+
+STAGES = ("val", "test")
+COUNTED = ("k", "weight_sum", "lr_max", "scheduled_lr")
+"""What a schedule-free optimizer counts in its groups, where others have settings alone."""
+
+
+class TrainingModule(L.LightningModule):
+    """Trains a task: steps, optimizer, schedule, metrics and what is logged. The task says what the loss and the
+    metrics are. In a checkpoint stand the weights of its network, as ``network.*``.
+
+    Attributes:
+        task: what is trained; a plain object, so no part of the modules.
+        matrix_metrics: metrics that are no single number, of the last evaluation: ``test/confusion_matrix``, for
+            instance.
+        test_predictions: for the examples of this process in the last test, in no order; empty where a task keeps none
+            (denoising).
+        not_finite: what becomes of steps that are not finite.
+
+    Args:
+        task: with its network.
+        optimizer: makes the optimizer of the network; None: nothing is trained.
+        schedule: factor of the learning rate at each step.
+        skips_not_finite: whether a step whose loss or gradient is not finite is left out; else it ends the run.
+        compiles: whether training runs the blocks as torch.compile translates them.
+        has_one_shape: whether all batches have the same shape; else one program serves those of all shapes.
+        new_weights: names of the network's tensors that ``init_from`` did not bring; empty: it brought all, or is null.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        optimizer: Callable[[nn.Module], torch.optim.Optimizer] | None = None,
+        schedule: Callable[[int], float] = lambda step: 1.0,
+        *,
+        skips_not_finite: bool = False,
+        compiles: bool = False,
+        has_one_shape: bool = False,
+        new_weights: Sequence[str] = (),
+    ) -> None:
+        super().__init__()
+        self.task, self.network = task, task.network
+        self.make_optimizer, self.schedule = optimizer, schedule
+        self.compiles, self.has_one_shape, self.new_weights = compiles, has_one_shape, new_weights
+        self.not_finite = NotFiniteUpdates(skips=skips_not_finite)
+        self.matrix_metrics: dict[str, list[list[int]]] = {}
+        self.test_predictions: list[TestPrediction] = []
+        self._losses: list[Tensor] = []  # of the batches since the last logging
+        self._step_losses: list[Tensor] = []  # of the batches of this step
+        self.metrics = nn.ModuleDict(
+            {stage: nn.ModuleDict({"loss": Mean(), **task.make_metrics(stage)}) for stage in STAGES}
+        )
+
+    def configure_optimizers(self) -> OptimizerLRScheduler:
+        """The optimizer, and its schedule by steps."""
+        assert self.make_optimizer is not None
+        optimizer = self.make_optimizer(self.network)
+        schedule = self.schedule  # in a function: LambdaLR would put an object's attributes into the checkpoint
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: schedule(step))
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def on_train_start(self) -> None:
+        """Compiles, after a moving average has copied the network."""
+        if self.compiles:
+            self.network.compile_parts(dynamic=not self.has_one_shape)
+        self.task.on_train_start()
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """The share of this batch in the loss of the step."""
+        self._seed_chance(batch_idx)
+        accumulate = self.trainer.accumulate_grad_batches
+        parts = accumulate * self.trainer.world_size  # Lightning and DDP take the mean of them
+        loss = self.task.training_loss(batch) * (parts / max(batch.normalizer, 1))
+        self._step_losses = [*self._step_losses, loss.detach()][-accumulate:]
+        self._losses.append(loss.detach())
+        if self.is_logged(self.trainer.global_step + 1) and (batch_idx + 1) % accumulate == 0:
+            losses = torch.stack(self._losses)
+            losses = losses.where(losses.isfinite(), torch.nan)
+            self.log("train/loss", losses.nanmean(), prog_bar=True, sync_dist=True)
+            self._losses.clear()
+        # An infinite loss can have a finite gradient; now it has not, and every rank sees it in the sum.
+        return loss * torch.where(loss.detach().isfinite(), 1.0, torch.nan)
+
+    def _seed_chance(self, batch_idx: int) -> None:
+        """Chance is a function of (seed, batch, rank) alone, so a run may resume at any step. (The hash of a tuple of
+        integers is the same in every process.)"""
+        seed = hash((self.task.seed, batch_idx, self.global_rank)) % 2**32
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed takes milliseconds where no GPU is
+        if self.device.type != "cpu":
+            torch.get_device_module(self.device).manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed)
+
+    def is_logged(self, step: int) -> bool:
+        """Whether Lightning's loggers write after this many steps; on others there is no need to compute what is
+        logged."""
+        every: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]
+        return step % every == 0
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clips the norm of the gradient of the step, and logs what it was. (Lightning's own refuses fused optimizers
+        under autocast, though only float16 scales its gradients.)
+
+        Raises:
+            NotFinite: the loss or the gradient is not.
+        """
+        limit = gradient_clip_val or float("inf")
+        norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), limit)
+        # torch's fused AdamW changes nothing by itself where its attribute found_inf is 1, a tensor of the device
+        may_look_later = (
+            isinstance(optimizer, torch.optim.AdamW)
+            and optimizer.defaults["fused"]
+            and self.device.type not in ("cpu", "mps")
+        )
+        if isinstance(norm, DTensor):  # each process has a share of the gradient
+            norm, may_look_later = norm.full_tensor(), False
+        loss, step = torch.stack(self._step_losses).mean(), self.trainer.global_step + 1
+        if may_look_later:
+            optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]
+            self.not_finite.look_later(step, loss, norm)
+        elif not norm.isfinite():  # the norm is the same on all ranks
+            if is_scaled := self.trainer.precision == "16-mixed":
+                # It scales the gradient by trial; that it is too large at times, and is left out then, is a part of it.
+                # So the loss tells, of all ranks: a rank that ended by its own would leave the others waiting for it.
+                loss = self.trainer.strategy.reduce(loss, reduce_op="mean")
+            if not (is_scaled and loss.isfinite()):
+                self.not_finite.add(step, float(loss), float(norm))
+                self.network.zero_grad(set_to_none=True)  # the optimizer leaves out what has no gradient
+        if self.is_logged(step):
+            self.log("train/gradient_norm", norm)
+
+    def on_train_end(self) -> None:
+        """Looks at the last step."""
+        self.not_finite.look()
+
+    def on_validation_start(self) -> None:
+        """Validates no weights that are not finite."""
+        self.not_finite.look()
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        """Metrics of a validation batch."""
+        if batch.examples:  # there may be more processes than batches
+            self.task.evaluate(batch, self.metrics_of("val"), "val")
+
+    def on_validation_epoch_end(self) -> None:
+        """Logs ``val/...``."""
+        self._log_metrics("val")
+
+    def on_test_epoch_start(self) -> None:
+        """Forgets the predictions of an earlier test."""
+        self.test_predictions = []
+        self.task.begin_test()
+
+    def test_step(self, batch: Batch, batch_idx: int) -> None:
+        """Metrics and predictions of a test batch."""
+        if batch.examples:
+            predictions = self.task.evaluate(batch, self.metrics_of("test"), "test")
+            self._record(predictions, () if batch.indices is None else batch.indices.tolist())
+
+    def on_test_epoch_end(self) -> None:
+        """Logs ``test/...``."""
+        self._record(self.task.finish_test(self.metrics_of("test")), ())
+        self._log_metrics("test")
+
+    def _record(self, predictions: Predictions | None, indices: Sequence[int]) -> None:
+        """Keeps predictions of which it is known for what examples they are.
+
+        Args:
+            indices: of the examples of the batch.
+        """
+        if predictions is None or not (indices := indices if predictions.indices is None else predictions.indices):
+            return
+        numbers = predictions.numbers
+        rows = zip(*numbers.values(), strict=True) if numbers else [()] * len(indices)
+        self.test_predictions += [
+            TestPrediction(index, output, dict(zip(numbers, row, strict=True)))
+            for index, output, row in zip(indices, predictions.outputs, rows, strict=True)
+        ]
+
+    def metric_names(self, stage: str) -> list[str]:
+        """What an evaluation measures.
+
+        Args:
+            stage: val or test.
+        """
+        names = [n for name, metric in self.metrics_of(stage).items() for n in getattr(metric, "names", [name])]
+        return [*self.task.derived_metrics(dict.fromkeys(names, 1.0))]
+
+    def metrics_of(self, stage: str) -> dict[str, Metric]:
+        """The metrics of a stage by name."""
+        metrics: Any = self.metrics[stage]
+        return dict(metrics.items())
+
+    def _log_metrics(self, stage: str) -> None:
+        metrics = self.metrics_of(stage)
+        results = {name: torch.as_tensor(metric.compute()) for name, metric in metrics.items()}
+        matrices = {f"{stage}/{name}": result.tolist() for name, result in results.items() if result.ndim == 2}
+        self.matrix_metrics |= matrices
+        values = {name: float(result) for name, result in results.items() if result.ndim == 0}
+        for name, result in results.items():
+            if result.ndim == 1:  # of a metric that gives several numbers
+                metric: Any = metrics[name]
+                values |= zip(metric.names, result.tolist(), strict=True)
+        values = self.task.derived_metrics(values)
+        self.log_dict({f"{stage}/{name}": value for name, value in values.items()})
+        for of_stage in metrics.values():
+            of_stage.reset()
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Adds what is counted and not logged yet; of each rank."""
+        self.not_finite.look()
+        losses = [(torch.stack(self._losses) if self._losses else torch.empty(0)).cpu()] * self.trainer.world_size
+        if len(losses) > 1:
+            dist.all_gather_object(losses, losses[0])
+        checkpoint["task"] = {"losses": torch.stack(losses), "skipped_updates": self.not_finite.skipped}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Resumes with the settings of this run's optimizer and the state of the earlier one's."""
+        callbacks: list[L.Callback] = self.trainer.callbacks  # type: ignore[attr-defined]
+        if not any(isinstance(callback, WeightAveraging) for callback in callbacks):
+            # of a run with a moving average, take the weights that training continues with
+            checkpoint["state_dict"] = checkpoint.get("current_model_state", checkpoint["state_dict"])
+        assert self.make_optimizer is not None
+        groups = self.make_optimizer(self.network).param_groups
+        factor = self.schedule(checkpoint["global_step"])
+        for saved, group in zip(checkpoint["optimizer_states"][0]["param_groups"], groups, strict=True):
+            settings = {name: value for name, value in group.items() if name not in ("params", *COUNTED)}
+            saved.update(settings, initial_lr=group["lr"], lr=group["lr"] * factor)
+        checkpoint["lr_schedulers"][0]["base_lrs"] = [group["lr"] for group in groups]
+        losses = checkpoint["task"]["losses"].to(self.device)
+        is_same_world = len(losses) == self.trainer.world_size
+        self._losses = list(losses[self.global_rank] if is_same_world else losses.mean(0))
+        self.not_finite.skipped = checkpoint["task"]["skipped_updates"]
