@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from triptych.data import Batch
 from triptych.data.batches.batch import IGNORE, Encoded, collate, pad
-from triptych.data.batches.sampler import TrainingSampler
+from triptych.data.batches.sampler import StepSize, TrainingSampler
 from triptych.interop import read_network
 from triptych.models.flops import count_parameters
 from triptych.models.generation import BeamSearch, Sampling, beam_search, generate
@@ -356,7 +356,7 @@ def layouts(items: Sequence[Encoded], s: Sizes, device: torch.device) -> dict[st
     size = 4 * s.rows
     sampler = TrainingSampler(
         sizes=np.array([item.size for item in items]), num_scored=np.array([item.num_scored for item in items]),
-        batch_size=size, batch_tokens=None, accumulate=1, seed=0,
+        step_size=StepSize(size), seed=0,
     )  # fmt: skip
     bucketed = [[items[i] for i in sampler.update(k)] for k in range(sampler.pool_size)]
     arrived = [list(items[i : i + size]) for i in range(0, len(items), size)]

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from triptych.data import Batch
 from triptych.data.batches.batch import IGNORE, Encoded, collate, pad
-from triptych.data.batches.sampler import TrainingSampler
+from triptych.data.batches.sampler import StepSize, TrainingSampler
 from triptych.interop import read_network
 from triptych.models.generation import BeamSearch, Sampling, beam_search, generate
 from triptych.nn import Network, Targets
@@ -520,9 +520,7 @@ def updates_of(items: Sequence[Encoded], *, tokens: int | None = None) -> list[l
     sampler = TrainingSampler(
         sizes=np.array([item.size for item in items]),
         num_scored=np.array([item.num_scored for item in items]),
-        batch_size=BATCH if tokens is None else None,
-        batch_tokens=tokens,
-        accumulate=1,
+        step_size=StepSize(BATCH if tokens is None else None, tokens),
         seed=0,
     )
     return [[items[i] for i in sampler.update(k)] for k in range(sampler.pool_size)]

@@ -1,5 +1,6 @@
 """Shapes and types of the blocks and models are checked while testing, in each test in the first calls of each
-function: checking all calls took half of the time of the tests of models."""
+function: checking all calls took half of the time of the tests of models. Functions within functions are not checked:
+each call of the outer one makes a new one, and to prepare its check takes far longer than what it computes."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -19,6 +20,8 @@ def check_first_calls(function: Any = None, *, typechecker: Any) -> Any:
     """``jaxtyping.jaxtyped`` for the first calls."""
     if function is None:
         return partial(check_first_calls, typechecker=typechecker)
+    if "<locals>" in function.__qualname__:
+        return function
     checked: Callable[..., Any] = check(function, typechecker=typechecker)
     if not isinstance(function, FunctionType):
         return checked

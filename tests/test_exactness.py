@@ -4,19 +4,18 @@
 
 import json
 import os
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from lightning.fabric.plugins.environments.lightning import find_free_network_port
 from omegaconf import OmegaConf
 from safetensors.torch import load_file, load_model
 
 import tiny
 from cases import by_day
+from commands import Command
 from triptych.assembly.restore import load, restore
 from triptych.config import ConfigError, PredictConfig, build
 from triptych.evaluate import evaluation
@@ -31,15 +30,15 @@ COMMON = [
     "batch.packed=false",
     "batch.eval_size=20",
     "scheduler.warmup_steps=5",
-    "trainer.max_steps=50",
-    "trainer.val_check_interval=50",
+    "trainer.max_steps=20",
+    "trainer.val_check_interval=20",
     "callbacks=default",
     "callbacks.progress.refresh_rate=0",
     "logger=csv",
 ]
 DATES = ["data.num_train=200", "data.num_validation=50", "data.num_test=3", "data.languages=[de,en,ja]"]
 WINDOWS = ["task=language_modeling", "model=decoder_only", "data=plain_text", "data.dir=.", "data.train=text.txt"]
-ACCUMULATED = ["trainer.accumulate_grad_batches=3", "trainer.val_check_interval=150"]
+ACCUMULATED = ["trainer.accumulate_grad_batches=3", "trainer.val_check_interval=60"]
 BY_TOKENS = ["batch.size=null", "batch.tokens=70"]
 LAYOUTS = {
     "padded": ["experiment=dates/language_modeling", "model=full", *DATES],
@@ -94,29 +93,16 @@ class Run:
 
 
 class Trainings:
-    """Trainings in processes that share one import."""
+    """Trainings, each in a folder of its name."""
 
     def __init__(self, folder: Path) -> None:
-        tests = str(Path(__file__).parent)
-        path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), tests]))
-        environment = {
-            "PYTHONPATH": path,
-            "TRIPTYCH_ALLOW": "witness.",
-            "OMP_NUM_THREADS": "1",
-            "PYTHONWARNINGS": "ignore",
-        }
         self.folder = folder
-        self.server = subprocess.Popen(
-            [sys.executable, f"{tests}/ranks.py"],
-            cwd=folder,
-            env={**os.environ, **environment},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        path = os.pathsep.join([os.environ["PYTHONPATH"], str(Path(__file__).parent)])
+        own = {"PYTHONPATH": path, "TRIPTYCH_ALLOW": "witness.", "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+        self.environment = {**os.environ, **own}
 
     def run(self, name: str, ranks: int, *overrides: str) -> Run:
-        """Trains in a folder of that name, once."""
+        """Trains, once."""
         folder = self.folder / name
         if folder.exists():
             return Run(folder, ranks)
@@ -125,25 +111,26 @@ class Trainings:
         place = [f"trainer={'cpu' if ranks == 1 else 'ddp_cpu'}", "trainer.accelerator=cpu", f"trainer.devices={ranks}"]
         if ranks > 1:
             place.append("trainer.strategy.timeout=120")
-        job = {"overrides": [*COMMON, *place, *overrides, *witness, f"run_dir={folder}/run"], "ranks": ranks}
-        assert self.server.stdin is not None
-        assert self.server.stdout is not None
-        self.server.stdin.write(json.dumps({**job, "log": f"{folder}/rank"}) + "\n")
-        self.server.stdin.flush()
-        statuses = json.loads(self.server.stdout.readline())
-        assert statuses == [0] * ranks, "".join(file.read_text() for file in folder.glob("rank-*"))
+        arguments = ["train", *COMMON, *place, *overrides, *witness, f"run_dir={folder}/run"]
+        logs = [folder / f"rank-{rank}" for rank in range(ranks)]
+        shared = {"WORLD_SIZE": f"{ranks}", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": f"{find_free_network_port()}"}
+        processes = []
+        for rank, log in enumerate(logs):
+            log.touch()
+            of_rank = {**shared, "RANK": f"{rank}", "LOCAL_RANK": f"{rank}", "NODE_RANK": "0"} if ranks > 1 else {}
+            files = (Path(os.devnull), log, log)
+            environment = self.environment | of_rank
+            processes.append(Command(*arguments, cwd=self.folder, environment=environment, files=files))
+        statuses = [process.wait(300) for process in processes]
+        assert statuses == [0] * ranks, "".join(log.read_text() for log in logs)
         return Run(folder, ranks)
 
 
 @pytest.fixture(scope="module")
-def trainings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainings]:
+def trainings(tmp_path_factory: pytest.TempPathFactory) -> Trainings:
     folder = tmp_path_factory.mktemp("trainings")
     (folder / "text.txt").write_text(" ".join(f"{n} times {n} is {n * n}." for n in range(100)))
-    trainings = Trainings(folder)
-    yield trainings
-    assert trainings.server.stdin is not None
-    trainings.server.stdin.close()
-    trainings.server.wait(10)
+    return Trainings(folder)
 
 
 Pair = tuple[Run, Run]
@@ -151,7 +138,7 @@ Pair = tuple[Run, Run]
 
 @pytest.fixture(scope="module", params=COPIED)
 def double(request: pytest.FixtureRequest, trainings: Trainings) -> Pair:
-    """50 updates in float64, on one process and on two."""
+    """20 updates in float64, on one process and on two."""
     one, two = (
         trainings.run(f"{request.param}-{n}", n, *layout, "trainer.precision=64-true")
         for n, layout in enumerate(layouts(request.param), start=1)
@@ -161,41 +148,30 @@ def double(request: pytest.FixtureRequest, trainings: Trainings) -> Pair:
 
 def test_the_losses_are_those_of_one_process(double: Pair) -> None:
     one, two = double
-    assert len(one.losses) == len(two.losses) in (50, 150)
-    assert one.losses[-1] < 0.9 * one.losses[0]  # it has learned
-    updates = [run.losses.view(50, -1).sum(1) for run in double]
+    assert len(one.losses) == len(two.losses) in (20, 60)
+    assert one.losses[-1] < 0.95 * one.losses[0]  # it has learned
+    updates = [run.losses.view(20, -1).sum(1) for run in double]
     torch.testing.assert_close(updates[1], updates[0], rtol=0, atol=1e-12)
 
 
-@pytest.fixture(scope="module", params=COPIED)
-def single(request: pytest.FixtureRequest, trainings: Trainings) -> Pair:
-    """One update in float32, on one process and on two."""
-    few = ["trainer.max_steps=1", "trainer.val_check_interval=3", "scheduler.warmup_steps=0"]
-    one, two = (
-        trainings.run(f"{request.param}-single-{n}", n, *layout, *few)
-        for n, layout in enumerate(layouts(request.param), start=1)
-    )
-    return one, two
+def test_the_first_gradient_is_that_of_one_process(double: Pair) -> None:
+    check_gradients(*double, atol=1e-12)
 
 
-def test_the_first_gradient_is_that_of_one_process(single: Pair) -> None:
-    check_gradients(*single)
-
-
-def check_gradients(one: Run, other: Run) -> None:
+def check_gradients(one: Run, other: Run, *, atol: float) -> None:
     """Relative to the largest entry."""
     expected, found = (run.seen("gradient") for run in (one, other))
     largest = max(float(entries.abs().max()) for entries in expected.values())
     assert found.keys() == expected.keys()
     for name, entries in expected.items():
-        torch.testing.assert_close(found[name], entries, rtol=0, atol=1e-6 * largest, msg=name)
+        torch.testing.assert_close(found[name], entries, rtol=0, atol=atol * largest, msg=name)
 
 
 def test_the_metrics_are_exactly_those_of_one_process(
-    single: Pair, trainings: Trainings, monkeypatch: pytest.MonkeyPatch
+    double: Pair, trainings: Trainings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the same weights."""
-    _, two = single
+    _, two = double
     monkeypatch.chdir(trainings.folder)
     config, task = restore(two.directory)
     assert evaluation(config, TrainingModule(task), is_same_data=True) == two.summary["metrics"]
@@ -232,8 +208,7 @@ def test_so_are_those_of_pairs_which_predict_reads_too(name: str, trainings: Tra
 def shared(trainings: Trainings, name: str) -> Pair:
     """20 updates in float32, on one process and on two that share the weights."""
     alone, together = layouts(name)
-    few = "trainer.max_steps=20"
-    return trainings.run(f"{name}-whole", 1, *alone, few), trainings.run(f"{name}-shared", 2, *together, few, *SHARED)
+    return trainings.run(f"{name}-whole", 1, *alone), trainings.run(f"{name}-shared", 2, *together, *SHARED)
 
 
 @pytest.fixture(scope="module", params=["written", "classified", "matched"])
@@ -248,7 +223,7 @@ class TestShares:
     def test_losses_and_gradients_are_those_of_one_process(self, shares: Pair) -> None:
         one, two = (run.losses.view(20, -1).sum(1) for run in shares)
         torch.testing.assert_close(two, one, rtol=1e-5, atol=0)
-        check_gradients(*shares)
+        check_gradients(*shares, atol=1e-6)
 
     def test_each_process_holds_a_part(self, shares: Pair) -> None:
         one, two = shares

@@ -1,6 +1,7 @@
 """``triptych`` without its start: each line of the standard input is a command, answered by the number of a process
-that is forked from here, where what a run imports is there already; that takes longer than most of the commands. When
-the process ends, its exit status and its seconds of CPU are written into the file that the command names."""
+that is forked from here, where what a run imports is there already; that takes longer than most of the commands. What
+configurations choose of files is composed here, once for all commands that choose the same. When the process ends, its
+exit status and its seconds of CPU are written into the file that the command names."""
 
 import json
 import os
@@ -16,10 +17,19 @@ import plotly.io  # noqa: F401
 
 import triptych.report.page.attention  # noqa: F401
 from triptych.cli import main
+from triptych.config.hydra_guard import compose_ahead, register_schemas
 from triptych.launch.fork_server import end_with, forget_exits, load
 
 ended: dict[int, str] = {}
 """Where to write how a process has ended."""
+
+
+def compose(command: str, *arguments: str) -> None:
+    """Composes what a command chooses; folders of its own and sweeps are left to it."""
+    if command in ("train", "doctor", "evaluate", "predict") and not any(a.startswith("-") for a in arguments):
+        with suppress(Exception):  # what is wrong with them the command says
+            register_schemas(command, arguments)
+            compose_ahead(command, arguments)
 
 
 def become(arguments: list[str], cwd: str, environment: dict[str, str], files: list[str], ended: str) -> None:
@@ -55,6 +65,7 @@ if __name__ == "__main__":
     signal.signal(signal.SIGCHLD, reap)
     for line in iter(sys.stdin.readline, ""):
         command = json.loads(line)
+        compose(*command["arguments"])
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
         child = os.fork()
         if child == 0:

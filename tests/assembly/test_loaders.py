@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from triptych.assembly.loaders import check_shares
 from triptych.data import DataModule
-from triptych.data.batches.sampler import evaluation_batches
+from triptych.data.batches.sampler import RankSlice, evaluation_batches
 
 SHARES = st.floats(0.01, 1.0)
 
@@ -22,7 +22,7 @@ def test_a_share_without_a_batch_is_refused(rows: int, size: int, world_size: in
     split: Any = SimpleNamespace(sizes=np.ones(rows))
     data = cast(DataModule, SimpleNamespace(validation=split, test=split, eval_batch_size=size))
     config = OmegaConf.create({"trainer": {"limit_val_batches": val, "limit_test_batches": test}})
-    batches = min(len(evaluation_batches(split.sizes, size, rank, world_size)) for rank in range(world_size))
+    batches = min(len(evaluation_batches(split.sizes, size, RankSlice(rank, world_size))) for rank in range(world_size))
     refused = [name for name, share in (("val", val), ("test", test)) if int(share * batches) == 0]
     if refused:
         with pytest.raises(ValueError, match=f"^trainer.limit_{refused[0]}_batches=.*: no whole batch of {batches} "):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triptych.data.batches.sampler import MicroBatch, TrainingSampler, cuts_of, evaluation_batches
+from triptych.data.batches.sampler import MicroBatch, RankSlice, StepSize, TrainingSampler, cuts_of, evaluation_batches
 
 
 @st.composite
@@ -23,10 +23,12 @@ def settings(draw: Any) -> dict[str, Any]:
     return {
         "sizes": generator.integers(1, 30, num_examples),
         "num_scored": generator.integers(0, 9, num_examples),
-        "batch_size": None if counts_tokens else accumulate * world_size * draw(st.integers(1, 4)),
-        "batch_tokens": draw(st.integers(29, 90)) if counts_tokens else None,
-        "accumulate": accumulate,
-        "world_size": world_size,
+        "step_size": StepSize(
+            None if counts_tokens else accumulate * world_size * draw(st.integers(1, 4)),
+            draw(st.integers(29, 90)) if counts_tokens else None,
+            accumulate,
+        ),
+        "ranks": RankSlice(world_size=world_size),
         "seed": draw(st.integers(0, 5)),
         "pool_size": draw(st.integers(1, 6)),
     }
@@ -50,7 +52,7 @@ def test_an_update_is_a_function_of_seed_and_number(options: dict[str, Any], num
 def test_another_seed_gives_another_order() -> None:
     sizes = np.ones(100, dtype=int)
     first, second = (
-        updates_of(TrainingSampler(sizes=sizes, num_scored=sizes, batch_size=10, accumulate=1, seed=seed), range(10))
+        updates_of(TrainingSampler(sizes=sizes, num_scored=sizes, step_size=StepSize(10), seed=seed), range(10))
         for seed in (0, 1)
     )
     assert first != second
@@ -67,7 +69,7 @@ def test_each_example_comes_once_an_epoch(options: dict[str, Any], num_pools: in
     assert Counter(seen[i] - whole for i in range(len(options["sizes"]))) == Counter(
         {0: len(options["sizes"]) - rest, 1: rest}
     )
-    assert (num_pools, 0) == (whole, rest) or options["batch_size"]
+    assert (num_pools, 0) == (whole, rest) or options["step_size"].global_size
 
 
 @given(options=settings())
@@ -76,13 +78,14 @@ def test_an_update_has_as_many_examples_as_it_may(options: dict[str, Any]) -> No
     sampler = TrainingSampler(**options)
     updates = [sampler.update(k) for k in range(sampler.pool_size)]
     assert min(len(update) for update in updates) > 0
-    if options["batch_tokens"] is None:
-        assert {len(update) for update in updates} == {options["batch_size"]}
+    most = options["step_size"].max_tokens
+    if most is None:
+        assert {len(update) for update in updates} == {options["step_size"].global_size}
         return
-    assert max(options["sizes"][update].sum() for update in updates) <= options["batch_tokens"]
+    assert max(options["sizes"][update].sum() for update in updates) <= most
     queue: list[list[int]] = [[]]  # written out
     for size in np.sort(options["sizes"]).tolist():
-        if sum(queue[-1]) + size > options["batch_tokens"]:
+        if sum(queue[-1]) + size > most:
             queue.append([])
         queue[-1].append(size)
     assert sorted(options["sizes"][update].tolist() for update in updates) == sorted(queue)
@@ -94,7 +97,7 @@ def test_an_update_may_be_full_to_the_last_token() -> None:
 
 def test_epochs_differ() -> None:
     sizes = np.ones(20, dtype=int)
-    sampler = TrainingSampler(sizes=sizes, num_scored=sizes, batch_size=20, accumulate=1, seed=0, pool_size=1)
+    sampler = TrainingSampler(sizes=sizes, num_scored=sizes, step_size=StepSize(20), seed=0, pool_size=1)
     first, second = updates_of(sampler, range(2))
     assert sorted(first) == sorted(second) == list(range(20))
     assert first != second
@@ -110,13 +113,13 @@ def test_goes_on_from_any_start(options: dict[str, Any], start: int) -> None:
 
 @given(options=settings())
 def test_ranks_and_accumulated_parts_partition_the_update(options: dict[str, Any]) -> None:
-    accumulate, world_size = options["accumulate"], options["world_size"]
-    ranks = [micro_batches(4 * accumulate, **options, rank=rank) for rank in range(world_size)]
+    accumulate, world_size = options["step_size"].accumulate, options["ranks"].world_size
+    ranks = [micro_batches(4 * accumulate, **options | {"ranks": RankSlice(i, world_size)}) for i in range(world_size)]
     for k in range(4):
         update = TrainingSampler(**options).update(k)
         parts = [part for rank in ranks for part in rank[k * accumulate : (k + 1) * accumulate]]
         lengths = [len(part.indices) for part in parts]
-        assert max(lengths) - min(lengths) <= (options["batch_size"] is None)
+        assert max(lengths) - min(lengths) <= (options["step_size"].global_size is None)
         assert sorted(i for part in parts for i in part.indices) == sorted(update)
         assert {part.normalizer for part in parts} == {sum(options["num_scored"][i] for i in update)}
 
@@ -124,7 +127,7 @@ def test_ranks_and_accumulated_parts_partition_the_update(options: dict[str, Any
 def test_like_sizes_meet() -> None:
     """Padding is a fraction of what it would be in arrival order."""
     sizes = np.random.default_rng(0).integers(1, 100, 3000)
-    sampler = TrainingSampler(sizes=sizes, num_scored=sizes, batch_size=20, accumulate=1, seed=0)
+    sampler = TrainingSampler(sizes=sizes, num_scored=sizes, step_size=StepSize(20), seed=0)
 
     def padding(updates: list[list[int]]) -> int:
         return sum(int((sizes[update].max() - sizes[update]).sum()) for update in updates)
@@ -137,23 +140,21 @@ def test_like_sizes_meet() -> None:
 
 @pytest.mark.parametrize(("accumulate", "world_size", "multiple"), [(3, 1, 3), (1, 4, 4), (2, 3, 6)])
 def test_refuses_an_update_that_cannot_be_split(accumulate: int, world_size: int, multiple: int) -> None:
-    ones = np.ones(5, dtype=int)
+    ones, ranks = np.ones(5, dtype=int), RankSlice(world_size=world_size)
     with pytest.raises(ValueError, match=rf"batch\.size=10 cannot .* expected a multiple of {multiple}"):
-        TrainingSampler(
-            sizes=ones, num_scored=ones, batch_size=10, accumulate=accumulate, world_size=world_size, seed=0
-        )
+        TrainingSampler(sizes=ones, num_scored=ones, step_size=StepSize(10, accumulate=accumulate), ranks=ranks, seed=0)
 
 
 def test_refuses_an_example_that_is_larger_than_an_update() -> None:
     sizes = np.array([3, 9, 4])
     with pytest.raises(ValueError, match=r"batch\.tokens=8: an example has 9 tokens"):
-        TrainingSampler(sizes=sizes, num_scored=sizes, batch_size=None, batch_tokens=8, accumulate=1, seed=0)
+        TrainingSampler(sizes=sizes, num_scored=sizes, step_size=StepSize(max_tokens=8), seed=0)
 
 
 def test_a_late_update_is_found_at_once() -> None:
     """A billion updates on: only two epochs are drawn, whatever lies before."""
     sizes = np.random.default_rng(0).integers(1, 30, 50)
-    sampler = TrainingSampler(sizes=sizes, num_scored=sizes, batch_size=None, batch_tokens=60, accumulate=1, seed=0)
+    sampler = TrainingSampler(sizes=sizes, num_scored=sizes, step_size=StepSize(max_tokens=60), seed=0)
     epoch = 10**9 * sampler.pool_size
     assert sorted(i for k in range(sampler.pool_size) for i in sampler.update(epoch + k)) == list(range(50))
 
@@ -161,12 +162,12 @@ def test_a_late_update_is_found_at_once() -> None:
 def test_refuses_an_empty_split() -> None:
     nothing = np.array([], dtype=int)
     with pytest.raises(ValueError, match="the training split is empty"):
-        TrainingSampler(sizes=nothing, num_scored=nothing, batch_size=1, accumulate=1, seed=0)
+        TrainingSampler(sizes=nothing, num_scored=nothing, step_size=StepSize(1), seed=0)
 
 
 @given(sizes=st.lists(st.integers(1, 50), max_size=60), batch_size=st.integers(1, 9), world_size=st.integers(1, 4))
 def test_an_evaluation_sees_each_example_once(sizes: list[int], batch_size: int, world_size: int) -> None:
-    ranks = [evaluation_batches(np.array(sizes), batch_size, rank, world_size) for rank in range(world_size)]
+    ranks = [evaluation_batches(np.array(sizes), batch_size, RankSlice(rank, world_size)) for rank in range(world_size)]
     assert all(ranks)  # even if there is nothing in it
     num_batches = max(1, -(-len(sizes) // batch_size))
     batches = [ranks[k % world_size][k // world_size].tolist() for k in range(num_batches)]  # dealt in turn

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from triptych.data import DataModule, EncodedList, TrainingWindows
 from triptych.data.batches import window_sampler
 from triptych.data.batches.batch import Encoded
+from triptych.data.batches.sampler import RankSlice, StepSize
 from triptych.data.batches.window_sampler import WindowSampler, shuffled
 
 
@@ -31,9 +32,8 @@ def samplers(draw: Any) -> dict[str, Any]:
     accumulate, world_size = draw(st.integers(1, 2)), draw(st.integers(1, 3))
     return {
         "windows": windows_of(sizes, draw(st.integers(1, 30)), [draw(st.integers(1, 5)) for _ in sizes]),
-        "batch_size": accumulate * world_size * draw(st.integers(1, 3)),
-        "accumulate": accumulate,
-        "world_size": world_size,
+        "step_size": StepSize(accumulate * world_size * draw(st.integers(1, 3)), None, accumulate),
+        "ranks": RankSlice(world_size=world_size),
         "seed": draw(st.integers(0, 5)),
     }
 
@@ -42,7 +42,7 @@ def samplers(draw: Any) -> dict[str, Any]:
 def test_each_token_is_a_label_once_an_epoch(size: int, length: int, seed: int, epochs: int) -> None:
     """But for the first, which nothing precedes. No window is longer than ``length``."""
     windows = windows_of([size], length)
-    sampler = WindowSampler(windows, batch_size=1, accumulate=1, seed=seed)
+    sampler = WindowSampler(windows, step_size=StepSize(1), seed=seed)
     k, cuts = 0, []
     for _ in range(epochs):
         labels: list[int] = []
@@ -73,16 +73,20 @@ def test_an_update_is_a_function_of_seed_and_number(options: dict[str, Any], num
 @given(options=samplers(), start=st.integers(0, 5))
 def test_the_parts_of_an_update_are_the_update(options: dict[str, Any], start: int) -> None:
     """Each rank has as many windows in as many batches as the others, and goes on wherever it is asked to."""
+    accumulate, world_size = options["step_size"].accumulate, options["ranks"].world_size
     parts = [
         list(
-            islice(WindowSampler(**options, rank=rank, start=start * options["accumulate"]), options["accumulate"] * 3)
+            islice(
+                WindowSampler(**options | {"ranks": RankSlice(rank, world_size)}, start=start * accumulate),
+                accumulate * 3,
+            )
         )
-        for rank in range(options["world_size"])
+        for rank in range(world_size)
     ]
     sizes = {len(batch.indices) for batches in parts for batch in batches}
-    assert sizes == {options["batch_size"] // options["accumulate"] // options["world_size"]}
+    assert sizes == {options["step_size"].global_size // accumulate // world_size}
     for k in range(3):
-        here = slice(k * options["accumulate"], (k + 1) * options["accumulate"])
+        here = slice(k * accumulate, (k + 1) * accumulate)
         batches = [batch for rank in parts for batch in rank[here]]
         update = WindowSampler(**options).update(start + k)
         assert Counter(map(tuple, update)) == Counter(tuple(row) for batch in batches for row in batch.indices)
@@ -92,7 +96,7 @@ def test_the_parts_of_an_update_are_the_update(options: dict[str, Any], start: i
 def test_windows_are_drawn_by_weight_and_each_text_has_its_own_epochs() -> None:
     sizes, weights = [400, 4000, 40], [1.0, 2.0, 5.0]
     windows = windows_of(sizes, 10, weights)
-    sampler = WindowSampler(windows, batch_size=1000, accumulate=1, seed=3)
+    sampler = WindowSampler(windows, step_size=StepSize(1000), seed=3)
     rows = np.concatenate([sampler.update(k) for k in range(25)])
     counts = np.bincount(rows[:, 0])
     expected = len(rows) * np.array(weights) / sum(weights)
@@ -101,7 +105,7 @@ def test_windows_are_drawn_by_weight_and_each_text_has_its_own_epochs() -> None:
         seen = Counter(label for _, a, b in rows[rows[:, 0] == text] for label in range(a, b))
         assert set(seen) == set(range(size - 1))
         assert max(seen.values()) - min(seen.values()) <= 1  # the last epoch is not complete
-    again = WindowSampler(windows, batch_size=1000, accumulate=1, seed=4)
+    again = WindowSampler(windows, step_size=StepSize(1000), seed=4)
     assert (again.update(0) != sampler.update(0)).any()
 
 
@@ -125,12 +129,12 @@ def test_any_number_may_stand_at_any_place_of_a_permutation() -> None:
 
 
 def test_a_budget_of_tokens_is_a_number_of_windows() -> None:
-    options = {"windows": windows_of([500], 10), "batch_size": None, "accumulate": 2, "world_size": 2, "seed": 0}
-    assert len(WindowSampler(**options, batch_tokens=99).update(0)) == 8
+    options: dict[str, Any] = {"windows": windows_of([500], 10), "ranks": RankSlice(world_size=2), "seed": 0}
+    assert len(WindowSampler(**options, step_size=StepSize(None, 99, 2)).update(0)) == 8
     with pytest.raises(ValueError, match=r"batch\.tokens=39: a window has 10 tokens; expected at least 40"):
-        WindowSampler(**options, batch_tokens=39)
+        WindowSampler(**options, step_size=StepSize(None, 39, 2))
     with pytest.raises(ValueError, match=r"batch\.size=6 cannot be split evenly"):
-        WindowSampler(**options | {"batch_size": 6})
+        WindowSampler(**options, step_size=StepSize(6, accumulate=2))
 
 
 def test_workers_change_nothing() -> None:
@@ -141,8 +145,7 @@ def test_workers_change_nothing() -> None:
             train=windows,
             validation=lines,
             test=lines,
-            batch_size=4,
-            accumulate=2,
+            step_size=StepSize(4, accumulate=2),
             eval_batch_size=1,
             num_workers=num_workers,
             seed=1,

@@ -39,6 +39,7 @@ from triptych.data import (
     collate,
 )
 from triptych.data.batches.batch import nothing
+from triptych.data.batches.sampler import StepSize
 from triptych.nn import Embedding
 from triptych.tasks import Classification, ClassPrediction, QuestionAnswering, Similarity, Task, TaskContext
 from triptych.tasks.exact_sums import OfPairs
@@ -116,8 +117,7 @@ def evaluate(task: Task, batch_size: int) -> dict[str, float]:
         train=None,
         validation=split,
         test=split,
-        batch_size=8,
-        accumulate=1,
+        step_size=StepSize(8),
         eval_batch_size=batch_size,
         num_workers=0,
         seed=0,

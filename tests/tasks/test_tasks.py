@@ -47,6 +47,7 @@ from triptych.data import (
     Tokenizer,
     collate,
 )
+from triptych.data.batches.sampler import StepSize
 from triptych.data.prefix import prefix_length
 from triptych.data.tokenizers.tokenizer import BOS, EOS, MASK, SEP, SPECIAL_TOKENS
 from triptych.models.flops import forward_flops
@@ -224,7 +225,7 @@ def predict(task: Task, texts: Sequence[str], **options: Any) -> list[Any]:
 
 def make_data(task: Task, **options: Any) -> DataModule:
     split = EncodedList(task.encode(EXAMPLES))
-    settings = {"batch_size": 8, "accumulate": 1, "eval_batch_size": 64, "num_workers": 0, "seed": 0} | options
+    settings = {"step_size": StepSize(8), "eval_batch_size": 64, "num_workers": 0, "seed": 0} | options
     return DataModule(train=split, validation=split, test=split, **settings)
 
 
@@ -553,7 +554,8 @@ class TestLoss:
         gradients = []
         for accumulate in (1, 4):
             task = in_double(make_task(build, name, architecture))
-            gradients.append(fit(task, make_data(task, accumulate=accumulate), accumulate=accumulate).gradients)
+            data = make_data(task, step_size=StepSize(8, accumulate=accumulate))
+            gradients.append(fit(task, data, accumulate=accumulate).gradients)
         for n in gradients[0]:
             assert_close(gradients[0][n], gradients[1][n], atol=1e-12, rtol=0)
 

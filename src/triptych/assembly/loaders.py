@@ -10,6 +10,7 @@ from triptych.config import counted
 from triptych.data import DataModule, LongText, Splits, TrainingWindows
 from triptych.data.batches.arrays import EncodedArrays
 from triptych.data.batches.datamodule import Training
+from triptych.data.batches.sampler import StepSize
 from triptych.tasks import Task
 from triptych.training.hardware import is_on_cpu
 
@@ -41,14 +42,17 @@ def make_data_module(config: DictConfig, task: Task, splits: Splits, *, training
         train=train,
         validation=encode_evaluation(settings, task, splits.validation, "validation") if has_validation else None,
         test=encode_evaluation(settings, task, splits.test, "test"),
-        batch_size=config.batch.size,
-        batch_tokens=config.batch.tokens,
-        accumulate=config.trainer.accumulate_grad_batches,
+        step_size=step_size_of(config),
         eval_batch_size=config.batch.eval_size,
         num_workers=config.batch.num_workers,
         seed=config.seed,
         packed=packed,
     )
+
+
+def step_size_of(config: DictConfig) -> StepSize:
+    """What an optimizer step of a training reads."""
+    return StepSize(config.batch.size, config.batch.tokens, config.trainer.accumulate_grad_batches)
 
 
 def is_packed(config: DictConfig, train: Training) -> bool:

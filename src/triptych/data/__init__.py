@@ -2,6 +2,7 @@
 
 from triptych.data.batches.batch import IGNORE, Batch, Encoded, EncodedList, EncodedSet, collate, pad, side_by_side
 from triptych.data.batches.datamodule import DataModule
+from triptych.data.batches.sampler import StepSize
 from triptych.data.batches.shards import Shard, shard_of
 from triptych.data.batches.windows import TrainingWindows, Windows
 from triptych.data.chat_template import ChatTemplate
@@ -86,6 +87,7 @@ __all__ = [
     "SourceFiles",
     "SpecialTokens",
     "Splits",
+    "StepSize",
     "TaggedText",
     "TextLines",
     "Tokenizer",

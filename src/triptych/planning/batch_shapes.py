@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from triptych.assembly.choose_parts import complete_config, count_patches
 from triptych.assembly.encode_splits import EncodingSettings, encode_training
-from triptych.assembly.loaders import check_update, is_packed
+from triptych.assembly.loaders import check_update, is_packed, step_size_of
 from triptych.assembly.network import check_network, make_task
 from triptych.assembly.read_data import read_corpus, train_tokenizer
 from triptych.config import build, target_of
@@ -28,6 +28,7 @@ from triptych.data import (
     Words,
 )
 from triptych.data.batches.datamodule import Collated, training_sampler
+from triptych.data.batches.sampler import RankSlice
 from triptych.models.flops import BatchShape
 from triptych.nn import PatchEmbedding
 from triptych.training.callbacks.cost_log import shape_of
@@ -132,19 +133,14 @@ class ReadData:
             train = train[: max(sample, config.batch.size or 0)]
         encoded = encode_training(EncodingSettings.of(config), task, train)
         check_update(config, encoded)
-        parts = config.trainer.accumulate_grad_batches
+        step_size = step_size_of(config)
         sampler = training_sampler(
-            encoded,
-            batch_size=config.batch.size,
-            batch_tokens=config.batch.tokens,
-            accumulate=parts,
-            seed=config.seed,
-            world_size=self.world_size,
+            encoded, step_size=step_size, seed=config.seed, ranks=RankSlice(world_size=self.world_size)
         )
         batches, updates, micro = Collated(encoded, packed=is_packed(config, encoded)), [], iter(sampler)
         packed: list[tuple[Sequence[int], Sequence[int]]] = []
         for _ in range(num_updates):
-            update = [batches[share] for share in islice(micro, parts)]
+            update = [batches[share] for share in islice(micro, step_size.accumulate)]
             packed += [(batch.lengths, batch.source_lengths or ()) for batch in update if batch.lengths is not None]
             updates.append(
                 Update(

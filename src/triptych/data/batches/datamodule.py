@@ -9,7 +9,15 @@ from torch.utils.data import DataLoader, Dataset
 
 from triptych.data.batches.arrays import EncodedArrays
 from triptych.data.batches.batch import Batch, EncodedSet, collate, nothing
-from triptych.data.batches.sampler import MicroBatch, TrainingSampler, Updates, evaluation_batches
+from triptych.data.batches.sampler import (
+    SINGLE_RANK,
+    MicroBatch,
+    RankSlice,
+    StepSize,
+    TrainingSampler,
+    Updates,
+    evaluation_batches,
+)
 from triptych.data.batches.window_sampler import WindowSampler
 from triptych.data.batches.windows import TrainingWindows
 from triptych.launch.signals import STOPS, ignore_signals
@@ -42,47 +50,23 @@ class Collated(Dataset[Batch]):
 def training_sampler(
     train: Training,
     *,
-    batch_size: int | None,
-    batch_tokens: int | None,
-    accumulate: int,
+    step_size: StepSize,
     seed: int,
-    rank: int = 0,
-    world_size: int = 1,
+    ranks: RankSlice = SINGLE_RANK,
     start: int = 0,
 ) -> Updates:
     """The updates of a training split: of windows of long texts, or of examples.
 
     Args:
-        batch_size: examples of an update, over all ranks and accumulated batches; None: as ``batch_tokens`` says.
-        batch_tokens: the most tokens of an update; None: as ``batch_size`` says.
-        accumulate: batches that an update is split into.
-        start: number of micro-batches that this rank has already seen.
+        step_size: see ``Updates``, as the others.
 
     Raises:
         ValueError: an update that cannot be split evenly, or that has no room for an example.
     """
     if isinstance(train, TrainingWindows):
-        return WindowSampler(
-            train,
-            batch_size=batch_size,
-            batch_tokens=batch_tokens,
-            accumulate=accumulate,
-            seed=seed,
-            rank=rank,
-            world_size=world_size,
-            start=start,
-        )
-    return TrainingSampler(
-        sizes=train.sizes,
-        num_scored=train.num_scored,
-        batch_size=batch_size,
-        batch_tokens=batch_tokens,
-        accumulate=accumulate,
-        seed=seed,
-        rank=rank,
-        world_size=world_size,
-        start=start,
-    )
+        return WindowSampler(train, step_size=step_size, seed=seed, ranks=ranks, start=start)
+    sizes, num_scored = train.sizes, train.num_scored
+    return TrainingSampler(sizes=sizes, num_scored=num_scored, step_size=step_size, seed=seed, ranks=ranks, start=start)
 
 
 def _identity(batch: Any) -> Any:
@@ -96,9 +80,7 @@ class DataModule(L.LightningDataModule):
         train: encoded training split; None: there will be no training.
         validation: encoded validation split; None: there will be no validation.
         test: encoded test split.
-        batch_size: examples of an update, over all ranks and accumulated batches; None: as ``batch_tokens`` says.
-        batch_tokens: the most tokens of an update; None: as ``batch_size`` says.
-        accumulate: batches that an update is split into.
+        step_size: of the training.
         eval_batch_size: examples of a batch in validation and test; it changes no metric.
         num_workers: processes that collate batches ahead of time; 0: none.
         seed: of the order of the examples.
@@ -117,9 +99,7 @@ class DataModule(L.LightningDataModule):
         train: Training | None,
         validation: EncodedSet | None,
         test: EncodedSet,
-        batch_size: int | None,
-        batch_tokens: int | None = None,
-        accumulate: int,
+        step_size: StepSize,
         eval_batch_size: int,
         num_workers: int,
         seed: int,
@@ -130,8 +110,7 @@ class DataModule(L.LightningDataModule):
             if split is not None and not isinstance(split, TrainingWindows) and len(split.sizes) == 0:
                 raise ValueError(f"the {name} split is empty")
         self.train, self.validation, self.test = train, validation, test
-        self.batch_size, self.batch_tokens = batch_size, batch_tokens
-        self.accumulate, self.eval_batch_size = accumulate, eval_batch_size
+        self.step_size, self.eval_batch_size = step_size, eval_batch_size
         self.num_workers, self.seed, self.packed = num_workers, seed, packed
         self.start = 0
 
@@ -174,22 +153,13 @@ class DataModule(L.LightningDataModule):
 
     def _training_sampler(self) -> Updates:
         assert self.train is not None
-        rank, world_size = self._place()
-        return training_sampler(
-            self.train,
-            batch_size=self.batch_size,
-            batch_tokens=self.batch_tokens,
-            accumulate=self.accumulate,
-            seed=self.seed,
-            rank=rank,
-            world_size=world_size,
-            start=self.start * self.accumulate,
-        )
+        start = self.start * self.step_size.accumulate
+        return training_sampler(self.train, step_size=self.step_size, seed=self.seed, ranks=self._ranks(), start=start)
 
     def _evaluation_loader(self, split: EncodedSet) -> DataLoader[Batch]:
         batches = [
             MicroBatch(indices, int(split.num_scored[indices].sum()))
-            for indices in evaluation_batches(split.sizes, self.eval_batch_size, *self._place())
+            for indices in evaluation_batches(split.sizes, self.eval_batch_size, self._ranks())
         ]
         return self._loader(Collated(split), batches)
 
@@ -204,8 +174,8 @@ class DataModule(L.LightningDataModule):
             worker_init_fn=ignore_in_worker,
         )
 
-    def _place(self) -> tuple[int, int]:
-        return (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
+    def _ranks(self) -> RankSlice:
+        return SINGLE_RANK if self.trainer is None else RankSlice(self.trainer.global_rank, self.trainer.world_size)
 
 
 def ignore_in_worker(_: int) -> None:

@@ -23,30 +23,60 @@ class MicroBatch:
     normalizer: int
 
 
+@dataclass(frozen=True, slots=True)
+class StepSize:
+    """What an optimizer step reads: a number of examples, or at most a number of tokens.
+
+    Attributes:
+        global_size: examples, over all ranks and accumulated batches; None: as ``max_tokens`` says.
+        max_tokens: the most tokens, likewise; None: as ``global_size`` says.
+        accumulate: batches of each rank.
+    """
+
+    global_size: int | None = None
+    max_tokens: int | None = None
+    accumulate: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RankSlice:
+    """Which batches are those of one rank.
+
+    Attributes:
+        rank: of this process.
+        world_size: number of processes.
+    """
+
+    rank: int = 0
+    world_size: int = 1
+
+
+SINGLE_RANK = RankSlice()
+"""All of it."""
+
+
 class Updates(ABC):
     """Endless updates; update k is a function of (seed, k) alone, so a run can go on at any step.
 
     Args:
-        batch_size: examples of an update, over all ranks and accumulated batches; None: it varies.
-        accumulate: batches that an update is split into.
+        step_size: of an update.
         seed: of all draws.
+        ranks: which part of each update this process gets.
         start: number of micro-batches that this rank has already seen.
 
     Raises:
         ValueError: an update that cannot be split evenly.
     """
 
-    def __init__(
-        self, *, batch_size: int | None, accumulate: int, seed: int, rank: int, world_size: int, start: int
-    ) -> None:
-        self.parts = accumulate * world_size
-        if batch_size is not None and batch_size % self.parts:
+    def __init__(self, *, step_size: StepSize, seed: int, ranks: RankSlice, start: int) -> None:
+        size, accumulate = step_size.global_size, step_size.accumulate
+        self.parts = accumulate * ranks.world_size
+        if size is not None and size % self.parts:
             raise ValueError(
-                f"batch.size={batch_size} cannot be split evenly into trainer.accumulate_grad_batches={accumulate}"
-                f" parts on {world_size} processes; expected a multiple of {self.parts}"
+                f"batch.size={size} cannot be split evenly into trainer.accumulate_grad_batches={accumulate}"
+                f" parts on {ranks.world_size} processes; expected a multiple of {self.parts}"
             )
-        self.accumulate, self.seed = accumulate, seed
-        self.rank, self.world_size, self.start = rank, world_size, start
+        self.accumulate, self.seed, self.ranks, self.start = accumulate, seed, ranks, start
 
     @abstractmethod
     def update(self, k: int) -> Int[np.ndarray, "update *place"]:
@@ -57,13 +87,14 @@ class Updates(ABC):
         """Scored labels of an update."""
 
     def __iter__(self) -> Iterator[MicroBatch]:
-        """This rank's micro-batches, from the one after ``start`` on, without end. Those of ``batch_tokens`` may be
+        """This rank's micro-batches, from the one after ``start`` on, without end. Those of ``max_tokens`` may be
         empty, where an update has few examples: each rank has as many batches as the others."""
         i = self.start
         while True:
             k, part = divmod(i, self.accumulate)
             update = self.update(k)
-            mine = update[part * self.world_size + self.rank :: self.parts]  # a stride: all parts get all sizes
+            first = part * self.ranks.world_size + self.ranks.rank
+            mine = update[first :: self.parts]  # a stride: all parts get all sizes
             yield MicroBatch(mine, self.num_labels(update))
             i += 1
 
@@ -81,15 +112,11 @@ class TrainingSampler(Updates):
     Args:
         sizes: tokens of each example.
         num_scored: scored labels of each example.
-        batch_size: examples of an update, over all ranks and accumulated batches; None: ``batch_tokens`` says how many.
-        batch_tokens: the most tokens of an update; None: ``batch_size`` says how many examples.
-        accumulate: batches that an update is split into.
-        seed: of the permutations.
-        pool_size: updates that are drawn together, where these have ``batch_size`` examples.
-        start: number of micro-batches that this rank has already seen.
+        step_size: see ``Updates``, as the others.
+        pool_size: updates that are drawn together, where these have a number of examples.
 
     Raises:
-        ValueError: an update that cannot be split evenly, no examples, or one of more than ``batch_tokens``.
+        ValueError: an update that cannot be split evenly, no examples, or one of more than ``max_tokens``.
     """
 
     def __init__(
@@ -97,28 +124,23 @@ class TrainingSampler(Updates):
         *,
         sizes: Int[np.ndarray, " examples"],
         num_scored: Int[np.ndarray, " examples"],
-        batch_size: int | None,
-        batch_tokens: int | None = None,
-        accumulate: int,
+        step_size: StepSize,
         seed: int,
-        rank: int = 0,
-        world_size: int = 1,
         pool_size: int = 50,
+        ranks: RankSlice = SINGLE_RANK,
         start: int = 0,
     ) -> None:
         if len(sizes) == 0:
             raise ValueError("the training split is empty")
-        super().__init__(
-            batch_size=batch_size, accumulate=accumulate, seed=seed, rank=rank, world_size=world_size, start=start
-        )
+        super().__init__(step_size=step_size, seed=seed, ranks=ranks, start=start)
         self.sizes, self.num_scored = sizes, num_scored
         self._cuts: Int[np.ndarray, " updates+1"]  # of a sorted pool
-        if batch_size is not None:
+        if (size := step_size.global_size) is not None:
             # A pool of several epochs would sort the copies of an example into one update.
-            self._cuts = np.arange(max(1, min(pool_size, len(sizes) // batch_size)) + 1) * batch_size
+            self._cuts = np.arange(max(1, min(pool_size, len(sizes) // size)) + 1) * size
         else:
-            assert batch_tokens is not None
-            self._cuts = cuts_of(np.sort(sizes), batch_tokens)
+            assert step_size.max_tokens is not None
+            self._cuts = cuts_of(np.sort(sizes), step_size.max_tokens)
         self._permutation = lru_cache(maxsize=2)(self._permutation_of)
         self._pool = lru_cache(maxsize=1)(self._pool_of)
 
@@ -170,7 +192,7 @@ def cuts_of(sizes: Int[np.ndarray, " examples"], batch_tokens: int) -> Int[np.nd
 
 
 def evaluation_batches(
-    sizes: Int[np.ndarray, " examples"], batch_size: int, rank: int = 0, world_size: int = 1
+    sizes: Int[np.ndarray, " examples"], batch_size: int, ranks: RankSlice = SINGLE_RANK
 ) -> list[Int[np.ndarray, " batch"]]:
     """Every example once, like sizes together; whole batches are dealt to the ranks in turn.
 
@@ -183,4 +205,4 @@ def evaluation_batches(
     """
     order = np.argsort(sizes, kind="stable")
     batches = [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
-    return batches[rank::world_size] or [order[:0]]
+    return batches[ranks.rank :: ranks.world_size] or [order[:0]]

@@ -1,11 +1,12 @@
 """Which windows of long texts make up which update."""
 
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 from jaxtyping import Int
 
-from triptych.data.batches.sampler import Updates
+from triptych.data.batches.sampler import SINGLE_RANK, RankSlice, StepSize, Updates
 from triptych.data.batches.windows import TrainingWindows
 
 BLOCK = 2**16
@@ -24,11 +25,7 @@ class WindowSampler(Updates):
 
     Args:
         windows: the texts, and how windows are laid out.
-        batch_size: windows of an update, over all ranks and accumulated batches; None: ``batch_tokens`` says how many.
-        batch_tokens: the most tokens of an update; None: ``batch_size`` says how many windows.
-        accumulate: batches that an update is split into.
-        seed: of all draws.
-        start: number of micro-batches that this rank has already seen.
+        step_size: see ``Updates``, as the others.
 
     Raises:
         ValueError: an update that cannot be split evenly, or that has no room for a window in each part.
@@ -38,26 +35,23 @@ class WindowSampler(Updates):
         self,
         windows: TrainingWindows,
         *,
-        batch_size: int | None,
-        batch_tokens: int | None = None,
-        accumulate: int,
+        step_size: StepSize,
         seed: int,
-        rank: int = 0,
-        world_size: int = 1,
+        ranks: RankSlice = SINGLE_RANK,
         start: int = 0,
     ) -> None:
-        if batch_size is None:
-            assert batch_tokens is not None
-            least = accumulate * world_size * windows.size
-            batch_size = batch_tokens // least * accumulate * world_size
-            if not batch_size:
+        size, tokens = step_size.global_size, step_size.max_tokens
+        if size is None:
+            assert tokens is not None
+            parts = step_size.accumulate * ranks.world_size
+            size = tokens // (parts * windows.size) * parts
+            if not size:
                 raise ValueError(
-                    f"batch.tokens={batch_tokens}: a window has {windows.size} tokens; expected at least {least}"
+                    f"batch.tokens={tokens}: a window has {windows.size} tokens; expected at least "
+                    f"{parts * windows.size}"
                 )
-        super().__init__(
-            batch_size=batch_size, accumulate=accumulate, seed=seed, rank=rank, world_size=world_size, start=start
-        )
-        self.windows, self.batch_size = windows, batch_size
+        super().__init__(step_size=replace(step_size, global_size=size), seed=seed, ranks=ranks, start=start)
+        self.windows, self.batch_size = windows, size
         self.shares = np.array(windows.weights) / np.sum(windows.weights)
         self._drawn = [np.zeros(len(self.shares), dtype=np.int64)]  # windows of each text before each block
         self._begins = [[0] for _ in windows.texts]  # windows of a text before each of its epochs
