@@ -149,7 +149,7 @@ class TestShow:
     def test_a_group(self, answer: Any) -> None:
         _, said, _ = answer("show", "block/position", "experiment=sst2/full")
         assert re.search(r"chosen +relative *\n", said)
-        assert re.search(r"rotary +Queries and keys are rotated", said)
+        assert re.search(r"rotary +Rotates queries and keys", said)
 
     def test_mistakes(self, answer: Any) -> None:
         _, _, said = answer("show", "optimizer.learning_rate")
