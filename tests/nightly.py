@@ -1,5 +1,5 @@
-"""``make nightly``: the tests marked ``nightly``, and a record of the commit that they passed at; ``--check``, for
-``make release``: whether there is one of this commit."""
+"""``make nightly``: the tests marked ``nightly``, tests/mutants.py, and a record of the commit that passed both;
+``--check``, for ``make release``: whether there is one of this commit."""
 
 import json
 import subprocess
@@ -42,6 +42,7 @@ def main(arguments: list[str]) -> int:
         return int(problem is not None)
     commit = find_commit(ROOT)
     status = subprocess.run([sys.executable, "-m", "pytest", "-m", "nightly"], cwd=ROOT, check=False).returncode
+    status |= subprocess.run([sys.executable, "tests/mutants.py"], cwd=ROOT, check=False).returncode
     if status == 0 and find_commit(ROOT) == commit:
         write_record(ROOT, commit)
     return status
