@@ -54,9 +54,6 @@ def class_at(key: str, path: str, allowed: Sequence[str]) -> Any:
         key: where the path stands.
         path: modules and class, with dots between them.
         allowed: classes, and packages with classes; TRIPTYCH_ALLOW in the environment adds others.
-
-    Raises:
-        ConfigError: no such class, or not allowed.
     """
     target = object_at(key, path, allowed)
     if not isinstance(target, type):
@@ -65,11 +62,7 @@ def class_at(key: str, path: str, allowed: Sequence[str]) -> Any:
 
 
 def function_at(key: str, path: str, allowed: Sequence[str]) -> Any:
-    """The function at a path that the user has typed: a file must not name one. See ``class_at``.
-
-    Raises:
-        ConfigError: no such function, or not allowed.
-    """
+    """The function at a path that the user has typed: a file must not name one. See ``class_at``."""
     target = object_at(key, path, allowed)
     if not isinstance(target, types.FunctionType):
         raise ConfigError(f"{key}={path}: expected a function")
@@ -105,9 +98,6 @@ def check_allowed(key: str, path: str, allowed: Sequence[str]) -> tuple[str, ...
 
     Returns:
         The beginnings of allowed paths.
-
-    Raises:
-        ConfigError: not allowed.
     """
     own = [entry.strip(" .") for entry in os.environ.get("TRIPTYCH_ALLOW", "").split(",")]
     roots = tuple(f"{root}." for root in (*allowed, *filter(None, own)))
@@ -197,9 +187,6 @@ def check_kind(config: DictConfig, key: str, hint: Any) -> None:
 
     Args:
         hint: of the argument: what the part is called with, and what it makes.
-
-    Raises:
-        ConfigError: the class in ``key._target_`` makes something else, or says that it takes something else first.
     """
     if typing.get_origin(hint) is not Callable:
         return
@@ -230,9 +217,6 @@ def check_keys(config: DictConfig, schema: type) -> None:
 
     Args:
         schema: the dataclass that types it.
-
-    Raises:
-        ConfigError: a key that the dataclass does not have, or a value out of bounds.
     """
     prefix = config._get_full_key("")
     fields = {field.name: field for field in dataclasses.fields(schema)}
@@ -255,11 +239,7 @@ def check_keys(config: DictConfig, schema: type) -> None:
 
 
 def check_dropout(key: str, value: object) -> None:
-    """Refuses a dropout that is no probability.
-
-    Raises:
-        ConfigError: such a value.
-    """
+    """Refuses a dropout that is no probability."""
     if "dropout" in key.rpartition(".")[2] and isinstance(value, int | float) and not 0 <= value < 1:
         raise ConfigError(f"{key}={value}: expected at least 0 and less than 1")
 

@@ -39,11 +39,7 @@ class Mistakes(list[str]):
                 raise
 
     def raise_all(self) -> None:
-        """Raises what was noted.
-
-        Raises:
-            ConfigError: something was.
-        """
+        """Raises what was noted."""
         if messages := dict.fromkeys(self):
             raise (ConfigErrors if len(messages) > 1 else ConfigError)(*messages)
 
@@ -59,9 +55,6 @@ def refusing(place: str = "") -> Iterator[None]:
 
     Args:
         place: of what is given; it stands before what they say.
-
-    Raises:
-        ConfigError: in place of a ValueError.
     """
     try:
         yield

@@ -418,11 +418,7 @@ def choices_of(group: str, arguments: Sequence[str]) -> list[str]:
 
 def check_choices(arguments: Sequence[str]) -> None:
     """Refuses a file of a group that is a part of its choices and no choice itself, as model=embedding/tokens; a list
-    of parts or choices where one is used; and the group of a part at the end of a key.
-
-    Raises:
-        ConfigError: such a choice.
-    """
+    of parts or choices where one is used; and the group of a part at the end of a key."""
     for argument in arguments:
         group, _, names = argument.partition("=")
         if group.partition("@")[0] in [f"block/{part}" for part in PARTS] and names.startswith("["):

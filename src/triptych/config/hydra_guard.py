@@ -200,9 +200,6 @@ def check_hydra(config: DictConfig, overrides: Sequence[str]) -> None:
 
     Args:
         config: with Hydra's part.
-
-    Raises:
-        ConfigError: such a configuration.
     """
     whole = OmegaConf.to_container(config, resolve=False)
     hydra = whole.get("hydra") if isinstance(whole, dict) else None
@@ -223,11 +220,7 @@ def check_hydra(config: DictConfig, overrides: Sequence[str]) -> None:
 
 
 def check_shell(launcher: dict[str, object], overrides: Sequence[str]) -> None:
-    """Refuses what a launcher would hand to the shell of a cluster, unless the command line itself says it.
-
-    Raises:
-        ConfigError: it stands in a file, and TRIPTYCH_ALLOW does not name hydra.launcher.
-    """
+    """Refuses what a launcher would hand to the shell of a cluster, unless the command line itself says it."""
     typed = {override.partition("=")[0].lstrip("+") for override in overrides}
     options = launcher.get("additional_parameters") or {}
     keys = [f"additional_parameters.{name}" for name in options] if isinstance(options, dict) else []
@@ -242,11 +235,7 @@ def check_shell(launcher: dict[str, object], overrides: Sequence[str]) -> None:
 
 
 def check_node(key: str, node: object) -> None:
-    """Refuses a class that is not allowed, and text that could turn into one.
-
-    Raises:
-        ConfigError: such a value.
-    """
+    """Refuses a class that is not allowed, and text that could turn into one."""
     if isinstance(node, dict):
         for name, value in node.items():
             if name in ("_target_", "class", "()"):

@@ -52,11 +52,7 @@ def list_overridden() -> list[str]:
 
 
 def check_chosen(overrides: Collection[str]) -> None:
-    """Refuses a training of which the command line says nothing.
-
-    Raises:
-        ConfigError: neither an experiment nor a task is chosen.
-    """
+    """Refuses a training of which the command line says nothing."""
     if not {"experiment", "task"} & {override.partition("=")[0].lstrip("+") for override in overrides}:
         raise ConfigError(
             "nothing to train is chosen: give experiment=NAME, such as experiment=dates/translation, or "
@@ -73,9 +69,6 @@ def is_overridden(key: str) -> bool:
 def check_model_choice(config: DictConfig) -> None:
     """Looks whether the command line puts a published model in the place of an experiment's. What the experiment says
     of the network still holds then: its options are named in a warning, and another size than the model's is refused.
-
-    Raises:
-        ConfigError: both have a size.
     """
     choices = HydraConfig.get().runtime.choices
     model, experiment = choices["model"], choices["experiment"]
@@ -126,9 +119,6 @@ def composed_with(architecture: str, overrides: Sequence[str]) -> DictConfig:
 
     Args:
         architecture: one of ``ARCHITECTURES``.
-
-    Raises:
-        ConfigError: the command line has settings that this architecture does not know.
     """
     others = [override for override in overrides if not override.startswith("model=")]
     try:
@@ -146,9 +136,6 @@ def adopt(config: DictConfig, theirs: DictConfig) -> None:
     Args:
         config: of this run, as Hydra has composed it.
         theirs: the complete configuration of the trained model.
-
-    Raises:
-        ConfigError: another architecture by an experiment alone, or another tokenizer, was chosen.
     """
     init_from, choices = config.init_from, HydraConfig.get().runtime.choices
     architecture, own = base_of(theirs), base_of(config)

@@ -8,11 +8,7 @@ from triptych.config import ConfigError, nearest
 
 
 def check_resume(name: str) -> None:
-    """The file or directory that ``resume`` names.
-
-    Raises:
-        ConfigError: there is no such file or directory.
-    """
+    """The file or directory that ``resume`` names."""
     if not name or not Path(name).exists():
         hint = nearest(name, ["auto", "never"])
         raise ConfigError(f"resume={name}: no such file; expected auto, never, a run directory or a checkpoint{hint}")

@@ -141,11 +141,7 @@ def read_sound(path: Path, content: bytes | None = None) -> tuple[Sound, tuple[s
 def check_is_whole(path: Path, content: bytes) -> None:
     """Compares the samples in a WAV file with those that its header promises. (libsndfile reads what there is.)
 
-    https://www.mmsp.ece.mcgill.ca/Documents/AudioFormats/WAVE/WAVE.html
-
-    Raises:
-        ValueError: there are fewer.
-    """
+    https://www.mmsp.ece.mcgill.ca/Documents/AudioFormats/WAVE/WAVE.html"""
     order = {b"RIFF": "<", b"RIFX": ">"}.get(content[:4])
     place, width, frames = 12, 1, 1  # bytes of a block, and its frames
     while order and place + 8 <= len(content):

@@ -100,7 +100,6 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         del self.globals["lipsum"]
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """See ``SandboxedEnvironment``."""
         if operator == "+":
             _check_size(_length(left) + _length(right))
         elif operator == "*":
@@ -113,7 +112,6 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
     def call(*arguments: Any, **options: Any) -> Any:  # options of a template may have any name
-        """See ``SandboxedEnvironment``."""
         self, context, function, *given = arguments
         owner = getattr(getattr(function, "__wrapped__", function), "__self__", None)
         of_owner = [owner] if isinstance(owner, str | bytes | int) else []
@@ -122,7 +120,6 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
 
     @staticmethod
     def concat(parts: Iterable[str]) -> str:  # Jinja joins with it all that it has written
-        """See ``Environment``."""
         written, size = list[str](), 0
         for part in parts:
             written.append(part)

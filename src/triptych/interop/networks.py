@@ -118,11 +118,7 @@ def check_problem(config: TheirConfig, task: str) -> None:
 
 
 def read_further(folder: Path, name: str, other: str, key: str) -> Mapping[str, Any]:
-    """The content of a further file of a folder; see ``Family.files``.
-
-    Raises:
-        ConfigError: there is neither.
-    """
+    """The content of a further file of a folder; see ``Family.files``."""
     file, others = folder / f"{name}.json", folder / f"{other}.json"
     if not file.is_file() and others.is_file():
         return TheirConfig(read_json(others), str(others)).part(key).values

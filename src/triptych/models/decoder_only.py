@@ -64,7 +64,6 @@ class DecoderOnly(Writer):
 
     @property
     def embeddings(self) -> tuple[Inputs, ...]:
-        """See ``Network``."""
         return (self.embedding,) if self.source_embedding is None else (self.embedding, self.source_embedding)
 
     def forward(

@@ -63,7 +63,6 @@ class EncoderDecoder(Writer):
 
     @property
     def embeddings(self) -> tuple[Inputs, ...]:
-        """See ``Network``."""
         return (self.embedding,) if self.source_embedding is None else (self.embedding, self.source_embedding)
 
     @property

@@ -78,12 +78,10 @@ class TwoTowers(Network):
 
     @property
     def embeddings(self) -> tuple[Inputs, ...]:
-        """See ``Network``."""
         return self.embedding, self.source_embedding
 
     @property
     def heads(self) -> tuple[Head, ...]:
-        """See ``Network``."""
         return self.head, self.source_head
 
     @property

@@ -129,9 +129,6 @@ class PatchEmbedding(nn.Module):
         Args:
             room: the positions that the stack has a vector for; None: no limit.
             stack: its name.
-
-        Raises:
-            ValueError: such a stack.
         """
         if room not in (None, self.length):
             raise ValueError(

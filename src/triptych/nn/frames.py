@@ -36,9 +36,6 @@ class FrameEmbedding(nn.Module):
             is not).
         seconds: that each sound is continued to with silence, which is heard like the rest (Whisper: 30); None: as long
             as it is.
-
-    Raises:
-        ValueError: a number that cannot be.
     """
 
     def __init__(

@@ -138,7 +138,6 @@ class Slot(LayerCache):
     def append(
         self, keys: Float[Tensor, "batch kv_heads 1 head_dim"], values: Float[Tensor, "batch kv_heads 1 head_dim"]
     ) -> None:
-        """See ``LayerCache``."""
         for buffer, new in zip(self.contents, (keys, values), strict=True):
             buffer.index_copy_(2, self._place, new)
 

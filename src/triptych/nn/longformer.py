@@ -73,7 +73,6 @@ class Longformer(MultiHeadAttention):
         memory_angles: MemoryAngles | None = None,
         cache: LayerCache | None = None,
     ) -> Float[Tensor, "batch queries d_model"]:
-        """See ``MultiHeadAttention``."""
         y: Tensor
         if memory is not None:
             y = super().forward(

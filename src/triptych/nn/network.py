@@ -134,11 +134,7 @@ class Network(nn.Module):
 
 
 def check_widths(embedding: Inputs, stacks: Sequence[Stack], head: Head) -> None:
-    """Refuses parts of different widths.
-
-    Raises:
-        ValueError: such parts.
-    """
+    """Refuses parts of different widths."""
     width = embedding.d_model
     if others := {head.output.in_features, *(stack.d_model for stack in stacks)} - {width}:
         raise ValueError(f"d_model={others.pop()} beside d_model={width}: embedding, stacks and head share one width")

@@ -4,11 +4,7 @@ from torch import nn
 
 
 def check_eps(eps: float) -> float:
-    """The same number.
-
-    Raises:
-        ValueError: it is negative.
-    """
+    """The same number."""
     if eps < 0:
         raise ValueError(f"block.norm.eps={eps}: expected at least 0")
     return eps

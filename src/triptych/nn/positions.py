@@ -78,9 +78,6 @@ class Table(Position):
     Args:
         sizes: of the stack; P has max_length rows more than ``first``.
         first: row of the first token.
-
-    Raises:
-        ValueError: a negative row.
     """
 
     table: Tensor
@@ -93,13 +90,11 @@ class Table(Position):
 
     @property
     def room(self) -> int:
-        """See ``Position``."""
         return self.max_length
 
     def add(
         self, x: Float[Tensor, "batch length d_model"], start: int, places: Int[Tensor, "#batch length"] | None
     ) -> Float[Tensor, "batch length d_model"]:
-        """See ``Position``."""
         if places is None:
             begin = self.first + start
             return x + self.table[begin : begin + x.shape[1]]
@@ -252,7 +247,6 @@ class Rotary(Position):
         self.width, self.theta, self.local_theta, self.scaling, self.cross = width, theta, local_theta, scaling, cross
 
     def cross_angles(self, places: Int[Tensor, "*rows length"]) -> Angles | None:
-        """See ``Position``."""
         return self.angles(places) if self.cross else None
 
     def angles(self, places: Int[Tensor, "*rows length"], window: int | None = None) -> Angles:
@@ -328,7 +322,6 @@ class Relative(Position):
         return offset + torch.where(distance < near, distance, (near + far.long()).clamp(max=size - 1))
 
     def bias(self, num_queries: int, num_keys: int) -> Float[Tensor, "1 heads queries keys"]:
-        """See ``Position``."""
         bias: Tensor = self.table(self.buckets(num_queries, num_keys))
         return bias.permute(2, 0, 1)[None]
 
@@ -349,7 +342,6 @@ class Alibi(Position):
         self.register_buffer("slopes", torch.tensor(alibi_slopes(sizes.num_heads)), persistent=False)
 
     def bias(self, num_queries: int, num_keys: int) -> Float[Tensor, "1 heads queries keys"]:
-        """See ``Position``."""
         keys = torch.arange(num_keys, device=self.slopes.device)
         distance = (keys[num_keys - num_queries :, None] - keys).abs()
         return -self.slopes.float()[None, :, None, None] * distance

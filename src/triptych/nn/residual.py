@@ -44,7 +44,6 @@ class PreNorm(Residual):
     def forward(
         self, x: Float[Tensor, "batch length d_model"], sublayer: Callable[[Tensor], Tensor]
     ) -> Float[Tensor, "batch length d_model"]:
-        """See ``Residual``."""
         return x + self.added(x, sublayer)
 
     def added(
@@ -100,7 +99,6 @@ class PostNorm(Residual):
     def forward(
         self, x: Float[Tensor, "batch length d_model"], sublayer: Callable[[Tensor], Tensor]
     ) -> Float[Tensor, "batch length d_model"]:
-        """See ``Residual``."""
         y: Tensor = self.norm(x + self.dropout(sublayer(x)))
         return y
 
@@ -115,6 +113,5 @@ class ResPost(Residual):
     def forward(
         self, x: Float[Tensor, "batch length d_model"], sublayer: Callable[[Tensor], Tensor]
     ) -> Float[Tensor, "batch length d_model"]:
-        """See ``Residual``."""
         y: Tensor = x + self.dropout(self.norm(sublayer(x)))
         return y

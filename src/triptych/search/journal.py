@@ -41,11 +41,7 @@ class Journal(JournalFileBackend):
             lock.release()
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Called by Optuna, here and in the jobs.
-
-        Raises:
-            RunError: the records cannot be written; the file stays as it was.
-        """
+        """Called by Optuna, here and in the jobs."""
         lines = "".join(json.dumps(record, separators=(",", ":")) + "\n" for record in logs)
         try:
             self._alone.acquire()

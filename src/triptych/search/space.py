@@ -42,11 +42,7 @@ class Space:
 
 
 def read_space(overrides: Sequence[Override]) -> Space:
-    """Sorts the overrides of a search; of several for one key the last counts.
-
-    Raises:
-        ConfigError: a search of the seed, of run_dir, of nothing, or of something that has no meaning.
-    """
+    """Sorts the overrides of a search; of several for one key the last counts."""
     by_key = {override.get_key_element(): override for override in overrides}
     fixed: list[str] = []
     listed: dict[str, list[str]] = {}
@@ -82,11 +78,7 @@ def read_space(overrides: Sequence[Override]) -> Space:
 
 def distribution_of(override: Override) -> Distribution:
     """The distribution of ``interval(a,b)`` (numbers from a to b; whole ones of ``int(interval(a,b))``),
-    ``range(a,b,step)`` (a, a + step, ... below b) or ``choice(a,b,...)``, with the tag log of the logarithm.
-
-    Raises:
-        ConfigError: bounds or a tag that have no meaning.
-    """
+    ``range(a,b,step)`` (a, a + step, ... below b) or ``choice(a,b,...)``, with the tag log of the logarithm."""
     sweep, line = override.value(), override.input_line
     assert isinstance(sweep, Sweep)
     for tag in sweep.tags - {"log"}:

@@ -101,9 +101,6 @@ class Study:
         searched: the distributions.
         identity: what must not change.
         settings: of the search.
-
-    Raises:
-        ConfigError: the storage has values of another search under this name, or that search is at work.
     """
 
     def __init__(
@@ -265,9 +262,6 @@ def outcome(jobs: Sequence[Job], metric: str) -> tuple[TrialState, float | None]
 
     Args:
         jobs: the runs; those after one that was pruned or failed were not begun.
-
-    Raises:
-        ConfigError: the runs did not measure it.
     """
     values: list[float] = []
     for job in jobs:

@@ -64,10 +64,6 @@ class OptunaSweeper(Sweeper):
 
         Args:
             arguments: the overrides of the command line, but for Hydra's own.
-
-        Raises:
-            ConfigError: a mistake in the settings, in the search space, or in all of the first jobs.
-            RunError: the storage cannot be written.
         """
         from triptych.search.page import report
         from triptych.search.space import read_space
@@ -95,11 +91,7 @@ class OptunaSweeper(Sweeper):
         report(studies, folder / "search.html", {s.name: self._test_command(s) for s in studies if s.best is not None})
 
     def _settings(self) -> "Settings":
-        """The checked settings.
-
-        Raises:
-            ConfigError: a value that does not fit.
-        """
+        """The checked settings."""
         from triptych.search.study import Settings
 
         plain = {k: OmegaConf.to_container(v) if OmegaConf.is_config(v) else v for k, v in self._given.items()}
@@ -201,11 +193,7 @@ class OptunaSweeper(Sweeper):
         return shlex.join(map(self._redact, ["triptych", "train", "-m", *folders, *of_hydra, *own]))
 
     def _run(self, study: "Study", trials: "Sequence[Trial]") -> None:
-        """Runs the jobs of some trials, seed after seed, and notes what became of the trials.
-
-        Raises:
-            ConfigError: all of them failed, and none before had been good; or the launcher does not wait.
-        """
+        """Runs the jobs of some trials, seed after seed, and notes what became of the trials."""
         jobs = [self._jobs_of(study, trial.number) for trial in trials]
         places = [override for override in self._overrides[study.name] if override.startswith("run_dir=")]
         for trial in trials:
@@ -243,9 +231,6 @@ def direction_of(settings: "Settings", config: DictConfig) -> Literal["minimize"
     Args:
         settings: of the search.
         config: of its jobs.
-
-    Raises:
-        ConfigError: the direction contradicts the task, or neither states it.
     """
     if settings.metric == "val/loss" and settings.direction in (None, "minimize"):
         return "minimize"  # of every task; its class would import torch

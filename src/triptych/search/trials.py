@@ -18,11 +18,7 @@ PrunerName = Literal["none", "median", "successive_halving", "hyperband"]
 
 
 def check_optuna() -> None:
-    """Refuses to go on without Optuna, an optional dependency.
-
-    Raises:
-        ConfigError: Optuna is not installed.
-    """
+    """Refuses to go on without Optuna, an optional dependency."""
     try:
         import optuna
     except ImportError:
@@ -35,9 +31,6 @@ def open_storage(path: Path) -> "BaseStorage":
 
     Args:
         path: ``.journal`` is Optuna's journal, which shared file systems carry too; ``.db`` is SQLite.
-
-    Raises:
-        ConfigError: another kind of file, or a file that is damaged.
     """
     from optuna.storages import JournalStorage, RDBStorage
 
@@ -62,9 +55,6 @@ def storage_errors(path: Path) -> Iterator[None]:
 
     Args:
         path: of the storage.
-
-    Raises:
-        RunError: in place of Optuna's error for SQLite and of the system's.
     """
     from optuna.exceptions import StorageInternalError
 

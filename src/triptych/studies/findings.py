@@ -127,9 +127,6 @@ def find(study: Study, runs: Sequence[Run]) -> list[Finding]:
 
     Args:
         runs: each with its arm.
-
-    Raises:
-        ConfigError: an arm has no two seeds, or its runs have no such score, or none that is finite.
     """
     measured = [_measure(study, claim, runs) for claim in study.claims]
     adjusted = adjust_by_holm([one.p for one in measured])

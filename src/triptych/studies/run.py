@@ -50,7 +50,6 @@ def train(study: Study, jobs: dict[str, list[Job]], n_jobs: int, again: str) -> 
         again: the command that goes on.
 
     Raises:
-        ConfigError: arms begin from each other.
         SweepFailed: trainings failed.
     """
     left = dict(jobs)
@@ -70,9 +69,6 @@ def read_runs(study: Study, jobs: dict[str, list[Job]], relative_to: Path) -> Ru
 
     Args:
         relative_to: the folder that the directories in the answer are relative to.
-
-    Raises:
-        ConfigError: none is finished.
     """
     arms = {job.directory.resolve(): arm for arm, of_arm in jobs.items() for job in of_arm}
     try:
@@ -89,9 +85,6 @@ def answer(study: Study, jobs: dict[str, list[Job]], output: Path) -> None:
     Args:
         jobs: of each arm.
         output: the page; ``.md`` and ``.findings.json`` beside it have the findings alone.
-
-    Raises:
-        ConfigError: runs are missing that a claim needs.
     """
     found = read_runs(study, jobs, output.parent)
     findings = find(study, found.runs)

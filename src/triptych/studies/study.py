@@ -106,9 +106,6 @@ class Study:
 
         Args:
             more: overrides that come last.
-
-        Raises:
-            ConfigError: overrides that cannot be read, or no seed.
         """
         return {arm: self._jobs_of(arm, more) for arm in self.arms}
 
@@ -148,9 +145,6 @@ def read_study(name: str) -> Study:
 
     Args:
         name: of one of ours, or a YAML file.
-
-    Raises:
-        ConfigError: there is none, or its file says something else than a study does.
     """
     known = find_studies()
     file = Path(name) if name.endswith((".yaml", ".yml")) else known.get(name)
@@ -172,11 +166,7 @@ def read_study(name: str) -> Study:
 
 
 def _check(study: Study, file: Path) -> None:
-    """Refuses claims and arms that do not belong together.
-
-    Raises:
-        ConfigError: the first such.
-    """
+    """Refuses claims and arms that do not belong together."""
     if not study.claims or not study.arms:
         raise ConfigError(f"{file}: expected an arm and a claim at least")
     for arm, text in {"common": study.common, **study.arms}.items():

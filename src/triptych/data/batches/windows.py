@@ -141,11 +141,7 @@ class TrainingWindows:
 
 
 def check_lengths(texts: Sequence[Integer[np.ndarray, " tokens"]]) -> None:
-    """Refuses a text that has no next token.
-
-    Raises:
-        ValueError: such a text.
-    """
+    """Refuses a text that has no next token."""
     for ids in texts:
         if len(ids) < 2:
             raise ValueError(f"a split of {len(ids)} tokens: a language model needs at least two")

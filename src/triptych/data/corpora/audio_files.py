@@ -37,11 +37,9 @@ class SoundRows(RowCorpus[str]):
 
     @cached_property
     def reader(self) -> Columns:
-        """See ``RowCorpus``."""
         return Columns(sound=self.sound, target=self.target, label=self.label, speaker=self.speaker)
 
     def example(self, row: Row, place: Place) -> Example:
-        """See ``RowCorpus``."""
         example = super().example(row, place)
         return self.audio.with_audio(example, self.reader, row, self.file_of(example))
 

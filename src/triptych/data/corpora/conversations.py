@@ -28,5 +28,4 @@ class Conversations(TableCorpus):
 
     @cached_property
     def reader(self) -> Columns:
-        """See ``RowCorpus``."""
         return Columns(messages=self.messages)

@@ -52,7 +52,6 @@ class DateInstructions(Dates):
         return CorpusFacts()
 
     def splits(self) -> Splits:
-        """See ``Dates``."""
         found = super().splits()
         validation, test = (
             [answer for example in part for answer in each_answer(example)] for part in (found.validation, found.test)

@@ -23,9 +23,6 @@ class DigitStrings(ABC):
         num_validation: validation examples.
         num_test: test examples.
         seed: of all draws.
-
-    Raises:
-        ValueError: a number that cannot be.
     """
 
     min_digits: int

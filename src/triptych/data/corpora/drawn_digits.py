@@ -185,7 +185,6 @@ class DrawnDigits(DigitStrings):
         return np.array([[number[self._caption(code, digits)] for digits in self._strings] for code in self.languages])
 
     def draw(self, split: str) -> Iterator[Example]:
-        """See ``DigitStrings``."""
         random = np.random.default_rng([self.seed, *split.encode()])
         for number in range(self.sizes[split]):
             language = self.languages[int(random.integers(len(self.languages)))]

@@ -171,7 +171,6 @@ class Hub(HubRows):
 
     @cached_property
     def reader(self) -> Columns:
-        """See ``RowCorpus``."""
         columns = {name: getattr(self, name) for name in self.columns}
         if self.words is not None or self.messages is not None:
             columns["text"] = None

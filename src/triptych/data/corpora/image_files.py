@@ -22,9 +22,6 @@ class ImageRows(RowCorpus[str]):
         label: column of the classes; None: there is none.
         channels: 1, grey; or 3, red, green and blue: all images become so.
         size: height and width to which others are stretched; None: they keep theirs.
-
-    Raises:
-        ValueError: a number that cannot be.
     """
 
     columns = ("image", "target", "label")
@@ -41,11 +38,9 @@ class ImageRows(RowCorpus[str]):
 
     @cached_property
     def reader(self) -> Columns:
-        """See ``RowCorpus``."""
         return Columns(image=self.image, target=self.target, label=self.label)
 
     def example(self, row: Row, place: Place) -> Example:
-        """See ``RowCorpus``."""
         example = super().example(row, place)
         return self.images.with_image(example, self.reader, row, self.file_of(example))
 

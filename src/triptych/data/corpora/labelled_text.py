@@ -84,7 +84,6 @@ class LabelledText(RowCorpus[Files]):
 
     @cached_property
     def reader(self) -> Columns:
-        """See ``RowCorpus``."""
         return Columns(text=self.text, pair=self.pair, label=self.label, score=self.score)
 
     def rows(self, source: Files) -> Iterator[tuple[Place, Row]]:

@@ -41,7 +41,6 @@ class QuestionAnswering(TableCorpus):
 
     @cached_property
     def reader(self) -> Columns:
-        """See ``RowCorpus``."""
         return Columns(text=self.text, pair=self.pair, answers=self.answers)
 
     def rows(self, source: str) -> Iterator[tuple[Place, Row]]:

@@ -120,7 +120,6 @@ class TableCorpus(RowCorpus[str]):
         check_files(self.dir, self.formats, train=self.train, validation=self.validation, test=self.test)
 
     def rows(self, source: str) -> Iterator[tuple[Place, Row]]:
-        """See ``RowCorpus``."""
         yield from table_rows(find(self.dir, "data", source), self.reader)
 
 

@@ -58,7 +58,6 @@ class TaggedText(TableCorpus):
 
     @cached_property
     def reader(self) -> Columns:
-        """See ``RowCorpus``."""
         return Columns(words="words", tags="tags")
 
     def rows(self, source: str) -> Iterator[tuple[Place, Row]]:

@@ -65,7 +65,6 @@ class ToneDigits(DigitStrings):
         return {name: float(np.mean([self.listen(example.sound)[1] for example in examples if example.sound]))}
 
     def draw(self, split: str) -> Iterator[Example]:
-        """See ``DigitStrings``."""
         random = np.random.default_rng([self.seed, *split.encode()])
         for number in range(self.sizes[split]):
             digits = random.integers(10, size=random.choice(self.counts))

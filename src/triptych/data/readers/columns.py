@@ -105,11 +105,7 @@ class Columns:
 
 
 def speaker_of(columns: Columns, row: Mapping[str, object]) -> str:
-    """Who speaks in the sound of a row; empty: there is no such column.
-
-    Raises:
-        ValueError: a value that is no name.
-    """
+    """Who speaks in the sound of a row; empty: there is no such column."""
     return "" if columns.speaker is None else _label(row[columns.speaker])
 
 
@@ -189,11 +185,7 @@ def _answers(value: object) -> tuple[Answer, ...]:
 
 
 def as_messages(value: object) -> tuple[Message, ...]:
-    """The messages of a list of objects; these may have other keys too.
-
-    Raises:
-        ValueError: there is something else.
-    """
+    """The messages of a list of objects; these may have other keys too."""
     if not isinstance(value, list) or not all(isinstance(message, dict) for message in value):
         raise ValueError("expected a list of objects with role and content")
     messages = [(message.get("role"), message.get("content")) for message in value]

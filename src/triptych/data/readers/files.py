@@ -26,9 +26,6 @@ def find(dir: str, key: str, name: str) -> Path:
 
     Args:
         key: of the name in the configuration.
-
-    Raises:
-        ValueError: no such folder or file.
     """
     check_folder(dir)
     folder = Path(dir)
@@ -54,11 +51,7 @@ def format_of(name: str) -> str:
 
 
 def find_all(dir: str, key: str, name: str) -> list[Path]:
-    """The files of this name in a folder, in their order; * and ? stand for anything, ** for any folders.
-
-    Raises:
-        ValueError: no such folder or file.
-    """
+    """The files of this name in a folder, in their order; * and ? stand for anything, ** for any folders."""
     if not any(character in name for character in "*?["):
         return [find(dir, key, name)]
     found = sorted(path for path in Path(dir).glob(name) if path.is_file())
@@ -158,20 +151,12 @@ def decoded_parts(file: BinaryIO, name: str) -> Iterator[str]:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a file.
-
-    Raises:
-        ValueError: see ``read_text``.
-    """
+    """The lines of a file."""
     return list(stream_lines(path))
 
 
 def stream_lines(path: Path) -> Iterator[str]:
-    """The lines of a file, one after the other.
-
-    Raises:
-        ValueError: see ``read_text``.
-    """
+    """The lines of a file, one after the other."""
     rest = ""
     for part in read_parts(path):
         *lines, rest = (rest + part).split("\n")
@@ -210,9 +195,6 @@ def check_files(dir: str, endings: Sequence[str], **sources: object) -> None:
     Args:
         endings: that a file's name may have, its packing apart; none: any.
         sources: ``train``, ``validation`` and ``test``: those that are texts are names of files; None: not needed.
-
-    Raises:
-        ValueError: such a file or share.
     """
     check_shares(**sources)
     for name, file in sources.items():

@@ -20,9 +20,6 @@ class ImageReader:
     Args:
         channels: 1, grey; or 3, red, green and blue: all images become so.
         size: height and width to which others are stretched; None: they keep theirs.
-
-    Raises:
-        ValueError: a number that cannot be.
     """
 
     def __init__(self, channels: int, size: Sequence[int] | None) -> None:

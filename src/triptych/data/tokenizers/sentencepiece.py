@@ -71,11 +71,7 @@ class SentencePieceModel:
 
     @classmethod
     def parse(cls, content: bytes) -> "SentencePieceModel":
-        """The model in these bytes of a file.
-
-        Raises:
-            ValueError: see ``read``.
-        """
+        """The model in these bytes of a file."""
         from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # takes a tenth of a second
         from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]  # likewise
 

@@ -34,9 +34,6 @@ class _Unlearned:
 
     Args:
         num_sentinels: the vocabulary ends with so many of them, <extra_id_0> and so on.
-
-    Raises:
-        ValueError: fewer than 0.
     """
 
     def __init__(self, *, num_sentinels: int = 0) -> None:
@@ -204,9 +201,6 @@ class WordPiece(Learned):
         lowercase: see ``Learned``, also for the others.
         joint: see there.
         num_sentinels: see there.
-
-    Raises:
-        ValueError: see there.
     """
 
     vocab_size: int
@@ -252,9 +246,6 @@ class Unigram(Learned):
         lowercase: see ``Learned``, also for the others.
         joint: see there.
         num_sentinels: see there.
-
-    Raises:
-        ValueError: see there.
     """
 
     vocab_size: int

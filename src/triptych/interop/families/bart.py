@@ -67,7 +67,6 @@ class Bart(Family):
     other_heads = (r"lm_head\.weight", r"final_logits_bias", r"classification_head\..*", r"qa_outputs\..*")
 
     def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
-        """See ``Family``."""
         return {
             "shape.d_model": config.size("d_model"),
             "shape.num_layers": config.size("encoder_layers"),
@@ -95,7 +94,6 @@ class Bart(Family):
         }
 
     def config(self, model: Settings) -> dict[str, Any]:
-        """See ``Family``."""
         return {
             "d_model": model["encoder.d_model"],
             **{
@@ -114,5 +112,4 @@ class Bart(Family):
         }
 
     def shapes(self, config: TheirConfig) -> Mapping[str, tuple[int, ...]]:
-        """See ``Family``."""
         return {"final_logits_bias": (1, -1)}

@@ -54,7 +54,6 @@ class Bert(Family):
     other_heads = (r"bert\.pooler\..*", r"cls\..*", r"classifier\..*", r"qa_outputs\..*")
 
     def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
-        """See ``Family``."""
         config.expect("position_embedding_type", "absolute", ["absolute"])
         config.expect("is_decoder", False, [False])
         activation = config.activation("hidden_act", "gelu")
@@ -83,7 +82,6 @@ class Bert(Family):
         }
 
     def config(self, model: Settings) -> dict[str, Any]:
-        """See ``Family``."""
         return {
             "hidden_size": model["encoder.d_model"],
             "num_hidden_layers": model["encoder.num_layers"],

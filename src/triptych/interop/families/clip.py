@@ -70,11 +70,9 @@ class Clip(Family):
 
     @property
     def model(self) -> str:
-        """See ``Family``."""
         return "two_decoders"
 
     def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
-        """See ``Family``."""
         text, vision = told(config, "text"), told(config, "vision")
         scale = tensors.get("logit_scale")
         if scale is not None and scale > torch.tensor(LARGEST_SCALE).log().to(scale.dtype):
@@ -177,7 +175,6 @@ class Clip(Family):
         }
 
     def shapes(self, config: TheirConfig) -> Mapping[str, tuple[int, ...]]:
-        """See ``Family``."""
         vision = config.part("vision_config")
         patch = vision.size("patch_size")
         return {
@@ -186,7 +183,6 @@ class Clip(Family):
         }
 
     def reordered(self, state: Mapping[str, Tensor], config: TheirConfig, *, to_ours: bool) -> Mapping[str, Tensor]:
-        """See ``Family``."""
         if to_ours:
             return state
         return {**state, "log_scale": state["log_scale"].clamp(max=math.log(LARGEST_SCALE))}
@@ -198,9 +194,6 @@ def statistics(processor: TheirConfig, side: int) -> Settings:
     Args:
         processor: what makes an image into pixels.
         side: of the images that the network reads.
-
-    Raises:
-        ConfigError: it changes an image of just this size, or in a way that we do not have.
     """
     processor.expect("image_processor_type", PROCESSORS[0], PROCESSORS)
     processor.expect("do_rescale", True, [True])
@@ -220,11 +213,7 @@ def statistics(processor: TheirConfig, side: int) -> Settings:
 
 
 def told(config: TheirConfig, name: str) -> TheirConfig:
-    """What is said of one of their towers; old files say some of it twice.
-
-    Raises:
-        ConfigError: not the same.
-    """
+    """What is said of one of their towers; old files say some of it twice."""
     tower, again = config.part(f"{name}_config"), config.get(f"{name}_config_dict", None) or {}
     for key, value in again.items():
         tower.expect(key, value, [value])
@@ -232,11 +221,7 @@ def told(config: TheirConfig, name: str) -> TheirConfig:
 
 
 def square(model: Settings, key: str) -> int:
-    """The side of our images or patches.
-
-    Raises:
-        ConfigError: they have two.
-    """
+    """The side of our images or patches."""
     height, width = model[f"source_embedding.{key}"]
     if height != width:
         raise ConfigError(f"patches.{key}=[{height}, {width}]; expected a square")

@@ -104,9 +104,6 @@ class Family(ABC):
         Args:
             config: the content of config.json.
             tensors: the content of the folder's safetensors files, read when looked up.
-
-        Raises:
-            ConfigError: a value that no setting of ours means.
         """
 
     @abstractmethod
@@ -140,11 +137,7 @@ class Family(ABC):
         return task not in (*CLASSIFYING, "question_answering", "image_text_matching")
 
     def task_of(self, config: "TheirConfig") -> str:
-        """The task that the class of a folder has the head for; of a bare model, the first.
-
-        Raises:
-            ConfigError: a class that has another head, or none is named.
-        """
+        """The task that the class of a folder has the head for; of a bare model, the first."""
         names = config.get("architectures", None) or [""]
         name = str(names[0]) if isinstance(names, list) else str(names)
         tasks = [task for task, known in self.classes.items() if known == name]
@@ -184,21 +177,13 @@ class TheirConfig:
         self.values, self.place = values, place
 
     def __getitem__(self, key: str) -> Any:
-        """The value of a key that must be there.
-
-        Raises:
-            ConfigError: the key is missing.
-        """
+        """The value of a key that must be there."""
         if key not in self.values:
             raise ConfigError(f"{self.place}: {key} is missing")
         return self.values[key]
 
     def size(self, key: str) -> int:
-        """A number of things, which must be there.
-
-        Raises:
-            ConfigError: the key is missing, or its value is no whole number of at least 1.
-        """
+        """A number of things, which must be there."""
         value = self[key]
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise ConfigError(f"{self.place}: {key}={value!r}; expected a whole number of at least 1")
@@ -209,32 +194,20 @@ class TheirConfig:
         return self.values.get(key, default)
 
     def part(self, key: str) -> "TheirConfig":
-        """A configuration within this one, which must be there.
-
-        Raises:
-            ConfigError: the key is missing, or its value is no object.
-        """
+        """A configuration within this one, which must be there."""
         if not isinstance(self[key], dict):
             raise ConfigError(f"{self.place}: {key}={self[key]!r}; expected an object")
         return TheirConfig(self[key], f"{self.place}: {key}")
 
     def activation(self, key: str, default: str | None = None) -> str:
-        """Our name of an activation.
-
-        Raises:
-            ConfigError: we have no such activation.
-        """
+        """Our name of an activation."""
         theirs = str(self[key] if default is None else self.get(key, default))
         if theirs not in ACTIVATIONS:
             raise ConfigError(f"{self.place}: {key}={theirs}{suggestion(theirs, list(ACTIVATIONS))}")
         return ACTIVATIONS[theirs]
 
     def expect(self, key: str, default: Any, valid: Collection[Any]) -> None:
-        """Refuses values that would change the function in a way that we do not have.
-
-        Raises:
-            ConfigError: such a value.
-        """
+        """Refuses values that would change the function in a way that we do not have."""
         if (value := self.get(key, default)) not in valid:
             raise ConfigError(f"{self.place}: {key}={value}; expected {' or '.join(map(str, valid))}")
 

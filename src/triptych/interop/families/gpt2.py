@@ -45,7 +45,6 @@ class Gpt2(Family):
     other_heads = (r"lm_head\..*", r"score\..*", r"classifier\..*", r"qa_outputs\..*", r"multiple_choice_head\..*")
 
     def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
-        """See ``Family``."""
         config.expect("scale_attn_weights", True, [True])
         config.expect("scale_attn_by_inverse_layer_idx", False, [False])
         config.expect("add_cross_attention", False, [False])
@@ -60,7 +59,6 @@ class Gpt2(Family):
         }
 
     def config(self, model: Settings) -> dict[str, Any]:
-        """See ``Family``."""
         return their_learned_positions(model) | {
             "n_embd": model["decoder.d_model"],
             "n_layer": model["decoder.num_layers"],

@@ -30,7 +30,6 @@ class GptNeo(Gpt2):
     buffers = (r"transformer\.h\.\d+\.attn\.attention\.(bias|masked_bias)",)
 
     def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
-        """See ``Family``."""
         types = config.get("attention_types", None) or [[["global", "local"], 12]]
         kinds = [kind for pattern, times in types for _ in range(times) for kind in pattern]
         if len(kinds) != config.size("num_layers") or not {"global", "local"}.issuperset(kinds):

@@ -52,7 +52,6 @@ class GptNeoX(Family):
     other_heads = (r"embed_out\..*", r"score\..*", r"classifier\..*", r"qa_outputs\..*")
 
     def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
-        """See ``Family``."""
         config.expect("attention_bias", True, [True])  # of the output too, but no other layer: ours has all or none
         theta, scaling = rope(config, theta_key="rotary_emb_base", reads_share=True)
         share = (config.get("rope_parameters", None) or {}).get("partial_rotary_factor", config.get("rotary_pct", 0.25))
@@ -79,7 +78,6 @@ class GptNeoX(Family):
         }
 
     def config(self, model: Settings) -> dict[str, Any]:
-        """See ``Family``."""
         return {
             "hidden_size": model["decoder.d_model"],
             "num_hidden_layers": model["decoder.num_layers"],

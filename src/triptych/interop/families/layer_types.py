@@ -16,9 +16,6 @@ def windows_of(config: TheirConfig, kinds: Sequence[str], window: int | None) ->
         config: whose ``layer_types`` are read.
         kinds: what is meant where it has none.
         window: how far a position sees in a layer that is sliding, itself included; None: nothing says it.
-
-    Raises:
-        ConfigError: other kinds of layers, more or fewer than there are layers, or sliding ones of no width.
     """
     types = config.get("layer_types", None) or kinds
     if len(types) != config.size("num_hidden_layers") or not {FULL, SLIDING}.issuperset(types):

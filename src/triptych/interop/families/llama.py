@@ -46,7 +46,6 @@ class Llama(Family):
     other_heads = (r"lm_head\..*", r"score\..*")
 
     def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
-        """See ``Family``."""
         has_bias = config.get("attention_bias", False)
         config.expect("mlp_bias", False, [has_bias])  # ours has both or neither
         theta, scaling = rope(config)
@@ -75,7 +74,6 @@ class Llama(Family):
         }
 
     def config(self, model: Settings) -> dict[str, Any]:
-        """See ``Family``."""
         d_model, num_heads = model["decoder.d_model"], model["decoder.num_heads"]
         has_bias = bool(model["decoder.bias"] or model.get("decoder.attention.qkv_bias"))
         return {
@@ -108,9 +106,6 @@ def rope(
         config: theirs.
         theta_key: of the base in old files.
         reads_share: whether the family may rotate a share of each head; else partial_rotary_factor is refused.
-
-    Raises:
-        ConfigError: a scaling that we do not have.
     """
     name = "rope_scaling" if config.get("rope_scaling", None) else "rope_parameters"
     values = config.get(name, None) or {}

@@ -36,7 +36,6 @@ class Longformer(Roberta):
     other_heads = (r"longformer\.pooler\..*", r"lm_head\..*", r"classifier\..*", r"qa_outputs\..*")
 
     def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
-        """See ``Family``."""
         num_layers, widths = config.size("num_hidden_layers"), config.get("attention_window", 512)
         widths = [widths] * num_layers if isinstance(widths, int) else widths
         if len(widths) != num_layers or any(width < 2 or width % 2 for width in widths):

@@ -20,7 +20,6 @@ class Marian(Bart):
     classes = dict.fromkeys(GENERATIVE, "MarianMTModel")
 
     def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
-        """See ``Family``."""
         config.expect("share_encoder_decoder_embeddings", True, [True])
         config.expect("decoder_vocab_size", None, [None, config["vocab_size"]])
         return super().settings(config, tensors) | {

@@ -64,7 +64,6 @@ class ModernBert(Family):
     other_heads = (r"(lm_)?head\..*", r"decoder\..*", r"classifier\..*")
 
     def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
-        """See ``Family``."""
         heads = {"cls": "modernbert", "mean": "modernbert-mean"}
         config.expect("classifier_pooling", "cls", heads)
         return settings_of(config, config.size("local_attention") // 2 + 1) | {

@@ -29,7 +29,6 @@ class ModernBertDecoder(ModernBert):
     }
 
     def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
-        """See ``Family``."""
         window = config.get("sliding_window", None) or config.size("local_attention") // 2
         return settings_of(config, window) | {
             "heads.classes.bias": "trained" if config.get("classifier_bias", False) else "none",

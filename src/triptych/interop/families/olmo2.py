@@ -26,7 +26,6 @@ class Olmo2(Llama):
     }
 
     def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
-        """See ``Family``."""
         config.expect("attention_bias", False, [False])  # of the output too, but no other layer: ours has all or none
         return super().settings(config, tensors) | {
             "block/attention": "qk_norm",
@@ -36,7 +35,6 @@ class Olmo2(Llama):
         }
 
     def config(self, model: Settings) -> dict[str, Any]:
-        """See ``Family``."""
         return super().config(model) | {
             "head_dim": model["decoder.head_dim"] or model["decoder.d_model"] // model["decoder.num_heads"],
             "attention_bias": False,

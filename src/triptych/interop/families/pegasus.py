@@ -16,5 +16,4 @@ class Pegasus(Marian):
     classes = dict.fromkeys(GENERATIVE, "PegasusForConditionalGeneration")
 
     def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
-        """See ``Family``."""
         return super().settings(config, tensors) | {"block/residual": "pre"}

@@ -26,7 +26,6 @@ class Qwen3(Llama):
     }
 
     def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
-        """See ``Family``."""
         config.expect("attention_bias", False, [False])  # of the output too, but no other layer: ours has all or none
         num_layers = config.size("num_hidden_layers")
         window = config.get("sliding_window", 4096) if config.get("use_sliding_window", False) else None

@@ -39,7 +39,6 @@ class Roberta(Bert):
     other_heads = (r"roberta\.pooler\..*", r"lm_head\..*", r"classifier\..*", r"qa_outputs\..*")
 
     def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
-        """See ``Family``."""
         first = config.get("pad_token_id", 1) + 1
         return super().settings(config, tensors) | {
             "shape.max_length": config.size("max_position_embeddings") - first,

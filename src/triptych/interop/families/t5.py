@@ -82,7 +82,6 @@ class T5(Family):
     other_heads = (r"transformer\.lm_head\.weight", r"classification_head\..*", r"(transformer\.)?qa_outputs\..*")
 
     def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
-        """See ``Family``."""
         depth = "num_layers" if config.get("num_decoder_layers", None) is None else "num_decoder_layers"
         projection = config.get("feed_forward_proj", "relu")
         if projection not in PROJECTIONS:
@@ -122,7 +121,6 @@ class T5(Family):
         }
 
     def config(self, model: Settings) -> dict[str, Any]:
-        """See ``Family``."""
         is_gated = str(model["encoder.feed_forward._target_"]).endswith(".GatedFeedForward")
         kind = (model.get("encoder.feed_forward.activation"), is_gated)
         is_scaled = model["tie_output"] and model["head.scale_states"] != model["embedding.scale_embedding"]
@@ -144,7 +142,6 @@ class T5(Family):
         }
 
     def their_name(self, ours: str, task: str, config: TheirConfig) -> tuple[str, int | None]:
-        """See ``Family``."""
         theirs, part = super().their_name(ours, task, config)
         is_gated = str(config.get("feed_forward_proj", "relu")).startswith("gated")
         return theirs.replace(".wi.", ".wi_1.") if is_gated else theirs, part

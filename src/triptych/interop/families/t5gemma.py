@@ -61,7 +61,6 @@ class T5Gemma(Family):
     other_heads = (r"lm_head\..*", r"score\..*")
 
     def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
-        """See ``Family``."""
         encoder, decoder = map(config.part, STACKS)
         for key in ALIKE:
             encoder.expect(key, None, [decoder.get(key, None)])

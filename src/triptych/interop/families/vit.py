@@ -41,7 +41,6 @@ class Vit(Family):
     other_heads = (r"vit\.pooler\..*", r"vit\.embeddings\.mask_token", r"decoder\..*", r"classifier\..*")
 
     def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
-        """See ``Family``."""
         image_size, patch_size = sides(config, "image_size", 224), sides(config, "patch_size", 16)
         rows, columns = (image // patch for image, patch in zip(image_size, patch_size, strict=True))
         patches = {
@@ -73,7 +72,6 @@ class Vit(Family):
         }
 
     def config(self, model: Settings) -> dict[str, Any]:
-        """See ``Family``."""
         qkv_bias = model.get("encoder.attention.qkv_bias")
         return {
             "hidden_size": model["encoder.d_model"],
@@ -91,7 +89,6 @@ class Vit(Family):
         }
 
     def shapes(self, config: TheirConfig) -> Mapping[str, tuple[int, ...]]:
-        """See ``Family``."""
         return {
             "vit.embeddings.cls_token": (1, 1, -1),
             "vit.embeddings.position_embeddings": (1, -1, config.size("hidden_size")),
@@ -100,11 +97,7 @@ class Vit(Family):
 
 
 def sides(config: TheirConfig, key: str, default: int) -> list[int]:
-    """Height and width, which are one number where they are equal.
-
-    Raises:
-        ConfigError: neither one number nor two, or a number below 1.
-    """
+    """Height and width, which are one number where they are equal."""
     value = config.get(key, default)
     found = list(value) if isinstance(value, list | tuple) else [value, value]
     if len(found) != 2 or any(not isinstance(side, int) or isinstance(side, bool) or side < 1 for side in found):

@@ -57,7 +57,6 @@ class Whisper(Family):
     tied_copies = {"proj_out.weight": "model.decoder.embed_tokens.weight"}
 
     def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
-        """See ``Family``."""
         config.expect("scale_embedding", False, [False])  # which transformers does not obey
         extractor, positions = config.part(EXTRACTOR), config.size("max_source_positions")
         extractor.expect("feature_size", 80, [config["num_mel_bins"]])
@@ -163,9 +162,6 @@ def read_prompt(config: TheirConfig) -> tuple[tuple[int, ...], str]:
 
     Returns:
         The tokens; and the language that was taken because none is named, or an empty text.
-
-    Raises:
-        ConfigError: a language or a task that is not there, or tokens that do not follow one another.
     """
     language, task = config.get("language", None), config.get("task", None)
     languages, tasks = config.get("lang_to_id", None) or {}, config.get("task_to_id", None) or {}

@@ -108,7 +108,6 @@ class Followed(Sampling):
         return False
 
     def choose(self, logits: Float[Tensor, "batch vocab"], generator: torch.Generator) -> Int[Tensor, " batch"]:
-        """See ``Sampling``."""
         tokens = Sampling.choose(self, logits, generator)
         self.follow(tokens.tolist())
         return tokens

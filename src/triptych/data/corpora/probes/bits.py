@@ -74,7 +74,6 @@ class Parity(Bits):
     classes = ("even", "odd")
 
     def classify(self, ones: int, zeros: int) -> str:
-        """See ``Bits``."""
         return self.classes[ones % 2]
 
 
@@ -84,5 +83,4 @@ class Majority(Bits):
     classes = ("ones", "zeros", "tie")
 
     def classify(self, ones: int, zeros: int) -> str:
-        """See ``Bits``."""
         return "tie" if ones == zeros else "ones" if ones > zeros else "zeros"

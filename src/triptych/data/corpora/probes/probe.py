@@ -142,10 +142,6 @@ class Probe(ABC):
 
 
 def check_vocabulary(vocabulary: int, least: int, of: str) -> None:
-    """Refuses a vocabulary that is too small.
-
-    Raises:
-        ValueError: such a vocabulary.
-    """
+    """Refuses a vocabulary that is too small."""
     if vocabulary < least:
         raise ValueError(f"data.vocabulary={vocabulary}: expected at least {least} ({of})")

@@ -72,7 +72,6 @@ class Copy(Rewriting):
     """The same words again."""
 
     def rewrite(self, numbers: list[int]) -> list[int]:
-        """See ``Rewriting``."""
         return numbers
 
 
@@ -80,7 +79,6 @@ class Reverse(Rewriting):
     """The words from the last to the first."""
 
     def rewrite(self, numbers: list[int]) -> list[int]:
-        """See ``Rewriting``."""
         return numbers[::-1]
 
 
@@ -88,7 +86,6 @@ class Sort(Rewriting):
     """The words as numbers, from the smallest to the largest."""
 
     def rewrite(self, numbers: list[int]) -> list[int]:
-        """See ``Rewriting``."""
         return sorted(numbers)
 
 
