@@ -218,9 +218,9 @@ evaluate  ->  checkpoint=RUN
 evaluate checkpoint=  ->  checkpoint=RUN
 evaluate checkpoint=nowhere  ->  checkpoint=nowhere: no such file
 predict  ->  checkpoint=RUN
-predict checkpoint=nowhere batch_size=0  ->  batch_size=0
-predict checkpoint=nowhere input=nothing.txt  ->  input=nothing.txt: no such file
-predict checkpoint=nowhere output=/proc/x  ->  output=/proc/x | cannot be written
+predict checkpoint=bad.ckpt batch_size=0  ->  batch_size=0
+predict checkpoint=bad.ckpt input=nothing.txt  ->  input=nothing.txt: no such file
+predict checkpoint=bad.ckpt output=/proc/x  ->  output=/proc/x | cannot be written
 export nowhere --output x  ->  checkpoint=nowhere: no such file
 export bad.ckpt --output /proc/x  ->  --output=/proc/x | cannot be written
 import nowhere --output x  ->  nowhere: no such folder
