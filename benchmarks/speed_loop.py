@@ -26,6 +26,7 @@ from triptych.assembly.loaders import make_data_module
 from triptych.assembly.network import check_network, make_module, make_task
 from triptych.assembly.read_data import train_tokenizer
 from triptych.config import TrainConfig, build
+from triptych.config.run_settings import RunSettings
 from triptych.data import Batch
 from triptych.nn import Targets
 from triptych.tasks import Task
@@ -149,13 +150,14 @@ def loop(batch_size: int, device: torch.device = CPU, network: Sequence[str] = (
     tokenizer = train_tokenizer(config, splits)
     choose_parts(config)
     complete_config(config, tokenizer.vocab_size, corpus.facts)
-    data = make_data_module(config, make_task(config, tokenizer, corpus.facts), splits)
+    settings = RunSettings.of(config)
+    data = make_data_module(settings, make_task(settings, tokenizer, corpus.facts), splits)
     amount, numbers = float(UPDATES - 1 - WARM_UP), count()
 
     def ours() -> Round:
         config.run_dir = f"{folder.name}/{next(numbers)}"
         Path(config.run_dir).mkdir()
-        task, stopwatch = make_task(config, tokenizer, corpus.facts), Stopwatch(device)
+        task, stopwatch = make_task(settings, tokenizer, corpus.facts), Stopwatch(device)
         plain = OmegaConf.to_container(config, resolve=True)
         with on_a_terminal():
             loggers = [build(config, f"logger.{name}") for name in config.logger]
@@ -164,14 +166,14 @@ def loop(batch_size: int, device: torch.device = CPU, network: Sequence[str] = (
             added = [CostLog(check_network(config)), CheckpointFacts(cast(dict[str, object], plain), task), stopwatch]
             plugins = [checkpoints.files, LightningEnvironment()]
             given = {"logger": loggers, "callbacks": [*callbacks, *added], "plugins": plugins}
-            build(config, "trainer", given).fit(make_module(config, task), data)
+            build(config, "trainer", given).fit(make_module(settings, task), data)
             for logger in loggers:
                 if isinstance(logger, WandbLogger):
                     logger.finish(failed=False)
         return Round(amount, stopwatch.seconds)
 
     def bare() -> Round:
-        task, seconds = make_task(config, tokenizer, corpus.facts), 0.0
+        task, seconds = make_task(settings, tokenizer, corpus.facts), 0.0
         network = task.network.to(device).train()
         optimizer = build(config, "optimizer")(network)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, build(config, "scheduler"))
@@ -190,7 +192,10 @@ def loop(batch_size: int, device: torch.device = CPU, network: Sequence[str] = (
         raise AssertionError("the batches never end")
 
     def plain() -> Round:
-        module, stopwatch = Plain(make_module(config, make_task(config, tokenizer, corpus.facts))), Stopwatch(device)
+        module, stopwatch = (
+            Plain(make_module(settings, make_task(settings, tokenizer, corpus.facts))),
+            Stopwatch(device),
+        )
         with on_a_terminal():
             trainer = L.Trainer(
                 accelerator=accelerator,

@@ -23,6 +23,7 @@ from oracle import distance
 from triptych.assembly.checks import check_before_data
 from triptych.assembly.restore import load, restore
 from triptych.config import ConfigError, build
+from triptych.config.run_settings import RunSettings
 from triptych.data import Encoded, Example, LongText, collate
 from triptych.evaluate import evaluation
 from triptych.interop import load_pretrained, save_pretrained
@@ -192,7 +193,7 @@ def check_resuming(run: Trained) -> None:
 def check_evaluation(run: Trained) -> None:
     """The checkpoint has the metrics of the run."""
     config, task = restore(run.folder / "run")
-    metrics = evaluation(config, TrainingModule(task), is_same_data=True, accelerator="cpu")
+    metrics = evaluation(RunSettings.of(config), TrainingModule(task), is_same_data=True, accelerator="cpu")
     in_run = run.summary["metrics"]
     others = [f"{name} {value}, {in_run[name]} in the run" for name, value in metrics.items() if value != in_run[name]]
     assert metrics.keys() == in_run.keys()

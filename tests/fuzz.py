@@ -63,6 +63,7 @@ from triptych.assembly.restore import load, restore
 from triptych.config import ALLOWED, PARTS, ConfigError, ConfigErrors, RunError, class_at, hints_of, messages_of
 from triptych.config.build import spell
 from triptych.config.explain import choices_of, explain
+from triptych.config.run_settings import RunSettings
 from triptych.config.schema import Heads
 from triptych.data import Image
 from triptych.evaluate import evaluation
@@ -519,7 +520,7 @@ def check_metrics(run: Fuzzed) -> None:
     """Evaluated again, the checkpoint has the metrics of the run."""
     in_run = run.summary["metrics"]
     config, task = restore(run.tested)
-    metrics = evaluation(config, TrainingModule(task), is_same_data=True, accelerator="cpu")
+    metrics = evaluation(RunSettings.of(config), TrainingModule(task), is_same_data=True, accelerator="cpu")
     others = [f"{name} {metrics.get(name)}, {value} in the run" for name, value in in_run.items()
               if repr(metrics.get(name)) != repr(value)]  # fmt: skip
     if others:

@@ -22,6 +22,7 @@ from triptych.assembly.loaders import make_data_module
 from triptych.assembly.network import make_module, make_task
 from triptych.assembly.read_data import train_tokenizer
 from triptych.config import build
+from triptych.config.run_settings import RunSettings
 from triptych.data import DataModule, Splits
 from triptych.evaluate import measure
 from triptych.models.generation import BeamSearch, Constraints, NextToken, Sampling, beam_search, generate
@@ -81,9 +82,9 @@ def made(config: DictConfig) -> tuple[TrainingModule, DataModule, Splits]:
     facts = replace(corpus.facts, has_pairs=splits.train[0].pair is not None)
     tokenizer = train_tokenizer(config, splits)
     complete(config, tokenizer, facts)
-    task = make_task(config, tokenizer, facts)
+    task = make_task(RunSettings.of(config), tokenizer, facts)
     task.max_new_tokens = 4
-    return make_module(config, task), make_data_module(config, task, splits), splits
+    return make_module(RunSettings.of(config), task), make_data_module(RunSettings.of(config), task, splits), splits
 
 
 def configured(chosen: Chosen, experiment: str) -> DictConfig:

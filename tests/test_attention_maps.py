@@ -23,6 +23,7 @@ from triptych.assembly.network import make_task
 from triptych.assembly.read_data import train_tokenizer
 from triptych.attention import attention_maps, recorded, rollout
 from triptych.config import build as build_node
+from triptych.config.run_settings import RunSettings
 from triptych.data import Example, Image, Splits
 from triptych.models.generation import BeamSearch
 from triptych.nn import MultiHeadAttention, Visibility, masks
@@ -188,7 +189,7 @@ def task_of(chosen: Callable[..., DictConfig], randomize: Callable[..., Any]) ->
         corpus = build_node(config, "data")
         tokenizer = train_tokenizer(config, corpus.splits())
         complete(config, tokenizer, corpus.facts)
-        task = in_double(make_task(config, tokenizer, corpus.facts))
+        task = in_double(make_task(RunSettings.of(config), tokenizer, corpus.facts))
         if isinstance(task, GenerativeTask):
             task.max_new_tokens = 8
         randomize(task.network)

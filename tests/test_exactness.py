@@ -18,6 +18,7 @@ from cases import by_day
 from commands import Command
 from triptych.assembly.restore import load, restore
 from triptych.config import ConfigError, PredictConfig, build
+from triptych.config.run_settings import RunSettings
 from triptych.evaluate import evaluation
 from triptych.nn.network import weights_sha256
 from triptych.predict import predict
@@ -174,7 +175,7 @@ def test_the_metrics_are_exactly_those_of_one_process(
     _, two = double
     monkeypatch.chdir(trainings.folder)
     config, task = restore(two.directory)
-    assert evaluation(config, TrainingModule(task), is_same_data=True) == two.summary["metrics"]
+    assert evaluation(RunSettings.of(config), TrainingModule(task), is_same_data=True) == two.summary["metrics"]
 
 
 @pytest.mark.parametrize("name", ["scored", "asked"])
@@ -182,10 +183,10 @@ def test_so_are_those_of_pairs_which_predict_reads_too(name: str, trainings: Tra
     """With other sizes of batches, counts are the same and losses nearly."""
     run = trainings.run(name, 2, *LAYOUTS[name], "trainer.max_steps=10", "trainer.val_check_interval=10")
     config, task = restore(run.directory)
-    assert evaluation(config, TrainingModule(task), is_same_data=True) == run.summary["metrics"]
+    assert evaluation(RunSettings.of(config), TrainingModule(task), is_same_data=True) == run.summary["metrics"]
     for size in (1, 7, 64):
         config.batch.eval_size = size
-        metrics = evaluation(config, TrainingModule(task), is_same_data=True)
+        metrics = evaluation(RunSettings.of(config), TrainingModule(task), is_same_data=True)
         # abs: of answers that are nearly right, the error is small beside what float32 rounds
         assert metrics == pytest.approx(run.summary["metrics"], rel=1e-6, abs=1e-8)
         assert metrics.get("test/exact_match") == run.summary["metrics"].get("test/exact_match")
@@ -233,7 +234,7 @@ class TestShares:
         _, two = shares
         config, task = restore(two.directory)
         module = TrainingModule(task)
-        assert evaluation(config, module, is_same_data=True) == two.summary["metrics"]
+        assert evaluation(RunSettings.of(config), module, is_same_data=True) == two.summary["metrics"]
         counts = module.matrix_metrics.get("test/confusion_matrix")
         assert counts is None or two.summary["confusion_matrix"]["counts"] == counts
         assert weights_sha256(task.network) == two.summary["weights_sha256"]
@@ -308,7 +309,7 @@ class TestOptimizers:
         one = trainings.run("schedule_free_adamw-whole", 1, *with_optimizer("schedule_free_adamw"))
         checkpoint = one.checkpoint
         config, task = restore(one.directory)
-        assert evaluation(config, TrainingModule(task), is_same_data=True) == one.summary["metrics"]
+        assert evaluation(RunSettings.of(config), TrainingModule(task), is_same_data=True) == one.summary["metrics"]
         assert weights_sha256(task.network) == one.summary["weights_sha256"]
         numbers = [id(p) for group in build(config, "optimizer")(task.network).param_groups for p in group["params"]]
         saved = load_file(one.directory / "weights.safetensors")
@@ -327,7 +328,7 @@ class TestOptimizers:
         two = trainings.run(f"{name}-shared", 2, *settings, *SHARED)
         torch.testing.assert_close(two.losses, one.losses, rtol=1e-5, atol=0)
         config, task = restore(two.directory)
-        assert evaluation(config, TrainingModule(task), is_same_data=True) == two.summary["metrics"]
+        assert evaluation(RunSettings.of(config), TrainingModule(task), is_same_data=True) == two.summary["metrics"]
         assert weights_sha256(task.network) == two.summary["weights_sha256"]
         start = f"resume={two.directory}/checkpoints/step-00000005.ckpt"
         again = trainings.run(f"{name}-shared-again", 2, *settings, *SHARED, start)

@@ -3,7 +3,7 @@
 import logging
 import tempfile
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 import lightning as L
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
@@ -12,7 +12,8 @@ from omegaconf import DictConfig, OmegaConf
 from triptych.assembly.compatibility import check_corpus
 from triptych.assembly.loaders import check_shares, make_data_module
 from triptych.assembly.restore import checkpoint_file, restore, set_search
-from triptych.config import ConfigError, build, refusing
+from triptych.config import ConfigError, refusing
+from triptych.config.run_settings import RunSettings
 from triptych.data import Corpus, DataModule, read_splits
 from triptych.report.console import show_metrics
 from triptych.tasks import Task, TextToText, Translation
@@ -43,7 +44,7 @@ def evaluate(config: DictConfig) -> None:
     set_tokenizers(task, config.bleu_tokenizer, config.rouge_tokenizer)
     module = TrainingModule(task)
     metrics = evaluation(
-        trained, module, is_same_data=not {"_target_", "test"} & {*config.data}, accelerator=device.type
+        RunSettings.of(trained), module, is_same_data=not {"_target_", "test"} & {*config.data}, accelerator=device.type
     )
     where = f"{hardware(device)}, {trained.trainer.precision}"
     show_metrics(f"{checkpoint_file(config.checkpoint)} on {where}", metrics, module)
@@ -88,35 +89,34 @@ def corpus_of(given: DictConfig, recorded: DictConfig) -> DictConfig:
 
 
 def evaluation(
-    config: DictConfig, module: TrainingModule, *, is_same_data: bool, accelerator: str = "auto"
+    settings: RunSettings, module: TrainingModule, *, is_same_data: bool, accelerator: str = "auto"
 ) -> dict[str, float]:
     """The metrics of a task on the validation and test splits of a corpus.
 
     Args:
-        config: of the training, perhaps with another corpus.
+        settings: of the training, perhaps with another corpus.
         is_same_data: whether it should be the corpus of the training.
         accelerator: to compute on, whatever the training had; see ``device_for``.
     """
     device, task = device_for(accelerator), module.task
-    corpus: Corpus = build(config, "data")
+    corpus: Corpus = settings.build("data")
     with refusing():
-        splits, digest = read_splits(corpus, cast(dict[str, Any], OmegaConf.to_container(config.data, resolve=True)))
+        splits, digest = read_splits(corpus, settings.plain("data"))
         if not is_same_data:  # lines or a long text, whatever the training had
             task.corpus = replace(task.corpus, is_stream=corpus.facts.is_stream)
         if is_same_data and digest != task.corpus.sha256:
             log.warning("data: these are not the examples of the training any more; its figures cannot come out again")
-        data = make_data_module(config, task, splits, training=False)
-        check_shares(config, data)
+        data = make_data_module(settings, task, splits, training=False)
+        check_shares(settings.trainer, data)
     task.warn_of_scripts(splits.test)
-    settings = cast(dict[str, Any], OmegaConf.to_container(config.trainer, resolve=True))
     with tempfile.TemporaryDirectory() as directory:
         trainer = L.Trainer(
             accelerator=device.type,
             devices=1,
             # one process, wherever it is started, and float16 also on CPUs, where Lightning would take bfloat16
             plugins=[LightningEnvironment(), arithmetic(task.precision, device)],
-            limit_val_batches=settings["limit_val_batches"],
-            limit_test_batches=settings["limit_test_batches"],
+            limit_val_batches=settings.trainer.limit_val_batches,
+            limit_test_batches=settings.trainer.limit_test_batches,
             logger=False,
             enable_checkpointing=False,
             enable_model_summary=False,

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import lightning as L
 import torch.distributed as dist
 from lightning.pytorch.callbacks import WeightAveraging
 from omegaconf import DictConfig
@@ -83,9 +82,13 @@ def train(config: DictConfig) -> TrainingResult | None:
     run = build_run(make_plan(chosen, reference, command.data, place.environment(), world_size), place)
     begin_directory(run)
     tests = "pruning" not in config.callbacks  # a trial of a search does not
-    with leaving_the_others(), ending_in_order(run, command), explained(run.config, run.trainer, run.module, run.data):
+    with (
+        leaving_the_others(),
+        ending_in_order(run, command),
+        explained(run.settings, run.trainer, run.module, run.data),
+    ):
         run.trainer.fit(run.module, run.data, ckpt_path=run.plan.resumed, weights_only=True)
-        load_tested_weights(run.config, run.trainer)
+        load_tested_weights(run)
         metrics = measure(run.trainer, run.module, run.data, tests=tests)
         record = write_record(run, metrics, command, tests=tests)
     return TrainingResult(metrics, record, run)
@@ -164,10 +167,11 @@ def ending_in_order(run: Run, command: Command) -> Iterator[None]:
         signals.restore_handlers(handlers)
 
 
-def load_tested_weights(config: DictConfig, trainer: L.Trainer) -> None:
+def load_tested_weights(run: Run) -> None:
     """Puts the weights that are to be tested into the task: the last, or the best ones by validation."""
     # A moving average is in the weights, or in the best ones; Lightning would validate the last average in their place.
+    trainer = run.trainer
     trainer.callbacks = [c for c in trainer.callbacks if not isinstance(c, WeightAveraging)]  # type: ignore[attr-defined]
-    if config.test_weights == "best":
-        best = read_checkpoint(RunDirectory(config.run_dir).best)
+    if run.settings.test_weights == "best":
+        best = read_checkpoint(RunDirectory(run.run_dir).best)
         trainer.strategy.load_model_state_dict(best)

@@ -14,10 +14,11 @@ from omegaconf import DictConfig
 
 import tiny
 from command_line import complete
-from triptych.assembly.encode_splits import EncodingSettings, encode_training
+from triptych.assembly.encode_splits import encode_training
 from triptych.assembly.network import make_task
 from triptych.assembly.read_data import train_tokenizer
 from triptych.config import build
+from triptych.config.run_settings import RunSettings
 from triptych.data import IGNORE, Corpus, Encoded, EncodedList, Splits, sha256
 from triptych.data.splits import make_splits
 from triptych.tasks import Task
@@ -44,7 +45,7 @@ def laid_out(config: DictConfig) -> tuple[Splits, Task]:
     splits = corpus.splits()
     tokenizer = train_tokenizer(config, splits)
     complete(config, tokenizer, corpus.facts)
-    return splits, make_task(config, tokenizer, corpus.facts)
+    return splits, make_task(RunSettings.of(config), tokenizer, corpus.facts)
 
 
 def listed(split: Any) -> list[Encoded]:
@@ -62,8 +63,9 @@ def test_no_garbage_is_looked_for(experiment: str, chosen: Callable[..., DictCon
         make_splits(lambda _: [replace(example) for example in splits.train], "", 0.1, 0.1, 1)
     assert len(seen) <= 2  # one after each
     _, task = laid_out(config)
+    settings = RunSettings.of(config).encoding
     with collections() as seen:
-        encode_training(EncodingSettings.of(config), task, splits.train)
+        encode_training(settings, task, splits.train)
     assert len(seen) <= 1
     with collections() as seen:  # it is looked for again
         kept = [[i] for i in range(30_000)]
@@ -80,7 +82,7 @@ def test_it_says_what_it_does(chosen: Callable[..., DictConfig], monkeypatch: py
 
     for stream, says in ((Terminal(), "laying out train: 1,234 examples"), (io.StringIO(), "")):
         monkeypatch.setattr(sys, "stderr", stream)
-        encode_training(EncodingSettings.of(config), task, splits.train)
+        encode_training(RunSettings.of(config).encoding, task, splits.train)
         monkeypatch.undo()
         assert says in stream.getvalue()
         assert bool(stream.getvalue()) == bool(says)
@@ -103,7 +105,7 @@ def test_scored_labels(labels: list[list[int]], counts: list[int]) -> None:
 def test_each_example_is_laid_out_as_if_it_were_alone(chosen: Callable[..., DictConfig]) -> None:
     config = chosen("experiment=dates/translation", *tiny.TINY)
     splits, task = laid_out(config)
-    encoded = encode_training(EncodingSettings.of(config), task, splits.train)
+    encoded = encode_training(RunSettings.of(config).encoding, task, splits.train)
     for i in (0, 7, 399):
         (alone,) = task.encode([splits.train[i]])
         for side in ("tokens", "labels", "source"):
@@ -122,7 +124,7 @@ def test_training_examples_are_cut_several_times(
     )  # fmt: skip
     splits, task = laid_out(config)
     tokenizer = task.tokenizer
-    cuts = listed(encode_training(EncodingSettings.of(config), task, splits.train))
+    cuts = listed(encode_training(RunSettings.of(config).encoding, task, splits.train))
     assert len([said for said in caplog.messages if "have more than shape.max_length=16 tokens" in said]) == 1
     plain = task.encode(splits.train)
     assert len(cuts) == 3 * len(plain) == 600
@@ -135,9 +137,9 @@ def test_training_examples_are_cut_several_times(
     lengths = [sum(item.size for item in cuts[k * 200 : (k + 1) * 200]) for k in range(3)]
     assert min(lengths) > sum(item.size for item in plain)
     assert len({*lengths}) == 3
-    again = listed(encode_training(EncodingSettings.of(config), task, splits.train))
+    again = listed(encode_training(RunSettings.of(config).encoding, task, splits.train))
     assert all(np.array_equal(a.tokens, b.tokens) for a, b in zip(cuts, again, strict=True))
     config.seed += 1
-    other = listed(encode_training(EncodingSettings.of(config), task, splits.train))
+    other = listed(encode_training(RunSettings.of(config).encoding, task, splits.train))
     assert any(not np.array_equal(a.tokens, b.tokens) for a, b in zip(cuts, other, strict=True))
     assert task.tokenizer is tokenizer

@@ -24,6 +24,7 @@ from triptych.assembly.network import check_network, make_module, make_task
 from triptych.assembly.read_data import train_tokenizer
 from triptych.config import ConfigError, build
 from triptych.config.overrides import adopt
+from triptych.config.run_settings import RunSettings
 from triptych.data.tokenizers.pretrained import write_tokenizer
 from triptych.planning.prepare import adopt_settings, choose
 from triptych.tasks import Task
@@ -43,7 +44,7 @@ def pretrain(chosen: Choose, tmp_path: Path, randomize: Callable[..., Any]) -> C
         corpus = build(config, "data")
         tokenizer = train_tokenizer(config, corpus.splits())
         complete(config, tokenizer, corpus.facts)
-        task = make_task(config, tokenizer, corpus.facts)
+        task = make_task(RunSettings.of(config), tokenizer, corpus.facts)
         randomize(task.network)
         checkpoint: dict[str, object] = {"state_dict": TrainingModule(task).state_dict()}
         plain = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
@@ -68,7 +69,7 @@ def fine_tune(chosen: Choose, tmp_path: Path) -> Callable[..., tuple[DictConfig,
         pretrained.check(check_network(config))
         corpus = build(config, "data")
         complete(config, pretrained.tokenizer, corpus.facts)
-        task = make_task(config, pretrained.tokenizer, corpus.facts)
+        task = make_task(RunSettings.of(config), pretrained.tokenizer, corpus.facts)
         fresh = {name: tensor.clone() for name, tensor in task.network.state_dict().items()}
         return config, task, fresh, pretrained.give(task)
 
@@ -335,7 +336,7 @@ def test_new_weights_are_trained_first(pretrain: Callable[..., Task], fine_tune:
     config, task, _, new_weights = fine_tune(
         "task=translation", "model=full", "init_cross_attention=new", "batch.size=20"
     )
-    data = make_data_module(config, task, build(config, "data").splits())
+    data = make_data_module(RunSettings.of(config), task, build(config, "data").splits())
     seen: list[dict[str, Tensor]] = []
 
     class Seen(L.Callback):
@@ -348,7 +349,7 @@ def test_new_weights_are_trained_first(pretrain: Callable[..., Task], fine_tune:
         enable_progress_bar=False, enable_model_summary=False, use_distributed_sampler=False, callbacks=[first, Seen()],
     )  # fmt: skip
     before = {name: p.detach().clone() for name, p in task.network.named_parameters()}
-    trainer.fit(make_module(config, task, new_weights=new_weights), data)
+    trainer.fit(make_module(RunSettings.of(config), task, new_weights=new_weights), data)
     assert {*new_weights} >= {name for name in before if ".cross_" in name}
     for name, weight in before.items():
         is_new = name in new_weights

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from omegaconf import OmegaConf
 
 from triptych.assembly.loaders import check_shares
+from triptych.config.run_settings import TrainerSettings
 from triptych.data import DataModule
 from triptych.data.batches.sampler import RankSlice, evaluation_batches
 
@@ -21,11 +21,18 @@ def test_a_share_without_a_batch_is_refused(rows: int, size: int, world_size: in
     """As Lightning takes it: the whole batches of a share of those that a process has."""
     split: Any = SimpleNamespace(sizes=np.ones(rows))
     data = cast(DataModule, SimpleNamespace(validation=split, test=split, eval_batch_size=size))
-    config = OmegaConf.create({"trainer": {"limit_val_batches": val, "limit_test_batches": test}})
+    trainer = TrainerSettings(
+        max_steps=1,
+        accumulate_grad_batches=1,
+        limit_val_batches=val,
+        limit_test_batches=test,
+        accelerator="cpu",
+        precision="32-true",
+    )
     batches = min(len(evaluation_batches(split.sizes, size, RankSlice(rank, world_size))) for rank in range(world_size))
     refused = [name for name, share in (("val", val), ("test", test)) if int(share * batches) == 0]
     if refused:
         with pytest.raises(ValueError, match=f"^trainer.limit_{refused[0]}_batches=.*: no whole batch of {batches} "):
-            check_shares(config, data, world_size)
+            check_shares(trainer, data, world_size)
     else:
-        check_shares(config, data, world_size)
+        check_shares(trainer, data, world_size)

@@ -17,6 +17,7 @@ from triptych.assembly.monitors import choose_modes
 from triptych.assembly.network import make_task
 from triptych.assembly.read_data import read_corpus, train_tokenizer
 from triptych.config import ConfigError, build
+from triptych.config.run_settings import RunSettings
 from triptych.search.sweeper import direction_of
 from triptych.tasks import Task
 from triptych.train import train
@@ -46,7 +47,7 @@ def task_of(config: DictConfig) -> Task:
     _, splits, facts = read_corpus(config, "data")
     tokenizer = train_tokenizer(config, splits)
     complete(config, tokenizer, facts)
-    return make_task(config, tokenizer, facts)
+    return make_task(RunSettings.of(config), tokenizer, facts)
 
 
 @pytest.mark.parametrize("name", TASKS)

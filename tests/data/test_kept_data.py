@@ -18,6 +18,7 @@ from triptych.assembly.loaders import make_data_module
 from triptych.assembly.network import make_task
 from triptych.assembly.read_data import read_corpus, train_tokenizer
 from triptych.config import build
+from triptych.config.run_settings import RunSettings
 from triptych.data import IGNORE, Answer, DataModule, Encoded, Example, collate
 from triptych.data.batches.arrays import EncodedArrays, Lost
 from triptych.data.corpora.kept import KeptExamples, read_optimum
@@ -100,7 +101,7 @@ def read(config: DictConfig) -> tuple[Any, DataModule]:
     _, found, facts = read_corpus(config, "data")
     tokenizer = train_tokenizer(config, found)
     complete(config, tokenizer, facts)
-    return found, make_data_module(config, make_task(config, tokenizer, facts), found)
+    return found, make_data_module(RunSettings.of(config), make_task(RunSettings.of(config), tokenizer, facts), found)
 
 
 def same(one: DataModule, other: DataModule) -> bool:

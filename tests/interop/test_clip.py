@@ -22,6 +22,7 @@ from oracle import save as save_theirs
 from predicting import predict
 from triptych.assembly.network import make_task
 from triptych.config import ConfigError, build
+from triptych.config.run_settings import RunSettings
 from triptych.data import CorpusFacts, Example, Image, pad
 from triptych.data.images import as_png
 from triptych.interop import import_folder, load_pretrained, read_network, save_pretrained
@@ -291,7 +292,7 @@ def checkpoint_of(folder: Path, *overrides: str, log_scale: float | None = None)
     config = composed(*chosen, "logger=csv", *overrides)
     tokenizer = build(config, "tokenizer").train([*TEXTS, "a cat of a photo"] * 9)
     complete(config, tokenizer, CorpusFacts())
-    task: Any = make_task(config, tokenizer, CorpusFacts())
+    task: Any = make_task(RunSettings.of(config), tokenizer, CorpusFacts())
     randomized(task.network)
     if log_scale is not None:
         task.network.log_scale.data.fill_(log_scale)

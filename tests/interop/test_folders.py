@@ -22,6 +22,7 @@ from predicting import in_double, predict
 from triptych.assembly.network import make_task
 from triptych.assembly.read_data import train_tokenizer
 from triptych.config import ConfigError, build
+from triptych.config.run_settings import RunSettings
 from triptych.data import Message
 from triptych.interop import import_folder, load_pretrained, save_pretrained
 from triptych.training import TrainingModule, checkpoint_facts, write_checkpoint
@@ -134,7 +135,7 @@ def checkpoint_of(folder: Path, *overrides: str, of_dates: bool = True) -> Path:
     splits = corpus.splits()
     tokenizer = train_tokenizer(config, splits)
     complete(config, tokenizer, corpus.facts)
-    task = make_task(config, tokenizer, corpus.facts)
+    task = make_task(RunSettings.of(config), tokenizer, corpus.facts)
     oracle.randomized(task.network)
     plain = OmegaConf.to_container(config, resolve=True)
     path = folder / "run" / "checkpoints" / "last.ckpt"

@@ -15,6 +15,7 @@ from command_line import complete, composed
 from oracle import Case, check, randomized
 from triptych.assembly.network import make_task
 from triptych.config import ConfigError, build
+from triptych.config.run_settings import RunSettings
 from triptych.data import Characters, Digits
 from triptych.interop import import_folder, read_network, save_pretrained, write_network
 from triptych.interop.networks import configuration
@@ -160,7 +161,7 @@ def checkpoint_of(folder: Path, *overrides: str) -> Path:
     config = composed("logger=csv", *overrides)
     tokenizer, facts = Characters().train([]), Digits.facts
     complete(config, tokenizer, facts)
-    task = make_task(config, tokenizer, facts)
+    task = make_task(RunSettings.of(config), tokenizer, facts)
     randomized(task.network)
     path = folder / "run" / "checkpoints" / "last.ckpt"
     path.parent.mkdir(parents=True)

@@ -20,9 +20,10 @@ from commands import run
 from oracle import Case, cached_distance, check, decoded_alike, distance, inputs, ours, randomized, theirs, with_frames
 from oracle import save as save_theirs
 from predicting import predict
-from triptych.assembly.encode_splits import EncodingSettings, encode_sounds
+from triptych.assembly.encode_splits import encode_sounds
 from triptych.assembly.network import make_task
 from triptych.config import ConfigError
+from triptych.config.run_settings import EncodingSettings, RunSettings
 from triptych.data import Characters, CorpusFacts, Example, Sound
 from triptych.interop import import_folder, load_pretrained, read_network, save_pretrained
 from triptych.nn import sinusoids
@@ -304,7 +305,7 @@ def checkpoint_of(folder: Path, *overrides: str) -> Path:
     config = composed(*chosen, *overrides)
     tokenizer = Characters().train(["0123456789 "])
     complete(config, tokenizer, CorpusFacts())
-    task = make_task(config, tokenizer, CorpusFacts())
+    task = make_task(RunSettings.of(config), tokenizer, CorpusFacts())
     randomized(task.network)
     path = folder / "run" / "checkpoints" / "last.ckpt"
     path.parent.mkdir(parents=True)

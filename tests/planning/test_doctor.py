@@ -19,6 +19,7 @@ from triptych.assembly.checks import check_before_data
 from triptych.assembly.network import make_task
 from triptych.assembly.read_data import train_tokenizer
 from triptych.config import ConfigError, build
+from triptych.config.run_settings import RunSettings
 from triptych.launch.sweep import job_directory
 from triptych.models.flops import count_parameters, forward_flops
 from triptych.planning import batch_shapes
@@ -87,7 +88,7 @@ class TestPlan:
         corpus = build(config, "data")
         tokenizer = train_tokenizer(config, corpus.splits())
         complete(config, tokenizer, corpus.facts)
-        network = make_task(config, tokenizer, corpus.facts).network
+        network = make_task(RunSettings.of(config), tokenizer, corpus.facts).network
         total, rest = count_parameters(network)
         plan = answers["plan"]
         assert f"parameters {total:,} ({rest:,} outside of the embeddings)" in plan.words

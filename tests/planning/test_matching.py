@@ -24,6 +24,7 @@ from triptych.assembly.loaders import make_data_module
 from triptych.assembly.network import check_network, make_task
 from triptych.assembly.read_data import train_tokenizer
 from triptych.config import ConfigError, build
+from triptych.config.run_settings import RunSettings
 from triptych.launch.sweep import UNCOUNTED, digest_of, plain_numbers, unresolved
 from triptych.models.flops import COUNTED, active_parameters, count_parameters, training_flops
 from triptych.nn.network import weights_sha256
@@ -217,8 +218,8 @@ class TestMatches:
 
         def counted(config: DictConfig) -> float:
             config = data.complete(config)
-            task = make_task(config, data.tokenizer, data.facts)
-            loader = iter(make_data_module(config, task, data.splits).train_dataloader())
+            task = make_task(RunSettings.of(config), data.tokenizer, data.facts)
+            loader = iter(make_data_module(RunSettings.of(config), task, data.splits).train_dataloader())
             batches = [next(loader) for _ in range(config.trainer.max_steps * config.trainer.accumulate_grad_batches)]
             if quantity == "tokens":
                 return sum(batch.num_real for batch in batches)
@@ -279,9 +280,11 @@ class TestMatches:
         config = with_parts(chosen(*tiny.TINY, "trainer.accelerator=cpu", "trainer.accumulate_grad_batches=2"))
         data = data_of(config)
         before = OmegaConf.to_yaml(config)
-        ours = [weights_sha256(make_task(data.complete(config), data.tokenizer, data.facts).network)]
+        ours = [weights_sha256(make_task(RunSettings.of(data.complete(config)), data.tokenizer, data.facts).network)]
         (pace,) = measure_paces(data, LightningEnvironment(), [config])
-        ours.append(weights_sha256(make_task(data.complete(config), data.tokenizer, data.facts).network))
+        ours.append(
+            weights_sha256(make_task(RunSettings.of(data.complete(config)), data.tokenizer, data.facts).network)
+        )
         assert OmegaConf.to_yaml(config) == before
         assert ours[0] == ours[1]
         assert 0 < pace.update < 5

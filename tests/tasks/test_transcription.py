@@ -11,9 +11,10 @@ import torch
 
 from command_line import complete
 from predicting import evaluating, in_double, predict
-from triptych.assembly.encode_splits import EncodingSettings, encode_evaluation, encode_training
+from triptych.assembly.encode_splits import encode_evaluation, encode_training
 from triptych.assembly.network import make_task as task_of
 from triptych.assembly.read_data import read_corpus, train_tokenizer
+from triptych.config.run_settings import RunSettings
 from triptych.data import CorpusFacts, Encoded, Example, Sound, ToneDigits, Words, collate, log_mel
 from triptych.data.batches.batch import nothing
 from triptych.models import DecoderOnly, EncoderDecoder, EncoderOnly, PrefixDecoder
@@ -183,13 +184,13 @@ def test_a_sound_with_too_many_positions(
     _, splits, facts = read_corpus(config, "tones")
     tokenizer = train_tokenizer(config, splits)
     complete(config, tokenizer, facts)
-    task = task_of(config, tokenizer, facts)
+    task = task_of(RunSettings.of(config), tokenizer, facts)
     if too_long == "error":
         with pytest.raises(ValueError, match=r"train \d+.*: a sound of 1\d positions .*but shape.max_length=10"):
-            encode_training(EncodingSettings.of(config), task, splits.train)
+            encode_training(RunSettings.of(config).encoding, task, splits.train)
         return
-    train = encode_training(EncodingSettings.of(config), task, splits.train)
-    validation = encode_evaluation(EncodingSettings.of(config), task, splits.validation, "validation")
+    train = encode_training(RunSettings.of(config).encoding, task, splits.train)
+    validation = encode_evaluation(RunSettings.of(config).encoding, task, splits.validation, "validation")
     assert 0 < train.too_long < 20
     assert len(train.sizes) == (20 if too_long == "truncate" else 20 - train.too_long)
     assert len(validation.sizes) == 9

@@ -2,15 +2,13 @@
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, cast
+from collections.abc import Sequence
 
 import numpy as np
-from omegaconf import DictConfig, OmegaConf
 from rich.progress import BarColumn, TimeElapsedColumn
 
 from triptych.config import counted
+from triptych.config.run_settings import EncodingSettings
 from triptych.data import (
     Encoded,
     EncodedList,
@@ -33,36 +31,6 @@ from triptych.tasks import LanguageModeling, Task
 from triptych.tasks.audio_inputs import AudioInputs
 
 log = logging.getLogger("triptych")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EncodingSettings:
-    """What of a configuration decides how examples are encoded; ``BatchConfig`` describes all but the last two.
-
-    Attributes:
-        seed: of the run.
-        task: the settings of the task, plain.
-    """
-
-    too_long: str = "error"
-    eval_stride: int | None = None
-    merge_dropout: float = 0.0
-    cuts: int = 8
-    seed: int = 1
-    task: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, config: DictConfig) -> "EncodingSettings":
-        """Those of a complete configuration."""
-        batch, task = config.batch, cast(dict[str, Any], OmegaConf.to_container(config.task, resolve=True))
-        return cls(
-            too_long=batch.too_long,
-            eval_stride=batch.eval_stride,
-            merge_dropout=batch.merge_dropout,
-            cuts=batch.cuts,
-            seed=config.seed,
-            task=task,
-        )
 
 
 def encode_training(settings: EncodingSettings, task: Task, examples: Sequence[Example] | LongText) -> Training:

@@ -3,10 +3,9 @@
 import logging
 from math import ceil
 
-from omegaconf import DictConfig
-
-from triptych.assembly.encode_splits import EncodingSettings, encode_evaluation, encode_training
+from triptych.assembly.encode_splits import encode_evaluation, encode_training
 from triptych.config import counted
+from triptych.config.run_settings import LoaderSettings, RunSettings, TrainerSettings
 from triptych.data import DataModule, LongText, Splits, TrainingWindows
 from triptych.data.batches.arrays import EncodedArrays
 from triptych.data.batches.datamodule import Training
@@ -21,7 +20,7 @@ MUCH_PADDING = 0.1
 there, with 29 % 1.19 times (benchmarks/speed.md); with little they are as fast as padded ones."""
 
 
-def make_data_module(config: DictConfig, task: Task, splits: Splits, *, training: bool = True) -> DataModule:
+def make_data_module(settings: RunSettings, task: Task, splits: Splits, *, training: bool = True) -> DataModule:
     """The loaders of the splits.
 
     Args:
@@ -30,42 +29,42 @@ def make_data_module(config: DictConfig, task: Task, splits: Splits, *, training
     Raises:
         ValueError: an empty split, or a training split that no update can be made of.
     """
-    settings = EncodingSettings.of(config)
-    train = encode_training(settings, task, splits.train) if training else None
+    encoding, loader = settings.encoding, settings.loader
+    train = encode_training(encoding, task, splits.train) if training else None
     if train is not None:
-        check_update(config, train)
-    packed = train is not None and is_packed(config, train)
-    if packed and config.batch.packed is None:
+        check_update(loader, train)
+    packed = train is not None and is_packed(settings, train)
+    if packed and loader.packed is None:
         log.info("training batches are packed, for much of them would be padding")
     has_validation = training or isinstance(splits.validation, LongText) or len(splits.validation) > 0
     return DataModule(
         train=train,
-        validation=encode_evaluation(settings, task, splits.validation, "validation") if has_validation else None,
-        test=encode_evaluation(settings, task, splits.test, "test"),
-        step_size=step_size_of(config),
-        eval_batch_size=config.batch.eval_size,
-        num_workers=config.batch.num_workers,
-        seed=config.seed,
+        validation=encode_evaluation(encoding, task, splits.validation, "validation") if has_validation else None,
+        test=encode_evaluation(encoding, task, splits.test, "test"),
+        step_size=step_size_of(settings),
+        eval_batch_size=loader.eval_size,
+        num_workers=loader.num_workers,
+        seed=settings.seed,
         packed=packed,
     )
 
 
-def step_size_of(config: DictConfig) -> StepSize:
+def step_size_of(settings: RunSettings) -> StepSize:
     """What an optimizer step of a training reads."""
-    return StepSize(config.batch.size, config.batch.tokens, config.trainer.accumulate_grad_batches)
+    return StepSize(settings.loader.size, settings.loader.tokens, settings.trainer.accumulate_grad_batches)
 
 
-def is_packed(config: DictConfig, train: Training) -> bool:
+def is_packed(settings: RunSettings, train: Training) -> bool:
     """Whether the batches of a training are packed. If ``batch.packed`` leaves it open, they are on CPUs, where a tenth
     or more of the positions of padded batches would be padding."""
-    packed: bool | None = config.batch.packed
-    if packed is not None or not isinstance(train, EncodedArrays) or config.compile:
-        return bool(packed)
-    size = config.batch.size and max(1, config.batch.size // config.trainer.accumulate_grad_batches)
-    return is_on_cpu(config.trainer.accelerator) and train.padding(size, config.batch.tokens) >= MUCH_PADDING
+    loader, trainer = settings.loader, settings.trainer
+    if loader.packed is not None or not isinstance(train, EncodedArrays) or settings.compile:
+        return bool(loader.packed)
+    size = loader.size and max(1, loader.size // trainer.accumulate_grad_batches)
+    return is_on_cpu(trainer.accelerator) and train.padding(size, loader.tokens) >= MUCH_PADDING
 
 
-def check_shares(config: DictConfig, data: DataModule, world_size: int = 1) -> None:
+def check_shares(trainer: TrainerSettings, data: DataModule, world_size: int = 1) -> None:
     """Refuses a share of the batches of an evaluation in which a process would have none.
 
     Args:
@@ -74,8 +73,8 @@ def check_shares(config: DictConfig, data: DataModule, world_size: int = 1) -> N
     Raises:
         ValueError: such a share.
     """
-    for name, split in (("val", data.validation), ("test", data.test)):
-        share = config.trainer[f"limit_{name}_batches"]
+    shares = {"val": trainer.limit_val_batches, "test": trainer.limit_test_batches}
+    for (name, share), split in zip(shares.items(), (data.validation, data.test), strict=True):
         if split is not None and isinstance(share, float):
             batches = max(ceil(len(split.sizes) / data.eval_batch_size) // world_size, 1)
             if int(share * batches) == 0:
@@ -85,16 +84,15 @@ def check_shares(config: DictConfig, data: DataModule, world_size: int = 1) -> N
                 )
 
 
-def check_update(config: DictConfig, train: Training) -> None:
-    """Refuses a training split that no update can be made of. (Of windows of a long text, the
-    sampler refuses it.)
+def check_update(loader: LoaderSettings, train: Training) -> None:
+    """Refuses a training split that no update can be made of. (Of windows, the sampler does.)
 
     Raises:
         ValueError: one that is smaller than an update, or an example that is larger.
     """
     if isinstance(train, TrainingWindows):
         return
-    size, tokens = config.batch.size, config.batch.tokens
+    size, tokens = loader.size, loader.tokens
     if size is not None and 0 < len(train.sizes) < size:
         raise ValueError(
             f"batch.size={size}: the training split has {len(train.sizes)} examples; expected at most that"

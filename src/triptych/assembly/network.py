@@ -10,48 +10,47 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from triptych.assembly.choose_parts import check_parts_chosen
-from triptych.config import PARTS, ConfigError, build, check, target_of
+from triptych.config import PARTS, ConfigError, build, check
+from triptych.config.run_settings import RunSettings
 from triptych.data import CorpusFacts, Tokenizer
 from triptych.nn import Embedding, Network
 from triptych.tasks import Task, TaskContext
 from triptych.training import TrainingModule
 
 
-def make_task(config: DictConfig, tokenizer: Tokenizer, corpus: CorpusFacts, network: Network | None = None) -> Task:
+def make_task(settings: RunSettings, tokenizer: Tokenizer, corpus: CorpusFacts, network: Network | None = None) -> Task:
     """The task on a network.
 
     Args:
-        network: that the configuration describes; None: a new one, whose weights are a function of the seed.
+        network: that the settings describe; None: a new one, whose weights are a function of the seed.
 
     Raises:
         ConfigError: a vocabulary that is smaller than the tokenizer's. (A larger one has rows that are never read.)
     """
-    extra = target_of(config, "task").num_extra_tokens(config.task)
-    if (
-        config.shape.vocab_size is not None and config.shape.vocab_size < tokenizer.vocab_size + extra
-    ):  # None: of images
+    extra = settings.target("task").num_extra_tokens(settings.encoding.task)
+    if settings.vocab_size is not None and settings.vocab_size < tokenizer.vocab_size + extra:  # None: of images
         besides = f", and the task {extra} besides" if extra else ""
         raise ConfigError(
-            f"shape.vocab_size={config.shape.vocab_size}, but the tokenizer has {tokenizer.vocab_size} tokens{besides}"
+            f"shape.vocab_size={settings.vocab_size}, but the tokenizer has {tokenizer.vocab_size} tokens{besides}"
             "; leave shape.vocab_size=null to take as many"
         )
-    torch.manual_seed(config.seed)
+    torch.manual_seed(settings.seed)
     context = TaskContext(
-        network=network or build(config, "model"),
+        network=network or settings.build("model"),
         tokenizer=tokenizer,
         corpus=corpus,
-        seed=config.seed,
-        max_length=config.shape.max_length,
-        truncates=config.batch.too_long != "error",
-        precision=str(config.trainer.precision),
+        seed=settings.seed,
+        max_length=settings.max_length,
+        truncates=settings.encoding.too_long != "error",
+        precision=settings.trainer.precision,
     )
-    return cast(Task, build(config, "task", {"context": context}))
+    return cast(Task, settings.build("task", {"context": context}))
 
 
 def make_module(
-    config: DictConfig, task: Task, *, has_one_shape: bool = False, new_weights: Sequence[str] = ()
+    settings: RunSettings, task: Task, *, has_one_shape: bool = False, new_weights: Sequence[str] = ()
 ) -> TrainingModule:
-    """What trains a task as the configuration says.
+    """What trains a task as the settings say.
 
     Args:
         has_one_shape: whether all batches have the same shape.
@@ -59,10 +58,10 @@ def make_module(
     """
     return TrainingModule(
         task,
-        build(config, "optimizer"),
-        build(config, "scheduler"),
-        skips_not_finite=config.not_finite == "skip",
-        compiles=config.compile,
+        settings.build("optimizer"),
+        settings.build("scheduler"),
+        skips_not_finite=settings.not_finite == "skip",
+        compiles=settings.compile,
         has_one_shape=has_one_shape,
         new_weights=new_weights,
     )

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from triptych.assembly.network import make_task
 from triptych.config import ConfigError, RunError, refusing, suggestion
+from triptych.config.run_settings import RunSettings
 from triptych.data import CorpusFacts, SpecialTokens, Tokenizer
 from triptych.storage.run_directory import find_checkpoint
 from triptych.tasks import GenerativeTask, ImageGeneration, Predictor, Task
@@ -125,7 +126,7 @@ def restore(path: str | Path, precision: str | None = None) -> tuple[DictConfig,
         if precision not in PRECISIONS:
             raise ConfigError(f"trainer.precision={precision}{suggestion(precision, list(PRECISIONS))}")
         trained.config.trainer.precision = precision
-    task = make_task(trained.config, trained.tokenizer, trained.corpus)
+    task = make_task(RunSettings.of(trained.config), trained.tokenizer, trained.corpus)
     # first, since float64 weights would be rounded
     arithmetic(task.precision, task.device).convert_module(task.network)
     task.network.load_state_dict(trained.weights)

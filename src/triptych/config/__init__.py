@@ -48,6 +48,7 @@ from triptych.config.schema import (
     PredictConfig,
     Shape,
     TrainConfig,
+    full_precision,
     precision_of,
 )
 from triptych.config.wording import about, amount, counted, duration
@@ -89,6 +90,7 @@ __all__ = [
     "duration",
     "expected",
     "flat",
+    "full_precision",
     "function_at",
     "hints_of",
     "listed",

@@ -271,8 +271,12 @@ class PredictConfig:
 
 
 def precision_of(config: DictConfig) -> str:
-    """``trainer.precision`` in full: Lightning takes short forms too, as text or as numbers."""
-    given = str(config.trainer.precision)
+    """``trainer.precision`` in full."""
+    return full_precision(str(config.trainer.precision))
+
+
+def full_precision(given: str) -> str:
+    """A precision in full: Lightning takes short forms too, as text or as numbers."""
     in_full = {"16": "16-mixed", "bf16": "bf16-mixed", "32": "32-true", "64": "64-true", "None": "32-true"}
     return in_full.get(given, given)
 

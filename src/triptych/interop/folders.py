@@ -11,6 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from triptych.assembly.network import make_task
 from triptych.assembly.restore import checkpoint_file, restore
 from triptych.config import ConfigError, refusing, target_of
+from triptych.config.run_settings import RunSettings
 from triptych.data import Characters, CorpusFacts, Tokenizer
 from triptych.data.tokenizers.pretrained import read_tokenizer, write_tokenizer
 from triptych.interop.card import model_card
@@ -183,6 +184,6 @@ def _read(
             tokenizer = Tokenizer.from_json(tokenizer.to_json(), special)
     facts = CorpusFacts(tag_labels=read.labels) if read.task == "tagging" else CorpusFacts(labels=read.labels)
     with refusing(f"{path}: "):
-        task = make_task(config, tokenizer, facts, read.network)
+        task = make_task(RunSettings.of(config), tokenizer, facts, read.network)
     task.network.eval()
     return config, task

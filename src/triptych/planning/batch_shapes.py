@@ -10,11 +10,12 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from triptych.assembly.choose_parts import complete_config, count_patches
-from triptych.assembly.encode_splits import EncodingSettings, encode_training
+from triptych.assembly.encode_splits import encode_training
 from triptych.assembly.loaders import check_update, is_packed, step_size_of
 from triptych.assembly.network import check_network, make_task
 from triptych.assembly.read_data import read_corpus, train_tokenizer
 from triptych.config import build, target_of
+from triptych.config.run_settings import RunSettings
 from triptych.data import (
     BytePairs,
     Characters,
@@ -127,17 +128,17 @@ class ReadData:
             ValueError: examples that cannot be trained on.
         """
         config, train = self.complete(config), self.splits.train
-        network = check_network(config)
-        task = make_task(config, self.tokenizer, self.facts, network)
+        settings, network = RunSettings.of(config), check_network(config)
+        task = make_task(settings, self.tokenizer, self.facts, network)
         if not isinstance(train, LongText):
             train = train[: max(sample, config.batch.size or 0)]
-        encoded = encode_training(EncodingSettings.of(config), task, train)
-        check_update(config, encoded)
-        step_size = step_size_of(config)
+        encoded = encode_training(settings.encoding, task, train)
+        check_update(settings.loader, encoded)
+        step_size = step_size_of(settings)
         sampler = training_sampler(
             encoded, step_size=step_size, seed=config.seed, ranks=RankSlice(world_size=self.world_size)
         )
-        batches, updates, micro = Collated(encoded, packed=is_packed(config, encoded)), [], iter(sampler)
+        batches, updates, micro = Collated(encoded, packed=is_packed(settings, encoded)), [], iter(sampler)
         packed: list[tuple[Sequence[int], Sequence[int]]] = []
         for _ in range(num_updates):
             update = [batches[share] for share in islice(micro, step_size.accumulate)]

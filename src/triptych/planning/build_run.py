@@ -9,14 +9,14 @@ from pathlib import Path
 import lightning as L
 from lightning.pytorch.callbacks import EarlyStopping
 from lightning.pytorch.loggers import Logger
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from triptych.assembly.compatibility import has_one_shape
 from triptych.assembly.init_from import Pretrained
 from triptych.assembly.loaders import check_shares, make_data_module
 from triptych.assembly.network import make_module, make_task, without_values
-from triptych.config import build, counted, precision_of, refusing
-from triptych.config.overrides import base_of
+from triptych.config import counted, full_precision, refusing
+from triptych.config.run_settings import RunSettings
 from triptych.data import DataModule
 from triptych.launch.processes import Place
 from triptych.models.flops import count_parameters
@@ -60,14 +60,14 @@ class Run:
         return self.module.task
 
     @property
-    def config(self) -> DictConfig:
-        """The configuration of the plan."""
-        return self.plan.config
+    def settings(self) -> RunSettings:
+        """Those of the plan."""
+        return self.plan.settings
 
     @property
     def run_dir(self) -> Path:
         """Where it writes."""
-        return Path(self.plan.config.run_dir)
+        return self.plan.settings.run_dir
 
 
 def build_run(plan: Plan, place: Place) -> Run:
@@ -78,25 +78,26 @@ def build_run(plan: Plan, place: Place) -> Run:
             or an unknown metric.
     """
     keep_freed_memory()
-    config = plan.config
+    settings = plan.settings
     with refusing():
-        task = make_task(config, plan.data.tokenizer, plan.data.facts)
-        if precision_of(config) == "64-true":
+        task = make_task(settings, plan.data.tokenizer, plan.data.facts)
+        if full_precision(settings.trainer.precision) == "64-true":
             task.network.double()  # before Lightning, which loads a checkpoint first, and so would round it to float32
         new_weights = plan.origin.give(task) if plan.earlier is None and isinstance(plan.origin, Pretrained) else ()
         module = make_module(
-            config, task, has_one_shape=has_one_shape(task, plan.data.splits.train), new_weights=new_weights
+            settings, task, has_one_shape=has_one_shape(task, plan.data.splits.train), new_weights=new_weights
         )
         if plan.earlier is not None:
             plan.earlier.check_network(module)
-        data = make_data_module(config, task, plan.data.splits)
+        data = make_data_module(settings, task, plan.data.splits)
         data.train_dataloader()  # refuses a batch size that cannot be split
-        cost_log = CostLog(without_values(task.network), build(config, "optimizer"))
+        assert module.make_optimizer is not None
+        cost_log = CostLog(without_values(task.network), module.make_optimizer)
     task.warn_of_scripts(plan.data.splits.test)
     if plan.earlier is not None:
         data.start = plan.earlier.step
-    loggers: list[Logger] = [build(config, f"logger.{name}") for name in config.logger]
-    callbacks = {name: build(config, f"callbacks.{name}") for name in config.callbacks}
+    loggers: list[Logger] = [settings.build(f"logger.{name}") for name in settings.loggers]
+    callbacks = {name: settings.build(f"callbacks.{name}") for name in settings.callbacks}
     for name, callback in callbacks.items():
         if isinstance(callback, EarlyStopping):
             check_metric(f"callbacks.{name}.monitor", callback.monitor, validation_metrics(module))
@@ -111,9 +112,9 @@ def build_run(plan: Plan, place: Place) -> Run:
         "callbacks": [*callbacks.values(), cost_log, CheckpointFacts(plan.plain, task)],
         "plugins": [checkpoints.files, place.environment()],
     }
-    trainer: L.Trainer = build(config, "trainer", given)
+    trainer: L.Trainer = settings.build("trainer", given)
     with refusing():
-        check_shares(config, data, trainer.world_size)
+        check_shares(settings.trainer, data, trainer.world_size)
     return Run(plan, module, data, trainer, cost_log, loggers, place.rank)
 
 
@@ -134,10 +135,10 @@ def begin_directory(run: Run) -> None:
     log.info(
         "%s on %s: %s parameters, %s, %s; run directory %s",
         task.name,
-        base_of(run.config),
+        plan.model,
         f"{parameters:,}",
         f"{tokenizer.vocab_size} tokens in the vocabulary" if task.has_tokens else "images in patches",
-        counted(run.config.trainer.max_steps, "update"),
+        counted(plan.settings.trainer.max_steps, "update"),
         run.run_dir,
     )
     if plan.earlier is not None and plan.earlier.early_stop is None:

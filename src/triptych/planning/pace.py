@@ -14,8 +14,8 @@ from lightning.pytorch.callbacks import WeightAveraging
 from omegaconf import DictConfig
 
 from triptych.assembly.loaders import make_data_module
-from triptych.assembly.network import check_network, make_module, make_task
-from triptych.config import build, target_of
+from triptych.assembly.network import make_module, make_task, without_values
+from triptych.config.run_settings import RunSettings
 from triptych.data import Batch, DataModule
 from triptych.planning.batch_shapes import BatchEstimate, ReadData, Update
 from triptych.planning.matching import SAMPLE, UPDATES, Pace, operations
@@ -84,13 +84,14 @@ class Timed:
     """
 
     def __init__(self, config: DictConfig, data: ReadData, environment: ClusterEnvironment) -> None:
-        self.config, self.environment = data.complete(config), environment
-        self.config.trainer.val_check_interval = self.config.trainer.max_steps = 10**9
+        endless, self.environment = data.complete(config), environment
+        endless.trainer.val_check_interval = endless.trainer.max_steps = 10**9
+        self.settings = RunSettings.of(endless)
         self.interval = config.trainer.val_check_interval / config.trainer.accumulate_grad_batches
         self.estimate: BatchEstimate = data.estimate(config, sample=SAMPLE, num_updates=UPDATES)
-        task = make_task(self.config, data.tokenizer, data.facts)
-        self.module = make_module(self.config, task)
-        self.data: DataModule = make_data_module(self.config, task, data.splits)
+        task = make_task(self.settings, data.tokenizer, data.facts)
+        self.module = make_module(self.settings, task)
+        self.data: DataModule = make_data_module(self.settings, task, data.splits)
         self.stopwatch = Stopwatch()
 
     def take_turn(self) -> None:
@@ -106,22 +107,23 @@ class Timed:
 
     def _trainer(self) -> L.Trainer:
         averages = [
-            build(self.config, f"callbacks.{name}")
-            for name in self.config.callbacks
-            if issubclass(target_of(self.config, f"callbacks.{name}"), WeightAveraging)
+            self.settings.build(f"callbacks.{name}")
+            for name in self.settings.callbacks
+            if issubclass(self.settings.target(f"callbacks.{name}"), WeightAveraging)
         ]
+        assert self.module.make_optimizer is not None
         given = {
             "logger": False,
             "enable_checkpointing": False,
             "enable_progress_bar": False,
             "callbacks": [
                 *averages,
-                CostLog(check_network(self.config), build(self.config, "optimizer")),
+                CostLog(without_values(self.module.network), self.module.make_optimizer),
                 self.stopwatch,
             ],
             "plugins": [self.environment],
         }
-        trainer: L.Trainer = build(self.config, "trainer", given)
+        trainer: L.Trainer = self.settings.build("trainer", given)
         return trainer
 
 

@@ -1,6 +1,7 @@
 """The preparation of a training, which train and the doctor share: what was chosen becomes a plan, step by step, and
 nothing changes the plan any more."""
 
+import copy
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +20,8 @@ from triptych.assembly.monitors import choose_modes
 from triptych.assembly.network import check_network
 from triptych.assembly.read_data import read_corpus, train_tokenizer
 from triptych.config import refusing
-from triptych.config.overrides import adopt
+from triptych.config.overrides import adopt, base_of
+from triptych.config.run_settings import RunSettings
 from triptych.data import Corpus
 from triptych.data.overlap import Overlap, describe_overlap, read_overlap
 from triptych.planning.batch_shapes import Data, ReadData
@@ -64,9 +66,9 @@ class Plan:
     """A training of which everything is decided and nothing is built.
 
     Attributes:
-        config: complete; it can be read, not changed.
-        plain: the same as a run directory holds it: plain containers without secrets.
-        redact: takes the secrets out of anything else.
+        settings: its complete configuration.
+        model: the choice of ``model=`` whose class the network is of.
+        redact: takes the secrets out of anything.
         corpus: where the examples are from.
         data: the examples, and the tokenizer.
         match: what was solved.
@@ -74,14 +76,20 @@ class Plan:
         origin: the checkpoint that the run goes on from, or whose stacks it begins with; None: new weights.
     """
 
-    config: DictConfig
-    plain: dict[str, Any]
+    settings: RunSettings
+    model: str
     redact: Redactor
     corpus: Corpus
     data: ReadData
     match: Match | None
     overlap: Overlap | None
     origin: Earlier | Pretrained | None
+    _plain: dict[str, Any]
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """The configuration as a run directory holds it: plain containers without secrets, a copy each time."""
+        return copy.deepcopy(self._plain)
 
     @property
     def earlier(self) -> Earlier | None:
@@ -211,9 +219,8 @@ def make_plan(
                 check_optimizer(config)
                 check_validation(config)
         config = data.complete(config)
-    OmegaConf.set_readonly(config, True)
     plain = cast(dict[str, Any], chosen.redact(OmegaConf.to_container(config, resolve=True)))
-    return Plan(config, plain, chosen.redact, corpus, data, match, overlap, origin)
+    return Plan(RunSettings.of(config), base_of(config), chosen.redact, corpus, data, match, overlap, origin, plain)
 
 
 def solve(config: DictConfig, reference: Reference, data: Data, measure: Measure | None) -> Match:

@@ -33,7 +33,7 @@ def summary(run: Run, cost_log: CostLog, metrics: dict[str, float], command: Com
     Args:
         cost_log: of all ranks.
     """
-    config, task, trainer = run.config, run.task, run.trainer
+    settings, task, trainer = run.settings, run.task, run.trainer
     parameters, non_embedding = count_parameters(task.network)
     flops = cost_log.flops_by_part(trainer.global_step)
     named = zip(task.network.stack_names, task.network.stacks, strict=True)
@@ -43,13 +43,13 @@ def summary(run: Run, cost_log: CostLog, metrics: dict[str, float], command: Com
         architecture=task.architecture,
         task=task.name,
         data=command.data,
-        seed=config.seed,
+        seed=settings.seed,
         params=parameters,
         non_embedding_params=non_embedding,
         active_params=active_parameters(task.network),
         params_by_part=parameters_by_part(task.network),
         num_layers=stacks,
-        init_from=config.init_from,
+        init_from=settings.init_from,
         train_flops=sum(flops.values()),
         train_flops_by_part=flops,
         train_flops_of=COUNTED,
@@ -66,11 +66,11 @@ def summary(run: Run, cost_log: CostLog, metrics: dict[str, float], command: Com
         task_facts=task.facts(task.architecture, metrics, {}),
         signatures=task.signatures,
         confusion_matrix=confusion_matrix(run.module),
-        too_long={"policy": config.batch.too_long, **run.data.too_long},
+        too_long={"policy": settings.encoding.too_long, **run.data.too_long},
         packed=run.data.packed,
         eval_windows=eval_windows(run.data),
         training_range=training_range(run.plan.data.splits.train),
-        tested_weights=config.test_weights,
+        tested_weights=settings.test_weights,
         samples=[],
         weights_sha256=weights_sha256(task.network),
         overlap=run.plan.overlap,
@@ -98,8 +98,8 @@ def labels(run: Run, command: Command) -> dict[str, str]:
         "task": run.task.name,
         "data": command.data,
     }
-    if run.config.match is not None:
-        found["match"] = run.config.match
+    if run.settings.match is not None:
+        found["match"] = run.settings.match
     if re.search("-[0-9a-f]{8}$", run.run_dir.name):
         found["sweep"] = run.run_dir.absolute().parent.name
     return found

@@ -12,7 +12,7 @@ from typing import Any
 
 from safetensors.torch import save_model
 
-from triptych.config import RunError, build
+from triptych.config import RunError
 from triptych.data import read_optimum
 from triptych.launch.command import Command
 from triptych.launch.signals import Interruption
@@ -90,7 +90,7 @@ def gather_weights(run: Run) -> None:
     if isinstance(run.trainer.strategy, FSDP):
         weights = run.trainer.strategy.lightning_module_state_dict()
         if run.rank == 0:
-            run.module.network = run.task.network = build(run.config, "model").to(dtype=run.module.dtype)
+            run.module.network = run.task.network = run.settings.build("model").to(dtype=run.module.dtype)
             run.module.load_state_dict(weights)
 
 

@@ -8,9 +8,9 @@ import lightning as L
 import torch
 import torch.distributed as dist
 from lightning.pytorch.trainer.states import TrainerFn
-from omegaconf import DictConfig
 
 from triptych.config import RunError, counted
+from triptych.config.run_settings import RunSettings
 from triptych.data import DataModule
 from triptych.launch import signals
 from triptych.training.lightning_module import TrainingModule
@@ -18,7 +18,7 @@ from triptych.training.not_finite import NotFinite
 
 
 @contextmanager
-def explained(config: DictConfig, trainer: L.Trainer, module: TrainingModule, data: DataModule) -> Iterator[None]:
+def explained(settings: RunSettings, trainer: L.Trainer, module: TrainingModule, data: DataModule) -> Iterator[None]:
     """Says what to do about a run that cannot go on.
 
     Raises:
@@ -30,8 +30,8 @@ def explained(config: DictConfig, trainer: L.Trainer, module: TrainingModule, da
     except NotFinite as error:
         raise RunError(
             f"{error}; it read {data.describe_update(error.update)}. The same command with not_finite=skip leaves such "
-            f"updates out; with optimizer.lr below {config.optimizer.lr}, go on in another run_dir with "
-            f"resume={config.run_dir}"
+            f"updates out; with optimizer.lr below {settings.learning_rate}, go on in another run_dir with "
+            f"resume={settings.run_dir}"
         ) from error
     except (MemoryError, RuntimeError) as error:
         if is_loss_of_a_peer(error):
@@ -46,14 +46,15 @@ def explained(config: DictConfig, trainer: L.Trainer, module: TrainingModule, da
             ) from error
         if isinstance(error, RunError) or not is_out_of_memory(error):
             raise
+        loader = settings.loader
         if not module.training:  # it was in the middle of an evaluation
-            advice = f"lower batch.eval_size={config.batch.eval_size}"
+            advice = f"lower batch.eval_size={loader.eval_size}"
         else:
-            parts = config.trainer.accumulate_grad_batches
-            size = f"size={config.batch.size}" if config.batch.tokens is None else f"tokens={config.batch.tokens}"
+            parts = settings.trainer.accumulate_grad_batches
+            size = f"size={loader.size}" if loader.tokens is None else f"tokens={loader.tokens}"
             advice = (
                 f"raise trainer.accumulate_grad_batches={parts} (the same update in more parts), or lower "
-                f"batch.{size} or shape.max_length={config.shape.max_length}"
+                f"batch.{size} or shape.max_length={settings.max_length}"
             )
         raise RunError(f"out of memory after {counted(trainer.global_step, 'update')}: {advice}") from error
 

@@ -1,0 +1,44 @@
+"""A complete configuration with typed fields, which nothing changes."""
+
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+
+import pytest
+from omegaconf import ReadonlyConfigError
+
+import tiny
+from command_line import composed, with_parts
+from triptych.assembly.choose_parts import complete_config
+from triptych.config import build
+from triptych.config.run_settings import RunSettings
+from triptych.data import CorpusFacts
+
+OVERRIDES = ("batch.size=6", "trainer.accumulate_grad_batches=2", "batch.too_long=truncate", "trainer.precision=64")
+
+
+def test_fields_are_those_of_the_configuration() -> None:
+    config = with_parts(composed(*tiny.dates("classification_encoder_only"), *OVERRIDES))
+    complete_config(config, 9, CorpusFacts(labels=("a", "b")))
+    settings = RunSettings.of(config)
+    assert (settings.seed, settings.run_dir, settings.vocab_size) == (config.seed, Path("unused"), 9)
+    assert (settings.loader.size, settings.trainer.accumulate_grad_batches) == (6, 2)
+    assert (settings.encoding.too_long, settings.encoding.task["_target_"]) == ("truncate", config.task._target_)
+    assert settings.trainer.precision == "64"  # as Lightning takes it
+    assert settings.learning_rate == config.optimizer.lr
+    assert set(settings.callbacks) == set(config.callbacks)
+    assert settings.build("optimizer") == build(config, "optimizer")
+    assert settings.plain("data")["_target_"] == config.data._target_
+
+
+def test_nothing_changes_them() -> None:
+    config = with_parts(composed(*tiny.dates("classification_encoder_only")))
+    settings = RunSettings.of(config)
+    config.seed, config.optimizer.lr = 77, 77.0
+    assert settings.seed != 77
+    assert settings.build("optimizer").lr != 77.0
+    with pytest.raises(FrozenInstanceError):
+        settings.trainer.max_steps = 1  # type: ignore[misc]
+    with pytest.raises(ReadonlyConfigError):
+        settings._nodes.seed = 2
+    settings.plain("data")["_target_"] = "changed"
+    assert settings.plain("data")["_target_"] == config.data._target_
