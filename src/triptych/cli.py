@@ -1,4 +1,5 @@
 """The console command ``triptych``."""
+# Takes a DictConfig: it is the command's own configuration, as Hydra has composed it.
 
 import argparse
 import atexit

@@ -1,4 +1,5 @@
 """``triptych evaluate``: the metrics of a checkpoint."""
+# Takes a DictConfig: it is the command's own configuration, as Hydra has composed it.
 
 import logging
 import tempfile

@@ -1,4 +1,5 @@
 """``triptych predict``: texts, or images, in, answers out."""
+# Takes a DictConfig: it is the command's own configuration, as Hydra has composed it.
 
 import json
 import logging

@@ -1,4 +1,5 @@
 """``triptych train``: one training run, from the configuration to the record in its directory."""
+# Takes a DictConfig: before the plan, overrides, checkpoints and matches may still set any key.
 
 import json
 import logging

@@ -7,6 +7,7 @@ import pytest
 from omegaconf import ReadonlyConfigError
 
 import tiny
+import triptych
 from command_line import composed, with_parts
 from triptych.assembly.choose_parts import complete_config
 from triptych.config import build
@@ -42,3 +43,11 @@ def test_nothing_changes_them() -> None:
         settings._nodes.seed = 2
     settings.plain("data")["_target_"] = "changed"
     assert settings.plain("data")["_target_"] == config.data._target_
+
+
+def test_who_takes_a_dict_config_says_why() -> None:
+    """In its first lines; all others read typed fields."""
+    root = Path(triptych.__file__).parent
+    texts = {file.relative_to(root): file.read_text() for file in root.rglob("*.py")}
+    takers = {file for file, text in texts.items() if "DictConfig" in text}
+    assert takers == {file for file, text in texts.items() if "# Takes a DictConfig: " in text[:2000]}

@@ -1,5 +1,6 @@
 """What is wrong with a training run, as far as it can be seen before the data is read: for those that train and for
 those that only look. What can be seen without torch is in ``early_checks``."""
+# Takes a DictConfig: it looks for what is wrong in keys and classes that any file may name.
 
 import logging
 import os

@@ -1,5 +1,6 @@
 """What is null of the network in a configuration that was composed: its parts are chosen by ``block`` and the task, its
-vocabulary and its outputs by the data. Both change the configuration, which no plan has read yet."""
+vocabulary and its outputs by the data."""
+# Takes a DictConfig: before the plan, overrides, checkpoints and matches may still set any key.
 
 import math
 

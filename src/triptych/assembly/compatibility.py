@@ -1,4 +1,5 @@
 """What fits together: task, architecture, corpus, compiler."""
+# Takes a DictConfig: it looks for what is wrong in keys and classes that any file may name.
 
 import logging
 import re

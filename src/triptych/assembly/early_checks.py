@@ -1,5 +1,6 @@
 """What is wrong with a command as far as its configuration alone shows it. None of this needs torch, whose import takes
 longer than an answer should."""
+# Takes a DictConfig: it looks for what is wrong in keys and classes that any file may name.
 
 from pathlib import Path
 from typing import Any, cast

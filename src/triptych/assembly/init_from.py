@@ -1,4 +1,5 @@
 """``init_from``: a run begins with the stacks of a checkpoint, under the head of its own task."""
+# Takes a DictConfig: before the plan, overrides, checkpoints and matches may still set any key.
 
 import logging
 

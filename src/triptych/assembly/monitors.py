@@ -1,4 +1,5 @@
 """Whether a metric that a callback or a search monitors is best when it is lowest or when it is highest."""
+# Takes a DictConfig: it looks for what is wrong in keys and classes that any file may name.
 
 import inspect
 

@@ -1,4 +1,5 @@
 """From a configuration to a task with its network."""
+# Takes a DictConfig: before the plan, overrides, checkpoints and matches may still set any key.
 
 import copy
 from collections.abc import Sequence

@@ -1,4 +1,5 @@
-"""From a configuration to its corpus and its tokenizer, before anything is decided: both are built from open nodes."""
+"""From a configuration to its corpus and its tokenizer."""
+# Takes a DictConfig: before the plan, overrides, checkpoints and matches may still set any key.
 
 import logging
 from dataclasses import replace

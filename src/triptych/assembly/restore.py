@@ -1,4 +1,5 @@
 """From a checkpoint to its task."""
+# Takes a DictConfig: a configuration is made here, or read back to be changed.
 
 import logging
 from collections.abc import Sequence

@@ -1,4 +1,5 @@
 """What a setting means, what it may be, and where it was set."""
+# Takes a DictConfig: it looks for what is wrong in keys and classes that any file may name.
 
 import dataclasses
 import inspect

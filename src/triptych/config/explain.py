@@ -1,4 +1,5 @@
 """Mistakes in overrides, answered with the key, the value, what was expected and the nearest valid choice."""
+# Takes a DictConfig: it looks for what is wrong in keys and classes that any file may name.
 
 import dataclasses
 import difflib

@@ -5,6 +5,7 @@ before our code is called. It has a list of what it refuses, which cannot be com
 
 No other module knows Hydra's internals: ``hydra.main`` has no place to look between composing and building.
 """
+# Takes a DictConfig: it looks for what is wrong in keys and classes that any file may name.
 
 import copy
 import os

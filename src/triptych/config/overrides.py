@@ -1,4 +1,5 @@
 """What the command line chooses, beside what the files say that it names."""
+# Takes a DictConfig: before the plan, overrides, checkpoints and matches may still set any key.
 
 import logging
 import re

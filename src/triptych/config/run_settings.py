@@ -1,5 +1,6 @@
 """The complete configuration of a run, with typed fields, which nothing changes: what is read once everything is
-decided. Before that, a configuration is a ``DictConfig``: overrides, checkpoints and matches set keys of any node."""
+decided."""
+# Takes a DictConfig: before the plan, overrides, checkpoints and matches may still set any key.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields

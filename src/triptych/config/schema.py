@@ -1,5 +1,6 @@
 """The typed root of the configuration: which settings there are, of which types. ``config/build.py`` makes objects of
 them."""
+# Takes a DictConfig: the nodes are open, each typed by the class that its _target_ names.
 
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,4 +1,5 @@
 """Trained tasks from Hugging Face folders, and into them: tokenizer, generation settings and model card included."""
+# Takes a DictConfig: a configuration is made here, or read back to be changed.
 
 import copy
 from collections.abc import Sequence

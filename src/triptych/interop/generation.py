@@ -1,4 +1,5 @@
 """How a published model decodes: generation_config.json, read and written."""
+# Takes a DictConfig: a configuration is made here, or read back to be changed.
 
 import logging
 from dataclasses import asdict, replace

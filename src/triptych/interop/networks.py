@@ -1,4 +1,5 @@
 """Networks from Hugging Face folders, and into them: configuration and weights."""
+# Takes a DictConfig: a configuration is made here, or read back to be changed.
 
 import logging
 import shutil

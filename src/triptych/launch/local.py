@@ -1,4 +1,5 @@
 """A sweep on this machine: one process and one directory for each job, one after the other or several at once."""
+# Takes a DictConfig: of the jobs of a sweep, as Hydra composes them, with its own node.
 
 import os
 import signal

@@ -1,4 +1,5 @@
 """Training in several processes: who has started this one, and the parent that starts one for each device."""
+# Takes a DictConfig: of the jobs of a sweep, as Hydra composes them, with its own node.
 
 import ctypes
 import logging

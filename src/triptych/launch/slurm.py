@@ -1,4 +1,5 @@
 """A sweep on a cluster: one SLURM array, in which each job of the sweep is a task."""
+# Takes a DictConfig: of the jobs of a sweep, as Hydra composes them, with its own node.
 
 import re
 import secrets

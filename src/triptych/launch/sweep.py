@@ -1,4 +1,5 @@
 """What all launchers share: the jobs of a sweep, where each has its directory, and what became of it."""
+# Takes a DictConfig: of the jobs of a sweep, as Hydra composes them, with its own node.
 
 import copy
 import hashlib

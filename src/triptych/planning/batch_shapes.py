@@ -1,4 +1,5 @@
 """What the data say of a training: its first updates, laid out as the training will see them."""
+# Takes a DictConfig: before the plan, overrides, checkpoints and matches may still set any key.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

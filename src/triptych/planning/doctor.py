@@ -1,4 +1,5 @@
 """``triptych doctor``: what a training would be, and what would stop it, without training."""
+# Takes a DictConfig: it looks for what is wrong in keys and classes that any file may name.
 
 import os
 from collections.abc import Sequence

@@ -1,4 +1,5 @@
 """What would stop a training, or surprise its user: each thing that is looked at becomes a line."""
+# Takes a DictConfig: it looks for what is wrong in keys and classes that any file may name.
 
 import logging
 import math

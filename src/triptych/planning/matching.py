@@ -7,6 +7,7 @@
 - ``train_flops``, ``tokens``, ``wall_time``: the number of updates is solved, the network stays as it is. The schedule
   follows: its warm-up stays, its decay ends with the training.
 """
+# Takes a DictConfig: before the plan, overrides, checkpoints and matches may still set any key.
 
 import json
 import logging

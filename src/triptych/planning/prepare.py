@@ -1,5 +1,6 @@
 """The preparation of a training, which train and the doctor share: what was chosen becomes a plan, step by step, and
 nothing changes the plan any more."""
+# Takes a DictConfig: before the plan, overrides, checkpoints and matches may still set any key.
 
 import copy
 import logging

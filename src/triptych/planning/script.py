@@ -1,4 +1,5 @@
 """The batch script that a sweep would submit."""
+# Takes a DictConfig: before the plan, overrides, checkpoints and matches may still set any key.
 
 import logging
 from collections.abc import Sequence

@@ -1,4 +1,5 @@
 """``hydra/sweeper=optuna``: draws the settings of jobs, launches them, and learns from what became of them."""
+# Takes a DictConfig: of the jobs of a sweep, as Hydra composes them, with its own node.
 
 import os
 import shlex

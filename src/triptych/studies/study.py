@@ -1,4 +1,5 @@
 """What a study asks, predicts and trains, as its YAML file says it."""
+# Takes a DictConfig: of the jobs of a sweep, as Hydra composes them, with its own node.
 
 import math
 import re

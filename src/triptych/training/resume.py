@@ -1,4 +1,5 @@
 """A run that goes on: from which checkpoint, whether it is still the same run, and with what left in its directory."""
+# Takes a DictConfig: before the plan, overrides, checkpoints and matches may still set any key.
 
 import logging
 import shutil

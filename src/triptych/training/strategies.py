@@ -1,4 +1,5 @@
 """Data-parallel training."""
+# Takes a DictConfig: it looks for what is wrong in keys and classes that any file may name.
 
 from collections.abc import Mapping
 from datetime import timedelta
