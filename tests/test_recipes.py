@@ -88,12 +88,27 @@ def go_through(folder: Path, chosen: list[str], texts: str, monkeypatch: pytest.
 
 
 def test_a_task(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = ["task=script", *DATES, "model=encoder_only"]
-    record = go_through(outside, chosen, "5.3.1998\n1998\u5e743\u67085\u65e5\n", monkeypatch)
-    assert (record["task"], record["task_facts"]["title"]) == ("script", "Script")
-    assert {sample["reference"] for sample in record["samples"]} <= {"ascii", "other"}
-    answers = (outside / "answers.txt").read_text(encoding="utf-8").splitlines()
-    assert {json.loads(answer)["label"] for answer in answers} <= {"ascii", "other"}
+    for label, word in (("negative", "bad"), ("positive", "good")):
+        (outside / f"{label}.txt").write_text("".join(f"{word} {i}\n" for i in range(100)))
+    chosen = ["task=sentiment", "model=encoder_only", "data=labelled_text", "data.dir=."]
+    chosen += ["data.train={negative: negative.txt, positive: positive.txt}", "data.validation=0.2", "data.test=0.2"]
+    record = go_through(outside, chosen, "good 3\nbad 5\n", monkeypatch)
+    assert (record["task"], record["task_facts"]["title"]) == ("sentiment", "Sentiment")
+    assert {sample["reference"] for sample in record["samples"]} <= {"negative", "positive"}
+    answers = [json.loads(line) for line in (outside / "runs/one/answers.jsonl").read_text("utf-8").splitlines()]
+    share = sum(answer["output"] == answer["reference"] for answer in answers) / len(answers)
+    assert record["metrics"]["test/accuracy"] == pytest.approx(share, rel=1e-6)
+    assert {*(outside / "answers.txt").read_text(encoding="utf-8").splitlines()} <= {"negative", "positive"}
+
+
+def test_a_task_names_the_example_that_it_cannot_take(outside: Path) -> None:
+    (outside / "neutral.txt").write_text("".join(f"so {i}\n" for i in range(100)))
+    finished = run(
+        "train", "--config-dir=conf", "task=sentiment", "data=labelled_text", "data.dir=.", "model=encoder_only",
+        "data.train={negative: neutral.txt, neutral: neutral.txt}", "data.validation=0.2", "data.test=0.2",
+        *TRAINING, "run_dir=run", cwd=outside, variables={"PYTHONPATH": str(outside), **ALLOWED},
+    )  # fmt: skip
+    assert re.search(r"neutral\.txt, line \d+: tuple\.index\(x\): x not in tuple", finished.stderr), finished.stderr
 
 
 @pytest.mark.nightly

@@ -69,10 +69,6 @@ class Classification(SequenceTask):
             )
         return self.labels.index(example.label)
 
-    def reference(self, example: Example) -> str:
-        """The class."""
-        return example.label or ""
-
     def make_metrics(self, stage: str) -> dict[str, Metric]:
         """Those that the class describes."""
         return {

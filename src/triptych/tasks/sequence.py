@@ -44,6 +44,10 @@ class SequenceTask(Task):
             ValueError: an example without a right answer; what it says is completed by the place of the example.
         """
 
+    def reference(self, example: Example) -> str:
+        """The class."""
+        return example.label or ""
+
     def encode(self, examples: Sequence[Example]) -> list[Encoded]:
         """The text as a whole, the pair, or the image, and its label.
 
