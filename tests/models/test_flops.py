@@ -22,7 +22,6 @@ from triptych.models.flops import (
     forward_flops,
     inputs_of,
     parameters_by_part,
-    training_flops,
 )
 from triptych.nn import (
     Embedding,
@@ -109,7 +108,7 @@ def multiply_adds(architecture: str, length: int, source: int, outputs: int) -> 
 
 
 def total(network: Any, shapes: dict[tuple[int, ...], int], *, unanswered: int = 0) -> int:
-    return sum(training_flops(network, shapes, unanswered=unanswered).values())
+    return sum(TrainingCost(network).by_part(shapes, unanswered=unanswered).values())
 
 
 def on_meta(build: Callable[..., Any], architecture: str, **options: Any) -> Any:
@@ -159,7 +158,7 @@ class TestOperations:
         shapes = [(2, 3, 4), (1, 9, 2)]
         first, second = (total(model, {shape: 1}) for shape in shapes)
         assert total(model, dict(zip(shapes, (10, 3), strict=True))) == 10 * first + 3 * second
-        assert training_flops(model, {}) == {}
+        assert TrainingCost(model).by_part({}) == {}
 
     @every_architecture
     @given(rows=st.integers(1, 4), length=st.integers(2, 9), source=st.integers(2, 9))

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from parts import two_towers
 from triptych.data import Encoded, collate
-from triptych.models.flops import active_parameters, count_parameters, inputs_of, parameters_by_part, training_flops
+from triptych.models.flops import TrainingCost, active_parameters, count_parameters, inputs_of, parameters_by_part
 from triptych.tasks.contrastive import contrastive_loss
 from triptych.training.callbacks.cost_log import shape_of
 from triptych.training.optimizers import SGD, Adafactor, AdamW, Muon, ScheduleFreeAdamW
@@ -69,7 +69,7 @@ def test_costs_are_those_of_torchs_counter(architecture: str) -> None:
     for shape in [(2, 5, 5), (1, 2, 5), (3, 24, 5)]:
         with FlopCounterMode(display=False) as counter:
             network(**inputs_of(network, shape, torch.device("meta"))).sum().backward()
-        assert sum(training_flops(network, {shape: 1}).values()) == counter.get_total_flops()
+        assert sum(TrainingCost(network).by_part({shape: 1}).values()) == counter.get_total_flops()
     everything, rest = count_parameters(network)
     parts = parameters_by_part(network)
     assert sum(parts.values()) == everything - 1  # the scale stands in no part

@@ -26,7 +26,7 @@ from triptych.assembly.read_data import train_tokenizer
 from triptych.config import ConfigError, build
 from triptych.config.run_settings import RunSettings
 from triptych.launch.sweep import UNCOUNTED, digest_of, plain_numbers, unresolved
-from triptych.models.flops import COUNTED, active_parameters, count_parameters, training_flops
+from triptych.models.flops import COUNTED, TrainingCost, active_parameters, count_parameters
 from triptych.nn.network import weights_sha256
 from triptych.planning import matching
 from triptych.planning import pace as calibration
@@ -227,7 +227,8 @@ class TestMatches:
             for batch in batches:
                 cost_log.shapes[calibration.shape_of(batch, task.network)] += 1
                 cost_log.unanswered += task.num_unanswered(batch)
-            flops = training_flops(check_network(config), cost_log.shapes, unanswered=cost_log.unanswered)
+            cost = TrainingCost(check_network(config))
+            flops = cost.by_part(cost_log.shapes, unanswered=cost_log.unanswered)
             with FlopCounterMode(display=False) as counter:
                 step_on_meta(check_network(config), build(config, "optimizer"))
             return sum(flops.values()) + config.trainer.max_steps * counter.get_total_flops()

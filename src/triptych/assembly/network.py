@@ -1,20 +1,18 @@
 """From a configuration to a task with its network."""
 # Takes a DictConfig: before the plan, overrides, checkpoints and matches may still set any key.
 
-import copy
 from collections.abc import Sequence
 from typing import cast
 
 import torch
 from omegaconf import DictConfig, OmegaConf
-from torch import Tensor
-from torch.nn import Parameter
 
 from triptych.assembly.choose_parts import check_parts_chosen
 from triptych.config import PARTS, ConfigError, build, check
 from triptych.config.run_settings import RunSettings
 from triptych.data import CorpusFacts, Tokenizer
 from triptych.nn import Embedding, Network
+from triptych.nn.transfer import copy_with_tensors
 from triptych.tasks import Task, TaskContext
 from triptych.training import TrainingModule
 
@@ -70,11 +68,7 @@ def make_module(
 
 def without_values(network: Network) -> Network:
     """A copy on the meta device, which has shapes alone and costs nothing."""
-    shapes: dict[int, Tensor] = {}
-    for tensor in (*network.parameters(), *network.buffers()):
-        shape = torch.empty_like(tensor, device="meta")
-        shapes[id(tensor)] = Parameter(shape, tensor.requires_grad) if isinstance(tensor, Parameter) else shape
-    return copy.deepcopy(network, shapes)
+    return copy_with_tensors(network, lambda tensor: torch.empty_like(tensor, device="meta"))
 
 
 def check_network(config: DictConfig) -> Network:

@@ -242,8 +242,9 @@ def warn_of_difference(config: DictConfig, key: str, value: object) -> None:
 
 
 def name_of(value: object) -> object:
-    """What a message calls a value: of a part its class, of anything else the value itself."""
-    return str(value._target_).rpartition(".")[2] if isinstance(value, DictConfig) else value
+    """What a message calls a value: of a part, or of the path of a class, the class; else the value itself."""
+    value = value._target_ if isinstance(value, DictConfig) else value
+    return value.rpartition(".")[2] if isinstance(value, str) else value
 
 
 def settings_of_experiment() -> set[str]:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from triptych.assembly.choose_parts import choose_parts
 from triptych.config import ConfigError, TrainConfig, build, flat, listed, nearest, refusing
-from triptych.config.overrides import base_of
+from triptych.config.overrides import base_of, name_of
 from triptych.interop.families import find_families
 from triptych.interop.families.equivalences import absorb, canonical, differences
 from triptych.interop.families.family import CLASSIFYING, Family, Settings, TheirConfig
@@ -216,11 +216,6 @@ def find_family(
         why = min(others)[1] if others else f"none has a head for task={task} on such inputs"
         raise ConfigError(f"no published family is this network (model={base_of(config)}): {why}")
     return min(fitting, key=lambda candidate: candidate[0])[1:]
-
-
-def name_of(value: object) -> object:
-    """What a message calls a value: of a part the name of its class, without its package."""
-    return value.rpartition(".")[2] if isinstance(value, str) else value
 
 
 def configuration(model: str, task: str, settings: Settings, num_outputs: int) -> DictConfig:

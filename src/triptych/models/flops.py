@@ -201,17 +201,6 @@ def differences(lengths: Sequence[int]) -> Counter[tuple[int, ...]]:
     return weights
 
 
-def training_flops(network: Network, shapes: Mapping[BatchShape, int], *, unanswered: int = 0) -> dict[str, int]:
-    """What ``TrainingCost`` says of many batches, by part.
-
-    Args:
-        network: on the meta device.
-        shapes: how many batches of each shape there were.
-        unanswered: positions of theirs, in all, that the head had nothing to say about.
-    """
-    return TrainingCost(network).by_part(shapes, unanswered=unanswered)
-
-
 def forward_flops(network: Network, shape: BatchShape) -> dict[str, int]:
     """Operations of the matrix products of one forward pass, by part.
 

@@ -1,7 +1,13 @@
-"""Tensors on their way between the CPU and another device, which goes on meanwhile."""
+"""Tensors on their way between the CPU and another device, which goes on meanwhile, and copies with other tensors."""
+
+from collections.abc import Callable
+from copy import deepcopy
+from typing import TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
 
 def upload(tensor: Tensor, device: torch.device) -> Tensor:
@@ -35,3 +41,16 @@ class Download:
         if self._copied is not None:
             self._copied.synchronize()
         return self._copies
+
+
+def copy_with_tensors(module: AnyModule, make: Callable[[Tensor], Tensor]) -> AnyModule:
+    """A copy of a module with other parameters and buffers in place of its own.
+
+    Args:
+        make: from a parameter or a buffer to what stands in its place in the copy.
+    """
+    copies: dict[int, Tensor] = {}
+    for tensor in (*module.parameters(), *module.buffers()):
+        copy, is_parameter = make(tensor), isinstance(tensor, nn.Parameter)
+        copies[id(tensor)] = nn.Parameter(copy, requires_grad=tensor.requires_grad) if is_parameter else copy
+    return deepcopy(module, copies)

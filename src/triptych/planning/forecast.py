@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from triptych.assembly.network import check_network
 from triptych.config import ConfigError, build, precision_of
-from triptych.models.flops import BatchShape, TrainingCost, inputs_of, training_flops
+from triptych.models.flops import BatchShape, TrainingCost, inputs_of
 from triptych.nn import Network, PatchEmbedding
 from triptych.planning.activations import Activations, BatchBytes, unknown_parts
 from triptych.planning.batch_shapes import BatchEstimate
@@ -74,7 +74,7 @@ def make_forecast(estimate: BatchEstimate, world_size: int, device: Device) -> F
         raise ConfigError(f"trainer.precision={config.trainer.precision}: no plan; only for {', '.join(PRECISIONS)}")
     precision = PRECISIONS[precision_of(config)]
     network = check_network(config)
-    flops = sum(training_flops(network, estimate.shapes, unanswered=estimate.unanswered).values())
+    flops = sum(TrainingCost(network).by_part(estimate.shapes, unanswered=estimate.unanswered).values())
     network = check_network(config).to(precision.dtype)
     optimizer = build(config, "optimizer")
     here, on_gpus = (

@@ -6,13 +6,12 @@ memory. What is alive at a time is summed, so a part needs no formula of what au
 
 import weakref
 from collections.abc import Sequence
-from copy import deepcopy
-from itertools import chain, cycle, islice
-from typing import Any, TypeVar
+from itertools import cycle, islice
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -20,12 +19,11 @@ from torch.utils._pytree import tree_leaves
 from triptych.models import PrefixDecoder
 from triptych.models.flops import BatchShape, inputs_of
 from triptych.nn import Network, PatchEmbedding, Targets
+from triptych.nn.transfer import copy_with_tensors
 from triptych.tasks.precision import Precision
 
 Documents = tuple[Sequence[int], Sequence[int]]
 """Positions of the documents of a packed row, and of those of its source."""
-
-AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
 
 class LivingBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -70,7 +68,7 @@ def measure_peak(network: Network, precision: Precision, shape: BatchShape, docu
         documents: of a packed row; ``shape`` says how many of them there are, in turns. None: nothing is packed.
     """
     with FakeTensorMode():
-        fake = on_cpu(network).train()
+        fake = copy_with_tensors(network, lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype)).train()
         for parameter in fake.parameters():
             parameter.grad = torch.empty_like(parameter) if parameter.requires_grad else None
         gradients = [parameter.grad for parameter in fake.parameters() if parameter.grad is not None]
@@ -78,20 +76,6 @@ def measure_peak(network: Network, precision: Precision, shape: BatchShape, docu
             torch.autograd.backward(training_loss(fake, precision, shape, torch.device("cpu"), documents))
     most: int = living.most
     return most
-
-
-def on_cpu(module: AnyModule) -> AnyModule:
-    """A copy with tensors of the same shapes and types on the CPU; within ``FakeTensorMode`` they have no numbers.
-
-    Args:
-        module: on the meta device.
-    """
-    copies: dict[int, Tensor] = {}
-    for tensor in chain(module.parameters(), module.buffers()):
-        copy = torch.empty(tensor.shape, dtype=tensor.dtype)
-        is_parameter = isinstance(tensor, nn.Parameter)
-        copies[id(tensor)] = nn.Parameter(copy, requires_grad=tensor.requires_grad) if is_parameter else copy
-    return deepcopy(module, copies)
 
 
 def training_loss(
