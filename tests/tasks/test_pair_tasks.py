@@ -373,7 +373,7 @@ class TestLoss:
         unscored = Encoded(empty, np.full_like(items[0].labels, -100), None if items[0].source is None else empty)
         beside = (collate([unscored, items[0]]), sum(losses_of(task, items[0])))
         for rows, scored in ((nothing(items[0], 3), 0.0), beside):
-            task.zero_grad()
+            task.network.zero_grad()
             loss = task.summed_loss(task.forward(rows), rows)
             loss.backward()
             assert loss.item() == pytest.approx(scored, rel=1e-9)

@@ -139,9 +139,9 @@ def generation_settings(task: GenerativeTask) -> dict[str, Any]:
     since there is no limit that takes account of both the prompt and the new tokens."""
     limit = {"max_new_tokens": task.max_new_tokens}
     prompt = task.tokenizer.special.target_begin if task.audio is not None else ()
-    if task.room is not None:
-        most = min(task.max_new_tokens, task.room - 1 - len(prompt))
-        limit = {"max_new_tokens": most} if task.architecture == "full" else {"max_length": task.room}
+    if task.network.room is not None:
+        most = min(task.max_new_tokens, task.network.room - 1 - len(prompt))
+        limit = {"max_new_tokens": most} if task.architecture == "full" else {"max_length": task.network.room}
     rules = asdict(task.constraints or Constraints())
     if task.end != (eos := task.tokenizer.special.eos) and not rules["eos_token_id"]:
         rules["eos_token_id"] = [eos, task.end]

@@ -76,7 +76,6 @@ class Chat(TextToText):
 
     @property
     def forgets_beginnings(self) -> bool:
-        """See ``Task``."""
         return True
 
     def encode(self, examples: Sequence[Example]) -> list[Encoded]:

@@ -149,7 +149,6 @@ class Denoising(GenerativeTask):
         return self.truncate_pair(item) if has_source else super().truncate(item)
 
     def target_of(self, source: Sequence[int], target: Sequence[int]) -> Sequence[int]:
-        """See ``GenerativeTask``."""
         if self.objective != "span_corruption":
             return target
         sentinels = self.tokenizer.special.sentinels

@@ -1,11 +1,10 @@
 """How a batch goes into each architecture."""
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from triptych.data import IGNORE, Batch
+from triptych.data import Batch
 from triptych.nn import Documents, Network, Targets
 
 
@@ -57,20 +56,3 @@ def token_types_of(network: Network, batch: Batch) -> Int[Tensor, "batch length"
         documents = Documents(batch.lengths, batch.prefix.device)
         places, starts = documents.positions[None], batch.prefix[documents.numbers][None]
     return ((places >= starts) & (starts > 0)).long()
-
-
-def summed_loss(
-    logits: Float[Tensor, "batch *length outputs"], batch: Batch, label_smoothing: float = 0.0
-) -> Float[Tensor, ""]:
-    """The sum over the scored labels of their cross-entropy.
-
-    Args:
-        label_smoothing: share of each label that is spread over all outputs.
-    """
-    return F.cross_entropy(
-        logits.flatten(0, -2).to(torch.promote_types(logits.dtype, torch.float32)),
-        batch.labels.flatten(),
-        ignore_index=IGNORE,
-        reduction="sum",
-        label_smoothing=label_smoothing,
-    )

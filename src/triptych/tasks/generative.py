@@ -215,7 +215,6 @@ class GenerativeTask(Task):
         return self.tokenizer.decode(ids)
 
     def leading(self, batch: Batch) -> Int[Tensor, " rows"] | None:
-        """See ``Task``."""
         return batch.prefix + 1 if self.has_global_prompt else None
 
     @property
@@ -226,12 +225,11 @@ class GenerativeTask(Task):
     def _start(self, given: Sequence[Sequence[int]]) -> Prompts:
         """The prompts, and the network before their first new token."""
         network: Any = self.network  # of an architecture that writes
+        room = network.room
         lengths = [1 if self.architecture == "full" else len(ids) for ids in given]
-        limits = [
-            self.max_new_tokens if self.room is None else min(self.max_new_tokens, self.room - n) for n in lengths
-        ]
+        limits = [self.max_new_tokens if room is None else min(self.max_new_tokens, room - n) for n in lengths]
         if min(limits) < 1:
-            raise ValueError(f"a prompt of {max(lengths)} tokens leaves no room: shape.max_length={self.room}")
+            raise ValueError(f"a prompt of {max(lengths)} tokens leaves no room: shape.max_length={room}")
         capacity = max(lengths) + max(limits)
         if self.architecture == "full":
             source, source_mask = (tensor.to(self.device) for tensor in pad(given))

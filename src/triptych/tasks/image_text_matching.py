@@ -191,7 +191,6 @@ class ImageTextMatching(Task):
         metrics["zero_shot_accuracy"].update(float(sum(hits)), len(hits))
 
     def begin_test(self) -> None:
-        """See ``Task``."""
         self._texts, self._indices = {}, []
 
     def finish_test(self, metrics: Mapping[str, Metric]) -> Predictions:

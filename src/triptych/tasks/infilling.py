@@ -201,7 +201,6 @@ class Infilling(SequenceToSequence):
     def score(
         self, metrics: Mapping[str, Metric], outputs: Sequence[str], references: Sequence[str]
     ) -> Mapping[str, Sequence[float]]:
-        """See ``SequenceToSequence``."""
         pairs = [
             (without_literals(output), without_literals(reference))
             for output, reference in zip(outputs, references, strict=True)

@@ -214,9 +214,9 @@ class LanguageModeling(GenerativeTask):
         laid_out = special.single if self.architecture == "full" else special.opening
         begins_anywhere = self.corpus.is_stream  # windows have nothing before them
         prompts = [(ids or [special.bos]) if begins_anywhere else laid_out(ids) for ids in self.tokenizer.encode(texts)]
-        if self.room is None or self.architecture == "full":
+        if self.network.room is None or self.architecture == "full":
             return self.answer(prompts)
-        kept = max(self.room - self.max_new_tokens, self.room // 2)
+        kept = max(self.network.room - self.max_new_tokens, self.network.room // 2)
         return self.answer([prompt[-kept:] for prompt in prompts])
 
 

@@ -111,7 +111,6 @@ class SequenceToSequence(GenerativeTask):
         return self._answer_waiting(metrics) if len(self._waiting) == BATCHES_SORTED else None
 
     def begin_test(self) -> None:
-        """See ``Task``."""
         self._waiting = []
 
     def finish_test(self, metrics: Mapping[str, Metric]) -> Predictions | None:

@@ -93,14 +93,15 @@ class SignalToText(SequenceToSequence):
     def _start(self, given: Sequence[Any]) -> Prompts:
         """Of signals, before the first token of each text."""
         network: Any = self.network
+        room = network.room
         source, mask = (None if part is None else part.to(self.device) for part in side_by_side(given))
         assert source is not None
         special, is_full = self.tokenizer.special, self.architecture == "full"
         given_tokens = [special.start, *special.target_begin] if is_full else [special.bos]
         taken = len(given_tokens) + (0 if is_full else count_positions(network.source_embedding, source))
-        limit = self.max_new_tokens if self.room is None else min(self.max_new_tokens, self.room - taken)
+        limit = self.max_new_tokens if room is None else min(self.max_new_tokens, room - taken)
         if limit < 1:
-            raise ValueError(f"the {self.signal} leaves no room for a text: a stack has max_length={self.room}")
+            raise ValueError(f"the {self.signal} leaves no room for a text: a stack has max_length={room}")
         signals = (source, mask) if is_full else (None,)
         named = {} if is_full else {"source": source, "source_mask": mask}
         next_token = network.continuation(*signals, capacity=len(given_tokens) + limit, **named)

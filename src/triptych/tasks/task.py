@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 from torchmetrics import Metric
@@ -16,7 +17,7 @@ from triptych.data import IGNORE, Batch, CorpusFacts, Encoded, Example, Image, L
 from triptych.nn import FrameEmbedding, Network, PatchEmbedding, Targets
 from triptych.nn.head import PoolName
 from triptych.tasks.audio_inputs import AudioInputs
-from triptych.tasks.forward import run_network, summed_loss
+from triptych.tasks.forward import run_network
 from triptych.tasks.predictions import Prediction, Predictions
 from triptych.tasks.scores import LOSS, Score, TaskFacts
 from triptych.tasks.word_splitting import WordSplitter, warn_of_scripts
@@ -386,11 +387,6 @@ class Task(ABC):
             return as_image(example.image, self.image_shape)
 
     @property
-    def room(self) -> int | None:
-        """The positions that the network has a vector for; None: no limit."""
-        return self.network.room
-
-    @property
     def device(self) -> torch.device:
         """Where the network computes."""
         return next(self.network.parameters()).device
@@ -430,7 +426,13 @@ class Task(ABC):
         Args:
             label_smoothing: share of each label that is spread over all outputs.
         """
-        return summed_loss(logits, batch, label_smoothing)
+        return F.cross_entropy(
+            logits.flatten(0, -2).to(torch.promote_types(logits.dtype, torch.float32)),
+            batch.labels.flatten(),
+            ignore_index=IGNORE,
+            reduction="sum",
+            label_smoothing=label_smoothing,
+        )
 
 
 def targets_of(examples: Sequence[Example], expected: str) -> list[str]:

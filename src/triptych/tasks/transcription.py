@@ -98,7 +98,6 @@ class Transcription(SignalToText):
         return 0 if self.is_ctc else super().num_unanswered(batch)
 
     def training_loss(self, batch: Batch) -> Float[Tensor, ""]:
-        """See ``Task``."""
         return self.paths_loss(self.forward(batch), batch) if self.is_ctc else super().training_loss(batch)
 
     def paths_loss(self, logits: Float[Tensor, "batch positions vocab"], batch: Batch) -> Float[Tensor, ""]:
@@ -137,7 +136,6 @@ class Transcription(SignalToText):
     def score(
         self, metrics: Mapping[str, Metric], outputs: Sequence[str], references: Sequence[str]
     ) -> Mapping[str, Sequence[float]]:
-        """See ``SequenceToSequence``."""
         numbers: dict[str, list[float]] = {"words": [float(len(right.split())) for right in references]}
         numbers["characters"] = [float(len(right)) for right in references]
         for kind, rate in ERRORS.items():
@@ -149,7 +147,6 @@ class Transcription(SignalToText):
         return numbers
 
     def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> Predictions | None:
-        """See ``SequenceToSequence``."""
         if not self.is_ctc:
             return super().evaluate(batch, metrics, stage)
         logits: Tensor = self.forward(batch)
