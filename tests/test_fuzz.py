@@ -6,7 +6,7 @@ import pytest
 
 from fuzz import DRAWN_GROUPS, NOT_DRAWN_GROUPS, alone, corpora, describe, look, needs_files
 from fuzz_files import WRITERS
-from triptych.browse.completion import groups
+from triptych.cli.completion import groups
 from triptych.config.explain import choices_of
 
 NIGHTLY = 200

@@ -21,6 +21,8 @@ import triptych.studies.run
 import triptych.train
 from commands import run
 from triptych import cli
+from triptych.cli import runs
+from triptych.config import ConfigError
 from triptych.launch.command import this_command
 from triptych.launch.sweep import Job
 from triptych.planning.script import batch_script, job_of
@@ -111,7 +113,7 @@ def test_the_suggestion_of_a_comparison(composed: Composed, typed: Callable[[str
     run = cast(Run, SimpleNamespace(command=composed.printed[0]))
     program, train, sweep, *arguments = shlex.split(_train_more(run, 3))
     assert (program, train, sweep) == ("triptych", "train", "-m")
-    first, jobs = cli.first_job(arguments)
+    first, jobs = runs.first_job(arguments)
     call("train", *first)
     assert composed.configs[0] == composed.configs[1]
     assert [next(word for word in job if word.startswith("seed=")) for job in jobs] == ["seed=1", "seed=2", "seed=3"]
@@ -198,7 +200,7 @@ def test_the_command_that_tests_the_best_trial(
     program, train, sweep, *arguments = shlex.split(command)
     assert (program, train, sweep) == ("triptych", "train", "-m")
     assert where[1] in arguments
-    first, others = cli.first_job(arguments)
+    first, others = runs.first_job(arguments)
     assert len(others) == 1
     call("train", *first)
     call("train", *where, *jobs[0].own, "run_dir='my runs'")
@@ -261,7 +263,7 @@ def test_what_uploads_offline_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_what_imports_a_folder(tmp_path: Path) -> None:
     (tmp_path / "my folder").mkdir()
     (tmp_path / "my folder" / "config.json").touch()
-    with pytest.raises(cli.ConfigError) as error:
+    with pytest.raises(ConfigError) as error:
         find_checkpoint(tmp_path / "my folder")
     _, _, command = str(error.value).partition(" is a Hugging Face folder: ")
     assert shlex.split(command.removesuffix(" first")) == [

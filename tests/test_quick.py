@@ -25,7 +25,7 @@ def test_a_changed_test_is_first_and_the_nearest_follow() -> None:
 @pytest.mark.parametrize(
     ("change", "needed"),
     [
-        ("src/triptych/cli.py", "test_cli.py"),
+        ("src/triptych/cli/commands.py", "test_cli.py"),
         ("src/triptych/report/page/gone.css", "report/test_report_page.py"),
         ("src/triptych/search/sweeper.py", "search/test_search_sweep.py"),  # whose commands are processes
         ("conf/train.yaml", "config/test_conf.py"),
@@ -45,7 +45,7 @@ def test_what_is_not_reached_is_not_run(change: str) -> None:
 
 
 def test_what_takes_longer_than_a_minute_is_not_run() -> None:
-    assert not [file for file in order("src/triptych/cli.py") if file.startswith("faults/")]
+    assert not [file for file in order("src/triptych/cli/commands.py") if file.startswith("faults/")]
 
 
 def test_changes_are_those_of_the_branch(tmp_path: Path) -> None:

@@ -13,11 +13,11 @@ import triptych.data.corpora.probes
 from cases import values_by_day
 from command_line import composed, with_parts
 from parts import POSITIONS
-from triptych import cli
 from triptych.assembly.choose_parts import choose_parts
 from triptych.assembly.compatibility import check_grid
 from triptych.assembly.monitors import choose_modes
 from triptych.assembly.network import check_network
+from triptych.cli import runs
 from triptych.config import (
     ARCHITECTURES,
     ConfigError,
@@ -75,7 +75,7 @@ def shown() -> list[str]:
     """The commands of Hydra in the documentation and in --help, but for those with "..." or a variable in it."""
     found = []
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
-    for page in [*pages, *sorted(CONF.glob("hydra/help/*.yaml")), ROOT / "src/triptych/cli.py"]:
+    for page in [*pages, *sorted(CONF.glob("hydra/help/*.yaml")), ROOT / "src/triptych/cli/commands.py"]:
         text = re.sub(r"\\\n *", " ", page.read_text(encoding="utf-8"))
         for line in re.findall(r"^  +(?:.* \| )?(triptych (?:train|doctor|evaluate|predict) .*)$", text, re.MULTILINE):
             command = re.split(r" {4,}", line)[0]
@@ -88,13 +88,13 @@ def compose_line(line: str) -> None:
     """Composes a command, or the first job of a sweep; a search begins with the lowest value of each interval."""
     program, command, *arguments = shlex.split(line)
     assert program == "triptych"
-    cli.check_arguments(arguments, command)
+    runs.check_arguments(arguments, command)
     words = [word for word in arguments if word != "-m"]
     if command == "evaluate":
         words = [f"++{word}" if word.startswith("data.") else word for word in words]
     if len(words) < len(arguments):
         words = [re.sub(r"=(?:tag\(\w+,)?(?:interval|choice)\(([^,)]+).*", r"=\1", word) for word in words]
-        words, _ = cli.first_job(words)
+        words, _ = runs.first_job(words)
     composed(*words, command=command)
 
 

@@ -12,7 +12,7 @@ import tiny
 import triptych
 from command_line import composed
 from commands import run
-from triptych.cli import check_arguments
+from triptych.cli.runs import check_arguments
 from triptych.config import ConfigError
 from triptych.evaluate import evaluate
 from triptych.predict import predict

@@ -20,12 +20,12 @@ from omegaconf import DictConfig, OmegaConf
 from cases import by_day
 from clock import bound
 from command_line import composed
-from triptych.browse.completion import SCRIPTS, complete
-from triptych.browse.help import kept_help
-from triptych.browse.listing import COLUMNS, KINDS, describe
-from triptych.browse.schema import make_schema
-from triptych.browse.show import describe as describe_key
 from triptych.cli import main
+from triptych.cli.completion import SCRIPTS, complete
+from triptych.cli.help import kept_help
+from triptych.cli.json_schema import make_schema
+from triptych.cli.listing import COLUMNS, KINDS, describe
+from triptych.cli.show import describe as describe_key
 from triptych.config.explain import choices_of, keys_of
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -283,7 +283,7 @@ class TestSchema:
 
 def test_help_is_composed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRIPTYCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("triptych.browse.help.files", lambda _: tmp_path)
+    monkeypatch.setattr("triptych.cli.help.files", lambda _: tmp_path)
     composed = []
 
     def print_help() -> None:

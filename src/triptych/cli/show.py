@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from triptych.browse.listing import meaning_of_choice
+from triptych.cli.listing import meaning_of_choice
 from triptych.config import ALLOWED, ConfigError, TrainConfig, class_at, describe_type, hints_of, spell
 from triptych.config.explain import choices_in, choices_of, explain, keys_of, nearest_key, own_folders, parsed
 

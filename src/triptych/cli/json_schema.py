@@ -11,8 +11,8 @@ from typing import Any, Literal, Union
 
 import yaml  # type: ignore[import-untyped]
 
-from triptych.browse.completion import groups
-from triptych.browse.show import described
+from triptych.cli.completion import groups
+from triptych.cli.show import described
 from triptych.config import ALLOWED, PARTS, TrainConfig, class_at, hints_of
 from triptych.config.explain import choices_of, own_folders
 from triptych.config.paths import check_writable

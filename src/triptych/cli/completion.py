@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-from triptych.browse.listing import KINDS
-from triptych.browse.skeletons import GROUPS
+from triptych.cli.listing import KINDS
+from triptych.cli.skeletons import GROUPS
 from triptych.config import PARTS, EvaluateConfig, PredictConfig, TrainConfig, hints_of
 from triptych.config.explain import choices_of, own_folders
 

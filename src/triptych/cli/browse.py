@@ -9,7 +9,7 @@ from triptych.config import ConfigError, suggestion
 
 def list_things(arguments: list[str]) -> None:
     """``triptych list``."""
-    from triptych.browse.listing import KINDS, print_list
+    from triptych.cli.listing import KINDS, print_list
 
     parser = argparse.ArgumentParser(
         prog="triptych list", description="What there is: each with what it shows, what to expect of it, and its cost."
@@ -31,14 +31,14 @@ def show(arguments: list[str]) -> None:
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="of the training")
     add_config_dir(parser)
     parsed = parser.parse_intermixed_args(arguments)
-    from triptych.browse.show import print_key
+    from triptych.cli.show import print_key
 
     print_key(parsed.key, [*parsed.overrides, *folder_of(parsed)])
 
 
 def new(arguments: list[str]) -> None:
     """``triptych new``."""
-    from triptych.browse.skeletons import GROUPS, write_skeleton
+    from triptych.cli.skeletons import GROUPS, write_skeleton
 
     parser = argparse.ArgumentParser(
         prog="triptych new",
@@ -58,7 +58,7 @@ def completion(arguments: list[str], commands: Sequence[str]) -> None:
     Args:
         commands: of triptych.
     """
-    from triptych.browse.completion import SCRIPTS, complete
+    from triptych.cli.completion import SCRIPTS, complete
 
     parser = argparse.ArgumentParser(
         prog="triptych completion",
@@ -86,7 +86,7 @@ def schema(arguments: list[str]) -> None:
     parser.add_argument("--output", type=Path, default=Path("triptych.schema.json"), help="the file")
     add_config_dir(parser)
     parsed = parser.parse_args(arguments)
-    from triptych.browse.schema import write_schema
+    from triptych.cli.json_schema import write_schema
 
     write_schema(parsed.output, folder_of(parsed))
 
