@@ -50,6 +50,16 @@ class Case:
     generates: bool = False
 
 
+def name_of(value: object) -> str | None:
+    """What pytest calls a case; None: it finds a name by itself."""
+    return value.name if isinstance(value, Case) else None
+
+
+def one_a_class(cases: Sequence[Case]) -> list[Case]:
+    """Of each class of ``transformers`` the first case."""
+    return [*{case.name.split()[0]: case for case in reversed(cases)}.values()]
+
+
 @dataclass(frozen=True)
 class Measured:
     """How far ours is from theirs, in each direction.

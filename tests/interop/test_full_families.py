@@ -13,6 +13,7 @@ from torch import nn
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 from transformers.models.pegasus.modeling_pegasus import PegasusSinusoidalPositionalEmbedding
 
+from cases import by_day, values_by_day
 from oracle import (
     END,
     PAD,
@@ -22,6 +23,8 @@ from oracle import (
     decoded_alike,
     distance,
     inputs,
+    name_of,
+    one_a_class,
     ours,
     randomized,
     theirs,
@@ -165,7 +168,7 @@ GENERATIVE = [case for case in CASES if case.generates]
 T5_1_1 = CASES[2]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", CASES, ids=name_of)
 def test_equals_theirs(case: Case, tmp_path: Path) -> None:
     check(case, tmp_path)
     files = [load_file(tmp_path / folder / "model.safetensors") for folder in ("ours", "theirs")]
@@ -173,7 +176,7 @@ def test_equals_theirs(case: Case, tmp_path: Path) -> None:
     assert their <= mine <= their | {"lm_head.weight"}  # a tied output that is not scaled is written as an untied one
 
 
-@pytest.mark.parametrize("case", [c for c in GENERATIVE if not c.name.startswith("T5")], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [c for c in GENERATIVE if not c.name.startswith("T5")], ids=name_of)
 def test_equals_theirs_in_float64(case: Case, tmp_path: Path) -> None:
     """An eps that is fixed shows only here. (T5's norms are float32 there.)"""
     model = randomized(case.model())
@@ -183,13 +186,12 @@ def test_equals_theirs_in_float64(case: Case, tmp_path: Path) -> None:
     assert distance(ours(network, given), theirs(model.double(), given), given["mask"]) < 1e-12
 
 
-@pytest.mark.parametrize("num_beams", [1, 5])
-@pytest.mark.parametrize("case", GENERATIVE, ids=lambda case: case.name)
+@pytest.mark.parametrize(("case", "num_beams"), values_by_day(GENERATIVE, [5, 1]), ids=name_of)
 def test_writes_what_theirs_writes(case: Case, num_beams: int, tmp_path: Path) -> None:
     assert decoded_alike(case, tmp_path, num_beams=num_beams)
 
 
-@pytest.mark.parametrize("case", GENERATIVE, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", by_day(GENERATIVE, one_a_class(GENERATIVE)), ids=name_of)
 def test_decodes_in_chunks_as_at_once(case: Case, tmp_path: Path) -> None:
     assert cached_distance(case, tmp_path) < 1e-10
 
@@ -275,7 +277,7 @@ def same(network: nn.Module, other: nn.Module) -> bool:
     return all(torch.equal(a, b) for a, b in zip(network.parameters(), other.parameters(), strict=True))
 
 
-@pytest.mark.parametrize("case", [CASES[0], CASES[6], CASES[9], CASES[11]], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [CASES[0], CASES[6], CASES[9], CASES[11]], ids=name_of)
 def test_reads_bare_models_and_copies(case: Case, tmp_path: Path) -> None:
     """facebook/bart-base, for one, is a file of BartModel: no prefix, no bias of the outputs, copies of the table."""
     model = randomized(case.model())

@@ -15,9 +15,22 @@ from safetensors.torch import load_file
 from tokenizers import pre_tokenizers
 
 import triptych
+from cases import values_by_day
 from command_line import complete, composed
 from commands import run
-from oracle import Case, cached_distance, check, decoded_alike, distance, inputs, ours, randomized, theirs, with_frames
+from oracle import (
+    Case,
+    cached_distance,
+    check,
+    decoded_alike,
+    distance,
+    inputs,
+    name_of,
+    ours,
+    randomized,
+    theirs,
+    with_frames,
+)
 from oracle import save as save_theirs
 from predicting import predict
 from triptych.assembly.encode_splits import encode_sounds
@@ -60,7 +73,7 @@ CASES = [
     whisper(activation_function="relu", encoder_layers=3, decoder_layers=1, num_mel_bins=12, decoder_attention_heads=8),
     whisper(max_source_positions=100, max_target_positions=30, tie_word_embeddings=False),
 ]
-every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+every_case = pytest.mark.parametrize("case", CASES, ids=name_of)
 
 
 @every_case
@@ -81,8 +94,7 @@ def test_equals_theirs_in_float64(case: Case, tmp_path: Path) -> None:
     assert distance(ours(network, given), theirs(model.double(), given), given["mask"]) < 1e-12
 
 
-@pytest.mark.parametrize("num_beams", [1, 5])
-@every_case
+@pytest.mark.parametrize(("case", "num_beams"), values_by_day(CASES, [5, 1]), ids=name_of)
 def test_writes_what_theirs_writes(case: Case, num_beams: int, tmp_path: Path) -> None:
     assert decoded_alike(case, tmp_path, num_beams=num_beams)
 

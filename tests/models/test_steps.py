@@ -17,7 +17,7 @@ from torch.testing import assert_close
 
 from cases import values_by_day
 from interop import test_decoder_families, test_full_families
-from oracle import Case, decoded_alike
+from oracle import Case, decoded_alike, name_of
 from triptych.models.generation import BeamSearch, Constraints, Sampling, beam_search, generate, step
 from triptych.models.generation.step import Size, Steps
 
@@ -27,8 +27,11 @@ BLOCKS = [
     {"position": "relative"}, {"position": "rotary", "windows": [3, None], "num_kv_heads": 2},
     {"position": "relative", "windows": [4]},
 ]  # fmt: skip
-every_block = pytest.mark.parametrize("block", BLOCKS, ids=lambda block: "-".join(map(str, block.values())))
-every_architecture = pytest.mark.parametrize("architecture", ["decoder_only", "full"])
+every_block = pytest.mark.parametrize(
+    ("block", "architecture"),
+    values_by_day(BLOCKS, ["decoder_only", "full"]),
+    ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value.values())),
+)
 few_examples = settings(max_examples=4)
 
 
@@ -78,7 +81,6 @@ decodings = st.fixed_dictionaries(
 lengths = st.lists(st.integers(1, 5), min_size=1, max_size=6)
 
 
-@every_architecture
 @every_block
 class TestSteps:
     @few_examples
@@ -129,7 +131,6 @@ class OnCPU:
         self.result.copy_(self.operators())
 
 
-@every_architecture
 @every_block
 def test_every_token_is_the_same_program(
     writer: Callable[..., Any], pad: Callable[..., Any], architecture: str, block: dict[str, Any],
@@ -161,7 +162,7 @@ def test_every_token_is_the_same_program(
     values_by_day(
         [case for case in (*test_decoder_families.CASES, *test_full_families.CASES) if case.generates], [1, 4]
     ),
-    ids=lambda value: getattr(value, "name", None),
+    ids=name_of,
 )
 def test_give_the_tokens_of_transformers(case: Case, num_beams: int, tmp_path: Path) -> None:
     assert decoded_alike(case, tmp_path, num_beams=num_beams, steps=Steps(captures=False))
