@@ -23,10 +23,10 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems s
 RUN = [*tiny.TINY, "experiment=dates/classification", "trainer.max_steps=4", "logger=csv"]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=["2", pytest.param("1", marks=pytest.mark.nightly)])
 def threads(request: pytest.FixtureRequest) -> str:
     """Of a job."""
-    return str(getattr(request, "param", 1))
+    return str(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,6 @@ def end(job: Forked) -> int:
     return status
 
 
-@pytest.mark.parametrize("threads", [1, 2], indirect=True)
 def test_a_forked_job_is_one_like_any_other(server: ForkServer, threads: str, tmp_path: Path) -> None:
     jobs = {
         "version": start(server, tmp_path / "version", "--version"),
@@ -104,10 +103,8 @@ def test_without_its_server_a_job_goes_on(tmp_path: Path) -> None:
     server.close()
 
 
-@pytest.mark.parametrize(
-    "begun", ["import threading, time; threading.Thread(target=time.sleep, args=(99,), daemon=True).start()", ""]
-)
-def test_a_process_with_threads_is_not_forked(begun: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_with_threads_is_not_forked(tmp_path: Path) -> None:
+    begun = "import threading, time; threading.Thread(target=time.sleep, args=(99,), daemon=True).start()"
     (tmp_path / "begins_something.py").write_text(begun)
     program = (
         "from triptych.launch import fork_server as f\n"
@@ -121,4 +118,4 @@ def test_a_process_with_threads_is_not_forked(begun: str, tmp_path: Path, monkey
         text=True,
         check=True,
     )
-    assert finished.stdout.split() == [str(not begun)]
+    assert finished.stdout == "False\n"

@@ -416,6 +416,10 @@ def test_an_answer_that_nobody_waits_for(server: Server) -> None:
             asked.recv(100)
             asked.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # leaves at once
     assert server.get("/")[0] == 200
+
+
+def test_control_c_ends_it(server: Server) -> None:
+    """Without a complaint about any of the tests before."""
     server.process.send_signal(signal.SIGINT)
     _, errors = server.process.communicate(timeout=bound(30))
     assert (server.process.returncode, errors) == (0, "")
@@ -431,15 +435,6 @@ def test_a_port_that_is_taken(runs: Path) -> None:
     assert finished.stderr == (
         f"error: --host 127.0.0.1 --port {port}: Address already in use; --port 0 takes a free one\n"
     )
-
-
-def test_control_c_ends_it(runs: Path) -> None:
-    process = start(runs, "--port", "0")
-    assert process.stdout is not None
-    process.stdout.readline()
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=bound(30))
-    assert (process.returncode, errors) == (0, "")
 
 
 def talk_of(model: Chat, *texts: str) -> list[Message]:
