@@ -26,10 +26,10 @@ from safetensors.torch import load_file
 import tiny
 import triptych
 from commands import Finished, run
-from triptych.attention import attention_maps
 from triptych.config import ConfigError
 from triptych.data import Message, read_sound
 from triptych.models.generation import Sampling
+from triptych.report.attention_maps import attention_maps
 from triptych.training.resume import state_to_resume
 
 TINY = [

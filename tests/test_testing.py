@@ -16,7 +16,6 @@ from torch.testing import assert_close
 
 from command_line import with_parts
 from parts import POSITIONS, RESIDUALS, make_sizes
-from triptych.attention import recorded
 from triptych.config import ConfigError, TrainConfig
 from triptych.config.build import check_kind
 from triptych.nn import (
@@ -33,6 +32,7 @@ from triptych.nn import (
     Visibility,
 )
 from triptych.planning.findings import check_own_parts
+from triptych.report.attention_maps import recorded
 from triptych.testing import check_part
 
 

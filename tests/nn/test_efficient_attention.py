@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from parts import make_sizes
-from triptych.attention import recorded
 from triptych.models import PrefixDecoder
 from triptych.nn import (
     Documents,
@@ -34,6 +33,7 @@ from triptych.nn import (
 from triptych.nn.longformer import attend_around_global_tokens
 from triptych.nn.performer import attend_by_features, draw_orthogonal
 from triptych.nn.reformer import attend_in_buckets
+from triptych.report.attention_maps import recorded
 
 PARTS: dict[str, Callable[..., MultiHeadAttention]] = {
     "linformer": partial(Linformer, projected_length=5),

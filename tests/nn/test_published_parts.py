@@ -15,8 +15,8 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention
 
 import oracle  # noqa: F401 - no progress bars
 from parts import choose_parts, make_sizes, make_stack
-from triptych.attention import recorded
 from triptych.nn import Block, MultiHeadAttention, RMSNorm, Rotary, Visibility
+from triptych.report.attention_maps import recorded
 
 SIZES: dict[str, Any] = {"d_model": 24, "num_heads": 4, "bias": False}
 LENGTH = 7

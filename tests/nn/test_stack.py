@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from parts import make_sizes, make_stack
-from triptych.attention import recorded
 from triptych.nn import Documents, KeyValueCache, Rotary, Stack, Visibility, sinusoids
+from triptych.report.attention_maps import recorded
 
 D_MODEL, NUM_HEADS, D_FF, NUM_LAYERS = 16, 4, 24, 3
 

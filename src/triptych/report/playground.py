@@ -19,7 +19,6 @@ import torch
 from plotly.offline import get_plotlyjs_version  # type: ignore[import-untyped]
 
 from triptych.assembly.restore import load
-from triptych.attention import attention_maps
 from triptych.config import ConfigError, RunError
 from triptych.data import AudioReader, Example, Image, Message, Sound, read_image
 from triptych.data.example import ANSWERING
@@ -29,6 +28,7 @@ from triptych.data.template_sandbox import time_limit
 from triptych.models.generation import Sampling
 from triptych.nn import PatchEmbedding
 from triptych.predict import check_lengths
+from triptych.report.attention_maps import attention_maps
 from triptych.report.page.attention import draw_attention
 from triptych.report.page.charts import Switch
 from triptych.report.page.document import render_template

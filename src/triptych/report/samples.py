@@ -11,10 +11,10 @@ from typing import Any
 
 import torch.distributed as dist
 
-from triptych.attention import AttentionMap, AttentionMaps, attention_maps
 from triptych.data import Example, Image, LongText, Splits
 from triptych.data.images import as_address
 from triptych.nn import MultiHeadAttention
+from triptych.report.attention_maps import AttentionMap, AttentionMaps, attention_maps
 from triptych.storage.atomic import replacing
 from triptych.tasks import ClassPrediction, Predictor, Task, TestPrediction
 from triptych.training import TrainingModule

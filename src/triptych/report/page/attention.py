@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from triptych.attention import rollout
+from triptych.report.attention_maps import rollout
 from triptych.report.page.charts import Figure, Switch, make_layout, resolve_colours
 from triptych.report.page.style import ARCHITECTURES
 from triptych.report.read_records import Run

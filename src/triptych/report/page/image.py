@@ -7,11 +7,11 @@ from math import ceil
 from jaxtyping import Float
 from torch import Tensor
 
-from triptych.attention import AttentionMap, AttentionMaps
 from triptych.data import Image
 from triptych.data.images import as_address
 from triptych.nn import PatchEmbedding
 from triptych.nn.head import PoolName
+from triptych.report.attention_maps import AttentionMap, AttentionMaps
 from triptych.report.page.attention import KINDS, draw_unmapped
 from triptych.report.page.charts import Figure, Switch, make_layout
 

@@ -5,8 +5,8 @@ from html import escape
 from jaxtyping import Float
 from torch import Tensor
 
-from triptych.attention import AttentionMap, AttentionMaps
 from triptych.nn import FrameEmbedding
+from triptych.report.attention_maps import AttentionMap, AttentionMaps
 from triptych.report.page.attention import KINDS, draw_unmapped, number_tokens
 from triptych.report.page.charts import Figure, Switch, make_layout
 

@@ -19,14 +19,15 @@ import tiny
 from command_line import complete
 from parts import POSITIONS, QK_NORMS, RESIDUALS, make_sizes
 from predicting import in_double, predict
+from triptych import attention as old_name
 from triptych.assembly.network import make_task
 from triptych.assembly.read_data import train_tokenizer
-from triptych.attention import attention_maps, recorded, rollout
 from triptych.config import build as build_node
 from triptych.config.run_settings import RunSettings
 from triptych.data import Example, Image, Splits
 from triptych.models.generation import BeamSearch
 from triptych.nn import MultiHeadAttention, Visibility, masks
+from triptych.report.attention_maps import attention_maps, recorded, rollout
 from triptych.report.page.attention import draw_attention
 from triptych.report.samples import attention, is_recordable, list_maps
 from triptych.tasks import Predictor, Task
@@ -394,3 +395,8 @@ def test_rollout_is_the_sum_over_all_paths(layers: int, heads: int, length: int)
             expected[path[0], path[-1]] += product
         assert_close(found[depth - 1], expected)
         assert_close(found[depth - 1].sum(-1), torch.ones(length, dtype=torch.float64))
+
+
+def test_the_old_name_hands_on() -> None:
+    assert old_name.attention_maps is attention_maps
+    assert [getattr(old_name, name).__module__ for name in old_name.__all__] == ["triptych.report.attention_maps"] * 5
