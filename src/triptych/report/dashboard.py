@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from pprint import pformat
@@ -23,115 +24,6 @@ from triptych.report.statistics.metrics import metric_key
 from triptych.report.statistics.verdicts import Group, group_runs, judge
 from triptych.storage.atomic import write_text
 from triptych.storage.run_directory import RunDirectory
-
-CODE = Template('''\
-"""A W&B workspace and a W&B report, written by `triptych dashboard`; change them as you like.
-
-First `pip install wandb wandb-workspaces`, then send the runs (see SYNC); `python FILE ENTITY` sends the two views of
-them, new ones each time. FILE is this one, ENTITY a user or a team.
-"""
-
-import sys
-
-import wandb_workspaces.reports.v2 as wr
-import wandb_workspaces.workspaces as ws
-
-SYNC = $sync
-PROJECT = $project
-TITLE = $title
-
-AXES = {"updates": "trainer/global_step", "tokens": "tokens", "operations": "train_flops", "seconds": "time_s"}
-
-# By task and data: the verdict, the table, the W&B ids of the runs, the metric (by which key each architecture has it),
-# the curves, and whether there are classes.
-COMPARISONS = $comparisons
-
-ARCHITECTURE = wr.Config("labels.architecture")
-
-
-def curves(comparison):
-    """Each curve against each axis: the mean of the runs of an architecture, and all between the least and the most."""
-    return [
-        wr.LinePlot(
-            title=f"{curve} against {name}", x=axis, y=[curve], title_x=name, groupby=ARCHITECTURE,
-            groupby_aggfunc="mean", groupby_rangefunc="minmax",
-        )
-        for curve in comparison["curves"]
-        for name, axis in AXES.items()
-    ]
-
-
-def quality(comparison):
-    """The metric of each run, against what the run has cost."""
-    return [
-        wr.ScatterPlot(
-            title=f"{metric} against {name}", x=wr.SummaryMetric(cost), y=wr.SummaryMetric(metric), log_x=True
-        )
-        for metric in comparison["metrics"]
-        for name, cost in (("parameters", "params"), ("operations", "train_flops"), ("seconds", "wall_time_s"))
-    ]
-
-
-def answers(comparison):
-    """What the models made of the first examples of the test set, and which classes they took for which."""
-    panels = [wr.WeavePanelSummaryTable(table_name="test/samples")]
-    if comparison["has_classes"]:
-        fields = {name: name for name in ("Actual", "Predicted", "nPredictions")}
-        panels.append(
-            wr.CustomChart(
-                query={"summaryTable": {"tableKey": "test/confusion_matrix_table"}},
-                chart_name="wandb/confusion_matrix/v1",
-                chart_fields=fields,
-                chart_strings={"title": "confusion matrix"},
-            )
-        )
-    return panels
-
-
-def of_runs(runs):
-    """The filter that leaves these runs."""
-    return f"ID in {runs}"
-
-
-def workspace(entity):
-    """A section for each part of each comparison."""
-    sections = []
-    for comparison in COMPARISONS:
-        parts = {"curves": curves(comparison), "quality": quality(comparison), "answers": answers(comparison)}
-        verdict = wr.MarkdownPanel(markdown=f"{comparison['verdict']}\\n\\n{comparison['table']}")
-        sections.append(ws.Section(name=f"{comparison['title']}: verdict", panels=[verdict], is_open=True))
-        for part, panels in parts.items():
-            sections.append(ws.Section(name=f"{comparison['title']}: {part}", panels=panels, is_open=True))
-    runs = [run for comparison in COMPARISONS for run in comparison["runs"]]
-    shown = ws.RunsetSettings(filters=of_runs(runs), groupby=[ws.Config("labels.architecture")])
-    settings = ws.WorkspaceSettings(x_axis=AXES["updates"], max_runs=100)
-    return ws.Workspace(
-        entity=entity, project=PROJECT, name=TITLE, sections=sections, settings=settings, runset_settings=shown
-    )
-
-
-def report(entity):
-    """A chapter for each comparison: in words, in numbers, in pictures."""
-    blocks = [wr.TableOfContents()]
-    for comparison in COMPARISONS:
-        blocks += [
-            wr.H1(comparison["title"]),
-            wr.P(comparison["verdict"]),
-            wr.MarkdownBlock(comparison["table"]),
-        ]
-        parts = {"Learning curves": curves, "Quality against cost": quality, "Answers": answers}
-        for heading, panels in parts.items():
-            runs = wr.Runset(entity=entity, project=PROJECT, name="runs", filters=of_runs(comparison["runs"]))
-            blocks += [wr.H2(heading), wr.PanelGrid(runsets=[runs], panels=panels(comparison))]
-    return wr.Report(entity=entity, project=PROJECT, title=TITLE, blocks=blocks, width="fluid")
-
-
-if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit(f"usage: python {sys.argv[0]} ENTITY")
-    print(workspace(sys.argv[1]).save().url)
-    print(report(sys.argv[1]).save().url)
-''')
 
 
 def dashboard(directories: Sequence[Path], output: Path) -> None:
@@ -163,7 +55,8 @@ def dashboard(directories: Sequence[Path], output: Path) -> None:
     sync = sync_command(waiting)
     titles = ", ".join(comparison["title"] for comparison in comparisons)
     # Names of directories are anybody's: what is put in is the repr of a text, or of a list, never code.
-    code = CODE.substitute(
+    template = (files("triptych.report.page") / "templates" / "dashboard.py.txt").read_text(encoding="utf-8")
+    code = Template(template).substitute(
         sync=repr(sync if waiting else "the runs are in W&B already"),
         project=repr(project_of(used)),
         title=repr(f"Triptych: {titles}"[:128]),

@@ -9,9 +9,11 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
+from importlib import resources
 from pathlib import Path
 from urllib.request import Request, urlopen
 
+import yaml  # type: ignore[import-untyped]
 from rich.progress import BarColumn, DownloadColumn, TransferSpeedColumn
 
 from triptych.config import ConfigError, RunError
@@ -211,136 +213,21 @@ def _sst2(downloads: Path) -> Iterator[bytes]:
     yield _table(("label", "text"), ((classes[name], text) for name, text in rows if name in classes))
 
 
-def _files(folder: str, *rows: tuple[str, int, str]) -> list[File]:
-    """Files of one folder: the name of each, its size, and its SHA-256."""
-    return [File(f"{folder}/{name}", size, f"sha256 {digest}") for name, size, digest in rows]
+def _read_sets() -> dict[str, DataSet]:
+    text = (resources.files("triptych.storage") / "published.yaml").read_text(encoding="utf-8")
+    sets = yaml.load(text, Loader=yaml.CSafeLoader)
+    for name, content in sets.items():
+        content["files"] = [
+            File(f"{folder}/{file}", size, digest)
+            for folder, files in content["files"].items()
+            for file, size, digest in files
+        ]
+        content["prepare"] = {"imdb": _imdb, "sst2": _sst2}.get(name)
+    return {name: DataSet(**content) for name, content in sets.items()}
 
 
-_MULTI30K = "https://raw.githubusercontent.com/multi30k/dataset/a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1"
-_UD = "https://raw.githubusercontent.com/UniversalDependencies/UD_English-EWT/15d613d8447b3478787d4c278730a1e48a945efb"
-_WIKITEXT2 = (
-    "https://raw.githubusercontent.com/pytorch/examples/77f55b912142e11fcfdf5b530231fb9c52f181e8/word_language_model/"
-    "data/wikitext-2"
-)
-_SHAKESPEARE = (
-    "https://raw.githubusercontent.com/karpathy/char-rnn/6f9487a6fe5b420b7ca9afb0d7c078e37c1d1b4e/data/tinyshakespeare"
-)
-_SST5 = (
-    "https://raw.githubusercontent.com/prrao87/fine-grained-sentiment/a4401669eecbe9dda494faf36afe1e6a0b065a38/data/sst"
-)
-
-SETS = {
-    "imdb": DataSet(
-        about="50,000 film reviews, negative or positive (Maas et al. 2011)",
-        licence="none stated; its authors ask to cite Maas et al., ACL 2011",
-        experiment="imdb/encoder_only",
-        files=[
-            File(
-                "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
-                84_125_825,
-                "sha256 c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe",
-            )
-        ],
-        prepared={"train.tsv.gz": 25_001, "test.tsv.gz": 25_001},
-        prepare=_imdb,
-    ),
-    "multi30k": DataSet(
-        about="31,014 English captions of photographs and their German translations (Elliott et al. 2016)",
-        licence="for research and teaching, not for commerce (of Flickr30k)",
-        experiment="multi30k/full",
-        files=_files(
-            _MULTI30K,
-            ("raw/train.en.gz", 568_929, "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f"),
-            ("raw/train.de.gz", 637_044, "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6"),
-            ("raw/val.en.gz", 21_650, "14f7d25ddd868909a9213e361768460edcacdd6ab9d1e77b92560dc10c10dc28"),
-            ("raw/val.de.gz", 24_681, "f0cba2f995189cf5770f29a8a9a537a3ad3f51657ad873405082ff6863a5e75a"),
-            ("raw/test_2016_flickr.en.gz", 21_077, "611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9"),
-            ("raw/test_2016_flickr.de.gz", 22_890, "9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8"),
-            ("tok/train.lc.norm.tok.en", 1_837_696, "08925f8e0572bcd5a006702fc5fe20e2d77c6917d4eebd576fc20de6693c2119"),
-            ("tok/train.lc.norm.tok.de", 2_150_008, "cb5a23529b65ec2061f1dc446192a9c37382b63cc75f81a0be59d34894b3a505"),
-            ("tok/val.lc.norm.tok.en", 64_608, "46573ce391ae227f1c72f873392436a20ef18e0a6d518098cfbd70b77c8572ec"),
-            ("tok/val.lc.norm.tok.de", 77_273, "97232bd273eceb7207f689527386a97e4be2616b18ada47576bdaf96c8ae1f00"),
-            (
-                "tok/test_2016_flickr.lc.norm.tok.en",
-                63_307,
-                "5b7f32627cf99eced828311b955dae9800bb52bc8b91cf8b6526829e605b29d2",
-            ),
-            (
-                "tok/test_2016_flickr.lc.norm.tok.de",
-                71_917,
-                "c6a33d39d48f9f510de147651316cd9d918e09ad0219df734a2f16b6baccacc4",
-            ),
-        ),
-        prepared={
-            f"{kind}/{split}{ending}.{language}.gz": num_lines
-            for kind, ending in (("raw", ""), ("tok", ".lc.norm.tok"))
-            for split, num_lines in (("train", 29_000), ("val", 1_014), ("test_2016_flickr", 1_000))
-            for language in ("en", "de")
-        },
-    ),
-    "shakespeare": DataSet(
-        about="tiny Shakespeare, 1.1 million characters of his plays (Karpathy 2015)",
-        licence="public domain; the repository MIT",
-        experiment="shakespeare/decoder_only",
-        files=[
-            File(
-                f"{_SHAKESPEARE}/input.txt",
-                1_115_394,
-                "sha256 86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
-            )
-        ],
-        prepared={"input.txt": 40_000},
-    ),
-    "sst2": DataSet(
-        about="sentences of film reviews and their phrases, negative or positive (Socher et al. 2013)",
-        licence="none stated; its authors ask to cite Socher et al., EMNLP 2013",
-        experiment="sst2/encoder_only",
-        files=[
-            File(
-                "https://dl.fbaipublicfiles.com/glue/data/SST-2.zip",
-                7_439_277,
-                "sha256 d67e16fb55739c1b32cdce9877596db1c127dc322d93c082281f64057c16deaa",
-            ),
-            File(
-                f"{_SST5}/sst_test.txt",
-                252_816,
-                "sha256 ae78588874d7653eb416992014ccc9ead5d3540e3f83158186202c9a5bf9461b",
-            ),
-        ],
-        prepared={"sst2-glue/train.tsv.gz": 67_350, "sst2-glue/dev.tsv": 873, "sst2/test.tsv": 1_822},
-        prepare=_sst2,
-    ),
-    "ud_english_ewt": DataSet(
-        about="16,622 sentences of the web with parts of speech (Silveira et al. 2014)",
-        licence="CC BY-SA 4.0 (the annotations)",
-        experiment="ud_english_ewt/encoder_only",
-        files=_files(
-            _UD,
-            ("en_ewt-ud-train.conllu", 14_203_025, "3fb78e2b55482c8ee00caa653af436c88c9e5bc9a73ce26e4ae3ddc79d2b7e7b"),
-            ("en_ewt-ud-dev.conllu", 1_805_545, "531a54ff90d6ab12201c5a50c3e78e6ddac4de69abc4bce5d275d3cd29efe2b6"),
-            ("en_ewt-ud-test.conllu", 1_804_515, "e266e515a0a7547657ed3d90d9ba46487d6bd251f27ad4269d4e8a427c8555cd"),
-        ),
-        prepared={
-            f"en_ewt-ud-{split}.conllu.gz": num_lines
-            for split, num_lines in (("train", 247_862), ("dev", 32_581), ("test", 32_851))
-        },
-    ),
-    "wikitext2": DataSet(
-        about="WikiText-2, two million words of Wikipedia (Merity et al. 2017)",
-        licence="CC BY-SA 3.0 and GFDL",
-        experiment="wikitext2/decoder_only",
-        files=[
-            File(f"{_WIKITEXT2}/{split}.txt", size, digest)
-            for split, size, digest in (
-                ("train", 10_797_148, "git 2d84b35af79e411d73ea7cae83c73964c6ac83b4"),
-                ("valid", 1_121_681, "sha256 f0737ed31fc1329026e95cb8b98e19c2a182c39c240ab909dc31abf2f8af58e8"),
-                ("test", 1_256_449, "sha256 d790b833ef8cf03a90db7bf1271b7520b83c45ce07ba3c1a9699df81e239eca0"),
-            )
-        ],
-        prepared={"train.txt.gz": 36_718, "valid.txt.gz": 3_760, "test.txt.gz": 4_358},
-    ),
-}
-"""The sets that the experiments read, by their names. Addresses are pinned to a commit where they are of GitHub."""
+SETS = _read_sets()
+"""The sets that the experiments read, by their names."""
 
 
 def check_folder(folder: str) -> None:
