@@ -60,8 +60,9 @@ from predicting import predict
 from triptych.assembly.checks import check_before_data
 from triptych.assembly.early_checks import OURS, check_training
 from triptych.assembly.restore import load, restore
-from triptych.config import ALLOWED, PARTS, ConfigError, ConfigErrors, RunError, class_at, hints_of, messages_of
+from triptych.config import ALLOWED, PARTS, ConfigError, RunError, class_at, hints_of
 from triptych.config.build import spell
+from triptych.config.errors import ConfigErrors, messages_of
 from triptych.config.explain import choices_of, explain
 from triptych.config.run_settings import RunSettings
 from triptych.config.schema import Heads

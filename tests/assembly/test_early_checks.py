@@ -8,7 +8,7 @@ import pytest
 from command_line import composed
 from commands import run
 from triptych.assembly.early_checks import check_batch, check_training
-from triptych.config import ConfigError, ConfigErrors, messages_of
+from triptych.config.errors import ConfigError, ConfigErrors, messages_of
 
 
 def messages(*overrides: str) -> list[str]:

@@ -12,7 +12,6 @@ from triptych.config import (
     ALLOWED,
     PARTS,
     ConfigError,
-    Mistakes,
     check_allowed,
     check_dropout,
     check_keys,
@@ -20,6 +19,7 @@ from triptych.config import (
     flat,
     one_of,
 )
+from triptych.config.errors import Mistakes
 from triptych.config.paths import check_resume, check_writable
 from triptych.storage.downloads import check_folder
 from triptych.storage.run_directory import RunDirectory, find_checkpoint

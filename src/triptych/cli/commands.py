@@ -10,7 +10,8 @@ from importlib.metadata import version
 import triptych
 from triptych.cli import browse, folders
 from triptych.cli.runs import run_hydra
-from triptych.config import ConfigError, RunError, messages_of, nearest
+from triptych.config import ConfigError, RunError, nearest
+from triptych.config.errors import messages_of
 from triptych.launch.environment import is_rank_0, wait_briefly
 from triptych.launch.requeue import goes_back, job_of_slurm, requeue
 from triptych.launch.signals import Interruption, catch_signals

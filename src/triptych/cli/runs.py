@@ -20,9 +20,9 @@ from triptych.config import (
     PARTS,
     TRAINER,
     ConfigError,
-    ConfigErrors,
     RunError,
 )
+from triptych.config.errors import ConfigErrors
 from triptych.launch.signals import Interruption
 from triptych.planning.gpus import gpu_named
 

@@ -19,20 +19,7 @@ from triptych.config.build import (
     spell,
     target_of,
 )
-from triptych.config.errors import (
-    MOST,
-    ConfigError,
-    ConfigErrors,
-    Mistakes,
-    RunError,
-    listed,
-    messages_of,
-    more,
-    nearest,
-    one_of,
-    refusing,
-    suggestion,
-)
+from triptych.config.errors import MOST, ConfigError, RunError, listed, more, nearest, one_of, refusing, suggestion
 from triptych.config.identity import FREE, PLACES, chosen, flat
 from triptych.config.schema import (
     ACCELERATORS,
@@ -66,11 +53,9 @@ __all__ = [
     "BatchConfig",
     "Block",
     "ConfigError",
-    "ConfigErrors",
     "DoctorConfig",
     "EvaluateConfig",
     "Heads",
-    "Mistakes",
     "PredictConfig",
     "RunError",
     "Shape",
@@ -94,7 +79,6 @@ __all__ = [
     "function_at",
     "hints_of",
     "listed",
-    "messages_of",
     "more",
     "nearest",
     "one_of",

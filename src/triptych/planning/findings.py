@@ -15,7 +15,8 @@ from typing import Literal, TypeVar
 from omegaconf import DictConfig
 
 from triptych.assembly.checks import check_trainer
-from triptych.config import PARTS, ConfigError, RunError, build, counted, messages_of, precision_of, target_of
+from triptych.config import PARTS, ConfigError, RunError, build, counted, precision_of, target_of
+from triptych.config.errors import messages_of
 from triptych.config.paths import check_writable, existing
 from triptych.launch.lock import locked
 from triptych.launch.processes import Place
