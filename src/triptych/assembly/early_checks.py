@@ -66,11 +66,7 @@ WITHOUT_EFFECT = {
 
 
 def check_training(config: DictConfig) -> None:
-    """All of it, for a training.
-
-    Raises:
-        ConfigError: all that is wrong.
-    """
+    """All of it, for a training."""
     mistakes = Mistakes()
     for check in (check_root, check_parts, check_targets, check_updates, check_batch, check_folders):
         with mistakes.noted():
@@ -81,22 +77,14 @@ def check_training(config: DictConfig) -> None:
 
 
 def check_evaluation(config: DictConfig) -> None:
-    """All of it, for an evaluation.
-
-    Raises:
-        ConfigError: no checkpoint, or no such one.
-    """
+    """All of it, for an evaluation."""
     if OmegaConf.is_missing(config, "checkpoint") or not config.checkpoint:
         raise ConfigError("checkpoint is missing: give checkpoint=RUN, a run directory or a file")
     find_checkpoint(config.checkpoint)
 
 
 def check_prediction(config: DictConfig) -> None:
-    """All of it, for predictions.
-
-    Raises:
-        ConfigError: all that is wrong.
-    """
+    """All of it, for predictions."""
     mistakes = Mistakes()
     for key in ("batch_size", "max_new_tokens"):
         with mistakes.noted():
@@ -117,11 +105,7 @@ def check_prediction(config: DictConfig) -> None:
 
 
 def check_root(config: DictConfig) -> None:
-    """Keys and values of the typed nodes.
-
-    Raises:
-        ConfigError: an unknown key, or a value out of bounds.
-    """
+    """Keys and values of the typed nodes."""
     schema = OmegaConf.get_type(config)
     assert schema is not None  # Hydra has typed it
     mistakes = Mistakes()
@@ -133,11 +117,7 @@ def check_root(config: DictConfig) -> None:
 
 
 def check_parts(config: DictConfig) -> None:
-    """The parts of the blocks, as far as their classes need not be known.
-
-    Raises:
-        ConfigError: a name in the place of a part, or a dropout that is no probability.
-    """
+    """The parts of the blocks, as far as their classes need not be known."""
     mistakes = Mistakes()
     for node in ("block", "heads"):
         for key, value in flat(OmegaConf.to_container(config[node])).items():
@@ -153,11 +133,7 @@ def check_parts(config: DictConfig) -> None:
 
 
 def check_targets(config: DictConfig) -> None:
-    """Whether every class that is to be built is allowed; that it exists is another matter.
-
-    Raises:
-        ConfigError: a class that is not.
-    """
+    """Whether every class that is to be built is allowed; that it exists is another matter."""
 
     def look(key: str, node: Any) -> None:
         for name, value in node.items() if isinstance(node, dict) else ():
@@ -169,11 +145,7 @@ def check_targets(config: DictConfig) -> None:
 
 
 def check_updates(config: DictConfig) -> None:
-    """How long the training is, how its gradients are clipped, and what it runs on.
-
-    Raises:
-        ConfigError: it is said in epochs, is less than one update, or values that cannot be.
-    """
+    """How long the training is, how its gradients are clipped, and what it runs on."""
     mistakes = Mistakes()
     for name, value in config.trainer.items():
         if value is None or repr(value) == repr(WITHOUT_EFFECT.get(name)):  # 1 is one batch, and 1.0 all of them
@@ -206,11 +178,7 @@ def check_updates(config: DictConfig) -> None:
 
 
 def check_batch(config: DictConfig) -> None:
-    """Sizes of batches.
-
-    Raises:
-        ConfigError: a size that cannot be, or that cannot be split.
-    """
+    """Sizes of batches."""
     batch, mistakes = config.batch, Mistakes()
     mistakes += [
         f"batch.{key}={batch[key]}: expected at least 1"
@@ -264,11 +232,7 @@ def check_validation(config: DictConfig) -> None:
 
 
 def check_folders(config: DictConfig) -> None:
-    """Whether there is what a new run begins with: the folder of its data, and the run of init_from.
-
-    Raises:
-        ConfigError: it is not there.
-    """
+    """Whether there is what a new run begins with: the folder of its data, and the run of init_from."""
     run = RunDirectory(config.run_dir)
     if run.record.exists() or run.checkpoints.exists():  # another run's may be gone by now
         return

@@ -35,13 +35,7 @@ log = logging.getLogger("triptych")
 
 def encode_training(settings: EncodingSettings, task: Task, examples: Sequence[Example] | LongText) -> Training:
     """The training split as the network will see it: line by line (several times, with ``batch.merge_dropout``), or
-    windows of a long text.
-
-    Raises:
-        ValueError: a text that is too long or too short, an id beyond the vocabulary, or merges that cannot be left
-            out.
-        RunError: the tokens of a long text cannot be written.
-    """
+    windows of a long text."""
     share = settings.merge_dropout
     if isinstance(examples, LongText):
         if share:
@@ -53,11 +47,7 @@ def encode_training(settings: EncodingSettings, task: Task, examples: Sequence[E
 
 
 def encode_cuts(settings: EncodingSettings, task: Task, examples: Sequence[Example]) -> list[Encoded]:
-    """The training split, cut into tokens ``batch.cuts`` times, each time without other merges.
-
-    Raises:
-        ValueError: a tokenizer without merges.
-    """
+    """The training split, cut into tokens ``batch.cuts`` times, each time without other merges."""
     whole, cuts = task.tokenizer, list[Encoded]()
     try:
         for cut in range(settings.cuts):
@@ -71,12 +61,7 @@ def encode_cuts(settings: EncodingSettings, task: Task, examples: Sequence[Examp
 def encode_evaluation(
     settings: EncodingSettings, task: Task, examples: Sequence[Example] | LongText, name: str
 ) -> EncodedSet:
-    """A split as the network will be evaluated on it: line by line, or in windows of a long text.
-
-    Raises:
-        ValueError: a text that is too long or too short; an id beyond the vocabulary.
-        RunError: the tokens of a long text cannot be written.
-    """
+    """A split as the network will be evaluated on it: line by line, or in windows of a long text."""
     if not isinstance(examples, LongText):
         return encode_lines(settings, task, examples, name)
     shards = shards_of(task, examples, name)
@@ -108,11 +93,7 @@ def stream_layout(task: Task) -> Layout:
 def encode_lines(settings: EncodingSettings, task: Task, examples: Sequence[Example], name: str) -> EncodedSet:
     """A split line by line, from the cache if it was laid out like this before. Lines that are too long are refused,
     truncated or dropped; but in the evaluation of a decoder-only language model, if they are not refused, each is
-    scored as a whole, in overlapping windows.
-
-    Raises:
-        ValueError: an example that is too long, where batch.too_long=error; an id beyond the vocabulary.
-    """
+    scored as a whole, in overlapping windows."""
     if not task.has_tokens:
         return EncodedList(task.encode(examples))
     if task.image_shape is not None:
@@ -145,11 +126,7 @@ def encode_sounds(
     settings: EncodingSettings, task: Task, examples: Sequence[Example], name: str, audio: AudioInputs
 ) -> EncodedList:
     """A split of sounds, as frames. Those that have more positions than the network reads are refused, truncated or
-    dropped, as texts are.
-
-    Raises:
-        ValueError: a sound that is too long, where batch.too_long=error.
-    """
+    dropped, as texts are."""
     frames = audio.embedding
     rates = Counter(example.sound.rate for example in examples if example.sound is not None)
     for rate, count in rates.items():
@@ -248,11 +225,7 @@ def warn_of_lost(settings: EncodingSettings, task: Task, lost: Lost, name: str) 
 
 
 def check_ids(items: Sequence[Encoded], vocab_size: int) -> None:
-    """Refuses ids that the network has no vector for. (A GPU would only say that an assertion failed.)
-
-    Raises:
-        ValueError: such an id.
-    """
+    """Refuses ids that the network has no vector for. (A GPU would only say that an assertion failed.)"""
     sides = [(item, ids) for item in items for ids in (item.tokens, item.source) if ids is not None and ids.ndim == 1]
     if not sides or np.concatenate([ids for _, ids in sides]).max(initial=0) < vocab_size:
         return

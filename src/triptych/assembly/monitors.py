@@ -10,11 +10,7 @@ from triptych.tasks import Task
 
 
 def choose_modes(config: DictConfig) -> None:
-    """Fills in the mode of each callback that monitors a metric, where it is null or not given.
-
-    Raises:
-        ConfigError: see ``mode_of``.
-    """
+    """Fills in the mode of each callback that monitors a metric, where it is null or not given."""
     for name, node in config.callbacks.items():
         key = f"callbacks.{name}"
         if OmegaConf.select(config, f"{key}.monitor") is None:
@@ -37,9 +33,6 @@ def mode_of(
         mode_key: of the mode.
         low: the mode of a metric whose lowest value is best.
         high: the mode of one whose highest value is best.
-
-    Raises:
-        ConfigError: no metric of a validation; a mode that contradicts the task; no mode where the task states none.
     """
     task: type[Task] = target_of(config, "task")
     modes = task.all_metric_modes()

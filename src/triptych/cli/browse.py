@@ -97,11 +97,7 @@ def add_config_dir(parser: argparse.ArgumentParser) -> None:
 
 
 def folder_of(parsed: argparse.Namespace) -> list[str]:
-    """The folder as an argument of ``triptych train``.
-
-    Raises:
-        ConfigError: there is none.
-    """
+    """The folder as an argument of ``triptych train``."""
     if parsed.config_dir is None:
         return []
     if not parsed.config_dir.is_dir():

@@ -37,9 +37,6 @@ def write_schema(output: Path, arguments: Sequence[str]) -> None:
     Args:
         output: the file.
         arguments: of the command line; the choices in the user's own folder are in the schema, too.
-
-    Raises:
-        ConfigError: the file cannot be written, or a class is not allowed.
     """
     check_writable("--output", output)
     write_text(output, json.dumps(make_schema(arguments), indent=1) + "\n")

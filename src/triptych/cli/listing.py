@@ -39,9 +39,6 @@ def print_list(kind: str | None, word: str, arguments: Sequence[str]) -> None:
         kind: one of ``KINDS``; None: all.
         word: rows without it are left out, case aside; empty: none is.
         arguments: of the command line; the user's own folder of configurations is listed, too.
-
-    Raises:
-        ConfigError: no row has the word.
     """
     kinds, is_group = [kind] if kind else list(KINDS), bool(word and choices_of(word, arguments))
     found = {each: describe(each, arguments) for each in kinds}

@@ -52,9 +52,6 @@ def print_key(key: str, arguments: Sequence[str]) -> None:
 
     Args:
         arguments: the overrides of a training, and perhaps the folder of --config-dir.
-
-    Raises:
-        ConfigError: no such key, or overrides that a training would not take.
     """
     group = key.partition("@")[0]
     choices = choices_of(group, arguments)

@@ -26,9 +26,6 @@ def write_skeleton(kind: str, name: str) -> None:
     Args:
         kind: one of ``GROUPS``.
         name: of what is begun; an experiment may stand in folders.
-
-    Raises:
-        ConfigError: a name that cannot be or is taken, or a file that is there.
     """
     expected = "[a-z][a-z0-9_]*" + ("(/[a-z0-9_]+)*" if kind == "experiment" else "")
     if not re.fullmatch(expected, name):

@@ -48,9 +48,6 @@ class LocalLauncher(Launcher):
 
     Args:
         n_jobs: the most jobs that run at once; -1: as many as there are CPUs.
-
-    Raises:
-        ConfigError: no such number.
     """
 
     def __init__(self, *, n_jobs: int) -> None:

@@ -85,11 +85,7 @@ def is_still_held() -> bool:
 
 
 def check_held() -> None:
-    """Ends a run that no longer has its directory to itself.
-
-    Raises:
-        RunError: the directory was deleted, moved or replaced.
-    """
+    """Ends a run that no longer has its directory to itself."""
     if not is_still_held():
         raise RunError(f"run_dir={os.environ[HELD]} was deleted, moved or replaced during the run, so the run ends")
 

@@ -58,9 +58,6 @@ class SlurmLauncher(Launcher):
         additional_parameters: more options of sbatch, by their long names; null for those without a value.
         wait: whether to wait for the end of all jobs.
         poll_s: seconds between two looks at the queue.
-
-    Raises:
-        ConfigError: a value that does not fit.
     """
 
     def __init__(
@@ -128,9 +125,6 @@ class SlurmLauncher(Launcher):
         Args:
             folder: where the logs go.
             command: ``triptych train``, as ``train_command`` makes it.
-
-        Raises:
-            ConfigError: a folder that cannot stand among the options.
         """
         if re.search(r"[\s'\"\\#%]", str(folder)):
             raise ConfigError(f"hydra.sweep.dir={folder.parent}: for an array, expected no blanks, quotes, # and %")
@@ -164,9 +158,6 @@ class SlurmLauncher(Launcher):
 
         Args:
             trainer: that part of the configuration of a job.
-
-        Raises:
-            ConfigError: the numbers differ.
         """
         if trainer.num_nodes != self.nodes:
             raise ConfigError(f"trainer.num_nodes={trainer.num_nodes}, but hydra.launcher.nodes={self.nodes}")
@@ -194,8 +185,6 @@ class SlurmLauncher(Launcher):
             For each job its directory as the value; None for one that is not done, where nobody waits.
 
         Raises:
-            ConfigError: the processes of a training do not fit those of the job.
-            RunError: the scheduler does not answer, or refuses the array.
             SweepFailed: jobs failed.
             SystemExit: Ctrl-C; the array goes on.
         """
@@ -241,9 +230,6 @@ class SlurmLauncher(Launcher):
 
         Returns:
             The task of each job that is not done, by the directory of the job.
-
-        Raises:
-            RunError: the scheduler does not answer, or refuses the array.
         """
         with ExitStack() as locks:
             for parent in sorted({job.directory.parent for job in jobs}):

@@ -126,10 +126,6 @@ def jobs_of(loader: ConfigLoader, sweep: DictConfig, overrides: Sequence[Sequenc
 
     Args:
         loader: composes the configuration of each.
-
-    Raises:
-        ConfigError: there are no jobs, one of them has nothing to train or no fixed directory, or several processes
-            would each run all of them.
     """
     if is_one_of_several():
         raise ConfigError(
@@ -192,21 +188,13 @@ def split_sweep(arguments: Sequence[str]) -> list[list[str]]:
 
 
 def job_directory(config: DictConfig, overrides: Sequence[str]) -> Path:
-    """PARENT/EXPERIMENT-HASH.
-
-    Raises:
-        ConfigError: the parent is not always the same.
-    """
+    """PARENT/EXPERIMENT-HASH."""
     name = NOT_PLAIN.sub(".", experiment_of(config.hydra))
     return parent_of(config, overrides) / f"{name}-{digest_of(config)[:8]}"
 
 
 def parent_of(config: DictConfig, overrides: Sequence[str]) -> Path:
-    """The folder of a sweep's run directories: ``run_dir``, if the overrides say it.
-
-    Raises:
-        ConfigError: ``run_dir`` may be another one for each job.
-    """
+    """The folder of a sweep's run directories: ``run_dir``, if the overrides say it."""
     if not any(override.startswith("run_dir=") for override in overrides):
         choices = config.hydra.runtime.choices
         return Path("outputs/sweeps") / (choices["experiment"] or experiment_of(config.hydra))

@@ -57,11 +57,7 @@ GPUS = {
 
 
 def gpu_named(name: str) -> Device:
-    """A GPU of the table.
-
-    Raises:
-        ConfigError: no GPU that is known has this name.
-    """
+    """A GPU of the table."""
     if name not in GPUS:
         raise ConfigError(f"device={name}: not known{suggestion(name, list(GPUS))}")
     return GPUS[name]

@@ -25,9 +25,6 @@ def batch_script(config: DictConfig, jobs: Sequence[Job]) -> str:
     Args:
         config: of one of them.
         jobs: of the sweep; none: it is no sweep.
-
-    Raises:
-        ConfigError: a setting of the launcher that cannot be, or other processes than the training wants.
     """
     node = OmegaConf.to_container(HydraConfig.get().launcher, resolve=True)
     assert isinstance(node, dict)

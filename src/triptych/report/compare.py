@@ -29,10 +29,6 @@ def compare(directories: Sequence[Path], output: Path, plots: Sequence[Plot] = (
         directories: run directories, or parents of them.
         output: the page to write; its folder is made where it is missing.
         plots: for the page, besides those that it has.
-
-    Raises:
-        ValueError: in one line, no run that can be read was found, or none was tested: which file is damaged, at which
-            key, and what was expected there.
     """
     compare_runs(find_runs(directories, output.parent), output, plots=plots)
 

@@ -33,10 +33,6 @@ def dashboard(directories: Sequence[Path], output: Path) -> None:
     Args:
         directories: run directories, or parents of them.
         output: the Python file.
-
-    Raises:
-        ConfigError: wandb-workspaces is not installed, or the runs are not in one W&B project.
-        ValueError: no run was found that can be read.
     """
     if find_spec("wandb_workspaces") is None:
         raise ConfigError("triptych dashboard needs wandb-workspaces: pip install 'triptych[dashboard]'")
@@ -134,9 +130,6 @@ def project_of(directories: Sequence[Path]) -> str:
 
     Args:
         directories: of runs that have logged for W&B.
-
-    Raises:
-        ConfigError: the runs are in several projects.
     """
     configs = [OmegaConf.load(RunDirectory(directory).config) for directory in directories]
     projects = sorted({str(OmegaConf.select(config, "logger.wandb.project")) for config in configs})

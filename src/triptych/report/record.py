@@ -77,9 +77,6 @@ def read_summary(path: Path) -> dict[str, Any]:
 
     Returns:
         its content, with any further keys it has.
-
-    Raises:
-        ValueError: in one line, the file, the key, and what was expected there.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda _: None)

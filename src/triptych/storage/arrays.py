@@ -21,11 +21,7 @@ MOST_BYTES = 4 * 2**30
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """The file with these arrays, in the place of old ones of its folder.
-
-    Raises:
-        RunError: it cannot be written.
-    """
+    """The file with these arrays, in the place of old ones of its folder."""
     with replacing(path) as temporary, open(temporary, "wb") as file:
         np.savez(file, **arrays)  # type: ignore[arg-type] # none is called allow_pickle
     found = []

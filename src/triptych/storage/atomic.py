@@ -23,9 +23,6 @@ def replacing(path: Path) -> Iterator[Path]:
 
     Yields:
         The temporary file, in the same directory, since a rename is atomic only within a file system.
-
-    Raises:
-        RunError: the disk is full, or the file cannot be written for another reason of the system's.
     """
     temporary = _temporary(path)
     try:

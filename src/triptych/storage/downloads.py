@@ -78,11 +78,7 @@ def get(data_set: DataSet, folder: Path) -> None:
     """Downloads a data set into ``folder/downloads`` and prepares it in ``folder``; what is there already stays.
 
     Each file is there as a whole or not at all. What is downloaded is read, never run, and no name in an archive
-    becomes a name on the disk.
-
-    Raises:
-        RunError: a file that cannot be downloaded, has another digest, or cannot be written.
-    """
+    becomes a name on the disk."""
     if data_set.is_in(folder):
         return
     downloads = folder / "downloads"
@@ -231,11 +227,7 @@ SETS = _read_sets()
 
 
 def check_folder(folder: str) -> None:
-    """The folder of the data.
-
-    Raises:
-        ConfigError: there is no such folder.
-    """
+    """The folder of the data."""
     if not Path(folder).is_dir():
         from triptych.storage.downloads import advice  # which needs rich
 

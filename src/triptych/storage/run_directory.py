@@ -85,9 +85,6 @@ def find_checkpoint(path: str | Path, key: str = "checkpoint") -> Path:
 
     Args:
         key: where it stands.
-
-    Raises:
-        ConfigError: there is no checkpoint.
     """
     if "://" in str(path):
         raise ConfigError(f"{key}={path}: expected a file or a run directory; download it first")

@@ -289,11 +289,7 @@ class Task(ABC):
         return 0 if self.image_shape is not None else sum(map(len, [given] if isinstance(given, str) else given))
 
     def check_asked(self, given: Any) -> None:
-        """Refuses an input that cannot be answered, apart from its length.
-
-        Raises:
-            ValueError: such an input.
-        """
+        """Refuses an input that cannot be answered, apart from its length."""
 
     def asked(self, example: Example) -> str | tuple[str, str] | Image | Sound:
         """What ``predict`` is given of an example of the corpus."""

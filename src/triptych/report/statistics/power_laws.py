@@ -103,9 +103,6 @@ def fit_power_law(
         delta: the width of Huber's function; None: 1.345 standard deviations of the residuals, by their median
             absolute deviation.
         seed: of the draws; those of fits that are compared must not be the same.
-
-    Raises:
-        ValueError: no more runs than parameters, or a variable with one value.
     """
     count = len(names)
     freedom = len(loss) - 2 * count - (irreducible is None)

@@ -150,10 +150,6 @@ def fit_ladder(points: Sequence[Point], irreducible: float | None, delta: float 
         irreducible: the loss that no model can go below, where it is known.
         delta: as of ``fit_power_law``.
         seed: of the draws, another one for each architecture.
-
-    Raises:
-        ValueError: too few runs, or all of one size or of one number of tokens; the message begins with the
-            architecture.
     """
     architecture = points[0].architecture
     fit = partial(fit_power_law, irreducible=irreducible, delta=delta, seed=seed)

@@ -50,5 +50,4 @@ class NewWeightsFirst(L.Callback):
         return {"new": self._new}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """See ``state_dict``."""
         self._new = state_dict["new"]
