@@ -63,16 +63,24 @@ class Bart(Family):
     }
     tied_copies = {"lm_head.weight": "model.shared.weight"}
     own_if_untied = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
+    sizes = {
+        "d_model": "d_model",
+        "num_layers": "encoder_layers",
+        "num_heads": "encoder_attention_heads",
+        "d_ff": "encoder_ffn_dim",
+    }
+    numbers = {
+        "dropout": ("dropout", 0.1),
+        "attention.dropout": ("attention_dropout", 0.0),
+        "feed_forward.dropout": ("activation_dropout", 0.0),
+    }
     buffers = (r"model\.(en|de)coder\.version",)
     other_heads = (r"lm_head\.weight", r"final_logits_bias", r"classification_head\..*", r"qa_outputs\..*")
 
     def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
         return {
-            "shape.d_model": config.size("d_model"),
-            "shape.num_layers": config.size("encoder_layers"),
-            "shape.num_heads": config.size("encoder_attention_heads"),
-            "shape.d_ff": config.size("encoder_ffn_dim"),
             "shape.vocab_size": config.size("vocab_size"),
+            **self.plain_settings(config),
             "shape.max_length": config.size("max_position_embeddings"),
             "model.decoder.num_layers": config.size("decoder_layers"),
             "model.decoder.num_heads": config.size("decoder_attention_heads"),
@@ -85,9 +93,6 @@ class Bart(Family):
             "block.position.first": 2,
             "block.scale_embedding": config.get("scale_embedding", False),
             "block.tie_output": config.get("tie_word_embeddings", True),
-            "block.dropout": config.get("dropout", 0.1),
-            "block.attention.dropout": config.get("attention_dropout", 0.0),
-            "block.feed_forward.dropout": config.get("activation_dropout", 0.0),
             "heads.tokens.bias": "fixed",
             "heads.classes.transform": "tanh",
             "heads.classes.bias": "trained",
@@ -95,20 +100,15 @@ class Bart(Family):
 
     def config(self, model: Settings) -> dict[str, Any]:
         return {
-            "d_model": model["encoder.d_model"],
-            **{
-                f"{stack}_{theirs}": model[f"{stack}.{ours}"]
-                for stack in ("encoder", "decoder")
-                for ours, theirs in (("num_layers", "layers"), ("num_heads", "attention_heads"), ("d_ff", "ffn_dim"))
-            },
+            "decoder_layers": model["decoder.num_layers"],
+            "decoder_attention_heads": model["decoder.num_heads"],
+            "decoder_ffn_dim": model["decoder.d_ff"],
             "vocab_size": model["embedding.vocab_size"],
             "max_position_embeddings": max(model["encoder.max_length"], model["decoder.max_length"]),
+            **self.plain_config(model),
             "activation_function": their_activation(model, "encoder"),
             "scale_embedding": model["embedding.scale_embedding"],
             "tie_word_embeddings": model["tie_output"] or model["head.pool"] != "none",
-            "dropout": model["encoder.dropout"],
-            "attention_dropout": model.get("encoder.attention.dropout", 0.0),
-            "activation_dropout": model.get("encoder.feed_forward.dropout", 0.0),
         }
 
     def shapes(self, config: TheirConfig) -> Mapping[str, tuple[int, ...]]:

@@ -50,6 +50,11 @@ class Bert(Family):
     copies = {"cls.predictions.decoder.bias": "cls.predictions.bias"}
     tied_copies = {"cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight"}
     own_if_untied = ("cls.predictions.decoder.bias",)
+    numbers = {
+        "norm.eps": ("layer_norm_eps", 1e-12),
+        "dropout": ("hidden_dropout_prob", 0.1),
+        "attention.dropout": ("attention_probs_dropout_prob", 0.1),
+    }
     buffers = (r"bert\.embeddings\.position_ids",)
     other_heads = (r"bert\.pooler\..*", r"cls\..*", r"classifier\..*", r"qa_outputs\..*")
 
@@ -58,13 +63,7 @@ class Bert(Family):
         config.expect("is_decoder", False, [False])
         activation = config.activation("hidden_act", "gelu")
         return {
-            "shape.d_model": config.size("hidden_size"),
-            "shape.num_layers": config.size("num_hidden_layers"),
-            "shape.num_heads": config.size("num_attention_heads"),
-            "shape.d_ff": config.size("intermediate_size"),
-            "shape.vocab_size": config.size("vocab_size"),
-            "shape.max_length": config.size("max_position_embeddings"),
-            "block.norm.eps": config.get("layer_norm_eps", 1e-12),
+            **self.plain_settings(config),
             "block/residual": "post",
             "block.embed_norm": True,
             "block.feed_forward.activation": activation,
@@ -72,8 +71,6 @@ class Bert(Family):
             "block.scale_embedding": False,
             "block.num_token_types": config.get("type_vocab_size", 2),
             "block.tie_output": config.get("tie_word_embeddings", True),
-            "block.dropout": config.get("hidden_dropout_prob", 0.1),
-            "block.attention.dropout": config.get("attention_probs_dropout_prob", 0.1),
             "head@heads.tokens": "bert",
             "heads.tokens.transform": activation,
             "heads.classes.transform": "tanh",
@@ -83,16 +80,8 @@ class Bert(Family):
 
     def config(self, model: Settings) -> dict[str, Any]:
         return {
-            "hidden_size": model["encoder.d_model"],
-            "num_hidden_layers": model["encoder.num_layers"],
-            "num_attention_heads": model["encoder.num_heads"],
-            "intermediate_size": model["encoder.d_ff"],
-            "vocab_size": model["embedding.vocab_size"],
-            "max_position_embeddings": model["encoder.max_length"],
-            "layer_norm_eps": model.get("encoder.norm.eps", 1e-5),
+            **self.plain_config(model),
             "hidden_act": their_activation(model, "encoder"),
             "type_vocab_size": max(model["embedding.num_token_types"], 1),
             "tie_word_embeddings": model["tie_output"] or model["head.pool"] != "none",
-            "hidden_dropout_prob": model["encoder.dropout"],
-            "attention_probs_dropout_prob": model.get("encoder.attention.dropout", 0.0),
         }

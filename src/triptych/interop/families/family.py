@@ -68,6 +68,8 @@ class Family(ABC):
         copies: by name, the tensor that it repeats in some files, or stands for.
         tied_copies: the same, where the output layer is the token table.
         own_if_untied: those copies that are weights of their own where tie_word_embeddings is false.
+        sizes: by the name of a size in ``shape``, theirs.
+        numbers: by the place of a number in a block, such as norm.eps, their name, and what files without it mean.
         parts: keys of config.json whose values are configurations too, with the special tokens once more.
         files: further JSON files of a folder, whose content stands in the configuration under their names; each with
             the file, and the key in it, that some folders have instead.
@@ -87,6 +89,15 @@ class Family(ABC):
     copies: ClassVar[Mapping[str, str]] = {}
     tied_copies: ClassVar[Mapping[str, str]] = {}
     own_if_untied: ClassVar[tuple[str, ...]] = ()
+    sizes: ClassVar[Mapping[str, str]] = {
+        "d_model": "hidden_size",
+        "num_layers": "num_hidden_layers",
+        "num_heads": "num_attention_heads",
+        "d_ff": "intermediate_size",
+        "vocab_size": "vocab_size",
+        "max_length": "max_position_embeddings",
+    }
+    numbers: ClassVar[Mapping[str, tuple[str, float]]] = {}
     parts: ClassVar[tuple[str, ...]] = ()
     files: ClassVar[Mapping[str, tuple[str, str]]] = {}
     buffers: ClassVar[tuple[str, ...]] = ()
@@ -117,6 +128,21 @@ class Family(ABC):
         Raises:
             ConfigError: it cannot say what it must.
         """
+
+    def plain_settings(self, config: "TheirConfig") -> Settings:
+        """Our settings, as far as ``sizes`` and ``numbers`` say them."""
+        sizes = {f"shape.{ours}": config.size(theirs) for ours, theirs in self.sizes.items()}
+        return sizes | {f"block.{ours}": config.get(*theirs) for ours, theirs in self.numbers.items()}
+
+    def plain_config(self, model: Settings) -> dict[str, Any]:
+        """Their configuration, as far as ``sizes`` and ``numbers`` say it; of two stacks, the encoder's."""
+        stack = "decoder" if self.architecture == "decoder_only" else "encoder"
+        nodes = {ours: "embedding" if ours == "vocab_size" else stack for ours in self.sizes}
+        sizes = {theirs: model[f"{nodes[ours]}.{ours}"] for ours, theirs in self.sizes.items()}
+        absent = {ours: 1e-5 if ours == "norm.eps" else 0.0 for ours in self.numbers}
+        return sizes | {
+            theirs: model.get(f"{stack}.{ours}", absent[ours]) for ours, (theirs, _) in self.numbers.items()
+        }
 
     def shapes(self, config: "TheirConfig") -> Mapping[str, tuple[int, ...]]:
         """By their name, their shape, where it is not ours; -1 is what remains."""

@@ -43,31 +43,25 @@ class Gpt2(Family):
     tied_copies = {"lm_head.weight": "transformer.wte.weight"}
     buffers = (r"transformer\.h\.\d+\.attn\.(bias|masked_bias)",)
     other_heads = (r"lm_head\..*", r"score\..*", r"classifier\..*", r"qa_outputs\..*", r"multiple_choice_head\..*")
+    sizes = {"d_model": "n_embd", "num_layers": "n_layer", "num_heads": "n_head", "max_length": "n_positions"}
+    numbers = {"dropout": ("resid_pdrop", 0.1), "attention.dropout": ("attn_pdrop", 0.1)}
 
     def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
         config.expect("scale_attn_weights", True, [True])
         config.expect("scale_attn_by_inverse_layer_idx", False, [False])
         config.expect("add_cross_attention", False, [False])
-        return learned_positions(config) | {
-            "shape.d_model": config.size("n_embd"),
-            "shape.num_layers": config.size("n_layer"),
-            "shape.num_heads": config.size("n_head"),
+        return {
+            **learned_positions(config),
+            **self.plain_settings(config),
             "shape.d_ff": config.get("n_inner", None) or 4 * config.size("n_embd"),
-            "shape.max_length": config.size("n_positions"),
-            "block.dropout": config.get("resid_pdrop", 0.1),
-            "block.attention.dropout": config.get("attn_pdrop", 0.1),
         }
 
     def config(self, model: Settings) -> dict[str, Any]:
-        return their_learned_positions(model) | {
-            "n_embd": model["decoder.d_model"],
-            "n_layer": model["decoder.num_layers"],
-            "n_head": model["decoder.num_heads"],
+        return {
+            **their_learned_positions(model),
+            **self.plain_config(model),
             "n_inner": model["decoder.d_ff"],
-            "n_positions": model["decoder.max_length"],
-            "resid_pdrop": model["decoder.dropout"],
             "embd_pdrop": model["decoder.dropout"],
-            "attn_pdrop": model.get("decoder.attention.dropout", 0.0),
         }
 
 

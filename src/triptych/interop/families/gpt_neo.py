@@ -28,6 +28,13 @@ class GptNeo(Gpt2):
     }
     transposed = ()
     buffers = (r"transformer\.h\.\d+\.attn\.attention\.(bias|masked_bias)",)
+    sizes = {
+        "d_model": "hidden_size",
+        "num_layers": "num_layers",
+        "num_heads": "num_heads",
+        "max_length": "max_position_embeddings",
+    }
+    numbers = {"dropout": ("resid_dropout", 0.0), "attention.dropout": ("attention_dropout", 0.0)}
 
     def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
         types = config.get("attention_types", None) or [[["global", "local"], 12]]
@@ -38,32 +45,24 @@ class GptNeo(Gpt2):
                 f"num_layers={config['num_layers']}"
             )
         widths = {"global": None, "local": config.get("window_size", 256)}
-        return learned_positions(config) | {
-            "shape.d_model": config.size("hidden_size"),
-            "shape.num_layers": config.size("num_layers"),
-            "shape.num_heads": config.size("num_heads"),
+        return {
+            **learned_positions(config),
+            **self.plain_settings(config),
             "shape.d_ff": config.get("intermediate_size", None) or 4 * config.size("hidden_size"),
-            "shape.max_length": config.size("max_position_embeddings"),
             "block.attention.scale": 1.0,
             "block.attention.qkv_bias": False,
             "block.attention.windows": [widths[kind] for kind in kinds] if "local" in kinds else None,
-            "block.dropout": config.get("resid_dropout", 0.0),
-            "block.attention.dropout": config.get("attention_dropout", 0.0),
         }
 
     def config(self, model: Settings) -> dict[str, Any]:
         """See ``Family``; of several widths of windows, the first."""
         num_layers, windows = model["decoder.num_layers"], model.get("decoder.attention.windows") or [None]
         kinds = ["global" if windows[i % len(windows)] is None else "local" for i in range(num_layers)]
-        return their_learned_positions(model) | {
-            "hidden_size": model["decoder.d_model"],
-            "num_layers": num_layers,
-            "num_heads": model["decoder.num_heads"],
+        return {
+            **their_learned_positions(model),
+            **self.plain_config(model),
             "intermediate_size": model["decoder.d_ff"],
-            "max_position_embeddings": model["decoder.max_length"],
             "attention_types": [[kinds, 1]],
             "window_size": next((window for window in windows if window is not None), 256),
-            "resid_dropout": model["decoder.dropout"],
             "embed_dropout": model["decoder.dropout"],
-            "attention_dropout": model.get("decoder.attention.dropout", 0.0),
         }

@@ -50,6 +50,11 @@ class GptNeoX(Family):
         r"gpt_neox\.rotary_emb\.inv_freq",
     )
     other_heads = (r"embed_out\..*", r"score\..*", r"classifier\..*", r"qa_outputs\..*")
+    numbers = {
+        "norm.eps": ("layer_norm_eps", 1e-5),
+        "dropout": ("hidden_dropout", 0.0),
+        "attention.dropout": ("attention_dropout", 0.0),
+    }
 
     def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
         config.expect("attention_bias", True, [True])  # of the output too, but no other layer: ours has all or none
@@ -57,13 +62,7 @@ class GptNeoX(Family):
         share = (config.get("rope_parameters", None) or {}).get("partial_rotary_factor", config.get("rotary_pct", 0.25))
         is_parallel = config.get("use_parallel_residual", True)
         return {
-            "shape.d_model": config.size("hidden_size"),
-            "shape.num_layers": config.size("num_hidden_layers"),
-            "shape.num_heads": config.size("num_attention_heads"),
-            "shape.d_ff": config.size("intermediate_size"),
-            "shape.vocab_size": config.size("vocab_size"),
-            "shape.max_length": config.size("max_position_embeddings"),
-            "block.norm.eps": config.get("layer_norm_eps", 1e-5),
+            **self.plain_settings(config),
             "block/residual": "parallel_norms" if is_parallel else "pre",
             "block.feed_forward.activation": config.activation("hidden_act", "gelu"),
             "block/position": "rotary",
@@ -72,27 +71,17 @@ class GptNeoX(Family):
             "block.position.scaling": scaling,
             "block.scale_embedding": False,
             "block.tie_output": config.get("tie_word_embeddings", False),
-            "block.dropout": config.get("hidden_dropout", 0.0),
-            "block.attention.dropout": config.get("attention_dropout", 0.0),
             "heads.tags.bias": "trained",
         }
 
     def config(self, model: Settings) -> dict[str, Any]:
         return {
-            "hidden_size": model["decoder.d_model"],
-            "num_hidden_layers": model["decoder.num_layers"],
-            "num_attention_heads": model["decoder.num_heads"],
-            "intermediate_size": model["decoder.d_ff"],
-            "vocab_size": model["embedding.vocab_size"],
-            "max_position_embeddings": model["decoder.max_length"],
-            "layer_norm_eps": model.get("decoder.norm.eps", 1e-5),
+            **self.plain_config(model),
             "use_parallel_residual": str(model["decoder.residual._target_"]).endswith(".ParallelNorms"),
             "hidden_act": their_activation(model, "decoder"),
             "rope_parameters": {**their_rope(model), "partial_rotary_factor": model.get("decoder.position.share", 1.0)},
             # a table that is scaled on the way in alone becomes two tables
             "tie_word_embeddings": model["tie_output"] and not model["embedding.scale_embedding"],
-            "hidden_dropout": model["decoder.dropout"],
-            "attention_dropout": model.get("decoder.attention.dropout", 0.0),
         }
 
     def reordered(self, state: Mapping[str, Tensor], config: TheirConfig, *, to_ours: bool) -> Mapping[str, Tensor]:

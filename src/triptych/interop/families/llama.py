@@ -45,21 +45,17 @@ class Llama(Family):
     buffers = (r"model\.(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",)
     other_heads = (r"lm_head\..*", r"score\..*")
 
+    numbers = {"norm.eps": ("rms_norm_eps", 1e-6), "attention.dropout": ("attention_dropout", 0.0)}
+
     def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
         has_bias = config.get("attention_bias", False)
         config.expect("mlp_bias", False, [has_bias])  # ours has both or neither
         theta, scaling = rope(config)
         return {
-            "shape.d_model": config.size("hidden_size"),
-            "shape.num_layers": config.size("num_hidden_layers"),
-            "shape.num_heads": config.size("num_attention_heads"),
-            "shape.d_ff": config.size("intermediate_size"),
-            "shape.vocab_size": config.size("vocab_size"),
-            "shape.max_length": config.size("max_position_embeddings"),
+            **self.plain_settings(config),
             "block.attention.num_kv_heads": config.get("num_key_value_heads", None),
             "shape.head_dim": config.get("head_dim", None),
             "block/norm": "rms",
-            "block.norm.eps": config.get("rms_norm_eps", 1e-6),
             "block.feed_forward.activation": config.activation("hidden_act", "silu"),
             "block/feed_forward": "gated",
             "block.bias": has_bias,
@@ -69,7 +65,6 @@ class Llama(Family):
             "block.scale_embedding": False,
             "block.tie_output": config.get("tie_word_embeddings", False),
             "block.dropout": 0.0,
-            "block.attention.dropout": config.get("attention_dropout", 0.0),
             "heads.tags.bias": "trained",
         }
 
@@ -77,23 +72,16 @@ class Llama(Family):
         d_model, num_heads = model["decoder.d_model"], model["decoder.num_heads"]
         has_bias = bool(model["decoder.bias"] or model.get("decoder.attention.qkv_bias"))
         return {
-            "hidden_size": d_model,
-            "num_hidden_layers": model["decoder.num_layers"],
-            "num_attention_heads": num_heads,
+            **self.plain_config(model),
             "num_key_value_heads": model.get("decoder.attention.num_kv_heads") or num_heads,
             # transformers wants d_model to be a multiple of the heads, whatever their width
             "head_dim": None if d_model % num_heads else model["decoder.head_dim"],
-            "intermediate_size": model["decoder.d_ff"],
-            "vocab_size": model["embedding.vocab_size"],
-            "max_position_embeddings": model["decoder.max_length"],
-            "rms_norm_eps": model.get("decoder.norm.eps", 1e-5),
             "hidden_act": their_activation(model, "decoder"),
             "attention_bias": has_bias,
             "mlp_bias": has_bias,
             "rope_parameters": their_rope(model),
             # a table that is scaled on the way in alone becomes two tables
             "tie_word_embeddings": model["tie_output"] and not model["embedding.scale_embedding"],
-            "attention_dropout": model.get("decoder.attention.dropout", 0.0),
         }
 
 

@@ -62,23 +62,37 @@ class ModernBert(Family):
     }
     tied_copies = {"decoder.weight": "model.embeddings.tok_embeddings.weight"}
     other_heads = (r"(lm_)?head\..*", r"decoder\..*", r"classifier\..*")
+    numbers = {
+        "norm.eps": ("norm_eps", 1e-5),
+        "dropout": ("embedding_dropout", 0.0),
+        "attention.dropout": ("attention_dropout", 0.0),
+        "feed_forward.dropout": ("mlp_dropout", 0.0),
+    }
 
     def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
         heads = {"cls": "modernbert", "mean": "modernbert-mean"}
         config.expect("classifier_pooling", "cls", heads)
-        return settings_of(config, config.size("local_attention") // 2 + 1) | {
-            "head@heads.classes": heads[config.get("classifier_pooling", "cls")],
-            "heads.classes.bias": "trained",
-            "heads.tags.bias": "trained",
-        }
+        return (
+            settings_of(config, config.size("local_attention") // 2 + 1)
+            | self.plain_settings(config)
+            | {
+                "head@heads.classes": heads[config.get("classifier_pooling", "cls")],
+                "heads.classes.bias": "trained",
+                "heads.tags.bias": "trained",
+            }
+        )
 
     def config(self, model: Settings) -> dict[str, Any]:
         """See ``Family``; of several widths of windows, the first."""
         window = their_layer_types(model, "encoder")[1]
-        return config_of(model, "encoder") | {
-            "local_attention": 128 if window is None else 2 * (window - 1),
-            "classifier_pooling": "mean" if model["head.pool"] == "mean" else "cls",
-        }
+        return (
+            config_of(model, "encoder")
+            | self.plain_config(model)
+            | {
+                "local_attention": 128 if window is None else 2 * (window - 1),
+                "classifier_pooling": "mean" if model["head.pool"] == "mean" else "cls",
+            }
+        )
 
 
 def settings_of(config: TheirConfig, window: int) -> Settings:
@@ -111,13 +125,6 @@ def settings_of(config: TheirConfig, window: int) -> Settings:
     transform = {"transform": config.activation("classifier_activation", "gelu")}
     transform |= {"transform_bias": config.get("classifier_bias", False)}
     return {
-        "shape.d_model": config.size("hidden_size"),
-        "shape.num_layers": num_layers,
-        "shape.num_heads": config.size("num_attention_heads"),
-        "shape.d_ff": config.size("intermediate_size"),
-        "shape.vocab_size": config.size("vocab_size"),
-        "shape.max_length": config.size("max_position_embeddings"),
-        "block.norm.eps": config.get("norm_eps", 1e-5),
         "block.norm.bias": config.get("norm_bias", False),
         "block.embed_norm": True,
         "block.first_norm": False,
@@ -133,9 +140,6 @@ def settings_of(config: TheirConfig, window: int) -> Settings:
         "block.position.scaling": scaling,
         "block.scale_embedding": False,
         "block.tie_output": config.get("tie_word_embeddings", True),
-        "block.dropout": config.get("embedding_dropout", 0.0),
-        "block.attention.dropout": config.get("attention_dropout", 0.0),
-        "block.feed_forward.dropout": config.get("mlp_dropout", 0.0),
         **{f"head@heads.{kind}": "modernbert" for kind in ("tokens", "classes", "tags")},
         **{f"heads.{kind}.{key}": value for kind in ("tokens", "classes", "tags") for key, value in transform.items()},
         "heads.tokens.bias": "trained" if config.get("decoder_bias", True) else "none",
@@ -149,13 +153,6 @@ def config_of(model: Settings, stack: str) -> dict[str, Any]:
     full = their_rope(model, stack)
     is_pooled = model["head.pool"] != "none"
     return {
-        "hidden_size": model[f"{stack}.d_model"],
-        "num_hidden_layers": model[f"{stack}.num_layers"],
-        "num_attention_heads": model[f"{stack}.num_heads"],
-        "intermediate_size": model[f"{stack}.d_ff"],
-        "vocab_size": model["embedding.vocab_size"],
-        "max_position_embeddings": model[f"{stack}.max_length"],
-        "norm_eps": model.get(f"{stack}.norm.eps", 1e-5),
         "norm_bias": model.get(f"{stack}.norm.bias", False),
         "layer_types": their_layer_types(model, stack)[0],
         "hidden_activation": their_activation(model, stack),
@@ -164,9 +161,6 @@ def config_of(model: Settings, stack: str) -> dict[str, Any]:
         "rope_parameters": {FULL: full, SLIDING: {"rope_type": "default", "rope_theta": local_theta}},
         # a table that is scaled on the way in alone becomes two tables
         "tie_word_embeddings": is_pooled or (model["tie_output"] and not model["embedding.scale_embedding"]),
-        "embedding_dropout": model[f"{stack}.dropout"],
-        "attention_dropout": model.get(f"{stack}.attention.dropout", 0.0),
-        "mlp_dropout": model.get(f"{stack}.feed_forward.dropout", 0.0),
         "classifier_activation": THEIR_ACTIVATIONS.get(model["head.transform"], "gelu"),
         "classifier_bias": model["head.transform_bias"],
         "decoder_bias": model["head.bias"] != "none",

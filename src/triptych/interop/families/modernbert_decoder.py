@@ -30,11 +30,16 @@ class ModernBertDecoder(ModernBert):
 
     def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
         window = config.get("sliding_window", None) or config.size("local_attention") // 2
-        return settings_of(config, window) | {
-            "heads.classes.bias": "trained" if config.get("classifier_bias", False) else "none",
-        }
+        return (
+            settings_of(config, window)
+            | self.plain_settings(config)
+            | {
+                "heads.classes.bias": "trained" if config.get("classifier_bias", False) else "none",
+            }
+        )
 
     def config(self, model: Settings) -> dict[str, Any]:
         """See ``Family``; of several widths of windows, the first."""
         window = their_layer_types(model, "decoder")[1] or 64
-        return config_of(model, "decoder") | {"local_attention": 2 * window, "sliding_window": window}
+        windows = {"local_attention": 2 * window, "sliding_window": window}
+        return config_of(model, "decoder") | self.plain_config(model) | windows

@@ -25,12 +25,13 @@ class Olmo2(Llama):
         "decoder.layers.{}.feed_forward_residual.norm": LAYER + "post_feedforward_layernorm",
     }
 
+    numbers = {**Llama.numbers, "norm.eps": ("rms_norm_eps", 1e-5)}
+
     def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
         config.expect("attention_bias", False, [False])  # of the output too, but no other layer: ours has all or none
         return super().settings(config, tensors) | {
             "block/attention": "qk_norm",
             "block.attention.qk_norm_over": "all",
-            "block.norm.eps": config.get("rms_norm_eps", 1e-5),
             "block/residual": "res_post",
         }
 

@@ -80,6 +80,8 @@ class T5(Family):
     tied_copies = {HEAD: TOKENS}
     buffers = (r".*\.EncDecAttention\.relative_attention_bias\.weight",)
     other_heads = (r"transformer\.lm_head\.weight", r"classification_head\..*", r"(transformer\.)?qa_outputs\..*")
+    sizes = {"d_model": "d_model", "num_layers": "num_layers", "num_heads": "num_heads", "d_ff": "d_ff"}
+    numbers = {"norm.eps": ("layer_norm_epsilon", 1e-6)}
 
     def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
         depth = "num_layers" if config.get("num_decoder_layers", None) is None else "num_decoder_layers"
@@ -92,15 +94,11 @@ class T5(Family):
         if HEAD in tensors and TOKENS in tensors:
             is_tied = torch.equal(tensors[HEAD], tensors[TOKENS])
         return {
-            "shape.d_model": config.size("d_model"),
-            "shape.num_layers": config.size("num_layers"),
-            "shape.num_heads": config.size("num_heads"),
-            "shape.d_ff": config.size("d_ff"),
+            **self.plain_settings(config),
             "shape.vocab_size": config.size("vocab_size"),
             "shape.max_length": config.get("n_positions", 512),
             "model.decoder.num_layers": config.size(depth),
             "block/norm": "rms",
-            "block.norm.eps": config.get("layer_norm_epsilon", 1e-6),
             "block/residual": "pre",
             "block.feed_forward.activation": activation,
             "block/feed_forward": "gated" if is_gated else "plain",
@@ -125,15 +123,11 @@ class T5(Family):
         kind = (model.get("encoder.feed_forward.activation"), is_gated)
         is_scaled = model["tie_output"] and model["head.scale_states"] != model["embedding.scale_embedding"]
         return {
-            "d_model": model["encoder.d_model"],
-            "num_layers": model["encoder.num_layers"],
+            **self.plain_config(model),
             "num_decoder_layers": model["decoder.num_layers"],
-            "num_heads": model["encoder.num_heads"],
             "d_kv": model["encoder.head_dim"] or model["encoder.d_model"] // model["encoder.num_heads"],
-            "d_ff": model["encoder.d_ff"],
             "vocab_size": model["embedding.vocab_size"],
             "n_positions": model["encoder.max_length"],
-            "layer_norm_epsilon": model.get("encoder.norm.eps", 1e-5),
             "feed_forward_proj": next((name for name, value in PROJECTIONS.items() if value == kind), "relu"),
             "relative_attention_num_buckets": model.get("encoder.position.num_buckets", 32),
             "relative_attention_max_distance": model.get("encoder.position.max_distance", 128),

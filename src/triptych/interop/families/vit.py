@@ -38,6 +38,17 @@ class Vit(Family):
         "encoder.final_norm": "vit.layernorm",
     }
     heads = {"classification": {"head.output": "classifier"}}
+    sizes = {
+        "d_model": "hidden_size",
+        "num_layers": "num_hidden_layers",
+        "num_heads": "num_attention_heads",
+        "d_ff": "intermediate_size",
+    }
+    numbers = {
+        "norm.eps": ("layer_norm_eps", 1e-12),
+        "dropout": ("hidden_dropout_prob", 0.0),
+        "attention.dropout": ("attention_probs_dropout_prob", 0.0),
+    }
     other_heads = (r"vit\.pooler\..*", r"vit\.embeddings\.mask_token", r"decoder\..*", r"classifier\..*")
 
     def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
@@ -53,39 +64,27 @@ class Vit(Family):
             "std": None,
         }
         return {
-            "shape.d_model": config.size("hidden_size"),
-            "shape.num_layers": config.size("num_hidden_layers"),
-            "shape.num_heads": config.size("num_attention_heads"),
-            "shape.d_ff": config.size("intermediate_size"),
+            **self.plain_settings(config),
             "shape.max_length": 1 + rows * columns,
             "model.embedding": {"_target_": self.embedding, **patches, "d_model": "${shape.d_model}"},
             **{f"patches.{key}": value for key, value in patches.items()},
-            "block.norm.eps": config.get("layer_norm_eps", 1e-12),
             "block/residual": "pre",
             "block.feed_forward.activation": config.activation("hidden_act", "gelu"),
             "block.attention.qkv_bias": config.get("qkv_bias", True),
             "block/position": "learned",
             "block.tie_output": False,
-            "block.dropout": config.get("hidden_dropout_prob", 0.0),
-            "block.attention.dropout": config.get("attention_probs_dropout_prob", 0.0),
             "heads.classes.bias": "trained",
         }
 
     def config(self, model: Settings) -> dict[str, Any]:
         qkv_bias = model.get("encoder.attention.qkv_bias")
         return {
-            "hidden_size": model["encoder.d_model"],
-            "num_hidden_layers": model["encoder.num_layers"],
-            "num_attention_heads": model["encoder.num_heads"],
-            "intermediate_size": model["encoder.d_ff"],
+            **self.plain_config(model),
             "image_size": side_or_sides(model["embedding.image_size"]),
             "patch_size": side_or_sides(model["embedding.patch_size"]),
             "num_channels": model["embedding.num_channels"],
-            "layer_norm_eps": model.get("encoder.norm.eps", 1e-5),
             "hidden_act": their_activation(model, "encoder"),
             "qkv_bias": model["encoder.bias"] if qkv_bias is None else qkv_bias,
-            "hidden_dropout_prob": model["encoder.dropout"],
-            "attention_probs_dropout_prob": model.get("encoder.attention.dropout", 0.0),
         }
 
     def shapes(self, config: TheirConfig) -> Mapping[str, tuple[int, ...]]:

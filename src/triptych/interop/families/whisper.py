@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from triptych.config import ConfigError
-from triptych.interop.families.bart import SUBLAYERS
+from triptych.interop.families.bart import SUBLAYERS, Bart
 from triptych.interop.families.family import Family, Settings, TheirConfig, their_activation
 
 RATE, STRIDE = 16000, 2
@@ -56,6 +56,8 @@ class Whisper(Family):
     heads = {"transcription": {"head.output": "proj_out"}}
     tied_copies = {"proj_out.weight": "model.decoder.embed_tokens.weight"}
 
+    sizes, numbers = Bart.sizes, {**Bart.numbers, "dropout": ("dropout", 0.0)}
+
     def settings(self, config: TheirConfig, tensors: Mapping[str, Tensor]) -> Settings:
         config.expect("scale_embedding", False, [False])  # which transformers does not obey
         extractor, positions = config.part(EXTRACTOR), config.size("max_source_positions")
@@ -82,11 +84,8 @@ class Whisper(Family):
             **{
                 f"{node}.{key}": value for node in ("frames", "model.source_embedding") for key, value in frames.items()
             },
-            "shape.d_model": config.size("d_model"),
-            "shape.num_layers": config.size("encoder_layers"),
-            "shape.num_heads": config.size("encoder_attention_heads"),
-            "shape.d_ff": config.size("encoder_ffn_dim"),
             "shape.vocab_size": config.size("vocab_size"),
+            **self.plain_settings(config),
             "shape.max_length": config.size("max_target_positions"),
             "model.encoder.max_length": positions,
             "model.decoder.num_layers": config.size("decoder_layers"),
@@ -101,9 +100,6 @@ class Whisper(Family):
             "model.encoder.position.trained": False,
             "block.scale_embedding": False,
             "block.tie_output": config.get("tie_word_embeddings", True),
-            "block.dropout": config.get("dropout", 0.0),
-            "block.attention.dropout": config.get("attention_dropout", 0.0),
-            "block.feed_forward.dropout": config.get("activation_dropout", 0.0),
         }
 
     def config(self, model: Settings) -> dict[str, Any]:
@@ -121,23 +117,18 @@ class Whisper(Family):
                 "WhisperFeatureExtractor wants whole seconds, of which frames.seconds must be as many"
             )
         return {
-            "d_model": model["encoder.d_model"],
-            **{
-                f"{stack}_{theirs}": model[f"{stack}.{ours}"]
-                for stack in ("encoder", "decoder")
-                for ours, theirs in (("num_layers", "layers"), ("num_heads", "attention_heads"), ("d_ff", "ffn_dim"))
-            },
+            "decoder_layers": model["decoder.num_layers"],
+            "decoder_attention_heads": model["decoder.num_heads"],
+            "decoder_ffn_dim": model["decoder.d_ff"],
             "vocab_size": model["embedding.vocab_size"],
             "num_mel_bins": model["source_embedding.num_mels"],
             "max_source_positions": positions,
             "max_target_positions": model["decoder.max_length"],
+            **self.plain_config(model),
             "activation_function": their_activation(model, "encoder"),
             "scale_embedding": False,
             "tie_word_embeddings": model["tie_output"] and not model["embedding.scale_embedding"],
             "begin_suppress_tokens": None,  # by default some of the published vocabulary
-            "dropout": model["encoder.dropout"],
-            "attention_dropout": model.get("encoder.attention.dropout", 0.0),
-            "activation_dropout": model.get("encoder.feed_forward.dropout", 0.0),
             EXTRACTOR: {
                 "feature_extractor_type": "WhisperFeatureExtractor",
                 "processor_class": "WhisperProcessor",
