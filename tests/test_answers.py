@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hydra.core.config_store import ConfigStore
 
+from commands import run
 from one_process import Answer, answers_to
 from triptych.config.explain import SCHEMAS, keys_of
 from triptych.config.terms import REMARKS, THEIR_KEYS
@@ -252,6 +253,8 @@ train E task.z_loss=-1  ->  task.z_loss=-1.0: expected at least 0
 train E task.max_new_tokens=0  ->  task.max_new_tokens=0: expected at least 1
 train E task.label_smoothing=1  ->  task.label_smoothing=1.0: expected at least 0 and less than 1
 train E task.num_beams=0  ->  num_beams=0: expected at least 1
+train E task.early_stopping=maybe  ->  task.early_stopping=maybe | true, false, never
+train E task.bleu_tokenizer=31a  ->  task.bleu_tokenizer=31a | 13a
 train experiment=dates/denoising task.mask_share=2  ->  task.mask_share=2.0: expected more than 0 and less than 1
 train E optimizer=sgd optimizer.momentum=0  ->  optimizer.momentum above 0, or optimizer.nesterov=false
 train E shape.num_heads=5  ->  shape.num_heads=5 | shape.d_model=64 | 4
@@ -356,14 +359,8 @@ def test_a_class_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "mine.py").write_text("class Corpus:\n    tasks = ('translation',)\n")
     path = os.pathsep.join([os.environ["PYTHONPATH"], str(tmp_path / "own")])
-    finished = subprocess.run(
-        [sys.executable, "-m", "triptych", "train", SHORT["E"], "data._target_=mine.Corpus"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "TRIPTYCH_ALLOW": "mine", "PYTHONPATH": path},
-    )
+    variables = {"TRIPTYCH_ALLOW": "mine", "PYTHONPATH": path}
+    finished = run("train", SHORT["E"], "data._target_=mine.Corpus", cwd=tmp_path, variables=variables)
     assert finished.returncode == 1
     assert "data._target_=mine.Corpus: a corpus has columns, facts" in finished.stderr.splitlines()[-1]
 

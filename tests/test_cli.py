@@ -385,12 +385,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = ["ein\x85s", "", "zwei\u2028", *(f"number {i}" for i in range(17))]
     (folder / "a.en").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(words).encode())
     (folder / "a.de").write_text("\n".join(words) + "\n")
-    (folder / "short.de").write_text("\n".join(words[:-1]) + "\n")
     rows = [(f"{'long ' * 40 if i == 3 else ''}text {i}", i % 2) for i in range(20)]
     (folder / "a.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in [("text", "label"), *rows]))
     with gzip.open(folder / "b.csv.gz", "wt", newline="") as file:
         csv.writer(file).writerows([("label", "text"), (0, 'one "quoted"'), (1, "two\nlines"), (1, "x" * 200)])
-    (folder / "new.csv").write_text("label,text\n0,fine\n2,surprise\n")
     return folder
 
 
@@ -494,37 +492,6 @@ class TestRealText:
             refused = run("evaluate", "checkpoint=alone", *overrides, cwd=folder)
             assert refused.returncode == 1
             assert words in refused.stderr
-
-    @pytest.mark.parametrize(
-        ("model", "overrides", "words"),
-        [
-            ("full", (*PAIRS, "task.early_stopping=maybe"), ["task.early_stopping=maybe", "true, false, never"]),
-            ("encoder_only", (*TABLE, "data.columns=[text,label]"), ["a.tsv, line 1", "data.columns=null"]),
-            ("full", (*PAIRS, "data.train=[a.en,short.de]"), ["a.en, line 20", "short.de", "20 and 19 lines"]),
-            ("full", (*PAIRS, "data.train=[a.en,a.dee]"), ["a.dee", "did you mean a.de?"]),
-            ("full", (*PAIRS, "task.bleu_tokenizer=31a"), ["task.bleu_tokenizer=31a", "13a"]),
-            ("full", (*PAIRS, "task.num_beams=0"), ["num_beams=0"]),
-            (
-                "full",
-                (*PAIRS, "callbacks=[default,early_stopping]", "callbacks.early_stopping.monitor=val/los"),
-                ["callbacks.early_stopping.monitor=val/los", "did you mean val/loss?"],
-            ),
-            ("encoder_only", (*TABLE, "data.test=new.csv", "batch.too_long=drop"), ["new.csv, line 3", "'2'", "0, 1"]),
-            ("encoder_only", TABLE, ["a.tsv, line 5", "tokens", "batch.too_long"]),
-            ("encoder_only", (*TABLE, "data.label=stars"), ["a.tsv, line 1", "data.label=stars", "text, label"]),
-        ],
-        ids=lambda value: "" if isinstance(value, tuple) else None,
-    )
-    def test_refused_before_the_first_step(
-        self, folder: Path, model: str, overrides: tuple[str, ...], words: list[str]
-    ) -> None:
-        finished = self.train(model, *overrides, "run_dir=refused", cwd=folder)
-        assert finished.returncode == 1
-        assert "Traceback" not in finished.stderr
-        assert finished.stderr.splitlines()[-1].startswith("error: ")
-        for word in words:
-            assert word in finished.stderr.splitlines()[-1]
-        assert not (folder / "refused" / "checkpoints").exists()
 
 
 def test_nothing_stays_frozen_until_python_ends(tmp_path: Path) -> None:

@@ -127,6 +127,14 @@ DATA_FAULTS = {
         ["new.tsv, line 4", "'maybe'", "0, 1"],
     ),
     "18 a row without its label": ([*TABLE, "data.train=ragged.tsv"], ["ragged.tsv, line 3"]),
+    "18 no column of that name": (
+        [*TABLE, "data.train=table.tsv", "data.label=stars"],
+        ["table.tsv, line 1", "data.label=stars", "text, label"],
+    ),
+    "18 columns are named twice": (
+        [*TABLE, "data.train=table.tsv", "data.columns=[text,label]"],
+        ["table.tsv, line 1", "data.columns=null"],
+    ),
     "18 an over-long line": (
         [*PAIRS, "data.train=[a.en,long.de]"],
         ["line 10: ", "tokens", "shape.max_length", "batch.too_long"],
