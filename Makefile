@@ -3,7 +3,8 @@
 # make quick: the tests that a change needs, within a minute; make quick SECONDS=200 on a busy machine
 # make test: the tests, the longest files first; make test DURATIONS=1 writes tests/durations.json, how long each takes
 # make docs: the documentation as a site: outputs/site/index.html; a warning is an error, and a browser tries it
-# make faults: what a run must survive, a few times each; make faults FULL=1: as often as docs/faults.md says
+# make faults: what a run must survive, a few times each, four tests at once, since they mostly wait; make faults FULL=1:
+#   as often as docs/faults.md says
 # make nightly: what make test and make faults leave out; writes to outputs/nightly.json which commit passed
 # make fuzz: random configurations, each trained, stopped, resumed, evaluated and exported; make fuzz N=600 SEED=1: the
 #   draws 1 to 600. A draw that fails prints the command that repeats it
@@ -43,7 +44,7 @@ docs: .venv/docs
 	.venv/bin/python -m pytest -n 0 -m site tests/test_site.py
 
 faults: .venv/installed
-	TRIPTYCH_FAULTS=$(if $(FULL),full) TRIPTYCH_FAULTS_TABLE=outputs/faults.md .venv/bin/python -m pytest -m "faults$(if $(FULL),, and not nightly)" $(FAULTS)
+	TRIPTYCH_FAULTS=$(if $(FULL),full) TRIPTYCH_FAULTS_TABLE=outputs/faults.md .venv/bin/python -m pytest -m "faults$(if $(FULL),, and not nightly)" -n 4 $(FAULTS)
 	cat outputs/faults.md
 
 nightly: .venv/installed

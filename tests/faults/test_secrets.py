@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tiny
+from commands import run
 from triptych.storage.redaction import REDACTED, Redactor
 
 pytestmark = [pytest.mark.faults, pytest.mark.fault(23)]
@@ -230,9 +231,7 @@ def test_what_is_hidden_is_found(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("override", [f"seed={ENVIRONMENT['DB_PASSWORD']}", "seed={token:Ab1-cdefgh}"])
 def test_mistakes_are_answered_without_them(tmp_path: Path, override: str) -> None:
-    command = [sys.executable, "-m", "triptych", "train", override]
-    environment = os.environ | ENVIRONMENT
-    finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
+    finished = run("train", override, cwd=tmp_path, variables=ENVIRONMENT)
     assert finished.returncode == 1
     assert finished.stderr.startswith("error: seed=")
     assert REDACTED in finished.stderr

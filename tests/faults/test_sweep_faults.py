@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from cases import values_by_day
 from clock import bound, wait_until
+from commands import Finished, run
 
 pytestmark = pytest.mark.faults
 
@@ -54,19 +56,28 @@ class Fail(Callback):
 """
 
 
-def start(cwd: Path, *overrides: str, flags: Sequence[str] = (), options: Sequence[str] = ()) -> subprocess.Popen[str]:
-    (cwd / "failing.py").write_text(FAILING)
+def environment() -> dict[str, str]:
     own = {k: v for k, v in os.environ.items() if k != "HYDRA_FULL_ERROR"}
+    return {**own, "OMP_NUM_THREADS": "1", "TRIPTYCH_ALLOW": "failing"}
+
+
+def start(cwd: Path, *overrides: str) -> subprocess.Popen[str]:
+    """A process that does not import what lies in its working directory."""
     return subprocess.Popen(
-        [sys.executable, *flags, "-m", "triptych", "train", "-m", *options, *TINY, *overrides],
+        [sys.executable, "-P", "-m", "triptych", "train", "-m", *TINY, *overrides],
         cwd=cwd,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        env={**own, "OMP_NUM_THREADS": "1", "TRIPTYCH_ALLOW": "failing"},
+        env=environment(),
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # as from a terminal
     )
+
+
+def sweep(cwd: Path, *overrides: str, options: Sequence[str] = ()) -> Finished:
+    """The end of one whose imports are there already."""
+    return run("train", "-m", *options, *TINY, *overrides, cwd=cwd, variables=environment())
 
 
 @pytest.mark.parametrize(
@@ -78,13 +89,17 @@ def start(cwd: Path, *overrides: str, flags: Sequence[str] = (), options: Sequen
     ],
     ids=["one of four", "all", "two at once"],
 )
-def test_fault_16_the_others_go_on(hows: list[str], ends: dict[str, str], launcher: list[str], tmp_path: Path) -> None:
+def test_fault_16_the_others_go_on(
+    hows: list[str], ends: dict[str, str], launcher: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "own" / "shape").mkdir(parents=True)
     (tmp_path / "own" / "shape" / "mine.yaml").write_text("d_ff: 16\n")
     fail = ["+callbacks.fail._target_=failing.Fail", f"+callbacks.fail.how={','.join(hows)}"]
-    process = start(tmp_path, "shape=mine", *fail, *launcher, options=["--config-dir=own"])
-    stdout, stderr = process.communicate(timeout=bound(300))
-    assert process.returncode == 1
+    (tmp_path / "failing.py").write_text(FAILING)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]]))
+    finished = sweep(tmp_path, "shape=mine", *fail, *launcher, options=["--config-dir=own"])
+    stdout, stderr = finished.stdout, finished.stderr
+    assert finished.returncode == 1
     answer = stderr.splitlines()[-1]
     assert answer.startswith(f"error: {len(ends)} of {len(hows)} jobs failed: ")
     for how in hows:
@@ -104,14 +119,15 @@ def test_fault_16_the_others_go_on(hows: list[str], ends: dict[str, str], launch
     assert all(f"callbacks.fail.how={how}" in "".join(results) for how in hows if how not in ends)
 
 
-@pytest.mark.parametrize("launcher", [[], POOL], ids=["one", "two at once"])
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda signum: signum.name)
+@pytest.mark.parametrize(
+    ("signum", "launcher"), values_by_day([signal.SIGINT, signal.SIGTERM, signal.SIGHUP], [[], POOL])
+)
 def test_fault_16_a_sweep_that_is_asked_to_end(signum: signal.Signals, launcher: list[str], tmp_path: Path) -> None:
     """What runs is waited for, no other is started, and no process is left, whether the sweep alone is asked (SIGTERM)
     or all of its processes. What lies in the working directory is not imported by the job where the sweep itself does
     not."""
     (tmp_path / "yaml.py").write_text("raise SystemExit(9)")
-    process = start(tmp_path, "seed=1,2,3", "trainer.max_steps=1000000", *launcher, flags=["-P"])
+    process = start(tmp_path, "seed=1,2,3", "trainer.max_steps=1000000", *launcher)
 
     def is_there() -> bool:
         assert process.poll() is None
@@ -141,15 +157,13 @@ def test_fault_16_a_sweep_that_is_asked_to_end(signum: signal.Signals, launcher:
 def test_fault_16_a_launcher_that_is_not_ours(tmp_path: Path) -> None:
     """Hydra's own calls the training itself, one job after the other: each has its directory nevertheless (the same as
     our launchers give it), the error is named, and the same sweep elsewhere does again only what failed."""
-    process = start(tmp_path, "seed=1,-1,2", "hydra/launcher=basic")
-    _, stderr = process.communicate(timeout=bound(300))
-    assert process.returncode == 1
-    assert stderr.splitlines()[-1] == "error: seed=-1: expected 0 or more"
-    finished = {file: file.stat().st_mtime_ns for file in tmp_path.glob("sweep/*/summary.json")}
-    assert len(finished) == 2
-    stdout, _ = start(tmp_path, "seed=1,-1,2").communicate(timeout=bound(300))
-    assert stdout.count("done already") == 2
-    assert {file: file.stat().st_mtime_ns for file in tmp_path.glob("sweep/*/summary.json")} == finished
+    finished = sweep(tmp_path, "seed=1,-1,2", "hydra/launcher=basic")
+    assert finished.returncode == 1
+    assert finished.stderr.splitlines()[-1] == "error: seed=-1: expected 0 or more"
+    records = {file: file.stat().st_mtime_ns for file in tmp_path.glob("sweep/*/summary.json")}
+    assert len(records) == 2
+    assert sweep(tmp_path, "seed=1,-1,2").stdout.count("done already") == 2
+    assert {file: file.stat().st_mtime_ns for file in tmp_path.glob("sweep/*/summary.json")} == records
 
 
 @pytest.mark.parametrize(
@@ -163,7 +177,6 @@ def test_fault_16_a_launcher_that_is_not_ours(tmp_path: Path) -> None:
     ids=["number of jobs", "no jobs", "clock", "devices"],
 )
 def test_sweeps_that_cannot_be(overrides: list[str], answer: str, tmp_path: Path) -> None:
-    process = start(tmp_path, *overrides)
-    _, stderr = process.communicate(timeout=bound(120))
-    assert process.returncode == 1
-    assert re.match(f"error: {answer}", stderr.splitlines()[-1]), stderr
+    finished = sweep(tmp_path, *overrides)
+    assert finished.returncode == 1
+    assert re.match(f"error: {answer}", finished.stderr.splitlines()[-1]), finished.stderr

@@ -226,6 +226,19 @@ def test_the_jobs_of_a_sweep_by_what_differs(
     assert "…" not in said
 
 
+def test_a_long_name_is_folded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nothing of it is left out."""
+    monkeypatch.setenv("COLUMNS", "80")
+    name = "".join(f"{number:03d}" for number in range(30))
+    (make_run(tmp_path / name) / "summary.json").write_text(json.dumps({"metrics": {}}))
+    watch(tmp_path, once=True, every=1.0)
+    parts = re.findall(r"^│ (\d+) ", capsys.readouterr().out, re.MULTILINE)
+    assert len(parts) > 1
+    assert "".join(parts) == name
+
+
 @pytest.mark.parametrize(
     ("taken", "ages", "waiting", "at_once", "left"),
     [

@@ -1026,6 +1026,7 @@ class TestTrainer:
     def test_the_cost_log_counts(self, build: Build, accumulate: int) -> None:
         task = make_task(build, "translation", "full")
         cost_log, logger = make_cost_log(task), Memory()
+        cost_log.flops_of_step = 1000  # of AdamW there are none
         items = task.encode(EXAMPLES)
         batches = [collate(items[i : i + 3]) for i in range(3 * accumulate)]
         callbacks: list[L.Callback] = [cost_log]
@@ -1050,7 +1051,7 @@ class TestTrainer:
             n * sum(forward_flops(cost_log.cost.network, shape).values()) for shape, n in cost_log.shapes.items()
         )
         outputs = 2 * 32 * CHARACTERS.vocab_size  # operations of one answer
-        assert row["train_flops"] == 3 * (counted - cost_log.unanswered * outputs)
+        assert row["train_flops"] == 3 * (counted - cost_log.unanswered * outputs) + 3 * cost_log.flops_of_step
         assert 0 < cost_log.seconds < row["time_s"] < cost_log.wall_time
 
     def test_the_cost_log_logs_the_norm_of_the_gradient_before_it_is_clipped(self, build: Build) -> None:

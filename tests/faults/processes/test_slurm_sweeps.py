@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 import torch
 
 from clock import bound, check_within, wait_until
+from commands import run
 from triptych.launch.watch import Scheduler, look
 from triptych.storage.redaction import Redactor
 
@@ -33,12 +35,16 @@ class Sweep:
         training.run_dir = training.folder / "läufe, (a='1') #2"  # what Hydra and the shell read only in quotes
         self.cluster, self.training, self.parent = cluster, training, training.run_dir
 
+    def command(self, *overrides: str) -> list[str]:
+        """Its words behind ``triptych``."""
+        command = self.training.command("callbacks.witness.folder=${run_dir}", *overrides)
+        own = command[command.index("train") + 1 :]
+        return ["train", "-m", "hydra/launcher=slurm", "hydra.launcher.poll_s=0.5", *own]
+
     def start(self, *overrides: str) -> "subprocess.Popen[str]":
         """Starts the command."""
-        command = self.training.command("callbacks.witness.folder=${run_dir}", *overrides)
-        place = command.index("train") + 1
         return subprocess.Popen(
-            [*command[:place], "-m", "hydra/launcher=slurm", "hydra.launcher.poll_s=0.5", *command[place:]],
+            [sys.executable, "-m", "triptych", *self.command(*overrides)],
             cwd=self.training.folder,
             env={**self.training.environment(), **self.cluster.environment},
             stdout=subprocess.PIPE,
@@ -48,10 +54,10 @@ class Sweep:
         )
 
     def run(self, *overrides: str) -> tuple[int, str, str]:
-        """Its exit status, standard output and standard error."""
-        process = self.start(*overrides)
-        stdout, stderr = process.communicate(timeout=bound(240))
-        return process.returncode, stdout, stderr
+        """Its exit status, standard output and standard error; its imports are there already."""
+        variables = {**self.training.environment(), **self.cluster.environment}
+        finished = run(*self.command(*overrides), cwd=self.training.folder, variables=variables)
+        return finished.returncode, finished.stdout, finished.stderr
 
     def scripts(self) -> list[str]:
         """What has been submitted, the newest last."""
