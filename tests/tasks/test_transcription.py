@@ -238,7 +238,7 @@ class TestSpeakers:
     def test_the_mean_frame_of_a_speaker_is_taken_from_all_that_he_says(self, build: Build) -> None:
         task, sounds = make_task(build, "encoder_only"), self.sounds()
         plain = [task.audio.features(Example("s", sound=sound)) for sound in sounds]
-        task.corpus = replace(task.corpus, has_speakers=True)
+        task.audio.has_speakers = True
         task.audio.update_speaker_means(sounds)
         for speaker in (0, 1):
             frames = np.concatenate(plain[speaker::2])
@@ -250,19 +250,19 @@ class TestSpeakers:
 
     def test_the_mean_of_hours_is_exact(self, build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
         task = make_task(build, "encoder_only")
-        task.corpus = replace(task.corpus, has_speakers=True)
+        task.audio.has_speakers = True
         frames = np.random.default_rng(0).normal(-0.7, 0.1, (200_000, 4)).astype(np.float32)
-        monkeypatch.setattr(task, "_frames_of", lambda sound: frames)
+        monkeypatch.setattr(task.audio, "_frames", lambda sound: frames)
         task.audio.update_speaker_means(self.sounds()[:1])
         np.testing.assert_allclose(task.audio.speaker_means["a"], frames.astype(np.float64).mean(0), rtol=2e-7)
 
     def test_answers_do_not_depend_on_who_else_is_heard(self, build: Build) -> None:
         task, sounds = make_task(build, "encoder_only"), self.sounds()
-        task.corpus = replace(task.corpus, has_speakers=True)
+        task.audio.has_speakers = True
         together = predict(task, sounds)
         apart = make_task(build, "encoder_only")
         apart.network.load_state_dict(task.network.state_dict())
-        apart.corpus = task.corpus
+        apart.audio.has_speakers = True
         found = [predict(apart, sounds[speaker::2]) for speaker in (0, 1)]
         assert together == [found[i % 2][i // 2] for i in range(6)]
 
