@@ -30,11 +30,10 @@ from triptych.nn import PatchEmbedding
 from triptych.predict import check_lengths
 from triptych.report.attention_maps import attention_maps
 from triptych.report.page.attention import draw_attention
-from triptych.report.page.charts import Switch
 from triptych.report.page.document import render_template
 from triptych.report.page.image import draw_image
 from triptych.report.page.sound import draw_sound
-from triptych.report.page.style import ARCHITECTURES
+from triptych.report.page.style import ARCHITECTURES, Switch
 from triptych.report.read_records import Run
 from triptych.report.samples import format_answer, is_recordable, list_maps, recordable_length
 from triptych.tasks import Chat, ClassPrediction, GenerativeTask, ImageTextMatching, Prediction, Predictor, Task

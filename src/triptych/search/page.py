@@ -22,9 +22,8 @@ from optuna.visualization import (
 from rich.console import Console
 from rich.table import Table
 
-from triptych.report.page.charts import Figure, Switch, make_axis, make_layout
 from triptych.report.page.document import render_template
-from triptych.report.page.style import ARCHITECTURES
+from triptych.report.page.style import ARCHITECTURES, Figure, Switch, colour_of, dots, line, make_axis, make_layout
 from triptych.report.wording import metric_name
 from triptych.search.study import Study
 from triptych.storage.atomic import write_text
@@ -114,7 +113,7 @@ def find_architectures(study: Study) -> dict[int, str]:
 def choose_colour(architectures: Collection[str]) -> str:
     """The colour of an architecture, the same as on every page; another for several, and where it is not known."""
     different = set(architectures)
-    return f"var(--{different.pop()})" if len(different) == 1 else "var(--optimum)"
+    return colour_of(different.pop() if len(different) == 1 else "optimum")
 
 
 def rank_trials(study: Study, folder: Path) -> list[tuple[list[str], dict[str, str]]]:
@@ -212,15 +211,11 @@ def draw_curves(study: Study, metric: str, colour: str) -> Switch:
             label += f", {ARCHITECTURES[architecture].word}"
         steps = sorted(trial.intermediate_values)
         own = choose_colour([architecture]) if several and architecture else colour
-        look = {
-            "type": "scatter",
-            "mode": "lines+markers",
-            "line": {"color": own, "dash": LINES[state], "width": 4 if is_best else 1.5},
-            "marker": {"color": own, "size": 8 if is_best else 4},
-            "legendgroup": label,
-        }
         values = [trial.intermediate_values[step] for step in steps]
-        traces.append(look | {"x": steps, "y": values, "name": f"trial {trial.number}", "showlegend": False})
+        look = dots(steps, values, own, size=8 if is_best else 4)
+        look |= line(steps, values, own, LINES[state], 4 if is_best else 1.5)
+        look |= {"mode": "lines+markers", "legendgroup": label}
+        traces.append(look | {"name": f"trial {trial.number}", "showlegend": False})
         names[label] = look | {"x": [], "y": [], "name": label}
     figure: Figure = {
         "data": [*(names[label] for label in sorted(names)), *traces],
@@ -262,7 +257,8 @@ def describe_study(study: Study, folder: Path) -> dict[str, object]:
 def to_data(figure: go.Figure) -> Figure:
     """A figure of plotly as plain data, without the style that it has by itself."""
     data: Figure = json.loads(figure.to_json())
-    del data["layout"]["template"]
+    for name in ("template", "plot_bgcolor"):
+        data["layout"].pop(name, None)
     return data
 
 
@@ -276,11 +272,9 @@ def apply_style(figure: Figure, title: str, x: str, *, has_legend: bool = False)
         has_legend: whether the traces need their names.
     """
     layout = figure["layout"]
-    layout |= make_layout(title) | {
-        "xaxis": make_axis() | layout["xaxis"] | {"title": {"text": x, "font": {"size": 13}}},
-        "yaxis": make_axis() | layout.get("yaxis", {}) | {"title": {}},
-        "height": 340,
-        "margin": {"l": 60, "r": 30, "t": 60, "b": 60},
+    layout |= make_layout(title, height=340, margin=(60, 30, 60, 60)) | {
+        "xaxis": layout["xaxis"] | make_axis() | {"title": {"text": x, "font": {"size": 13}}},
+        "yaxis": layout.get("yaxis", {}) | {"title": {}} | make_axis(),
         "showlegend": has_legend,
     }
     return {"": figure}

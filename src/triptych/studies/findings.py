@@ -9,8 +9,9 @@ from statistics import fmean
 import numpy as np
 
 from triptych.config import ConfigError, amount, suggestion
-from triptych.report.page.charts import CLOCKS, Figure, draw_difficulty, draw_results, draw_validation
+from triptych.report.page.charts import CLOCKS, draw_difficulty, draw_results, draw_validation
 from triptych.report.page.examples import most_in_training
+from triptych.report.page.style import Figure
 from triptych.report.read_records import Run
 from triptych.report.statistics.bootstrap import terms_of
 from triptych.report.statistics.metrics import validation_key

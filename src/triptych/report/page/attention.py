@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from triptych.report.attention_maps import rollout
-from triptych.report.page.charts import Figure, Switch, make_layout, resolve_colours
-from triptych.report.page.style import ARCHITECTURES
+from triptych.report.page.charts import make_independent
+from triptych.report.page.style import ARCHITECTURES, Figure, Switch, colour_of, heatmap, make_layout
 from triptych.report.read_records import Run
 
 MOST_HEADS = 32
@@ -100,17 +100,11 @@ def draw_attention(sample: Mapping[str, Any], architecture: str, name: str) -> S
 
 def draw_unmapped(title: str) -> Figure:
     """In place of a picture of attention whose weights cannot be recorded."""
-    text = {
-        "text": "this attention has no map",
-        "showarrow": False,
-        "x": 0.5,
-        "y": 0.5,
-        "xref": "paper",
-        "yref": "paper",
-    }
+    text = {"text": "this attention has no map", "x": 0.5, "y": 0.5, "xref": "paper", "yref": "paper"}
     hidden = {"visible": False, "fixedrange": True}
-    layout = make_layout(escape(title), "its class does not implement PairwiseAttention.attend_pairs, or is not linear")
-    return {"data": [], "layout": layout | {"height": 160, "xaxis": hidden, "yaxis": hidden, "annotations": [text]}}
+    subtitle = "its class does not implement PairwiseAttention.attend_pairs, or is not linear"
+    layout = make_layout(escape(title), subtitle, height=160, margin=(14, 14, 66, 14))
+    return {"data": [], "layout": layout | {"xaxis": hidden, "yaxis": hidden, "annotations": [text]}}
 
 
 def attention_pictures(architecture: str, samples: Sequence[Mapping[str, Any]]) -> Switch:
@@ -123,7 +117,7 @@ def attention_pictures(architecture: str, samples: Sequence[Mapping[str, Any]]) 
         figures by their names; none without a text.
     """
     figures = draw_attention(samples[0], architecture, ARCHITECTURES[architecture].word) if samples else {}
-    return {name: resolve_colours(figure) for name, figure in figures.items()}
+    return {name: make_independent(figure) for name, figure in figures.items()}
 
 
 def _draw(
@@ -150,31 +144,19 @@ def _draw(
     gap_x, gap_y = (0.2 if is_labelled else 0.02), (0.28 if is_labelled else 0.1) / max(num_rows, 2)
     width, height = (1 + gap_x) / columns - gap_x, (1 + gap_y) / num_rows - gap_y
     cell = max(13, 300 // max(len(rows), 1)) if is_labelled else max(3, 110 // max(len(rows), 1))
-    layout: dict[str, Any] = make_layout(escape(title), subtitle) | {
-        "height": 130 + num_rows * (cell * len(rows) + 46),
-        "margin": {"l": 14, "r": 14, "t": 66, "b": 14}
-        | ({"l": 24 + 7 * longest, "b": 24 + 6 * longest} if is_labelled else {}),
-        "annotations": [],
-    }
+    left_margin, bottom = (24 + 7 * longest, 24 + 6 * longest) if is_labelled else (14, 14)
+    height_of_all = 130 + num_rows * (cell * len(rows) + 46)
+    layout = make_layout(escape(title), subtitle, height=height_of_all, margin=(left_margin, 14, 66, bottom))
+    layout["annotations"] = []
     traces = []
     for i, (name, weights) in enumerate(maps.items()):
         number = str(i + 1) if i else ""
         left, top = (i % columns) * (width + gap_x), 1 - (i // columns) * (height + gap_y)
         traces.append(
-            {
-                "type": "heatmap",
-                "name": name,
-                "x": number_tokens(keys),
-                "y": number_tokens(rows),
-                "z": [[round(float(weight), 3) for weight in row] for row in weights],
-                "zmin": 0,
-                "zmax": 1,
-                "colorscale": [[0, "var(--card)"], [1, f"var(--{architecture})"]],
-                "showscale": False,
-                "xaxis": f"x{number}",
-                "yaxis": f"y{number}",
-                "hovertemplate": f"{name}<br>{doing} %{{y}}, looks at %{{x}}: %{{z:.3f}}<extra></extra>",
-            }
+            heatmap(weights, colour_of(architecture))
+            | {"name": name, "x": number_tokens(keys), "y": number_tokens(rows), "zmin": 0, "zmax": 1}
+            | {"xaxis": f"x{number}", "yaxis": f"y{number}"}
+            | {"hovertemplate": f"{name}<br>{doing} %{{y}}, looks at %{{x}}: %{{z:.3f}}<extra></extra>"}
         )
         axis = {"domain": [left, left + width], "tickangle": -60, "anchor": f"y{number}"}
         layout[f"xaxis{number}"] = axis | _make_axis(keys, ticks_of_keys, is_labelled=is_labelled)
@@ -182,7 +164,7 @@ def _draw(
         layout[f"yaxis{number}"] = axis | _make_axis(rows, ticks_of_rows, is_labelled=is_labelled)
         if is_labelled and name:
             at = {"x": left, "y": top, "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom"}
-            layout["annotations"].append(at | {"text": name, "showarrow": False, "font": {"size": 11}})
+            layout["annotations"].append(at | {"text": name, "font": {"size": 11}})
     return {"data": traces, "layout": layout}
 
 
@@ -196,9 +178,6 @@ def _make_axis(names: Sequence[str], ticks: Sequence[str], *, is_labelled: bool)
         "showticklabels": is_labelled,
         "ticks": "",
         "showgrid": False,
-        "zeroline": False,
-        "showline": True,
-        "linecolor": "var(--line)",
         "mirror": True,
         "fixedrange": True,
     }

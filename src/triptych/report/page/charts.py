@@ -1,5 +1,4 @@
-"""The charts as plotly figures in plain data. A colour is a CSS variable; the page's script puts in its value. Plotly
-reads texts as HTML, so what a run has named is escaped here."""
+"""The charts of a comparison as plotly figures in plain data."""
 
 import math
 import re
@@ -13,7 +12,21 @@ from textwrap import wrap
 from typing import Any
 
 from triptych.report.page.examples import INPUT_WORDS, Bin, choose_runs, list_axes, most_in_training, score_by
-from triptych.report.page.style import ARCHITECTURES
+from triptych.report.page.style import (
+    ARCHITECTURES,
+    OPTIMUM,
+    TEMPLATE,
+    Figure,
+    Switch,
+    band,
+    colour_of,
+    dots,
+    heatmap,
+    line,
+    make_axis,
+    make_layout,
+    round_digits,
+)
 from triptych.report.read_records import Curve, Run
 from triptych.report.statistics.metrics import metric_key
 from triptych.report.statistics.pareto import find_pareto_front
@@ -27,9 +40,6 @@ _TITLE_HEIGHT = 30
 _DECADES = [10.0**power for power in range(-6, 4)]
 _DASHES = ("solid", "dash", "dot", "dashdot")
 
-Figure = dict[str, Any]
-Switch = dict[str, Figure]
-"""Figures of which one is shown, by the names of what chooses it; a single one needs no name."""
 Plot = Callable[[Group], Switch]
 """Draws the runs of one task; nothing where they lack what it shows."""
 
@@ -48,79 +58,67 @@ def draw_results(group: Group) -> Figure:
     scale = 100 if percent else 1
     contenders = group.contenders
     optima = sorted({best for run in group.runs if (best := group.optimum(run)) is not None})
-    drawn = [_draw_contender(group, contender, row, scale) for row, contender in enumerate(contenders)]
-    drawn += [_draw_optimum(group, best, scale) for best in optima]
-    parts = [figure for figures in drawn for figure in figures]
-    traces = [part for part in parts if "mode" in part]
-    # Invisible dots stretch the axis: to the optimum, which draws nothing itself, and to the least span.
-    shown = [x for trace in traces for x in trace["x"]] + [scale * best for best in optima]
-    shown = _widen(shown, percent=percent) if shown else []
-    traces.append(
-        {"type": "scatter", "mode": "markers", "x": [round_digits(x) for x in shown], "y": [0] * len(shown)}
-        | {"marker": {"opacity": 0}, "hoverinfo": "skip"}
-    )
-    lines = max((len(wrap(c.label, 46)) for c in contenders), default=1)
     layout = make_layout(f"{escape(group.metric.title)} on the test set ({group.metric.direction})") | {
-        "height": 106 + (60 + 16 * max(lines, 1)) * len(contenders),
         "margin": {"l": 36, "r": 36, "t": 62, "b": 36},
         "xaxis": make_axis() | {"ticksuffix": " %" if percent else "", "nticks": 6, "tickangle": 0},
         "yaxis": {"ticktext": [escape(contender.name) for contender in contenders], "showticklabels": False}
         | {"tickvals": list(range(len(contenders))), "range": [len(contenders) - 0.4, -0.75]}
-        | {"showgrid": False, "zeroline": False, "fixedrange": True},
-        "shapes": [part for part in parts if part.get("type") == "line"],
-        "annotations": [part for part in parts if "showarrow" in part],
+        | {"showgrid": False, "showline": False, "fixedrange": True},
+        "shapes": [],
+        "annotations": [],
     }
-    return {"data": traces, "layout": layout}
+    traces = [_draw_contender(group, contender, row, scale, layout) for row, contender in enumerate(contenders)]
+    for best in optima:
+        _draw_optimum(group, best, scale, layout)
+    # Invisible dots stretch the axis: to the optimum, which draws nothing itself, and to the least span.
+    shown = [x for trace in traces for x in trace["x"]] + [scale * best for best in optima]
+    shown = _widen(shown, percent=percent) if shown else []
+    traces.append(dots(shown, [0] * len(shown), "") | {"marker": {"opacity": 0}, "hoverinfo": "skip"})
+    lines = max((len(wrap(c.label, 46)) for c in contenders), default=1)
+    return {"data": traces, "layout": layout | {"height": 106 + (60 + 16 * max(lines, 1)) * len(contenders)}}
 
 
-def _draw_contender(group: Group, contender: Contender, row: int, scale: float) -> list[Figure]:
-    """A row of the results: a trace of dots, the mean of several as a line with its value, and the name."""
-    name = contender.architecture
+def _draw_contender(group: Group, contender: Contender, row: int, scale: float, layout: Figure) -> Figure:
+    """A row of the results: a trace of dots; added to the layout, the mean of several as a line with its value, and the
+    name."""
+    name, colour = contender.architecture, colour_of(contender.architecture)
     finite = [run for run in contender.runs if math.isfinite(group.value(run))]
     several = len(finite) > 1
     values = [scale * group.value(run) for run in finite]
-    marker = {"color": _colour(name), "symbol": ARCHITECTURES[name].symbol, "size": 11 if several else 15}
-    parts: list[Figure] = [
-        {
-            "type": "scatter",
-            "mode": "markers" if several else "markers+text",
-            "x": [round_digits(value) for value in values],
-            "y": [row] * len(finite),
-            "text": [escape(group.metric.show(group.value(run))) for run in finite],
-            "textposition": "bottom center",
-            "customdata": [[escape(run.directory), run.seed] for run in finite],
-            "hovertemplate": "%{customdata[0]}<br>seed %{customdata[1]}<br>%{text}<extra></extra>",
-            "marker": marker | {"opacity": 0.6 if several else 1},
-            "textfont": {"color": "var(--ink)"},
-            "cliponaxis": False,
-        }
-    ]
     if several:
         mean = fmean(values)
-        line = {"color": _colour(name), "width": 4}
-        parts.append({"type": "line", "x0": mean, "x1": mean, "y0": row - 0.18, "y1": row + 0.18, "line": line})
+        ends = {"x0": mean, "x1": mean, "y0": row - 0.18, "y1": row + 0.18}
+        layout["shapes"].append({"type": "line", "line": {"color": colour, "width": 4}} | ends)
         label = f"mean {escape(group.metric.show(mean / scale))}"
         at = {"x": mean, "y": row + 0.16, "yanchor": "top"}  # the axis points downwards
-        parts.append(at | {"text": label, "showarrow": False, "font": {"color": "var(--ink)"}})
+        layout["annotations"].append(at | {"text": label, "font": {"color": "var(--ink)"}})
     # The name stands above its row, not beside it: there is room for all of it, on a phone too.
     settings = "<br>".join(escape(line) for line in wrap(contender.label, 46))
     label = f"<b>{ARCHITECTURES[name].word}</b>{f' {settings}' if settings else ''}"
     at = {"x": 0, "xref": "paper", "xanchor": "left", "xshift": -24, "y": row - 0.2, "yanchor": "bottom"}
-    return [*parts, at | {"text": label, "align": "left", "showarrow": False, "font": {"color": _colour(name)}}]
+    layout["annotations"].append(at | {"text": label, "align": "left", "font": {"color": colour}})
+    trace = dots(values, [row] * len(finite), colour, ARCHITECTURES[name].symbol, 11 if several else 15)
+    trace["marker"]["opacity"] = 0.6 if several else 1
+    return trace | {
+        "mode": "markers" if several else "markers+text",
+        "text": [escape(group.metric.show(group.value(run))) for run in finite],
+        "textposition": "bottom center",
+        "customdata": [[escape(run.directory), run.seed] for run in finite],
+        "hovertemplate": "%{customdata[0]}<br>seed %{customdata[1]}<br>%{text}<extra></extra>",
+        "textfont": {"color": "var(--ink)"},
+        "cliponaxis": False,
+    }
 
 
-def _draw_optimum(group: Group, best: float, scale: float) -> list[Figure]:
-    """The best reachable value: a line, and its name."""
-    line = {"color": "var(--optimum)", "width": 2, "dash": "dash"}
-    ends = {"x0": scale * best, "x1": scale * best, "y0": 0, "y1": 1}
+def _draw_optimum(group: Group, best: float, scale: float, layout: Figure) -> None:
+    """Adds the best reachable value to the layout: a line, and its name."""
+    ends = {"x0": scale * best, "x1": scale * best, "y0": 0, "y1": 1, "yref": "paper"}
+    layout["shapes"].append(OPTIMUM | ends)
     # The optimum is nearly always the last thing on its side of the axis, so its label goes inwards.
     label = escape(f"{group.metric.optimum_name} {group.metric.show(best)}")
     inwards = "right" if group.metric.higher_is_better else "left"
     at = {"x": scale * best, "y": 1, "yref": "paper", "xanchor": inwards, "yanchor": "bottom"}
-    return [
-        {"type": "line", "yref": "paper", "line": line, "layer": "below"} | ends,
-        at | {"text": label, "showarrow": False, "font": {"color": "var(--optimum)"}},
-    ]
+    layout["annotations"].append(at | {"text": label, "font": {"color": "var(--optimum)"}})
 
 
 def _widen(shown: Sequence[float], *, percent: bool) -> list[float]:
@@ -210,7 +208,7 @@ def draw_costs(group: Group) -> Switch:
 def _draw_cost(group: Group, points: Sequence[tuple[float, float]], title: str) -> Figure:
     scale = 100 if group.metric.unit == "%" else 1
     x, y = [round_digits(cost) for cost, _ in points], [round_digits(scale * value) for _, value in points]
-    front = find_pareto_front(points, higher_is_better=group.metric.higher_is_better)
+    best = find_pareto_front(points, higher_is_better=group.metric.higher_is_better)
     range_y = _pad(y, percent=scale == 100)
     # At least a factor of two, with air: 120 k and 122 k parameters are nearly the same.
     low, high = math.log10(min(x)), math.log10(max(x))
@@ -218,44 +216,25 @@ def _draw_cost(group: Group, points: Sequence[tuple[float, float]], title: str) 
     range_x = [round_digits(low - air), round_digits(high + air)]
     # From the edge of what is worse to the edge of what is dearer, so that the front of one point is a line, too.
     worst = range_y[0] if group.metric.higher_is_better else range_y[1]
-    front_x = [x[front[0]], *(x[i] for i in front), round_digits(10 ** range_x[1])]
-    front_y = [worst, *(y[i] for i in front), y[front[-1]]]
-    line = {"shape": "hv", "color": "var(--soft)", "width": 1.5, "dash": "dot"}
-    traces: list[Figure] = [
-        {"type": "scatter", "mode": "lines", "name": "Pareto front", "line": line, "hoverinfo": "skip"}
-        | {"x": front_x, "y": front_y}
-    ]
+    front_x = [x[best[0]], *(x[i] for i in best), round_digits(10 ** range_x[1])]
+    front_y = [worst, *(y[i] for i in best), y[best[-1]]]
+    front = line(front_x, front_y, "var(--soft)", "dot", 1.5) | {"name": "Pareto front", "hoverinfo": "skip"}
+    front["line"]["shape"] = "hv"
+    traces = [front]
     drawn = Counter[str]()
     for i, contender in enumerate(group.contenders):
-        kind = contender.architecture
-        symbol = f"{ARCHITECTURES[kind].symbol}{'-open' if drawn[kind] % 2 else ''}"
+        kind, colour = contender.architecture, colour_of(contender.architecture)
+        trace = dots([x[i]], [y[i]], colour, f"{ARCHITECTURES[kind].symbol}{'-open' if drawn[kind] % 2 else ''}", 13)
+        trace["marker"]["line"] = {"width": 3, "color": colour}
         drawn[kind] += 1
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "x": [x[i]],
-                "y": [y[i]],
-                "name": escape(contender.name),
-                "text": [escape(group.metric.show(points[i][1]))],
-                "hovertemplate": f"{escape(contender.name)}<br>%{{x:.4s}}: %{{text}}<extra></extra>",
-                "marker": {
-                    "color": _colour(kind),
-                    "symbol": symbol,
-                    "size": 13,
-                    "line": {"width": 3, "color": _colour(kind)},
-                },
-            }
-        )
-    layout = make_layout(f"{escape(group.metric.title)} against its cost") | {
-        "height": 310,
-        "margin": {"l": 58, "r": 20, "t": 44, "b": 48},
-        "xaxis": make_axis() | {"title": {"text": title, "standoff": 8, "font": {"size": 13}}, "type": "log"}
-        | {"tickformat": ".2s", "nticks": 4, "tickangle": 0, "minor": {"showgrid": False}, "range": range_x},
+        text = {"name": escape(contender.name), "text": [escape(group.metric.show(points[i][1]))]}
+        hover = {"hovertemplate": f"{escape(contender.name)}<br>%{{x:.4s}}: %{{text}}<extra></extra>"}
+        traces.append(trace | text | hover)
+    layout = make_layout(f"{escape(group.metric.title)} against its cost", height=310, margin=(58, 20, 44, 48)) | {
+        "xaxis": make_axis(title) | {"type": "log", "tickformat": ".2s", "nticks": 4, "tickangle": 0, "range": range_x},
         "yaxis": make_axis() | {"ticksuffix": " %" if scale == 100 else "", "range": range_y},
         "showlegend": True,
-        "hovermode": "closest",
-    }  # fmt: skip
+    }
     return {"data": traces, "layout": layout}
 
 
@@ -276,36 +255,25 @@ def _draw_axis(group: Group, axis: str, scored: Sequence[tuple[Contender, list[B
     lines: list[Figure] = []
     bands: list[Figure] = []
     for contender, bins in scored:
-        kind, labels = contender.architecture, [of_one.label for of_one in bins]
+        kind, name, labels = contender.architecture, escape(contender.name), [of_one.label for of_one in bins]
+        means = [scale * fmean(of_one.values) for of_one in bins]
         lines.append(
-            {
-                "type": "scatter",
-                "mode": "lines+markers",
-                "name": escape(contender.name),
-                "legendgroup": escape(contender.name),
-                "x": labels,
-                "y": [round_digits(scale * fmean(of_one.values)) for of_one in bins],
-                "customdata": [of_one.count for of_one in bins],
-                "hovertemplate": "%{x}: %{y:.4g} (%{customdata} examples)<extra>%{fullData.name}</extra>",
-                "line": {"color": _colour(kind), "width": 2, "dash": dashes[contender.name]},
-                "marker": {"color": _colour(kind), "symbol": ARCHITECTURES[kind].symbol, "size": 8},
-            }
+            _draw_marked_line(labels, means, kind, dashes[contender.name], 8)
+            | {"name": name, "legendgroup": name, "customdata": [of_one.count for of_one in bins]}
+            | {"hovertemplate": "%{x}: %{y:.4g} (%{customdata} examples)<extra>%{fullData.name}</extra>"}
         )
         if len(contender.runs) > 1:
             ends = [student_interval(of_one.values) for of_one in bins]
-            low, high = ([round_digits(scale * pair[side]) for pair in ends] for side in (0, 1))
-            around = [*labels, *reversed(labels)], [*low, *reversed(high)]
-            bands.append(_draw_area(kind, escape(contender.name), *around))
-    shown = [y for drawn in (*lines, *bands) for y in drawn["y"] if math.isfinite(y)]
+            low, high = ([scale * pair[side] for pair in ends] for side in (0, 1))
+            bands.append(band(labels, low, high, colour_of(kind), name))
+    shown = [y for drawn in (*lines, *bands) for y in drawn["y"] if y is not None]
     title = "words of the input" if axis == INPUT_WORDS else escape(axis)
     seen = [i for i, of_one in enumerate(scored[0][1]) if of_one.high <= most_in_training(group, axis)]
     is_beyond = 0 < len(seen) < len(scored[0][1])
     subtitle = f"Shaded: the {escape(axis)} of the training. The rest asks for generalisation." if is_beyond else ""
     heading = f"{escape(group.metric.title)} by {'the length of the input' if axis == INPUT_WORDS else title}"
     layout = make_layout(heading, subtitle) | {
-        "height": 290,
-        "margin": {"l": 58, "r": 14, "t": 44, "b": 48},
-        "xaxis": make_axis() | {"type": "category", "title": {"text": title, "standoff": 8, "font": {"size": 13}}},
+        "xaxis": make_axis(title) | {"type": "category"},
         "yaxis": make_axis() | {"ticksuffix": " %" if scale == 100 else "", "range": _pad(shown, percent=scale == 100)},
         "showlegend": True,
     }
@@ -327,15 +295,13 @@ def draw_confusions(group: Group) -> Switch:
         labels, counts = [escape(label) for label in matrix["labels"]], matrix["counts"]
         ticks = [escape(label if len(label) <= 15 else label[:14] + "…") for label in matrix["labels"]]
         shares = [[round_digits(100 * n / max(sum(row), 1)) for n in row] for row in counts]
-        trace = {
-            "type": "heatmap",
+        trace = heatmap(shares, colour_of(run.architecture), 5) | {
             "x": labels,
             "y": labels,
-            "z": shares,
             "customdata": counts,
             "zmin": 0,
             "zmax": 100,
-            "colorscale": [[0, "var(--card)"], [1, _colour(run.architecture)]],
+            "showscale": True,
             "colorbar": {"ticksuffix": " %", "thickness": 12, "outlinewidth": 0},
             "xgap": 1,
             "ygap": 1,
@@ -344,13 +310,11 @@ def draw_confusions(group: Group) -> Switch:
         if len(labels) <= 12:
             trace |= {"text": counts, "texttemplate": "%{text}"}
         title = f"{ARCHITECTURES[run.architecture].word}, seed {run.seed}: a row for each true class"
-        axis = make_axis() | {"type": "category", "showgrid": False, "tickvals": labels, "ticktext": ticks}
+        axis = {"type": "category", "showgrid": False, "tickvals": labels, "ticktext": ticks}
         axis |= {"showticklabels": len(labels) <= 40}
-        layout = make_layout(title) | {
-            "height": 120 + min(28 * len(labels), 560),
-            "margin": {"l": 60, "r": 10, "t": 44, "b": 60},
-            "xaxis": axis | {"title": {"text": "predicted class", "font": {"size": 13}}},
-            "yaxis": axis | {"autorange": "reversed"},
+        layout = make_layout(title, height=120 + min(28 * len(labels), 560), margin=(60, 10, 44, 60)) | {
+            "xaxis": make_axis("predicted class", standoff=None) | axis,
+            "yaxis": make_axis() | axis | {"autorange": "reversed"},
         }
         figures[ARCHITECTURES[run.architecture].word] = {"data": [trace], "layout": layout}
     return figures
@@ -379,31 +343,25 @@ def _draw_curves(
         kind, name = run.architecture, contenders[run.directory].name
         label = name + ("" if key == title else f" ({metric_name(key)})")
         traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines+markers" if len(steps) <= 25 else "lines",
-                "x": steps,
-                "y": [round_digits(scale * value) if math.isfinite(value) else None for value in values],
-                "name": escape(label),
-                "legendgroup": escape(label),
-                "showlegend": label not in seeds,
-                "line": {"color": _colour(kind), "width": 2, "dash": dashes[name]},
-                "marker": {"color": _colour(kind), "symbol": ARCHITECTURES[kind].symbol, "size": 6},
-                "hovertemplate": f"{escape(run.directory)}<br>{axis_title} %{{x:.4s}}: %{{y:.4g}}<extra></extra>",
-            }
+            _draw_marked_line(steps, [scale * value for value in values], kind, dashes[name], 6)
+            | {"mode": "lines+markers" if len(steps) <= 25 else "lines"}
+            | {"name": escape(label), "legendgroup": escape(label), "showlegend": label not in seeds}
+            | {"hovertemplate": f"{escape(run.directory)}<br>{axis_title} %{{x:.4s}}: %{{y:.4g}}<extra></extra>"}
         )
         seeds.setdefault(label, []).append((run, key))
     traces += [_draw_band(label, of_one, scale, clock) for label, of_one in seeds.items() if len(of_one) > 1]
     layout = make_layout(escape(metric_name(title))) | {
-        "height": 290,
-        "margin": {"l": 58, "r": 14, "t": 44, "b": 48},
-        "xaxis": make_axis()
-        | {"title": {"text": axis_title, "standoff": 8, "font": {"size": 13}}, "rangemode": "tozero"},
+        "xaxis": make_axis(axis_title) | {"rangemode": "tozero"},
         "yaxis": make_axis() | axis,
         "showlegend": True,
-        "hovermode": "closest",
     }
     return {"data": traces, "layout": layout}
+
+
+def _draw_marked_line(x: Sequence[Any], y: Sequence[float], architecture: str, dash: str, size: int) -> Figure:
+    """A line with the points of its architecture."""
+    marked = dots(x, y, colour_of(architecture), ARCHITECTURES[architecture].symbol, size)
+    return marked | line(x, y, colour_of(architecture), dash) | {"mode": "lines+markers"}
 
 
 def _draw_band(label: str, seeds: Sequence[tuple[Run, str]], scale: float, clock: str) -> Figure:
@@ -414,25 +372,9 @@ def _draw_band(label: str, seeds: Sequence[tuple[Run, str]], scale: float, clock
     clocks = [dict(zip(run.curves[key].steps, x, strict=False)) for (run, key), x in zip(seeds, spent, strict=True)]
     shared = sorted(step for step in curves[0] if all(step in c and math.isfinite(c[step]) for c in curves))
     shared = shared[:: -(-len(shared) // _MAX_POINTS) or 1]
-    x = [round_digits(fmean(of_one[step] for of_one in clocks)) for step in shared]
-    low, high = ([round_digits(scale * end(c[step] for c in curves)) for step in shared] for end in (min, max))
-    return _draw_area(seeds[0][0].architecture, escape(label), [*x, *reversed(x)], [*low, *reversed(high)])
-
-
-def _draw_area(architecture: str, legend_group: str, x: Sequence[object], y: Sequence[float]) -> Figure:
-    """An area around a line, in its colour."""
-    return {
-        "type": "scatter",
-        "mode": "none",
-        "x": x,
-        "y": y,
-        "fill": "toself",
-        "fillcolor": _colour(architecture),
-        "opacity": 0.18,
-        "legendgroup": legend_group,
-        "showlegend": False,
-        "hoverinfo": "skip",
-    }
+    x = [fmean(of_one[step] for of_one in clocks) for step in shared]
+    low, high = ([scale * end(c[step] for c in curves) for step in shared] for end in (min, max))
+    return band(x, low, high, colour_of(seeds[0][0].architecture), escape(label))
 
 
 def _choose_dashes(group: Group) -> dict[str, str]:
@@ -467,40 +409,7 @@ def _thin(curve: Curve) -> tuple[list[float], list[float]]:
     """At most ``_MAX_POINTS`` of the logged points, evenly spaced, the last one among them."""
     stride = -(-len(curve.steps) // _MAX_POINTS) or 1
     kept = range(len(curve.steps) - 1, -1, -stride)[::-1]
-    return [round_digits(curve.steps[i]) for i in kept], [curve.values[i] for i in kept]
-
-
-def round_digits(value: float) -> float:
-    """A number with the five digits that a picture shows."""
-    return float(f"{value:.5g}")
-
-
-def _colour(architecture: str) -> str:
-    return f"var(--{architecture})"
-
-
-def make_axis() -> Figure:
-    """What all axes have."""
-    look = {"gridcolor": "var(--line)", "linecolor": "var(--line)", "zeroline": False, "automargin": True}
-    return look | {"exponentformat": "SI"}  # G, as our sentences have it, and not B
-
-
-def make_layout(title: str, subtitle: str = "") -> Figure:
-    """What all charts have.
-
-    Args:
-        title: of the chart, HTML.
-        subtitle: how it is to be read, HTML, below the title.
-    """
-    return {
-        "title": {"text": title, "x": 0, "xref": "container", "y": 1, "yref": "container", "yanchor": "top"}
-        | {"pad": {"t": 6, "l": 6}, "font": {"size": 14, "color": "var(--ink)"}}
-        | ({"subtitle": {"text": subtitle, "font": {"size": 12, "color": "var(--soft)"}}} if subtitle else {}),
-        "font": {"family": "system-ui, 'Noto Sans', sans-serif", "size": 13, "color": "var(--soft)"},
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "showlegend": False,
-    }
+    return [curve.steps[i] for i in kept], [curve.values[i] for i in kept]
 
 
 def separate_titles(figures: Switch) -> Switch:
@@ -519,6 +428,12 @@ def _separate_title(figure: Figure) -> Figure:
     layout["margin"] = {**layout["margin"], "t": layout["margin"]["t"] - _TITLE_HEIGHT}
     texts = {"title": unescape(title["text"]), "subtitle": unescape(title.get("subtitle", {}).get("text", ""))}
     return {**texts, "data": figure["data"], "layout": layout}
+
+
+def make_independent(figure: Figure) -> Figure:
+    """A figure for a page that is not ours: with its style, in the colours for light ground."""
+    resolved: Figure = resolve_colours(figure | {"layout": figure["layout"] | {"template": TEMPLATE}})
+    return resolved
 
 
 def resolve_colours(figure: Any) -> Any:

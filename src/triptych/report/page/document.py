@@ -10,6 +10,7 @@ from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
 from triptych.config import amount
 from triptych.report.page.charts import separate_titles
+from triptych.report.page.style import TEMPLATE
 
 
 def render_template(name: str, context: Mapping[str, object]) -> str:
@@ -40,7 +41,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"read_source": read_source, "read_plotly": get_plotlyjs}
+    environment.globals |= {"read_source": read_source, "read_plotly": get_plotlyjs, "figure_template": TEMPLATE}
     environment.filters |= {"separate_titles": separate_titles, "amount": amount}
     # Of the filter ``tojson``, which escapes what HTML or a script could take for its own.
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}

@@ -13,7 +13,7 @@ from triptych.nn import PatchEmbedding
 from triptych.nn.head import PoolName
 from triptych.report.attention_maps import AttentionMap, AttentionMaps
 from triptych.report.page.attention import KINDS, draw_unmapped
-from triptych.report.page.charts import Figure, Switch, make_layout
+from triptych.report.page.style import Figure, Switch, heatmap, make_layout
 
 MOST_PANELS = 12
 """Of a figure: the image, and where the network looked for each of the first tokens."""
@@ -88,8 +88,10 @@ def _draw(
     whole = num_rows * row_height
     picture = {"type": "image", "source": as_address(image), "hoverinfo": "skip"}
     subtitle = "the image, and for each token that is written the image again, light where it looks"
-    layout = make_layout(escape(title), subtitle if len(names) > 1 else "the image, and where what answers looks")
-    layout |= {"height": round(whole) + 80, "margin": {"l": 14, "r": 14, "t": 66, "b": 14}, "annotations": []}
+    if len(names) == 1:
+        subtitle = "the image, and where what answers looks"
+    layout = make_layout(escape(title), subtitle, height=round(whole) + 80, margin=(14, 14, 66, 14))
+    layout["annotations"] = []
     traces: list[Figure] = []
     for i, label in enumerate(["", *names]):
         number = str(i + 1) if i else ""
@@ -105,7 +107,7 @@ def _draw(
         layout[f"xaxis{number}"] |= {"anchor": f"y{number}", "constraintoward": "left"}
         layout[f"yaxis{number}"] |= {"anchor": f"x{number}", "constraintoward": "top"}
         layout["annotations"].append(
-            {"text": escape(label), "showarrow": False, "x": left, "y": top, "xref": "paper", "yref": "paper"}
+            {"text": escape(label), "x": left, "y": top, "xref": "paper", "yref": "paper"}
             | {"xanchor": "left", "yanchor": "bottom", "font": {"color": "var(--ink)"}}
         )
     return {"data": traces, "layout": layout}
@@ -113,9 +115,6 @@ def _draw(
 
 def _spotlight(looks: Float[Tensor, "rows columns"], patch_size: tuple[int, int], label: str) -> Figure:
     """A patch is the darker the less the network looked there."""
-    return {
-        "type": "heatmap", "name": "", "z": [[round(float(weight), 4) for weight in row] for row in looks],
-        "y0": (patch_size[0] - 1) / 2, "dy": patch_size[0], "x0": (patch_size[1] - 1) / 2, "dx": patch_size[1],
-        "zmin": 0, "colorscale": [[0, DARK], [1, LIGHT]], "showscale": False,
-        "hovertemplate": f"{escape(label)}: %{{z:.3f}}<extra></extra>",
-    }  # fmt: skip
+    ground = heatmap(looks, LIGHT, 4) | {"name": "", "zmin": 0, "colorscale": [[0, DARK], [1, LIGHT]]}
+    place = {"y0": (patch_size[0] - 1) / 2, "dy": patch_size[0], "x0": (patch_size[1] - 1) / 2, "dx": patch_size[1]}
+    return ground | place | {"hovertemplate": f"{escape(label)}: %{{z:.3f}}<extra></extra>"}

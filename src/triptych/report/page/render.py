@@ -9,10 +9,10 @@ from typing import NamedTuple
 from triptych.config import amount, duration
 from triptych.data.overlap import describe_overlap
 from triptych.report.page.attention import compare_attention
-from triptych.report.page.charts import PLOTS, Figure, Plot, draw_results
+from triptych.report.page.charts import PLOTS, Plot, draw_results
 from triptych.report.page.document import render_template
 from triptych.report.page.examples import Example, choose_runs, find_telling_examples
-from triptych.report.page.style import ARCHITECTURES
+from triptych.report.page.style import ARCHITECTURES, Figure
 from triptych.report.read_records import Run, RunSet
 from triptych.report.statistics.caveats import find_caveats
 from triptych.report.statistics.reach import reach

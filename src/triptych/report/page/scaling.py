@@ -7,10 +7,20 @@ from html import escape
 import numpy as np
 
 from triptych.config.wording import amount
-from triptych.report.page.charts import Figure, Switch, make_axis, make_layout, round_digits
 from triptych.report.page.document import render_template
 from triptych.report.page.render import Cell, describe_difference, describe_origin
-from triptych.report.page.style import ARCHITECTURES
+from triptych.report.page.style import (
+    ARCHITECTURES,
+    OPTIMUM,
+    Figure,
+    Switch,
+    band,
+    colour_of,
+    dots,
+    line,
+    make_axis,
+    make_layout,
+)
 from triptych.report.statistics.scaling import (
     EXPONENTS,
     PERCENTILES,
@@ -219,32 +229,22 @@ def _draw_frontier(metric: Score, ladders: Sequence[Ladder], variable: str) -> F
     traces: list[Figure] = []
     for ladder in ladders:
         colour, name = _colour(ladder), escape(ladder.architecture)
-        group = {"legendgroup": name, "name": name}
         if (law := ladder.alone.get(variable)) is not None:
             x = _spread([getattr(point, variable) for point in ladder.points])
-            low, high = np.percentile(law.predict_draws(x[:, None]), PERCENTILES, axis=0)
-            band = {"x": [*_round(x), *_round(x[::-1])], "y": [*_round(low), *_round(high[::-1])]}
-            traces.append(
-                group | band | {"type": "scatter", "mode": "none", "fill": "toself", "fillcolor": colour}
-                | {"opacity": 0.18, "hoverinfo": "skip", "showlegend": False}
-            )  # fmt: skip
-            curve = {"x": _round(x), "y": _round(law.predict(x[:, None])), "line": {"color": colour, "width": 2}}
-            traces.append(
-                group | curve | {"type": "scatter", "mode": "lines", "hoverinfo": "skip", "showlegend": False}
-            )
-        traces.append(_draw_points(ladder, ladder.points, variable, lambda point: point.loss) | group)
+            low, high = np.percentile(law.predict_draws(x[:, None]), PERCENTILES, axis=0).tolist()
+            hidden = {"legendgroup": name, "hoverinfo": "skip", "showlegend": False}
+            curve = line(x, law.predict(x[:, None]), colour) | hidden
+            traces += [band(x.tolist(), low, high, colour, name), curve]
+        points = _draw_points(ladder, ladder.points, variable, lambda point: point.loss)
+        traces.append(points | {"legendgroup": name, "name": name})
     floors = sorted({ladder.law.irreducible for ladder in ladders if ladder.law.is_known})
     title = f"{escape(metric.title)} against {_AXES[variable]} ({metric.direction})"
     layout = _make_layout(title, "Curves: the law of what no other model beats for less") | {
         "xaxis": _make_log_axis(_AXES[variable]),
         "yaxis": make_axis(),
-        "shapes": [
-            {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": floor, "y1": floor, "layer": "below"}
-            | {"line": {"color": "var(--optimum)", "width": 2, "dash": "dash"}}
-            for floor in floors
-        ],
+        "shapes": [OPTIMUM | {"xref": "paper", "x0": 0, "x1": 1, "y0": floor, "y1": floor} for floor in floors],
         "annotations": [
-            {"x": 1, "xref": "paper", "xanchor": "right", "y": floor, "yanchor": "bottom", "showarrow": False}
+            {"x": 1, "xref": "paper", "xanchor": "right", "y": floor, "yanchor": "bottom"}
             | {"text": escape(f"{metric.optimum_name} {floor:.4g}"), "font": {"color": "var(--optimum)"}}
             for floor in floors
         ],
@@ -266,18 +266,14 @@ def _draw_iso_flops(metric: Score, ladder: Ladder, budgets: Sequence[IsoFlop]) -
         shade = {"opacity": _SHADES[max(len(_SHADES) - len(budgets) + i, 0)]}
         x = _spread([point.parameters for point in budget.points])
         c0, c1, c2 = budget.coefficients
-        y = _round(c0 + c1 * np.log(x) + c2 * np.log(x) ** 2)
-        curve = {"x": _round(x), "y": y, "line": {"color": _colour(ladder), "width": 2}}
-        traces.append(shade | curve | {"type": "scatter", "mode": "lines", "hoverinfo": "skip"})
+        curve = line(x, c0 + c1 * np.log(x) + c2 * np.log(x) ** 2, _colour(ladder)) | {"hoverinfo": "skip"}
         points = _draw_points(ladder, budget.points, "parameters", lambda point: point.loss)
-        traces.append(shade | points | {"name": f"{amount(budget.operations)} operations"})
-        at = {"x": math.log10(x[0]), "y": y[0], "xanchor": "left", "yanchor": "bottom", "showarrow": False}
-        labels.append(at | {"text": amount(budget.operations), "yshift": 4})
+        traces += [shade | curve, shade | points | {"name": f"{amount(budget.operations)} operations"}]
+        at = {"x": math.log10(x[0]), "y": curve["y"][0], "xanchor": "left", "yanchor": "bottom", "yshift": 4}
+        labels.append(at | {"text": amount(budget.operations)})
     inside = [budget for budget in budgets if budget.is_inside]
-    at = {"x": _round([budget.best for budget in inside]), "y": _round([budget.lowest for budget in inside])}
-    marker = {"marker": {"symbol": "cross", "size": 11, "color": "var(--ink)"}, "name": "minimum"}
-    hover = {"hovertemplate": "best size %{x:.4s}: %{y:.4g}<extra></extra>"}
-    traces.append(at | marker | hover | {"type": "scatter", "mode": "markers"})
+    minima = dots([x.best for x in inside], [x.lowest for x in inside], "var(--ink)", "cross", 11)
+    traces.append(minima | {"name": "minimum", "hovertemplate": "best size %{x:.4s}: %{y:.4g}<extra></extra>"})
     title = f"{escape(metric.title)} against size, for the same operations: {escape(ladder.architecture)}"
     axes = {"xaxis": _make_log_axis(_AXES["parameters"]), "yaxis": make_axis()}
     layout = _make_layout(title, "A parabola for each number of operations; crosses are minima") | axes
@@ -306,36 +302,20 @@ def draw_residuals(ladders: Sequence[Ladder]) -> Switch:
 def _draw_points(ladder: Ladder, points: Sequence[Point], variable: str, value: Callable[[Point], float]) -> Figure:
     kind = _KINDS.get(ladder.architecture)
     symbol = ARCHITECTURES[kind].symbol if kind else "circle"
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "x": _round([getattr(point, variable) for point in points]),
-        "y": _round([value(point) for point in points]),
+    x, y = [getattr(point, variable) for point in points], [value(point) for point in points]
+    return dots(x, y, _colour(ladder), symbol) | {
         "customdata": [[escape(point.name), amount(point.parameters), amount(point.tokens)] for point in points],
         "hovertemplate": "%{customdata[0]}<br>%{customdata[1]} parameters, %{customdata[2]} tokens<br>%{y:.4g}"
         "<extra></extra>",
-        "marker": {"color": _colour(ladder), "symbol": symbol, "size": 8},
     }
 
 
 def _make_layout(title: str, subtitle: str) -> Figure:
-    return make_layout(title, subtitle) | {
-        "height": 380,
-        "margin": {"l": 58, "r": 20, "t": 44, "b": 48},
-        "showlegend": True,
-        "hovermode": "closest",
-    }
+    return make_layout(title, subtitle, height=380, margin=(58, 20, 44, 48)) | {"showlegend": True}
 
 
 def _make_log_axis(title: str) -> Figure:
-    return make_axis() | {
-        "type": "log",
-        "title": {"text": title, "standoff": 8, "font": {"size": 13}},
-        "tickformat": ".2s",
-        "dtick": "D2",
-        "tickangle": 0,
-        "minor": {"showgrid": False},
-    }
+    return make_axis(title) | {"type": "log", "tickformat": ".2s", "dtick": "D2", "tickangle": 0}
 
 
 def _spread(x: Sequence[float]) -> np.ndarray:
@@ -343,12 +323,8 @@ def _spread(x: Sequence[float]) -> np.ndarray:
     return np.geomspace(min(x), max(x), 60)
 
 
-def _round(values: Sequence[float] | np.ndarray) -> list[float]:
-    return [round_digits(float(value)) for value in values]
-
-
 def _colour(ladder: Ladder) -> str:
-    return f"var(--{_KINDS.get(ladder.architecture, 'optimum')})"
+    return colour_of(_KINDS.get(ladder.architecture, "optimum"))
 
 
 def _name(head: str, ladder: Ladder) -> Cell:

@@ -8,7 +8,7 @@ from torch import Tensor
 from triptych.nn import FrameEmbedding
 from triptych.report.attention_maps import AttentionMap, AttentionMaps
 from triptych.report.page.attention import KINDS, draw_unmapped, number_tokens
-from triptych.report.page.charts import Figure, Switch, make_layout
+from triptych.report.page.style import Figure, Switch, colour_of, heatmap, make_layout
 
 MOST_CELLS = 60_000
 """Of a matrix of attention that is drawn."""
@@ -57,34 +57,26 @@ def _draw_rows(
     doing, names = ("writes", found.written) if found.written else ("reads", found.queries)
     seconds = [round(i * hears.stride * hears.hop, 3) for i in range(weights.shape[1])]
     rows = number_tokens([*map(escape, names)])
-    return {
-        "type": "heatmap", "name": "", "x": seconds, "y": rows, "yaxis": "y2",
-        "z": [[round(float(weight), 3) for weight in row] for row in weights],
-        "zmin": 0, "colorscale": [[0, "var(--card)"], [1, f"var(--{architecture})"]], "showscale": False,
-        "hovertemplate": f"{doing} %{{y}}, looks at %{{x}} s: %{{z:.3f}}<extra></extra>",
-    }  # fmt: skip
+    hover = {"hovertemplate": f"{doing} %{{y}}, looks at %{{x}} s: %{{z:.3f}}<extra></extra>"}
+    drawn = heatmap(weights, colour_of(architecture))
+    return drawn | hover | {"name": "", "x": seconds, "y": rows, "yaxis": "y2", "zmin": 0}
 
 
 def _stack(title: str, frames: Float[Tensor, "frames mels"], hears: FrameEmbedding, attention: Figure | None) -> Figure:
     """The sound above what looks at it."""
     seconds = [round(i * hears.hop, 3) for i in range(len(frames))]
-    heard = {
-        "type": "heatmap", "name": "log-mel", "x": seconds, "y": [*range(1, hears.num_mels + 1)],
-        "z": [[round(float(value), 2) for value in band] for band in frames.T],
-        "colorscale": [[0, "var(--card)"], [1, "var(--ink)"]], "showscale": False,
-        "hovertemplate": "%{x} s, band %{y}: %{z:.2f}<extra></extra>",
-    }  # fmt: skip
+    heard = heatmap(frames.T, "var(--ink)", 2)
+    heard |= {"name": "log-mel", "x": seconds, "y": [*range(1, hears.num_mels + 1)]}
+    heard["hovertemplate"] = "%{x} s, band %{y}: %{z:.2f}<extra></extra>"
     names = [] if attention is None else attention["y"]
     below = min(max(ROW * len(names), 90), 260) if names else 0
     above, gap = 140, 26 if names else 0
     whole = above + gap + below
-    axis = {"showgrid": False, "zeroline": False, "linecolor": "var(--line)", "mirror": True, "fixedrange": True}
+    axis = {"showgrid": False, "mirror": True, "fixedrange": True}
     subtitle = "the sound as its log-mel spectrogram" + (
         ", and below, a row for each token that is written, or position that is read: where it looks" if names else ""
     )
-    layout = make_layout(escape(title), subtitle) | {
-        "height": whole + 66 + 44,
-        "margin": {"l": 70, "r": 14, "t": 66, "b": 44},
+    layout = make_layout(escape(title), subtitle, height=whole + 66 + 44, margin=(70, 14, 66, 44)) | {
         "xaxis": axis | {"title": {"text": "seconds"}, "anchor": "y2" if names else "y"},
         "yaxis": axis | {"title": {"text": "mel band"}, "domain": [(below + gap) / whole, 1], "anchor": "x"},
     }

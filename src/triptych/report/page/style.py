@@ -4,7 +4,13 @@ A colour is a CSS variable; the page's script puts in its value. Plotly reads te
 escaped by those who draw it.
 """
 
-from typing import NamedTuple
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+Figure = dict[str, Any]
+Switch = dict[str, Figure]
+"""Figures of which one is shown, by the names of what chooses it; a single one needs no name."""
 
 
 class ArchitectureStyle(NamedTuple):
@@ -34,3 +40,102 @@ ARCHITECTURES = {
     ),
 }
 """By their names in a record, in the order of every table and chart."""
+
+_AXIS = {"gridcolor": "var(--line)", "linecolor": "var(--line)", "showline": True, "zeroline": False}
+_AXIS |= {"showgrid": True, "exponentformat": "SI"}  # G, as our sentences have it, and not B
+TEMPLATE: Figure = {
+    "layout": {
+        "title": {"x": 0, "xref": "container", "y": 1, "yref": "container", "yanchor": "top", "pad": {"t": 6, "l": 6}}
+        | {"font": {"size": 14, "color": "var(--ink)"}, "subtitle": {"font": {"size": 12, "color": "var(--soft)"}}},
+        "font": {"family": "system-ui, 'Noto Sans', sans-serif", "size": 13, "color": "var(--soft)"},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "showlegend": False,
+        "hoverlabel": {"bgcolor": "var(--card)", "font": {"color": "var(--ink)"}, "align": "left"},
+        "annotationdefaults": {"showarrow": False},
+        "xaxis": _AXIS,
+        "yaxis": _AXIS,
+    }
+}
+"""What all figures have, as plotly's ``layout.template``; a page has it once."""
+OPTIMUM: Figure = {"type": "line", "layer": "below", "line": {"color": "var(--optimum)", "width": 2, "dash": "dash"}}
+"""A line at the best reachable value, without its place."""
+
+
+def make_layout(
+    title: str, subtitle: str = "", *, height: int = 290, margin: tuple[int, int, int, int] = (58, 14, 44, 48)
+) -> Figure:
+    """What differs from chart to chart.
+
+    Args:
+        title: of the chart, HTML.
+        subtitle: how it is to be read, HTML, below the title.
+        height: in pixels.
+        margin: likewise: left, right, top, bottom.
+    """
+    titles = {"text": title} | ({"subtitle": {"text": subtitle}} if subtitle else {})
+    return {"title": titles, "height": height, "margin": dict(zip("lrtb", margin, strict=True))}
+
+
+def make_axis(title: str = "", standoff: int | None = 8) -> Figure:
+    """An axis that makes room for its labels.
+
+    Args:
+        title: of the axis, HTML.
+        standoff: between labels and title, in pixels; None: as plotly has it.
+    """
+    titles = {"text": title, "standoff": standoff, "font": {"size": 13}}
+    return {"automargin": True} | ({"title": titles} if title else {})
+
+
+def colour_of(architecture: str) -> str:
+    """The colour of an architecture."""
+    return f"var(--{architecture})"
+
+
+def dots(x: Iterable[Any], y: Iterable[Any], colour: str, symbol: str = "circle", size: int = 8) -> Figure:
+    """A trace of points."""
+    marker = {"color": colour, "symbol": symbol, "size": size}
+    return {"type": "scatter", "mode": "markers", "x": round_all(x), "y": round_all(y), "marker": marker}
+
+
+def line(x: Iterable[Any], y: Iterable[Any], colour: str, dash: str = "solid", width: float = 2) -> Figure:
+    """A trace that is a line."""
+    look = {"color": colour, "width": width, "dash": dash}
+    return {"type": "scatter", "mode": "lines", "x": round_all(x), "y": round_all(y), "line": look}
+
+
+def band(x: Sequence[Any], low: Sequence[float], high: Sequence[float], colour: str, legend_group: str) -> Figure:
+    """The area around a line, in its colour."""
+    return {
+        "type": "scatter",
+        "mode": "none",
+        "x": round_all([*x, *reversed(x)]),
+        "y": round_all([*low, *reversed(high)]),
+        "fill": "toself",
+        "fillcolor": colour,
+        "opacity": 0.18,
+        "legendgroup": legend_group,
+        "showlegend": False,
+        "hoverinfo": "skip",
+    }
+
+
+def heatmap(rows: Iterable[Iterable[Any]], colour: str, digits: int = 3) -> Figure:
+    """A matrix, from the colour of the ground to another one.
+
+    Args:
+        digits: of its values, behind the point.
+    """
+    z = [[round(float(value), digits) for value in row] for row in rows]
+    return {"type": "heatmap", "z": z, "colorscale": [[0, "var(--card)"], [1, colour]], "showscale": False}
+
+
+def round_all(values: Iterable[Any]) -> list[Any]:
+    """Numbers with the digits that a picture shows; those that are not finite are gaps, and texts stay."""
+    return [x if isinstance(x, str) else round_digits(x) if math.isfinite(x) else None for x in values]
+
+
+def round_digits(value: float) -> float:
+    """A number with the five digits that a picture shows."""
+    return float(f"{value:.5g}")

@@ -1,4 +1,5 @@
 const root = document.documentElement;
+const template = JSON.parse(document.getElementById("figure-template").textContent);  // of every figure
 const panels = [...document.querySelectorAll(".chart")].map(chart => {
   const panel = chart.parentElement;
   const figures = Object.values(JSON.parse(chart.nextElementSibling.textContent));
@@ -55,7 +56,7 @@ function drawOne(panel) {
     title.textContent = figures[shown].title;
     subtitle.textContent = figures[shown].subtitle;
     layout.dragmode = matchMedia("(pointer: coarse)").matches ? false : "zoom";  // a finger scrolls the page
-    layout.hoverlabel = {bgcolor: applyTheme("var(--card)"), font: {color: applyTheme("var(--ink)")}, align: "left"};
+    layout.template = applyTheme(template);
     if ("printing" in root.dataset) layout.width = chart.clientWidth;  // paper does not make a chart fit by itself
     Plotly.react(chart, data, layout, {responsive: true, displayModeBar: false});
 }
