@@ -30,9 +30,6 @@ def evaluate(config: DictConfig) -> None:
 
     Args:
         config: composed by Hydra from conf/evaluate.yaml.
-
-    Raises:
-        ConfigError: no such checkpoint, or a corpus that cannot serve its task.
     """
     device = device_for(config.trainer.accelerator)
     trained, task = restore(config.checkpoint, config.trainer.precision)
@@ -52,11 +49,7 @@ def evaluate(config: DictConfig) -> None:
 
 
 def set_tokenizers(task: Task, bleu: str | None, rouge: str | None) -> None:
-    """Changes what cuts texts into words for the scores; None: it stays.
-
-    Raises:
-        ConfigError: the task has no such score, or there is no such tokenizer.
-    """
+    """Changes what cuts texts into words for the scores; None: it stays."""
     with refusing():
         if bleu is not None:
             if not isinstance(task, Translation):

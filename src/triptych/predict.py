@@ -37,9 +37,6 @@ def predict(config: DictConfig) -> None:
 
     Args:
         config: composed by Hydra from conf/predict.yaml.
-
-    Raises:
-        ConfigError: no such checkpoint or input, or settings of the sampling that cannot be.
     """
     with refusing():
         sampling = Sampling(config.temperature or 0.0, config.top_k, config.top_p, config.seed)
@@ -119,11 +116,7 @@ def write_images(path: Path, file: TextIO, drawn: Iterable[tuple[str, Prediction
 
 
 def texts_of(lines: list[str], source: str) -> list[str]:
-    """The text in each line, in which JSON has written ends of lines and the like.
-
-    Raises:
-        ConfigError: a line that is no JSON text.
-    """
+    """The text in each line, in which JSON has written ends of lines and the like."""
     found = list[str]()
     for number, line in enumerate(lines, 1):
         with refusing(f"{name_of(source)}, line {number}: "):
@@ -136,11 +129,7 @@ def texts_of(lines: list[str], source: str) -> list[str]:
 
 def pairs(lines: list[str], source: str) -> list[tuple[str, str]]:
     """The two texts in each line: what stands before the first tab (the question, where one is answered), and what
-    stands after it.
-
-    Raises:
-        ConfigError: a line without a tab.
-    """
+    stands after it."""
     found = []
     for number, line in enumerate(lines, 1):
         first, tab, second = line.partition("\t")
@@ -159,9 +148,6 @@ def check_lengths(task: Task, texts: Sequence[str | tuple[str, str]], source: st
 
     Returns:
         how many are truncated.
-
-    Raises:
-        ConfigError: such a line, for a model that was trained with batch.too_long=error.
     """
     if task.forgets_beginnings:
         return 0
@@ -184,9 +170,6 @@ def sounds(lines: list[str], source: str, *, have_speakers: bool) -> list[Sound]
 
     Args:
         have_speakers: whether who speaks may stand behind the path and a tab.
-
-    Raises:
-        ConfigError: a file that is no sound.
     """
     found, reader = [], AudioReader()
     for number, line in enumerate(lines, 1):
@@ -212,11 +195,7 @@ def sounds(lines: list[str], source: str, *, have_speakers: bool) -> list[Sound]
 
 
 def check_seconds(task: Task, heard: Sequence[Sound], source: str) -> None:
-    """Refuses sounds that are longer than what the network hears at once, or shorter than half a window.
-
-    Raises:
-        ConfigError: such a sound.
-    """
+    """Refuses sounds that are longer than what the network hears at once, or shorter than half a window."""
     assert task.audio is not None
     frames = task.audio.embedding
     for number, sound in enumerate(heard, 1):
@@ -240,9 +219,6 @@ def images(lines: list[str], shape: tuple[int, int, int], source: str) -> list[n
 
     Args:
         shape: channels, height, width.
-
-    Raises:
-        ConfigError: a line that is no such image, or an array of another shape.
     """
     found, changed = [], Counter[str]()
     for number, line in enumerate(lines, 1):
@@ -262,11 +238,7 @@ def images(lines: list[str], shape: tuple[int, int, int], source: str) -> list[n
 
 def conversations(lines: list[str], task: Chat, source: str) -> list[Sequence[Message]]:
     """What is said in each line: by a user, or, in a file whose name ends in .jsonl, so far: a JSON array of messages
-    with role and content, or an object with these as ``messages``.
-
-    Raises:
-        ConfigError: a line that is no conversation which the model could go on with.
-    """
+    with role and content, or an object with these as ``messages``."""
     found = list[Sequence[Message]]()
     for number, line in enumerate(lines, 1):
         with refusing(f"{name_of(source)}, line {number}: "):
@@ -314,21 +286,13 @@ def as_line(prediction: Prediction) -> str:
 
 
 def check_input(path: str) -> None:
-    """Refuses tables, whose lines are no texts.
-
-    Raises:
-        ConfigError: the file is one.
-    """
+    """Refuses tables, whose lines are no texts."""
     if format_of(path) in {*NO_TEXT} - {".tsv", ".jsonl"}:  # a pair is two texts with a tab between
         raise ConfigError(f"input={path}: a table; expected a file with a text a line, or .jsonl with JSON a line")
 
 
 def read_texts(path: str) -> list[str]:
-    """The lines of a file or of standard input (-).
-
-    Raises:
-        ConfigError: bytes that are not UTF-8.
-    """
+    """The lines of a file or of standard input (-)."""
     with refusing():
         return lines_of(decoded(sys.stdin.buffer.read(), "standard input")) if path == "-" else read_lines(Path(path))
 

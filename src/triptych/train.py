@@ -62,8 +62,6 @@ def train(config: DictConfig) -> TrainingResult | None:
         What the training ends with; None: ``run_dir`` holds this run, finished.
 
     Raises:
-        ConfigError: a mistake in the configuration or in the data, before the first step.
-        RunError: the run cannot go on.
         Interruption: it was asked to end, and the same command goes on with it.
     """
     command, place = this_command(), find_place()
@@ -96,11 +94,7 @@ def train(config: DictConfig) -> TrainingResult | None:
 
 
 def count_processes(config: DictConfig, place: Place) -> int:
-    """How many processes train together, after everything that the configuration alone can show to be wrong.
-
-    Raises:
-        ConfigError: the first that is wrong.
-    """
+    """How many processes train together, after everything that the configuration alone can show to be wrong."""
     if place.starter == "parent":  # which has checked it
         return place.world_size
     check_before_data(config)
@@ -108,11 +102,7 @@ def count_processes(config: DictConfig, place: Place) -> int:
 
 
 def start_processes(config: DictConfig, command: Command, world_size: int) -> int:
-    """Runs this command once for each device, and returns the exit status.
-
-    Raises:
-        ConfigError: the command of this process is a launcher's.
-    """
+    """Runs this command once for each device, and returns the exit status."""
     if command.is_job:
         raise ConfigError(
             f"trainer.devices={config.trainer.devices}: this launcher starts one process; expected hydra/launcher="

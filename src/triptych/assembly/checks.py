@@ -34,21 +34,13 @@ LEAST_EPS = 1e-5
 
 
 def check_before_data(config: DictConfig) -> None:
-    """Everything that the configuration alone can show to be wrong.
-
-    Raises:
-        ConfigError: the first that is wrong.
-    """
+    """Everything that the configuration alone can show to be wrong."""
     for look in CHECKS.values():
         look(config)
 
 
 def check_options(config: DictConfig) -> None:
-    """The network, and whether all options of its positions change something: if not, a warning says so.
-
-    Raises:
-        ConfigError: see ``check_network``.
-    """
+    """The network, and whether all options of its positions change something: if not, a warning says so."""
     stacks = check_network(config).stacks
     rotary = [stack.position for stack in stacks if isinstance(stack.position, Rotary)]
     has_windows = any(window is not None for stack in stacks for window in stack.windows)
@@ -71,11 +63,7 @@ def check_data(config: DictConfig) -> None:
 
 
 def check_tokenizer(config: DictConfig) -> None:
-    """The tokenizer, its files if it is one that exists already, and what batches and task need of it.
-
-    Raises:
-        ConfigError: settings that do not exist, or a tokenizer without merges or sentinels where these are needed.
-    """
+    """The tokenizer, its files if it is one that exists already, and what batches and task need of it."""
     check(config, "tokenizer")
     if config.init_from is not None:  # the tokenizer is inside, and its files need not be there
         return
@@ -106,11 +94,7 @@ class _Early:
 
 
 def check_task(config: DictConfig) -> None:
-    """The settings of the task: its constructor runs as far as it gets without a network and data.
-
-    Raises:
-        ConfigError: settings that do not exist, or numbers that cannot be.
-    """
+    """The settings of the task: its constructor runs as far as it gets without a network and data."""
     network = _Early(architecture=target_of(config, "model").architecture)
     with suppress(_ContextIsWanted):
         build(config, "task", {"context": _Early(max_length=config.shape.max_length, network=network)})
@@ -151,11 +135,7 @@ def check_optimizer(config: DictConfig) -> None:
 
 
 def check_trainer(config: DictConfig) -> None:
-    """The settings of Lightning's trainer.
-
-    Raises:
-        ConfigError: settings that do not exist, or do not go together.
-    """
+    """The settings of Lightning's trainer."""
     check(config, "trainer")
     if precision_of(config).startswith("transformer-engine"):
         raise ConfigError(
@@ -167,11 +147,7 @@ def check_trainer(config: DictConfig) -> None:
 
 
 def check_loggers_and_callbacks(config: DictConfig) -> None:
-    """Loggers and callbacks.
-
-    Raises:
-        ConfigError: settings that do not exist, or no checkpoints.
-    """
+    """Loggers and callbacks."""
     choose_modes(config)  # those of a plan are chosen already
     for group in ("logger", "callbacks"):
         for name in config[group]:
@@ -187,22 +163,14 @@ def check_loggers_and_callbacks(config: DictConfig) -> None:
 
 
 def check_windows(config: DictConfig) -> None:
-    """Windows of long texts.
-
-    Raises:
-        ConfigError: the task reads none.
-    """
+    """Windows of long texts."""
     stride = config.batch.eval_stride
     if stride is not None and not issubclass(target_of(config, "task"), LanguageModeling):
         raise ConfigError(f"batch.eval_stride={stride}: only task=language_modeling reads in windows; expected null")
 
 
 def check_accelerator(config: DictConfig) -> None:
-    """Whether there is a GPU here, where one is asked for.
-
-    Raises:
-        ConfigError: there is none.
-    """
+    """Whether there is a GPU here, where one is asked for."""
     if config.trainer.accelerator in ("gpu", "cuda") and not torch.cuda.is_available():
         raise ConfigError(
             f"trainer.accelerator={config.trainer.accelerator}: no GPU is seen here; expected cpu or auto"
@@ -210,11 +178,7 @@ def check_accelerator(config: DictConfig) -> None:
 
 
 def check_compiler(config: DictConfig) -> None:
-    """Whether there is what compile=true needs.
-
-    Raises:
-        ConfigError: no C++ compiler, or a strategy that it was not tried with.
-    """
+    """Whether there is what compile=true needs."""
     if not config.compile:
         return
     compiler = os.environ.get("CXX", "g++")

@@ -55,11 +55,7 @@ def check_grid(config: DictConfig) -> None:
 
 
 def check_corpus(config: DictConfig) -> None:
-    """Refuses a corpus that cannot serve the task, or whose inputs the network does not read.
-
-    Raises:
-        ConfigError: such a corpus.
-    """
+    """Refuses a corpus that cannot serve the task, or whose inputs the network does not read."""
     task, corpus = target_of(config, "task"), target_of(config, "data")
     if lacking := [name for name in CORPUS if not hasattr(corpus, name)]:
         raise ConfigError(

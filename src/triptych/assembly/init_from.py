@@ -29,9 +29,6 @@ def settings_to_adopt(config: DictConfig) -> "tuple[DictConfig, Pretrained | Non
 
     Returns:
         The configuration, and the checkpoint if it was read.
-
-    Raises:
-        ConfigError: there is no such checkpoint.
     """
     run = RunDirectory(config.run_dir)
     if config.resume != "never" and any(run.checkpoints.glob("*.ckpt")):
@@ -53,9 +50,6 @@ class Pretrained:
         config: its complete configuration.
         architecture: of its network.
         tokenizer: of its texts, and of this run's.
-
-    Raises:
-        ConfigError: the file is no checkpoint of Triptych.
     """
 
     def __init__(self, name: str, cross_attention: str) -> None:

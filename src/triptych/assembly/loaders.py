@@ -85,11 +85,7 @@ def check_shares(trainer: TrainerSettings, data: DataModule, world_size: int = 1
 
 
 def check_update(loader: LoaderSettings, train: Training) -> None:
-    """Refuses a training split that no update can be made of. (Of windows, the sampler does.)
-
-    Raises:
-        ValueError: one that is smaller than an update, or an example that is larger.
-    """
+    """Refuses a training split that no update can be made of. (Of windows, the sampler does.)"""
     if isinstance(train, TrainingWindows):
         return
     size, tokens = loader.size, loader.tokens

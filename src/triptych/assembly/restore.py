@@ -30,9 +30,6 @@ def set_search(task: Task, config: DictConfig, keys: Sequence[str]) -> None:
     Args:
         config: of ``evaluate`` or ``predict``.
         keys: settings of ``BeamSearch``; those that are None stay as they are.
-
-    Raises:
-        ConfigError: a setting that cannot be, or a task that writes no text.
     """
     given = {key: config[key] for key in keys if config[key] is not None}
     if not given:
@@ -52,9 +49,6 @@ def checkpoint_file(path: str | Path, key: str = "checkpoint") -> Path:
 
     Args:
         key: where it stands.
-
-    Raises:
-        ConfigError: there is none.
     """
     file = find_checkpoint(path, key)
     if Path(path).is_dir() and (damage := damage_of(file)):
@@ -88,9 +82,6 @@ def read_trained(path: str | Path, key: str = "checkpoint") -> Trained:
     Args:
         path: of the file, or of a run directory (its newest checkpoint).
         key: where it stands.
-
-    Raises:
-        ConfigError: a file that is not a checkpoint of Triptych.
     """
     path = checkpoint_file(path, key)
     try:
@@ -118,9 +109,6 @@ def restore(path: str | Path, precision: str | None = None) -> tuple[DictConfig,
     Args:
         path: of the file, or of a run directory (its newest checkpoint).
         precision: to compute in, in place of the training's (``trainer.precision``).
-
-    Raises:
-        ConfigError: a file that is not a checkpoint of Triptych, or no such precision.
     """
     trained = read_trained(path)
     if precision is not None:

@@ -23,9 +23,6 @@ def chat(checkpoint: Path, *, system: str | None, sampling: Sampling, max_new_to
         system: what the model is told beforehand; None: nothing.
         sampling: how tokens are chosen.
         max_new_tokens: of an answer; None: the task's.
-
-    Raises:
-        ConfigError: a model that was not trained for conversations, or a system message its template does not know.
     """
     task = load(checkpoint).task
     if not isinstance(task, Chat):

@@ -161,11 +161,7 @@ def study(arguments: list[str], *, is_demo: bool = False) -> None:
 
 
 def check_lines(jobs: "Sequence[Job]") -> None:
-    """Refuses arguments that a line of slurm/array.sbatch cannot hold.
-
-    Raises:
-        ConfigError: one with a blank in it.
-    """
+    """Refuses arguments that a line of slurm/array.sbatch cannot hold."""
     for argument in (argument for job in jobs for argument in job.arguments):
         if re.search(r"\s", argument):
             raise ConfigError(f"--lines: {argument} has a blank, and slurm/array.sbatch splits lines at blanks")
@@ -208,11 +204,7 @@ def parser_of_runs(
 
 
 def check_suffix(output: Path, suffix: str, what: str) -> None:
-    """Refuses a name that says that the file is something else.
-
-    Raises:
-        ConfigError: such a name.
-    """
+    """Refuses a name that says that the file is something else."""
     if output.suffix.lower() != suffix:
         better = output / f"report{suffix}" if output.is_dir() else output.with_suffix(suffix)
         raise ConfigError(f"--output {output}: this writes {what}; did you mean --output {better}?")
@@ -263,11 +255,7 @@ def add_family(parser: argparse.ArgumentParser) -> None:
 
 
 def families_at(path: str | None) -> "Sequence[Family]":
-    """The family that ``--family`` names; without it, the published ones.
-
-    Raises:
-        ConfigError: not allowed, or no family.
-    """
+    """The family that ``--family`` names; without it, the published ones."""
     from triptych.interop.families.family import Family
     from triptych.interop.networks import FAMILIES
 

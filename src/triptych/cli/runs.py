@@ -74,11 +74,7 @@ def compose_and_run(command: str, arguments: list[str]) -> None:
 
 
 def first_job(arguments: list[str]) -> tuple[list[str], list[list[str]]]:
-    """Of a sweep, the arguments of its first job, and the overrides of each.
-
-    Raises:
-        ConfigError: overrides that Hydra cannot read.
-    """
+    """Of a sweep, the arguments of its first job, and the overrides of each."""
     from hydra.errors import HydraException
 
     from triptych.config.explain import explain
@@ -93,11 +89,7 @@ def first_job(arguments: list[str]) -> tuple[list[str], list[list[str]]]:
 
 
 def check_arguments(arguments: list[str], command: str) -> None:
-    """Refuses what is neither key=value nor an option of Hydra's, for which Hydra would print its grammar.
-
-    Raises:
-        ConfigError: such an argument.
-    """
+    """Refuses what is neither key=value nor an option of Hydra's, for which Hydra would print its grammar."""
     from triptych.config.explain import check_choices, not_an_option, own_folders, without_choice, without_key
 
     takes_value = {"--package", "-p", "--config-dir", "-cd", "--cfg", "-c", "--info", "-i"}

@@ -51,11 +51,7 @@ class Place:
 
     def environment(self) -> ClusterEnvironment:
         """The same for Lightning, which would guess otherwise: a job called bash or one that does not use srun would
-        mislead it, and its own answer to the scheduler's signals is not ours.
-
-        Raises:
-            ConfigError: srun was called in a way that Lightning cannot use.
-        """
+        mislead it, and its own answer to the scheduler's signals is not ours."""
         try:
             if self.starter == "srun":
                 return SLURMEnvironment(auto_requeue=False)

@@ -94,9 +94,6 @@ def watch(folder: Path, *, once: bool, every: float) -> None:
     Args:
         once: whether to look once only.
         every: seconds between two looks.
-
-    Raises:
-        ConfigError: looked at once, no such folder, or none with a run.
     """
     redact, scheduler = Redactor(), Scheduler()
     console = Console()

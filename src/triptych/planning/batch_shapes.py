@@ -124,9 +124,6 @@ class ReadData:
 
         Args:
             sample: of a training split of more examples, only so many are laid out, from its beginning.
-
-        Raises:
-            ValueError: examples that cannot be trained on.
         """
         config, train = self.complete(config), self.splits.train
         settings, network = RunSettings.of(config), check_network(config)

@@ -71,12 +71,7 @@ class Run:
 
 
 def build_run(plan: Plan, place: Place) -> Run:
-    """Builds everything that a training needs.
-
-    Raises:
-        ConfigError: examples that do not fit, weights of another network, a network whose operations cannot be counted,
-            or an unknown metric.
-    """
+    """Builds everything that a training needs."""
     keep_freed_memory()
     settings = plan.settings
     with refusing():

@@ -46,9 +46,6 @@ def doctor(config: DictConfig, sweep: Sequence[Sequence[str]] = ()) -> None:
     Args:
         config: composed by Hydra from conf/doctor.yaml: that of a training, and ``device``.
         sweep: overrides of the jobs of a sweep; the first that is not done is looked at.
-
-    Raises:
-        ConfigError: something is wrong with it; or ``device`` is not known.
     """
     command, place = this_command(), find_place()
     if place.rank:
@@ -112,11 +109,7 @@ def doctor(config: DictConfig, sweep: Sequence[Sequence[str]] = ()) -> None:
 
 
 def matched(config: DictConfig, reference: Reference, data: Data) -> Match | str:
-    """Solves what a training would solve, and puts it into the configuration; a measurement is left to the training.
-
-    Raises:
-        ConfigError: it cannot be matched.
-    """
+    """Solves what a training would solve, and puts it into the configuration; a measurement is left to the training."""
     if config.match == "wall_time":
         return "match=wall_time is measured when the training begins; the plan is that of trainer.max_steps as it is"
     found = solve(config, reference, data, None)
@@ -150,11 +143,7 @@ def progress(jobs: Sequence[Job]) -> str | None:
 
 
 def processes_of(config: DictConfig) -> int:
-    """``trainer.devices`` times ``trainer.num_nodes``; auto is as many devices as this machine has.
-
-    Raises:
-        ConfigError: less than one process.
-    """
+    """``trainer.devices`` times ``trainer.num_nodes``; auto is as many devices as this machine has."""
     devices, nodes = config.trainer.devices, config.trainer.num_nodes
     there = 1 if config.trainer.accelerator == "cpu" else max(torch.cuda.device_count(), 1)
     each = count_devices(devices, there)

@@ -112,9 +112,6 @@ def check_devices(config: DictConfig, place: Place, count: int, *, elsewhere: bo
     Args:
         count: processes that train together.
         elsewhere: whether another machine is meant; then its devices are not looked for here.
-
-    Raises:
-        ConfigError: too few devices, or an update that cannot be dealt out evenly.
     """
     check_trainer(config)
     if elsewhere:
@@ -138,9 +135,6 @@ def check_allocation(config: DictConfig, count: int) -> str:
 
     Args:
         count: processes that train together.
-
-    Raises:
-        ConfigError: the job has fewer nodes, tasks or GPUs than the configuration wants, or more.
     """
     env, nodes = os.environ, config.trainer.num_nodes
     job = f"job {env['SLURM_JOB_ID']}"
@@ -164,11 +158,7 @@ def check_allocation(config: DictConfig, count: int) -> str:
 
 
 def check_run_dir(run_dir: Path) -> str:
-    """Whether the run directory is there, or can be made, and nobody is at work in it.
-
-    Raises:
-        ConfigError: the run directory cannot be used.
-    """
+    """Whether the run directory is there, or can be made, and nobody is at work in it."""
     if run_dir.is_file() or RunDirectory(run_dir).lock.exists():
         with locked(run_dir):
             pass
@@ -181,9 +171,6 @@ def check_own_parts(config: DictConfig) -> list[str]:
 
     Returns:
         the classes that were checked.
-
-    Raises:
-        ValueError: a part fails a check.
     """
     checked = list[str]()
     for name in target_of(config, "model").stack_names:
@@ -206,11 +193,7 @@ def check_own_parts(config: DictConfig) -> list[str]:
 
 
 def check_disk(config: DictConfig, forecast: Forecast) -> str:
-    """Whether the checkpoints fit: those that are kept, the best, and one that is being written.
-
-    Raises:
-        ConfigError: the disk has too little room for the checkpoints.
-    """
+    """Whether the checkpoints fit: those that are kept, the best, and one that is being written."""
     whole = forecast.memory.ddp(1, 1)
     checkpoint = whole.weights + whole.optimizer + whole.average
     count = config.callbacks.checkpoints.keep + 2
@@ -251,9 +234,6 @@ def check_memory(forecast: Forecast, device: Device, *, sharded: bool) -> str:
 
     Args:
         sharded: whether FSDP is configured.
-
-    Raises:
-        ConfigError: weights, gradients and optimizer alone do not fit.
     """
     config = forecast.estimate.config
     rows = forecast.estimate.rows

@@ -64,11 +64,7 @@ class Forecast:
 
 
 def make_forecast(estimate: BatchEstimate, world_size: int, device: Device) -> Forecast:
-    """The forecast of a training.
-
-    Raises:
-        ConfigError: a precision that is not counted.
-    """
+    """The forecast of a training."""
     config = estimate.config
     if precision_of(config) not in PRECISIONS:
         raise ConfigError(f"trainer.precision={config.trainer.precision}: no plan; only for {', '.join(PRECISIONS)}")

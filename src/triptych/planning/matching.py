@@ -168,12 +168,7 @@ Measure = Callable[[Sequence[DictConfig]], Sequence[Pace]]
 
 
 def reference_of(config: DictConfig, overrides: Sequence[str]) -> Reference | None:
-    """The reference, as far as it is known before the data are read. None: nothing is matched.
-
-    Raises:
-        ConfigError: settings that do not go together, a reference that is not there or cannot do the task, or one of
-            another task or other data.
-    """
+    """The reference, as far as it is known before the data are read. None: nothing is matched."""
     quantity, name = config.match, config.reference
     if quantity is None and name is None:
         return None
@@ -259,9 +254,6 @@ def check_same(reference: Reference, quantity: str, *, data: str, tokenizer: str
     Args:
         data: SHA-256 of the examples.
         tokenizer: SHA-256 of the tokenizer.
-
-    Raises:
-        ConfigError: the reference is a run on other data, or with another tokenizer.
     """
     if reference.record is None:
         return
@@ -274,11 +266,7 @@ def check_same(reference: Reference, quantity: str, *, data: str, tokenizer: str
 
 
 def check_countable(config: DictConfig, world_size: int) -> None:
-    """Refuses to measure the time of several processes.
-
-    Raises:
-        ConfigError: there are several.
-    """
+    """Refuses to measure the time of several processes."""
     if config.match == "wall_time" and world_size > 1:
         raise ConfigError(
             f"match=wall_time measures one process, and trainer.devices={config.trainer.devices} are {world_size}; "
@@ -309,9 +297,6 @@ def find_match(config: DictConfig, reference: Reference, data: Data, measure: Me
 
     Args:
         measure: the paces of trainings; of ``match=wall_time`` alone.
-
-    Raises:
-        ConfigError: it cannot be matched.
     """
     quantity, name, given = config.match, reference.name, settings(config, config.match)
     goal = reference.goal

@@ -111,9 +111,6 @@ def adopt_settings(config: DictConfig) -> Pretrained | None:
 
     Returns:
         The checkpoint, where it was read.
-
-    Raises:
-        ConfigError: there is no such checkpoint, or its settings contradict those that are given.
     """
     if config.init_from is None:
         return None
@@ -129,9 +126,6 @@ def choose(config: DictConfig, pretrained: Pretrained | None) -> Chosen:
     Args:
         config: with the settings of ``init_from``; what was chosen for it is put into it.
         pretrained: see ``adopt_settings``.
-
-    Raises:
-        ConfigError: there is no such task or architecture; a metric to monitor whose mode is wrong or not known.
     """
     choose_parts(config)
     choose_modes(config)
@@ -146,11 +140,7 @@ def choose(config: DictConfig, pretrained: Pretrained | None) -> Chosen:
 
 def find_reference(chosen: Chosen, overrides: Sequence[str], world_size: int) -> Reference | None:
     """What is to be matched, as far as it is known before the data are read; None: nothing, or it was matched when the
-    run began.
-
-    Raises:
-        ConfigError: a reference that is not there, or that cannot be matched.
-    """
+    run began."""
     reference = None if chosen.match is not None else reference_of(chosen.config, overrides)
     if reference is not None:
         check_countable(chosen.config, world_size)
@@ -158,12 +148,7 @@ def find_reference(chosen: Chosen, overrides: Sequence[str], world_size: int) ->
 
 
 def find_earlier(chosen: Chosen) -> Earlier | None:
-    """The checkpoint that the run goes on from; None: it begins.
-
-    Raises:
-        ConfigError: it belongs to another run.
-        RunError: it is damaged.
-    """
+    """The checkpoint that the run goes on from; None: it begins."""
     earlier = state_to_resume(chosen.config, chosen.plain)
     if earlier is not None:
         earlier.warn_of_place(chosen.plain)
@@ -171,12 +156,7 @@ def find_earlier(chosen: Chosen) -> Earlier | None:
 
 
 def find_origin(chosen: Chosen) -> Earlier | Pretrained | None:
-    """The checkpoint that the run goes on from, or else the one whose stacks it begins with.
-
-    Raises:
-        ConfigError: it belongs to another run, or has another network.
-        RunError: it is damaged.
-    """
+    """The checkpoint that the run goes on from, or else the one whose stacks it begins with."""
     if (earlier := find_earlier(chosen)) is not None:
         return earlier
     if chosen.config.init_from is None:
@@ -194,9 +174,6 @@ def make_plan(
     Args:
         data_name: what the corpus is called.
         environment: of this process, for ``match=wall_time``.
-
-    Raises:
-        ConfigError: data that cannot be read, are not those of the checkpoint, or cannot be matched.
     """
     origin = find_origin(chosen)
     config = chosen.config.copy()

@@ -215,9 +215,6 @@ class Playground:
 
         Returns:
             its address.
-
-        Raises:
-            ValueError: it is none that can be read.
         """
         reader = AudioReader()
         sound = reader.read(Path("the sound"), content)
@@ -232,9 +229,6 @@ class Playground:
 
         Returns:
             its address.
-
-        Raises:
-            ValueError: it is none that can be read.
         """
         read_image(Path("the image"), content, channels=3)
         return self._keep_file(content, content)
@@ -417,11 +411,7 @@ def takes_files(task: Task) -> bool:
 
 
 def _listen(run: Run, task: Task, sound: Sound) -> Card:
-    """What one model makes of a sound.
-
-    Raises:
-        ConfigError: a sound that is longer than the model hears.
-    """
+    """What one model makes of a sound."""
     assert task.audio is not None
     embedding, longest = task.audio.embedding, task.audio.max_positions
     frames = torch.from_numpy(task.audio.features(Example("the sound", sound=sound)))
@@ -450,9 +440,6 @@ def _look(run: Run, task: Task, content: bytes, question: Question) -> Card:
 
     Args:
         content: of its file.
-
-    Raises:
-        ValueError: there is nothing to choose from.
     """
     assert task.image_shape is not None
     channels, height, width = task.image_shape

@@ -64,9 +64,6 @@ class PlaygroundServer(ThreadingHTTPServer):
         playground: the page.
         host: to be listened at.
         port: of it; 0: any that is free.
-
-    Raises:
-        ConfigError: no such host or port, or the port is taken.
     """
 
     def __init__(self, playground: Playground, host: str, port: int) -> None:
@@ -96,7 +93,6 @@ class PlaygroundServer(ThreadingHTTPServer):
         self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """See ``ThreadingHTTPServer``."""
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -222,10 +218,6 @@ def serve(directories: Sequence[Path], host: str, port: int) -> None:
         directories: run directories, or parents of them.
         host: to be listened at.
         port: of it; 0: any that is free.
-
-    Raises:
-        ValueError: no run was found that can be read.
-        ConfigError: an address or a port that cannot be listened at.
     """
     folder = Path()
     found = find_runs(directories, folder)

@@ -103,9 +103,6 @@ def read_curves(path: Path) -> dict[str, Curve]:
 
     Returns:
         each metric's logged values; blank cells are left out.
-
-    Raises:
-        ValueError: in one line, the file, the line, the column, and what was expected there.
     """
     points: dict[str, dict[int, float]] = {}
     with path.open(encoding="utf-8", newline="") as file:
@@ -134,9 +131,6 @@ def read_settings(path: Path) -> dict[str, object]:
     Returns:
         values by dotted keys; lists as texts, parts as they are chosen (block.position: rotary, optimizer: adamw),
         or by their class.
-
-    Raises:
-        ValueError: in one line, the file, and what was expected there.
     """
     try:
         config = OmegaConf.to_container(OmegaConf.load(path))
@@ -159,9 +153,6 @@ def read_answers(path: Path) -> list[dict[str, Any]]:
 
     Returns:
         its rows.
-
-    Raises:
-        ValueError: in one line, the file, the line, and what was expected there.
     """
     rows = []
     with path.open(encoding="utf-8", newline="\n") as file:
@@ -181,9 +172,6 @@ def read_attention(path: Path) -> list[dict[str, Any]]:
 
     Returns:
         its samples.
-
-    Raises:
-        ValueError: in one line, the file, and what was expected there.
     """
     try:
         samples: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["samples"]
@@ -237,9 +225,6 @@ def read_pruned(directory: Path) -> PrunedRun:
 
     Returns:
         what it was.
-
-    Raises:
-        ValueError: in one line, the file, and what was expected there.
     """
     path, config = RunDirectory(directory).pruned, RunDirectory(directory).config
     try:

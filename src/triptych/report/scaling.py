@@ -72,9 +72,6 @@ def scaling(
         columns: of a table, the heads of the columns that are not called as in ``COLUMNS``.
         leave_out: so many models with the highest losses.
         delta: the width of Huber's function; None: by the noise.
-
-    Raises:
-        ValueError: in one line, what cannot be read, is of several kinds, or is too little.
     """
     if any(path.is_file() for path in paths):
         if len(paths) > 1:
@@ -102,11 +99,8 @@ def scaling(
 
 
 def read_ladder(found: RunSet) -> Study:
-    """The runs of one task on one corpus, by the score that compares them, or by the loss where more of that is better.
-
-    Raises:
-        ValueError: runs of several tasks, corpora or tokenizers.
-    """
+    """The runs of one task on one corpus, by the score that compares them, or by the loss where more of that is
+    better."""
     groups = group_runs(found.runs, found.untested, found.pruned)
     if not groups:
         raise ValueError("no run was tested: expected finished runs of a ladder of sizes and budgets")
@@ -170,9 +164,6 @@ def read_table(path: Path, columns: Mapping[str, str]) -> Study:
 
     Args:
         columns: the heads of those that are called otherwise.
-
-    Raises:
-        ValueError: in one line, the file, the line, the column, and what was expected there.
     """
     for name in columns:
         if name not in COLUMNS:
@@ -227,11 +218,7 @@ def without_highest(study: Study, count: int) -> Study:
 
 
 def check_losses(study: Study) -> None:
-    """Refuses what cannot be.
-
-    Raises:
-        ValueError: no model, or a loss that is not positive.
-    """
+    """Refuses what cannot be."""
     if not study.points:
         raise ValueError(f"{study.title}: no model is left")
     for point in study.points:

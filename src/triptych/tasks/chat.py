@@ -91,11 +91,7 @@ class Chat(TextToText):
         ]  # fmt: skip
 
     def encode_training(self, examples: Sequence[Example]) -> list[Encoded]:
-        """Whole conversations, or each answer.
-
-        Raises:
-            ValueError: see ``encode``.
-        """
+        """Whole conversations, or each answer."""
         pieces = self._pieces(examples)
         if self.architecture == "decoder_only":
             return [self._of_all(parts, example) for parts, example in zip(pieces, examples, strict=True)]

@@ -85,7 +85,6 @@ class Denoising(GenerativeTask):
 
     @classmethod
     def check_architecture(cls, architecture: str, settings: Mapping[str, Any]) -> None:
-        """See ``objective_for``."""
         objective_for(architecture, settings["objective"])
 
     objective: Objective | None

@@ -33,9 +33,6 @@ class GenerativeTask(Task):
         constraints: what a text may be; None: anything.
         z_loss: weight of (log Z)^2 in the loss of a training, Z being the sum of the exp(logit) of a position
             (Chowdhery et al. 2022, section 5: 1e-4); an evaluation is without.
-
-    Raises:
-        ValueError: a number that cannot be.
     """
 
     writes_text = True

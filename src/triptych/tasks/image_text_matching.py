@@ -164,7 +164,6 @@ class ImageTextMatching(Task):
         return vectors
 
     def training_loss(self, batch: Batch) -> Float[Tensor, ""]:
-        """See ``contrastive_loss``."""
         return contrastive_loss(self.forward(batch), batch.labels[:, 0])
 
     def make_metrics(self, stage: str) -> dict[str, Metric]:

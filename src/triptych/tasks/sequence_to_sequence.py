@@ -88,7 +88,6 @@ class SequenceToSequence(GenerativeTask):
         ]
 
     def truncate(self, item: Encoded) -> Encoded:
-        """See ``truncate_pair``."""
         return self.truncate_pair(item)
 
     def reference(self, example: Example) -> str:

@@ -43,9 +43,6 @@ def patience(timeout: float) -> timedelta:
 
     Args:
         timeout: seconds.
-
-    Raises:
-        ValueError: it is not positive.
     """
     if timeout <= 0:
         raise ValueError(f"trainer.strategy.timeout={timeout}: expected more than 0 seconds")
@@ -177,11 +174,7 @@ def share(whole: Tensor, own: Tensor | nn.Parameter) -> Tensor:
 
 
 def check_split(config: DictConfig, world_size: int) -> None:
-    """Refuses an update that cannot be dealt out evenly. (One of batch.tokens can: a process may get nothing.)
-
-    Raises:
-        ConfigError: such an update.
-    """
+    """Refuses an update that cannot be dealt out evenly. (One of batch.tokens can: a process may get nothing.)"""
     parts = config.trainer.accumulate_grad_batches * world_size
     if config.batch.size is not None and config.batch.size % parts:
         raise ConfigError(

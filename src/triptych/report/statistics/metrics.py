@@ -21,9 +21,6 @@ def primary_metric(runs: Sequence[Run]) -> Score:
 
     Args:
         runs: the runs of one task on the same data.
-
-    Raises:
-        ValueError: in one line, a run's ``summary.json``, the key, and what was expected there.
     """
     names = [{score.name for score in run.task_facts.scores} for run in runs]
     common = [score for run in runs for score in run.task_facts.scores if all(score.name in own for own in names)]

@@ -183,9 +183,6 @@ def group_runs(runs: Sequence[Run], untested: Sequence[Run] = (), pruned: Sequen
 
     Returns:
         one group for each task and data.
-
-    Raises:
-        ValueError: a run lacks the metric that its group is compared by; or there are trials of a search alone.
     """
     if untested and not runs:
         raise ValueError(

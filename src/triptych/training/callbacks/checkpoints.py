@@ -300,9 +300,6 @@ def check_metric(key: str, name: str, measured: Sequence[str]) -> None:
 
     Args:
         key: where it stands.
-
-    Raises:
-        ConfigError: such a metric.
     """
     names = sorted(metric for metric in measured if metric.startswith("val/"))
     if name not in names:
