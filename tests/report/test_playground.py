@@ -27,6 +27,7 @@ import triptych
 from browser import SCREENS, Browser, needs_browser
 from clock import bound
 from commands import run
+from predicting import predict
 from triptych.data import DrawnDigits, Image, Message, Sound, read_image
 from triptych.data.images import as_address, as_png
 from triptych.data.sound import as_wav
@@ -441,7 +442,7 @@ def talk_of(model: Chat, *texts: str) -> list[Message]:
     said = list[Message]()
     for text in texts:
         said.append(Message("user", text))
-        said.append(Message("assistant", str(model.predict([said])[0])))
+        said.append(Message("assistant", str(predict(model, [said])[0])))
     return said
 
 
