@@ -33,6 +33,7 @@ from torch.testing import assert_close
 from torch.utils.data import DataLoader
 
 from cases import values_by_day
+from predicting import in_double, predict
 from triptych.data import (
     IGNORE,
     Batch,
@@ -57,7 +58,6 @@ from triptych.tasks import (
     ClassPrediction,
     Denoising,
     LanguageModeling,
-    Predictor,
     Tagging,
     Task,
     TaskContext,
@@ -212,15 +212,6 @@ def make_task(
 
 def make_module(task: Task, **options: Any) -> TrainingModule:
     return TrainingModule(task, **({"optimizer": OPTIMIZER, "schedule": SCHEDULE} | options))
-
-
-def in_double(task: Task) -> Task:
-    task.network.double()
-    return task
-
-
-def predict(task: Task, texts: Sequence[str], **options: Any) -> list[Any]:
-    return Predictor(task).predict(texts, **options)
 
 
 def make_data(task: Task, **options: Any) -> DataModule:
