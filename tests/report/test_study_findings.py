@@ -133,6 +133,13 @@ def test_operations_that_are_not_counted_alike_are_not_compared(write_run, tmp_p
         find(study(claim(**BETTER, until=0.7, cost="train_flops")), runs)
 
 
+def test_scores_of_different_computations_are_not_compared(write_run, tmp_path: Path) -> None:
+    runs = runs_of(write_run, tmp_path, full=FULL, decoder_only=DECODER)
+    runs = [replace(run, signatures={"accuracy": f"tok:{i}"}) for i, run in enumerate(runs)]
+    with pytest.raises(ConfigError, match=r"study mine: full, decoder_only are not comparable: .* in different ways"):
+        find(study(claim(**BETTER)), runs)
+
+
 def test_alike(write_run, tmp_path: Path) -> None:
     """Within the margin, beyond it, or neither: a mean outside of it is not enough, nor an interval that excludes 0."""
     runs = runs_of(write_run, tmp_path, full=(0.90, 0.92, 0.94), decoder_only=(0.80, 0.82, 0.84))

@@ -1,8 +1,10 @@
 """What makes a run another one."""
 
 import math
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -81,3 +83,19 @@ def test_the_best_counts_for_the_configured_metric(named: dict[str, Any], best: 
     now = callback.state_dict()
     assert (now["best"], now["best_step"]) == (best, 3 if best == 0.25 else 0)
     assert now["pending_validation"]
+
+
+@pytest.mark.parametrize(("seconds", "is_time"), [(119.0, 0), (120.0, 1)])
+def test_a_checkpoint_is_due_after_so_many_minutes(
+    seconds: float, is_time: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    callback = Checkpoints(
+        dirpath=str(tmp_path), every_n_steps=None, every_n_minutes=2, keep=1, monitor="val/loss", mode="min",
+        background=False,
+    )  # fmt: skip
+    callback._saved_at = now - seconds
+    trainer: Any = SimpleNamespace(world_size=1)
+    (seen,) = callback._agree(trainer).wait()
+    assert seen.tolist() == [0, is_time]
