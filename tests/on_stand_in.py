@@ -245,16 +245,14 @@ class Watching(SingleDeviceStrategy):
 def test_the_best_weights_are_read_into_main_memory(chosen: Chosen, tmp_path: Path) -> None:
     """The optimizer's state beside them would not fit onto a device that holds a share of it."""
     config = configured(chosen, "dates/tagging model=decoder_only")
-    config.test_weights, config.run_dir = "best", str(tmp_path)
     with on_stand_in():
         module, data, _ = made(config)
         trainer = L.Trainer(**QUIET, accelerator=StandInAccelerator(), strategy=Watching(device=HERE))
         trainer.fit(module.to(HERE), data)
         state = copied({"state_dict": module.state_dict(), "optimizer_states": [trainer.optimizers[0].state_dict()]})
-        (tmp_path / "checkpoints").mkdir()
-        write_checkpoint(state, tmp_path / "checkpoints" / "best.ckpt")
+        write_checkpoint(state, tmp_path / "best.ckpt")
         torch.nn.init.zeros_(module.to(HERE).network.head.output.weight)
-        load_tested_weights(config, trainer)
+        load_tested_weights(trainer, "best", tmp_path / "best.ckpt")
         measure(trainer, module, data)
         assert trainer.strategy.devices == {"cpu"}
         for name, weight in module.state_dict().items():

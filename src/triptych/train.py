@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import lightning as L
 import torch.distributed as dist
 from lightning.pytorch.callbacks import WeightAveraging
 from omegaconf import DictConfig
@@ -59,7 +60,7 @@ def train(config: DictConfig) -> TrainingResult | None:
         config: composed by Hydra from conf/train.yaml.
 
     Returns:
-        What the training ends with; None: ``run_dir`` holds this run, finished.
+        What the training ends with; None: ``run_dir`` holds this run, finished, or a search pruned it.
 
     Raises:
         Interruption: it was asked to end, and the same command goes on with it.
@@ -87,10 +88,10 @@ def train(config: DictConfig) -> TrainingResult | None:
         explained(run.settings, run.trainer, run.module, run.data),
     ):
         run.trainer.fit(run.module, run.data, ckpt_path=run.plan.resumed, weights_only=True)
-        load_tested_weights(run)
+        load_tested_weights(run.trainer, run.settings.test_weights, RunDirectory(run.run_dir).best)
         metrics = measure(run.trainer, run.module, run.data, tests=tests)
-        record = write_record(run, metrics, command, tests=tests)
-    return TrainingResult(metrics, record, run)
+        return TrainingResult(metrics, write_record(run, metrics, command, tests=tests), run)
+    return None  # a search pruned the trial, which ended in order
 
 
 def count_processes(config: DictConfig, place: Place) -> int:
@@ -158,11 +159,14 @@ def ending_in_order(run: Run, command: Command) -> Iterator[None]:
         signals.restore_handlers(handlers)
 
 
-def load_tested_weights(run: Run) -> None:
-    """Puts the weights that are to be tested into the task: the last, or the best ones by validation."""
+def load_tested_weights(trainer: L.Trainer, weights: str, best: Path) -> None:
+    """Loads the weights to test into the network.
+
+    Args:
+        weights: last or best (by validation).
+        best: checkpoint with the best weights.
+    """
     # A moving average is in the weights, or in the best ones; Lightning would validate the last average in their place.
-    trainer = run.trainer
     trainer.callbacks = [c for c in trainer.callbacks if not isinstance(c, WeightAveraging)]  # type: ignore[attr-defined]
-    if run.settings.test_weights == "best":
-        best = read_checkpoint(RunDirectory(run.run_dir).best)
-        trainer.strategy.load_model_state_dict(best)
+    if weights == "best":
+        trainer.strategy.load_model_state_dict(read_checkpoint(best))

@@ -15,8 +15,8 @@ from command_line import with_parts
 from triptych.assembly.checks import check_before_data
 from triptych.assembly.early_checks import NOT_SUPPORTED, OURS, SUPPORTED
 from triptych.config import ConfigError
-from triptych.tasks import Task
 from triptych.train import train
+from triptych.training import TrainingModule
 
 OTHERS = {
     "accumulate_grad_batches": "2",
@@ -79,15 +79,15 @@ def check_resuming(
     """A run that dies in its fifth step ends with the same weights and metrics as one that is left alone."""
     overrides = [f"++trainer.{name}={value}" for name, value in values.items()]
     alone = finish("alone", *overrides)
-    fifth, step = 4 * int(values.get("accumulate_grad_batches", 1)), Task.training_step
+    fifth, step = 4 * int(values.get("accumulate_grad_batches", 1)), TrainingModule.training_step
 
-    def die(task: Task, batch: Any, batch_idx: int) -> Any:
+    def die(module: TrainingModule, batch: Any, batch_idx: int) -> Any:
         if batch_idx == fifth:
             raise EOFError("killed")
-        return step(task, batch, batch_idx)
+        return step(module, batch, batch_idx)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Task, "training_step", die)
+        patched.setattr(TrainingModule, "training_step", die)
         with pytest.raises(EOFError, match="killed"):
             finish("killed", *overrides)
     assert (tmp_path / "killed" / "checkpoints" / "step-00000004.ckpt").exists()
