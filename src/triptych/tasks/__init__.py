@@ -1,4 +1,4 @@
-"""Tasks: what is read, what is scored, what is predicted. The network is given to them."""
+"""Tasks: how examples are encoded for a network, the loss and metrics, and the predictions."""
 
 from triptych.tasks.captioning import Captioning
 from triptych.tasks.chat import Chat

@@ -1,4 +1,4 @@
-"""Sounds as a network reads them."""
+"""The audio input of a network: log-mel frames."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,17 +12,18 @@ from triptych.nn import FrameEmbedding
 
 
 class AudioInputs:
-    """Computes the log-mel frames of sounds at the rate that the network reads. In a corpus with speakers, the mean
-    frame of the speaker is subtracted: what voice, microphone and room have in common in all of a speaker's sounds (as
-    Atal 1974 and Kaldi do, there by cepstra).
+    """The log-mel frames of audio clips, at the sampling rate of the network.
+
+    In a corpus with speakers, the mean frame of the speaker is subtracted. It removes what voice, microphone and room
+    have in common in all clips of a speaker (as Atal 1974 and Kaldi do with cepstra).
 
     Attributes:
-        max_positions: the most positions of a sound.
-        speaker_means: by name, the mean frame of the speakers that are known; see ``update_speaker_means``.
+        max_positions: maximum number of positions of a clip.
+        speaker_means: mean frame of each known speaker, by name; see ``update_speaker_means``.
 
     Args:
-        embedding: reads the frames.
-        corpus: says whether it knows its speakers.
+        embedding: embeds the frames.
+        corpus: states whether its clips name their speakers.
         max_positions: see above.
     """
 
@@ -32,11 +33,12 @@ class AudioInputs:
         self.speaker_means: dict[str, Float[np.ndarray, " mels"]] = {}
 
     def features(self, example: Example) -> Float[np.ndarray, "frames mels"]:
-        """The frames of the sound, and of the silence that pads it. The mean of an unknown speaker is that of the
-        sound.
+        """Returns the frames of the clip, including its padding with silence.
+
+        For an unknown speaker, the mean frame of the clip is subtracted.
 
         Raises:
-            ValueError: there is no sound, it is silent, or shorter than a frame.
+            ValueError: if the clip is missing, silent, or shorter than a frame.
         """
         place = example.where if example.place is None else f"{example.where}: {example.text}"
         if example.sound is None or example.sound.is_silent:
@@ -50,8 +52,7 @@ class AudioInputs:
         return without
 
     def update_speaker_means(self, sounds: Sequence[Sound]) -> None:
-        """Takes the mean frame of each speaker from these sounds, which need no transcription, where the corpus has
-        speakers."""
+        """Computes the mean frame of each speaker from these clips, if the corpus has speakers."""
         if not self.has_speakers:
             return
         frames_of: dict[str, list[np.ndarray]] = {}
@@ -61,7 +62,7 @@ class AudioInputs:
         self.speaker_means |= {name: mean_frame(frames) for name, frames in frames_of.items()}
 
     def truncate(self, item: Encoded) -> Encoded:
-        """The first frames, as many as there are positions for."""
+        """Cuts a clip to the frames that fit into ``max_positions``."""
         kept = slice(self.max_positions * self.embedding.stride)
         if item.source is None:
             return replace(item, tokens=item.tokens[kept])
@@ -75,6 +76,6 @@ class AudioInputs:
 
 
 def mean_frame(sounds: Sequence[Float[np.ndarray, "_frames mels"]]) -> Float[np.ndarray, " mels"]:
-    """The mean of all frames of these sounds, summed in float64: a speaker may have hours."""
+    """Returns the mean of all frames of these clips, summed in float64 (a speaker may have hours of audio)."""
     mean: Float[np.ndarray, " mels"] = np.concatenate(sounds).mean(0, dtype=np.float64)
     return mean.astype(np.float32)

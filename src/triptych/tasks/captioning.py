@@ -1,4 +1,4 @@
-"""What is seen in an image."""
+"""The task of describing an image in words."""
 
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
@@ -16,11 +16,12 @@ from triptych.tasks.task import MetricModes
 
 
 class Captioning(SignalToText):
-    """Writes what is seen in an image, whose patches are read as ``SignalToText`` says: the full model as one that
-    translates (Vinyals et al. 2015 with an encoder of patches, Dosovitskiy et al. 2021), a decoder by itself with
-    patches and words in one sequence.
+    """Generates a caption for an image; for its input format see ``SignalToText``.
 
-    Metrics: loss, token_accuracy, exact_match; at the test also sacrebleu's chrf, in points of 100.
+    The encoder-decoder model translates patches into words (Vinyals et al. 2015, with the patch encoder of Dosovitskiy
+    et al. 2021). A decoder-only model reads patches and words in one sequence.
+
+    Metrics: loss, token_accuracy, exact_match; in the test also sacrebleu's chrf, in points of 100.
     """
 
     name = "captioning"
@@ -34,21 +35,21 @@ class Captioning(SignalToText):
 
     @classmethod
     def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
-        """Exact match where its best value is known; chrF, for many captions may be right."""
+        """Returns chrF, since many captions may be correct; first exact match, if its best value is known."""
         chrf = Score("chrf", "test/chrf", "chrF", higher_is_better=True, digits=1)
         return [EXACT_MATCH, chrf] if EXACT_MATCH.key in optimum else [chrf]
 
     def perceive(self, example: Example) -> Float[np.ndarray, "channels height width"]:
-        """The pixels, 0 to 1."""
+        """Returns the pixels, from 0 to 1."""
         return self.see(example)
 
     def test_metrics(self) -> dict[str, Metric]:
-        """sacrebleu's chrF."""
+        """Returns sacrebleu's chrF."""
         return {"chrf": CorpusScore(CHRF())}
 
     def score(
         self, metrics: Mapping[str, Metric], outputs: Sequence[str], references: Sequence[str]
     ) -> Mapping[str, Sequence[float]]:
-        """See ``SequenceToSequence``; each caption has its chrF."""
+        """Returns the chrF of each caption; see ``SequenceToSequence``."""
         metrics["chrf"].update(outputs, references)
         return {"chrf": chrf_of_each(outputs, references)}

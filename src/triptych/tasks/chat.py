@@ -1,4 +1,4 @@
-"""An answer in a conversation."""
+"""The task of generating the next assistant message of a conversation."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -23,20 +23,21 @@ PROBE = (Message("user", "a"), Message(ANSWERING, "b"))
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Chat(TextToText):
-    """Writes the next answer of a conversation, which a template turns into one text (see ``ChatTemplate``).
+    """Generates the next assistant message of a conversation, which a template turns into text (see ``ChatTemplate``).
 
-    A decoder by itself is trained on whole conversations, each read once, and scored on all answers of the model and
-    what ends them; the prefix decoder, and the decoder of the full model, on one answer at a time, after all that was
-    said before. All are evaluated on one answer at a time: the metrics are those of ``TextToText``.
+    A decoder-only model is trained on whole conversations, each read once. Its targets are all assistant messages and
+    the tokens that end them. The prefix decoder and the encoder-decoder model are trained on one assistant message at a
+    time, given all messages before it. Every architecture is evaluated on one message at a time, with the metrics of
+    ``TextToText``.
 
-    What of a conversation is too long is forgotten from its beginning.
+    If a conversation is too long, its beginning is dropped.
 
     Args:
-        template: in the language of Jinja; None: the one that the tokenizer brings, or else a plain one, in which eos
-            ends what the model says, and sep all else. An exported folder has it too.
+        template: Jinja template; None: that of the tokenizer, or else a plain one, in which eos ends the assistant
+            messages and sep the others. It is part of an exported folder.
 
     Raises:
-        ValueError: a template that fails, or does not end an answer with a special token.
+        ValueError: if the template fails, or does not end an assistant message with a special token.
     """
 
     name = "chat"
@@ -66,12 +67,13 @@ class Chat(TextToText):
 
     @property
     def end(self) -> int:
-        """What the template puts behind an answer; the full model's decoder reads no template."""
+        """The token that the template puts after an answer; eos for the encoder-decoder, whose target has no
+        template."""
         return self.tokenizer.special.eos if self.architecture == "full" else self._end
 
     @property
     def has_global_prompt(self) -> bool:
-        """See ``GenerativeTask``: what is given and what is written take turns."""
+        """False, since given and generated messages alternate; see ``GenerativeTask``."""
         return False
 
     @property
@@ -79,10 +81,10 @@ class Chat(TextToText):
         return True
 
     def encode(self, examples: Sequence[Example]) -> list[Encoded]:
-        """All that was said, and the last answer, laid out for the architecture.
+        """Encodes the last answer of each conversation, given all messages before it.
 
         Raises:
-            ValueError: an example without messages, or one that the template cannot write.
+            ValueError: if an example has no messages, or the template cannot format it.
         """
         pieces = self._pieces(examples)
         return [
@@ -91,7 +93,7 @@ class Chat(TextToText):
         ]  # fmt: skip
 
     def encode_training(self, examples: Sequence[Example]) -> list[Encoded]:
-        """Whole conversations, or each answer."""
+        """Encodes whole conversations for a decoder-only model, and each answer separately for the others."""
         pieces = self._pieces(examples)
         if self.architecture == "decoder_only":
             return [self._of_all(parts, example) for parts, example in zip(pieces, examples, strict=True)]
@@ -109,11 +111,12 @@ class Chat(TextToText):
         return self._in_pieces(talks, [example.where for example in examples])
 
     def _in_pieces(self, talks: Sequence[Conversation], where: Sequence[str] | None = None) -> list[list[list[int]]]:
-        """The tokens of each conversation in pieces: what stands before an answer, the answer with its end, and so on.
-        Each piece is cut into tokens by itself, as what is asked will be.
+        """Returns the tokens of each conversation in alternating pieces: prompt, answer with its end token, and so on.
+
+        Each piece is tokenized separately, like a prompt at inference.
 
         Args:
-            where: each comes from; None: nobody knows.
+            where: origin of each conversation, for messages; None: unknown.
         """
         texts = list[list[str]]()
         for i, messages in enumerate(talks):
@@ -126,65 +129,65 @@ class Chat(TextToText):
         return [[next(pieces) for _ in parts] for parts in texts]
 
     def _check_names(self, messages: Conversation) -> None:
-        """Refuses what would be read as something else."""
+        """Raises an error if a message contains the name of a special token."""
         for number, message in enumerate(messages, 1):
             if named := [name for name in self._names if name in message.content]:
                 raise ValueError(f"message {number} has {named[0]!r} in it, which is the name of a special token")
 
     def _of_answer(self, pieces: Sequence[Sequence[int]], number: int, example: Example) -> Encoded:
-        """The answer of this number, after all that was said before."""
+        """Encodes the answer of this number, given all messages before it."""
         before = [*chain(*pieces[: 2 * number - 1])]
         return self.lay_out(self.asking(before), pieces[2 * number - 1][:-1], example)
 
     def _of_all(self, pieces: Sequence[Sequence[int]], example: Example) -> Encoded:
-        """One text, scored on the answers."""
+        """Encodes a conversation as one text whose targets are the answers."""
         ids = np.array([*chain(*pieces)])
         is_answer = np.repeat([i % 2 == 1 for i in range(len(pieces))], [len(piece) for piece in pieces])
         labels = np.where(is_answer, ids, IGNORE)[1:]
         return Encoded(ids[:-1], labels, prefix=len(pieces[0]) - 1, example=example)
 
     def asking(self, ids: Sequence[int]) -> list[int]:
-        """All that was said as the network reads it: a decoder by itself, as the template has it; an encoder, with what
-        surrounds any text."""
+        """Returns the prompt as input of the network: as formatted by the template, for an encoder with begin and
+        end."""
         return self.tokenizer.special.single(ids) if self.architecture == "full" else [*ids]
 
     def truncate(self, item: Encoded) -> Encoded:
-        """See ``Task``; the beginning of a conversation is forgotten."""
+        """Drops the beginning of a conversation that is too long; see ``Task``."""
         if self.architecture != "decoder_only":
             return self.truncate_pair(item)
         tokens, labels = item.tokens[-self.max_length :], item.labels[-self.max_length :]
         return replace(item, tokens=tokens, labels=labels, prefix=max(0, item.prefix - len(item.tokens) + len(tokens)))
 
     def truncate_source(self, source: Sequence[int]) -> list[int]:
-        """The end of what was said; what begins an encoder's text stays its beginning."""
+        """Returns the end of the prompt that fits; the begin tokens of an encoder's text are kept."""
         if len(source) <= self.prompt_length:
             return [*source]
         begin = self.tokenizer.special.begin if self.architecture == "full" else ()
         return [*begin, *source[len(source) - self.prompt_length + len(begin) :]]
 
     def is_forgetful(self, messages: Conversation) -> bool:
-        """Whether the conversation is too long for all of it to be read."""
+        """Returns whether the conversation is too long to be read as a whole."""
         return len(self.asking(self._asked([messages])[0])) > self.prompt_length
 
     def _fitting(self, source: list[int]) -> list[int]:
         return self.truncate_source(source)
 
     def asked(self, example: Example) -> Conversation:  # type: ignore[override]
-        """All that was said before the answer."""
+        """Returns all messages before the last answer."""
         return (example.messages or ())[:-1]
 
     def size_of(self, given: str | Conversation) -> int:
-        """The characters of all messages."""
+        """Returns the number of characters of all messages."""
         return sum(len(message.content) for message in _messages(given))
 
     def predict_batch(self, texts: Sequence[str | Conversation]) -> Sequence[Prediction]:
-        """The next answer of each conversation.
+        """Returns the next answer of each conversation.
 
         Args:
-            texts: what a user says first, or all messages so far, of which the user's is the last.
+            texts: a first user message, or all messages so far, the last of which is the user's.
 
         Raises:
-            ValueError: no such conversation, or one that the template cannot write.
+            ValueError: if a conversation is invalid, or the template cannot format it.
         """
         return self.answer([self._fitting(self.asking(ids)) for ids in self._asked(texts)])
 
@@ -196,10 +199,10 @@ class Chat(TextToText):
         return [[*chain(*parts[:-1])] for parts in pieces]
 
     def check_asked(self, given: str | Conversation) -> None:
-        """See ``Task``.
+        """Checks a conversation; see ``Task``.
 
         Raises:
-            ValueError: no conversation, an answer at its end, or the name of a special token in it.
+            ValueError: if it is no conversation, ends with an answer, or contains the name of a special token.
         """
         messages = _messages(given)
         check_turns(messages)
@@ -208,21 +211,21 @@ class Chat(TextToText):
         self._check_names(messages)
 
     def reply(self, messages: Conversation, say: Callable[[str], None]) -> str:
-        """The next answer, told as it is written: greedily, or as ``sampling`` says.
+        """Streams the next answer, decoded greedily or according to ``sampling``.
 
         Args:
-            messages: so far, of which the user's is the last.
-            say: is given each new part of the answer.
+            messages: all messages so far, the last of which is the user's.
+            say: called with each new part of the answer.
 
         Returns:
-            the whole answer.
+            The whole answer.
         """
         ids, said = list[int](), ""
 
         def follow(tokens: list[int]) -> None:
             nonlocal said
             ids.extend(tokens)
-            # a character may be written in parts, the last of which are not there yet
+            # the last tokens may be an incomplete character
             text = self.tokenizer.decode(ids).rstrip("\ufffd")
             if text.startswith(said) and text != said:
                 say(text[len(said) :])

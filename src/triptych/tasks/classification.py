@@ -1,4 +1,4 @@
-"""One class for a whole text, for a pair of texts, or for an image."""
+"""The classification of texts, text pairs, images or audio clips."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -20,11 +20,11 @@ CALIBRATION_BINS = 15
 
 
 class Classification(SequenceTask):
-    """The class of a text, of a pair of texts, or of an image: softmax(head(state)).
+    """Predicts the class of a text, a text pair, an image or an audio clip: softmax(head(state)).
 
-    Metrics: accuracy; macro_f1, the mean of the classes' F1; calibration_error, the expected calibration error of the
-    likeliest class, sum_b n_b/n |accuracy_b - confidence_b| over 15 bins b of equal width (Guo et al. 2017, equation
-    3; the last bin has confidence 1, too); confusion_matrix, how often each class was taken for each.
+    Metrics: accuracy; macro_f1, the mean of the F1 of the classes; calibration_error, the expected calibration error of
+    the most likely class, sum_b n_b/n |accuracy_b - confidence_b| over 15 bins b of equal width (Guo et al. 2017,
+    equation 3; the last bin includes confidence 1); confusion_matrix, the counts by true and predicted class.
     """
 
     name = "classification"
@@ -35,9 +35,9 @@ class Classification(SequenceTask):
         "confusion_matrix": None,
     }
     title = "Classification"
-    columns = ("label",)  # of a text, of an image, or of a sound
+    columns = ("label",)  # of a text, an image, or an audio clip
     reads = ("sound", "image")
-    ranked_by = ("probability", "the probability of the right class")  # it tells more than right or wrong
+    ranked_by = ("probability", "the probability of the right class")  # finer than correct or incorrect
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -46,22 +46,22 @@ class Classification(SequenceTask):
 
     @classmethod
     def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
-        """Accuracy."""
+        """Returns accuracy."""
         return [ACCURACY]
 
     @classmethod
     def num_outputs(cls, vocab_size: int, corpus: CorpusFacts) -> int:
-        """One for each class.
+        """Returns the number of classes.
 
         Raises:
-            ValueError: fewer than two classes.
+            ValueError: if there are fewer than two classes.
         """
         if len(corpus.labels) < 2:
             raise ValueError(f"data: the only label is {', '.join(corpus.labels)!r}; expected at least two classes")
         return len(corpus.labels)
 
     def label(self, example: Example) -> int:
-        """The number of the class."""
+        """Returns the index of the class of an example."""
         if example.label not in self.labels:
             raise ValueError(
                 f"label {example.label!r}; expected one of {', '.join(self.labels)} "
@@ -70,7 +70,7 @@ class Classification(SequenceTask):
         return self.labels.index(example.label)
 
     def make_metrics(self, stage: str) -> dict[str, Metric]:
-        """Those that the class describes."""
+        """Returns the metrics listed in the class docstring."""
         return {
             "accuracy": Mean(),
             "macro_f1": MulticlassF1Score(num_classes=len(self.labels), average="macro"),
@@ -79,7 +79,7 @@ class Classification(SequenceTask):
         }
 
     def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> Predictions:
-        """Counts hits."""
+        """Adds a batch to the metrics, and returns its predictions."""
         logits = self.scored_logits(metrics, batch)
         classes = batch.labels[:, 0]
         probabilities = logits.to(widest(logits.device)).softmax(-1)
@@ -88,13 +88,13 @@ class Classification(SequenceTask):
         metrics["accuracy"].update(hits.sum(), len(classes))
         metrics["calibration_error"].update(confidences, hits)
         for name, metric in metrics.items():
-            if name not in ("loss", "accuracy", "calibration_error"):  # torchmetrics' own take logits and classes
+            if name not in ("loss", "accuracy", "calibration_error"):  # those of torchmetrics take logits and classes
                 metric.update(logits, classes)
         of_truth = probabilities.gather(1, classes[:, None])[:, 0]
         return Predictions([self.labels[guess] for guess in guesses.tolist()], {"probability": of_truth.tolist()})
 
     def predict_batch(self, texts: Sequence[Any]) -> list[ClassPrediction]:
-        """The likeliest class of each text, pair or image, with the probability of every class."""
+        """Returns the most likely class of each input, with the probability of every class."""
         probabilities = self.outputs(texts).softmax(-1).tolist()
         return [
             ClassPrediction(self.labels[int(np.argmax(row))], dict(zip(self.labels, row, strict=True)))
@@ -103,14 +103,16 @@ class Classification(SequenceTask):
 
 
 def calibration_error(confidences: Float[Tensor, " guesses"], hits: Float[Tensor, " guesses"]) -> Float[Tensor, ""]:
-    """The expected calibration error of guesses; bin b of B has the confidences in [b/B, (b+1)/B), the last one 1, too.
+    """Computes the expected calibration error of predictions.
+
+    Bin b of B has the confidences in [b/B, (b+1)/B), and the last one also 1.
 
     Args:
-        confidences: the probability of each guess.
-        hits: 1 where it was right, else 0.
+        confidences: probability of each predicted class.
+        hits: 1 if the prediction is correct, else 0.
 
     Returns:
-        The error; NaN if a confidence is, as those of weights that have diverged are.
+        The error; NaN if a confidence is NaN, as for diverged weights.
     """
     bins = (CALIBRATION_BINS * confidences.nan_to_num()).long().clamp(max=CALIBRATION_BINS - 1)
     gaps = confidences.new_zeros(CALIBRATION_BINS).index_add(0, bins, hits - confidences)

@@ -1,4 +1,4 @@
-"""The contrastive loss of texts and images, and how many find each other."""
+"""The contrastive loss of texts and images, and their retrieval recall."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -16,15 +16,15 @@ from triptych.nn.autocast import without_autocast
 from triptych.tasks.exact_sums import Sum
 
 KEY_BITS = 60
-"""Of a text's key."""
+"""Number of bits of the key of a text."""
 PLACES = (0, 20, 40)
-"""Where the parts of a key begin, each of which float32 has exactly."""
+"""Bit offsets of the parts of a key; float32 represents each part exactly."""
 ROWS = 1024
-"""Of a matrix of similarities that are looked at together."""
+"""Number of rows of a similarity matrix that are computed at once."""
 
 
 def key_of(tokens: Sequence[int]) -> int:
-    """The key of a text: equal for equal tokens, and for others different, but by a chance of 2^-60."""
+    """Returns the key of a text: equal for equal tokens, different for others with probability 1 - 2^-60."""
     content = np.array(tokens, np.int64).tobytes()
     digest = hashlib.blake2b(content, digest_size=8).digest()
     key: int = int.from_bytes(digest, "big") % 2**KEY_BITS
@@ -37,12 +37,14 @@ def contrastive_losses(
     positives: Bool[Tensor, "rows all"],
     real: Bool[Tensor, " all"] | None = None,
 ) -> Float[Tensor, " rows"]:
-    """-mean_(p in P(i)) log softmax_j(q_i · c_j)[p] for each query i, P(i) being its positives: Radford et al. 2021,
-    figure 3, where each has one; of several, Yang et al. 2022 (UniCL), equation 2.
+    """Computes -mean_(p in P(i)) log softmax_j(q_i · c_j)[p] for each query i with the positives P(i).
+
+    With one positive per query it is the loss of Radford et al. 2021, figure 3; with several, that of Yang et al. 2022
+    (UniCL), equation 2.
 
     Args:
-        positives: True where a candidate is right; at least once in each row that counts.
-        real: True at candidates; None: all are.
+        positives: True where a candidate matches the query; at least once in each row that counts.
+        real: True at candidates, False at padding; None: no padding.
     """
     scores = queries @ candidates.T
     if real is not None:
@@ -52,13 +54,14 @@ def contrastive_losses(
 
 
 def contrastive_loss(vectors: Float[Tensor, "batch 2 width"], keys: Int[Tensor, " batch"]) -> Float[Tensor, ""]:
-    """The sum, over the pairs of this process, of the mean of two ``contrastive_losses``: that of the text among the
-    images of all processes, and that of the image among all texts. Each process has to call it.
+    """Sums the mean of the ``contrastive_losses`` in both directions over the pairs of this process.
+
+    Candidates are the images, or texts, of all processes. Every process must call it.
 
     Args:
-        vectors: of each pair, one of the text and one of the image.
-        keys: equal for pairs whose texts are equal, which are positives of each other; IGNORE: it is no pair. (A mask,
-            since a GPU would be waited for to know how many there are.)
+        vectors: for each pair, the vector of the text and that of the image.
+        keys: equal for pairs whose texts are equal, which are positives of each other; IGNORE: no pair. (This is a mask
+            because counting the pairs would synchronize with the GPU.)
     """
     everyone, every_key = gather(vectors), gather(keys)
     real = every_key != IGNORE
@@ -72,8 +75,11 @@ def contrastive_loss(vectors: Float[Tensor, "batch 2 width"], keys: Int[Tensor, 
 
 
 def gather(rows: Shaped[Tensor, "rows *size"]) -> Shaped[Tensor, "all *size"]:
-    """The rows of all processes, of which each may have another number, in the order of the processes; gradients flow
-    back to each. (A sum of what each knows and of zeros, for which all backends have a gradient.)"""
+    """Concatenates the rows of all processes, in rank order; gradients flow back to each process.
+
+    The number of rows may differ between processes. (It is a sum of zero-padded tensors, since all backends have a
+    gradient for sums.)
+    """
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return rows
     rank, counts = dist.get_rank(), torch.zeros(dist.get_world_size(), dtype=torch.long, device=rows.device)
@@ -86,7 +92,7 @@ def gather(rows: Shaped[Tensor, "rows *size"]) -> Shaped[Tensor, "all *size"]:
 
 
 class _SumOfProcesses(torch.autograd.Function):
-    """y = sum over the processes of x; each has all of y, so the gradient of x is the sum of theirs, too."""
+    """The sum of x over all processes; the gradient of x is the sum of their gradients."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -103,12 +109,12 @@ class _SumOfProcesses(torch.autograd.Function):
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """How an image and its text found each other among all of an evaluation.
+    """The retrieval ranks of an image and its text among all pairs of an evaluation.
 
     Attributes:
-        best_key: of the text that matches the image best.
-        text_rank: of the image's own text among all different texts, from 1.
-        image_rank: of the best image with that text among the images with other texts, from 1.
+        best_key: key of the text that matches the image best.
+        text_rank: rank of the text of the image among all different texts, from 1.
+        image_rank: rank of the best image with that text among the images with other texts, from 1.
     """
 
     best_key: int
@@ -117,17 +123,19 @@ class Match:
 
 
 class Matches(Sum):
-    """The contrastive loss of all pairs of an evaluation together, and the recall at several ranks: the share of images
-    whose text is among the k best of all different texts, and of texts that have an image among the k best of all.
-    Whatever is as similar as the right one comes before it.
+    """The contrastive loss over all pairs of an evaluation, and the recall at several ranks.
+
+    Image-to-text recall is the fraction of images whose text is among the k best of all different texts; text-to-image
+    recall is the fraction of texts that have an image among the k best of all images. Ties count against the correct
+    candidate.
 
     Attributes:
-        names: of the numbers: loss, image_to_text_recall_k and text_to_image_recall_k for each k.
-        of_each: after ``compute``, by the number of the example.
+        names: names of the values: loss, image_to_text_recall_k and text_to_image_recall_k for each k.
+        of_each: after ``compute``, the match of each example by its index.
 
     Args:
-        width: of the vectors.
-        ranks: each k.
+        width: size of the vectors.
+        ranks: the values of k.
     """
 
     def __init__(self, width: int, ranks: Sequence[int]) -> None:
@@ -143,25 +151,25 @@ class Matches(Sum):
         """Adds pairs.
 
         Args:
-            vectors: of texts and images.
+            vectors: vectors of texts and images.
             keys: equal for equal texts.
-            indices: the numbers of the examples.
+            indices: indices of the examples.
         """
         assert isinstance(self.terms, list)
         parts = [keys >> place & (2**20 - 1) for place in PLACES]
         numbers = torch.stack((indices, *parts), dim=1).to(self.device, self.dtype)
         rows = torch.cat((numbers, vectors.flatten(1).to(self.device, self.dtype)), dim=1)
-        self.terms.append(rows.flatten())  # torchmetrics gathers nothing but vectors where a process has none
+        self.terms.append(rows.flatten())  # if a process has no terms, torchmetrics can gather only vectors
 
     def compute(self) -> Float[Tensor, " numbers"]:
-        """The numbers, in the order of ``names``; NaN if there is nothing."""
+        """Returns the values in the order of ``names``; NaN if there are no pairs."""
         terms = self.terms
         if not isinstance(terms, Tensor):
             terms = torch.cat([*terms, torch.empty(0, device=self.device)])
         rows = terms.to("cpu", torch.float64).view(-1, 4 + 2 * self.width)
         if not len(rows):
             return torch.full((len(self.names),), torch.nan)
-        rows = rows[rows[:, 0].argsort()]  # whatever the order in which they came
+        rows = rows[rows[:, 0].argsort()]  # independent of the order of arrival
         keys = (rows[:, 1:4].long() << torch.tensor(PLACES)).sum(1)
         texts, images = rows[:, 4:].view(-1, 2, self.width).unbind(1)
         losses = _in_parts(lambda part: _losses(part, texts, images, keys), len(rows))
@@ -175,7 +183,7 @@ class Matches(Sum):
 
 
 def _in_parts(function: Callable[[Tensor], Tensor], count: int) -> Tensor:
-    """What a function says of the rows 0 to count - 1, of which it is told some at a time."""
+    """Concatenates the results of a function for the rows 0 to count - 1, computed ``ROWS`` at a time."""
     return torch.cat([function(part) for part in torch.split(torch.arange(count), ROWS)])
 
 
@@ -186,7 +194,7 @@ def _losses(part: Tensor, texts: Tensor, images: Tensor, keys: Tensor) -> Float[
 
 
 def _find(part: Tensor, texts: Tensor, images: Tensor, keys: Tensor) -> Int[Tensor, "part 3"]:
-    """The key of the best text of each image, and the ranks of both."""
+    """Returns the key of the best text of each image, and the ranks of both."""
     different, first = first_of_each(keys)
     scores = images[part] @ texts[first].T
     best = different[scores.argmax(1)]
@@ -196,7 +204,7 @@ def _find(part: Tensor, texts: Tensor, images: Tensor, keys: Tensor) -> Int[Tens
 
 
 def first_of_each(keys: Int[Tensor, " rows"]) -> tuple[Int[Tensor, " different"], Int[Tensor, " different"]]:
-    """The different keys, and where each stands first."""
+    """Returns the distinct keys and the first position of each."""
     different, places = torch.unique(keys, return_inverse=True)
     first = torch.full_like(different, len(keys)).scatter_reduce(0, places, torch.arange(len(keys)), "amin")
     return different, first
@@ -205,7 +213,6 @@ def first_of_each(keys: Int[Tensor, " rows"]) -> tuple[Int[Tensor, " different"]
 def rank_of_best(
     scores: Float[Tensor, "rows candidates"], positives: Bool[Tensor, "rows candidates"]
 ) -> Int[Tensor, " rows"]:
-    """The rank of the best positive among the others, from 1; what equals it comes before it, and so does what is no
-    number."""
+    """Returns the rank of the best positive among the negatives, from 1; ties and NaN rank before it."""
     best = scores.masked_fill(~positives, -torch.inf).amax(1, keepdim=True)
     return 1 + (~positives & ~(scores < best)).sum(1)

@@ -1,4 +1,4 @@
-"""sacrebleu's scores as metrics."""
+"""The scores of sacrebleu as torchmetrics metrics."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -17,15 +17,15 @@ from torchmetrics import Metric
 from triptych.config import one_of
 
 MODELS = {name: Path(SACREBLEU_DIR, "models", Path(model["url"]).name) for name, model in SPM_MODELS.items()}
-"""The files that some tokenizers of sacrebleu would download."""
+"""Files that some tokenizers of sacrebleu would download, by tokenizer."""
 CorpusMetric: TypeAlias = BLEU | CHRF | TER
 
 
 def make_bleu(tokenizer: str) -> BLEU:
-    """sacrebleu's BLEU with one of its tokenizers.
+    """Makes sacrebleu's BLEU with one of its tokenizers.
 
     Raises:
-        ValueError: there is no such one, or it needs a package or a file that is not there.
+        ValueError: if the tokenizer is unknown, or needs a missing package or file.
     """
     if tokenizer not in BLEU.TOKENIZERS:
         raise ValueError(f"bleu_tokenizer={tokenizer}: {one_of(tokenizer, [*BLEU.TOKENIZERS])}")
@@ -40,12 +40,12 @@ def make_bleu(tokenizer: str) -> BLEU:
 
 
 def words_of(bleu: BLEU) -> Callable[[str], list[str]]:
-    """What cuts a text into BLEU's words."""
+    """Returns the function that splits a text into the words of BLEU."""
     return lambda text: bleu.tokenizer(text).split()
 
 
 class CorpusScore(Metric):
-    """A score of sacrebleu over a whole corpus, in points of 100. Its statistics are sums: batches change nothing.
+    """A sacrebleu score over a whole corpus, in points of 100; it does not depend on the batches.
 
     Args:
         score: a metric of sacrebleu.
@@ -60,17 +60,17 @@ class CorpusScore(Metric):
         self.add_state("statistics", default=zeros, dist_reduce_fx="sum")
 
     def update(self, outputs: Sequence[str], references: Sequence[str]) -> None:
-        """Counts the n-grams, or edits, of these texts."""
+        """Adds the n-gram or edit counts of these texts."""
         rows = self._score._extract_corpus_statistics(outputs, [references])
         self.statistics += torch.tensor(rows, dtype=torch.int64, device=self.device).sum(0)
 
     def compute(self) -> float:
-        """The score."""
+        """Returns the score."""
         score: float = self._score._compute_score_from_stats(self.statistics.tolist()).score
         return score
 
 
 def chrf_of_each(outputs: Sequence[str], references: Sequence[str]) -> list[float]:
-    """The chrF of each sentence by itself, in points of 100."""
+    """Computes the chrF of each sentence, in points of 100."""
     chrf = CHRF()
     return [chrf.sentence_score(output, [right]).score for output, right in zip(outputs, references, strict=True)]

@@ -1,4 +1,4 @@
-"""Sums over an evaluation that depend neither on the order of the batches nor on how these are dealt to processes."""
+"""Sums over an evaluation that depend neither on the batch order nor on the distribution of batches to processes."""
 
 import math
 from collections.abc import Callable
@@ -9,17 +9,19 @@ from torch import Tensor
 from torchmetrics import Metric
 
 WITHOUT_FLOAT64 = ("mps",)
-"""Types of devices: Apple's GPUs."""
+"""Device types without float64: Apple GPUs."""
 
 
 def widest(device: torch.device) -> torch.dtype:
-    """The most precise type that a device has."""
+    """Returns the most precise floating-point type of a device."""
     return torch.float32 if device.type in WITHOUT_FLOAT64 else torch.float64
 
 
 class Sum(Metric):
-    """The sum of the terms, exact, then rounded to float64. The terms are kept where the task is: NCCL gathers nothing
-    from a CPU."""
+    """The exact sum of the terms, rounded to float64.
+
+    The terms stay on the device of the task, because NCCL does not gather from CPUs.
+    """
 
     terms: list[Tensor] | Tensor
 
@@ -29,7 +31,7 @@ class Sum(Metric):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of the terms. (Metric asks for it where a process has none.)"""
+        """The type of the terms. (``Metric`` reads it if a process has none.)"""
         return widest(self.device)
 
     def update(self, term: Tensor | float) -> None:
@@ -38,7 +40,7 @@ class Sum(Metric):
         self.terms.append(torch.as_tensor(term, dtype=self.dtype, device=self.device).view(1))
 
     def compute(self) -> Tensor:
-        """The sum."""
+        """Returns the sum."""
         return torch.tensor(math.fsum(self._numbers()), dtype=torch.float64)
 
     def _numbers(self) -> list[float]:
@@ -46,7 +48,7 @@ class Sum(Metric):
 
 
 class Mean(Sum):
-    """The exact sum of totals, divided by the sum of what they are totals of."""
+    """The exact sum of totals, divided by the sum of their counts."""
 
     count: Tensor
 
@@ -58,23 +60,24 @@ class Mean(Sum):
         """Adds a batch.
 
         Args:
-            total: a sum over the batch.
-            count: its number of terms.
+            total: sum over the batch.
+            count: number of its terms.
         """
         super().update(total)
         self.count += count
 
     def compute(self) -> Tensor:
-        """The mean; NaN if there is nothing."""
+        """Returns the mean; NaN if there are no terms."""
         return super().compute() / self.count.cpu()
 
 
 class OfPairs(Sum):
-    """A function of all pairs (x, y) of an evaluation, in float64, given them in ascending order: whatever the order in
-    which they came, the value is the same to the last digit.
+    """A function of all pairs (x, y) of an evaluation, in float64.
+
+    The function gets the pairs in ascending order, so the value does not depend on the order of arrival.
 
     Args:
-        function: of all x and all y.
+        function: computes the value from all x and all y.
     """
 
     def __init__(self, function: Callable[[Tensor, Tensor], Tensor]) -> None:
@@ -88,6 +91,6 @@ class OfPairs(Sum):
         self.terms.append(pairs.flatten())
 
     def compute(self) -> Tensor:
-        """The function's value; NaN if there is nothing."""
+        """Returns the value of the function; NaN if there are no pairs."""
         pairs = sorted(zip(*[iter(self._numbers())] * 2, strict=True))
         return self._function(*torch.tensor(pairs, dtype=torch.float64).T) if pairs else torch.tensor(math.nan)

@@ -1,4 +1,4 @@
-"""How a batch goes into each architecture."""
+"""The forward pass of a batch through each architecture."""
 
 import torch
 from jaxtyping import Float, Int
@@ -11,22 +11,21 @@ from triptych.nn import Documents, Network, Targets
 def run_network(
     network: Network, batch: Batch, targets: Targets | None = None, *, leading: Int[Tensor, " rows"] | None = None
 ) -> Float[Tensor, "*rows_length_outputs"]:
-    """The network's logits, or the sum of its losses.
+    """Returns the logits of the network, or the sum of its losses.
 
     Args:
-        targets: what it should answer; None: logits.
-        leading: how many of the first tokens of each text are global, in attention that has such; None: one.
+        targets: targets of the loss; None: return logits.
+        leading: number of leading global tokens of each text, for attention with global tokens; None: one.
     """
     answered: Tensor
-    # Where each position is scored by itself, a causal stack needs no mask for padding on the right; the plain
-    # triangle has a faster kernel.
+    # Without pooling, a causal stack needs no mask for padding on the right; the plain triangle has a faster kernel.
     is_pooled = network.head.pool != "none"
     mask = batch.mask if is_pooled or network.architecture == "encoder_only" else None
     lengths = {"lengths": batch.lengths, "leading": leading}
     if (token_types := token_types_of(network, batch)) is not None:
         answered = network(batch.tokens, mask, token_types=token_types, **lengths, targets=targets)
     elif network.architecture == "prefix_decoder":
-        prefix = batch.prefix + 1  # the state of its last token is that of the first label behind it
+        prefix = batch.prefix + 1  # the state of its last token predicts the first label after it
         sources = {"source": batch.source, "source_mask": batch.source_mask}
         answered = network(batch.tokens, mask, prefix=prefix, lengths=batch.lengths, **sources, targets=targets)
     elif batch.source is not None and network.architecture == "decoder_only":
@@ -41,13 +40,15 @@ def run_network(
 
 
 def reads_token_types(network: Network) -> bool:
-    """Whether the network tells the two texts of a pair apart."""
+    """Returns whether the network has token types, which distinguish the two texts of a pair."""
     return network.architecture == "encoder_only" and network.num_token_types > 1
 
 
 def token_types_of(network: Network, batch: Batch) -> Int[Tensor, "batch length"] | None:
-    """0 in the first text and what surrounds it, 1 in the second (Devlin et al. 2019, section 3). None: the network
-    does not read types."""
+    """Returns 0 for the first text and its special tokens, 1 for the second (Devlin et al. 2019, section 3).
+
+    None: the network does not read types.
+    """
     if not reads_token_types(network):
         return None
     if batch.lengths is None:

@@ -1,4 +1,4 @@
-"""In which precision a task computes."""
+"""The numerical precision of a task."""
 
 from dataclasses import dataclass
 
@@ -9,11 +9,11 @@ from lightning.pytorch.plugins import Precision as SinglePrecision
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """The types of a training.
+    """The floating-point types of a run.
 
     Attributes:
-        dtype: of the weights, their gradients, and what goes from block to block.
-        products: of what the matrix products read and write; under autocast it has fewer bytes than dtype.
+        dtype: type of the weights, their gradients, and the states between blocks.
+        products: type of the inputs and outputs of matrix products; under autocast it has fewer bytes than dtype.
     """
 
     dtype: torch.dtype
@@ -21,22 +21,22 @@ class Precision:
 
     @property
     def compute(self) -> int:
-        """Bytes of a number of ``products``."""
+        """Bytes per number of type ``products``."""
         return self.products.itemsize
 
     @property
     def weight(self) -> int:
-        """Bytes of a number of ``dtype``."""
+        """Bytes per number of type ``dtype``."""
         return self.dtype.itemsize
 
     @property
     def is_mixed(self) -> bool:
-        """Whether autocast copies what the matrix products read."""
+        """Whether autocast copies the inputs of matrix products."""
         return self.weight != self.compute
 
     @property
     def single(self) -> int:
-        """Bytes of a number of the loss and of statistics, which have at least float32."""
+        """Bytes per number of the loss and of statistics, which have at least float32."""
         return max(self.weight, 4)
 
 
@@ -48,12 +48,11 @@ PRECISIONS = {
     "bf16-true": Precision(torch.bfloat16, torch.bfloat16),
     "16-true": Precision(torch.float16, torch.float16),
 }
-"""By what ``trainer.precision`` calls them."""
+"""Precisions by the value of ``trainer.precision``."""
 
 
 def arithmetic(precision: str, device: torch.device) -> SinglePrecision:
-    """What Lightning's trainer computes with: its ``convert_module`` gives a network the type of its weights, and the
-    network computes within its ``forward_context``.
+    """Returns Lightning's precision plugin, to convert a network (``convert_module``) and run it (``forward_context``).
 
     Args:
         precision: ``trainer.precision``.

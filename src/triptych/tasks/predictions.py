@@ -1,4 +1,4 @@
-"""What a task predicts: for one input, and for the batches of a test."""
+"""The predictions of a task: for one input, and for the batches of a test."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from triptych.data import Image
 
 @dataclass(frozen=True, slots=True)
 class ClassPrediction:
-    """The likeliest class of a text, and the probability of each."""
+    """The most likely class of an input, and the probability of each class."""
 
     label: str
     probabilities: dict[str, float]
@@ -17,8 +17,7 @@ class ClassPrediction:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One of several answers, and the score by which they are ranked (see
-    ``triptych.models.generation.BeamSearch``)."""
+    """One of several outputs, and the score that ranks them (see ``triptych.models.generation.BeamSearch``)."""
 
     text: str
     score: float
@@ -29,12 +28,12 @@ Prediction = str | float | ClassPrediction | list[Candidate] | Image
 
 @dataclass(frozen=True, slots=True)
 class Predictions:
-    """What a task predicted for examples of the test split.
+    """The predictions of a task for examples of the test split.
 
     Attributes:
-        outputs: for each example; None: the example was scored, nothing was predicted.
-        numbers: by name, a number per example: its share of the metrics.
-        indices: of the examples in the split; None: those of the batch.
+        outputs: output for each example; None: the example was scored without a prediction.
+        numbers: by name, one number per example: its contribution to the metrics.
+        indices: indices of the examples in the split; None: those of the batch.
     """
 
     outputs: Sequence[str | None]
@@ -43,7 +42,7 @@ class Predictions:
 
     @classmethod
     def join(cls, parts: Iterable["Predictions"]) -> "Predictions | None":
-        """Those of several batches whose examples are known, as one; None: of none."""
+        """Joins the predictions of the parts that have ``indices``; None: no part has."""
         known = [part for part in parts if part.indices is not None]
         if not known:
             return None
@@ -57,12 +56,12 @@ class TestPrediction:
     """The prediction for one example of the test split; a line of answers.jsonl (docs/run_directory.md).
 
     Attributes:
-        index: of the example in the split.
+        index: index of the example in the split.
         output: see ``Predictions``.
-        numbers: likewise.
+        numbers: see ``Predictions``.
     """
 
-    __test__ = False  # not a class of tests, whatever pytest thinks of its name
+    __test__ = False  # tells pytest that this is no test class
 
     index: int
     output: str | None
