@@ -1,4 +1,4 @@
-"""Restoring a text of which a part is hidden: pre-training without labels."""
+"""The denoising task: restoring hidden parts of a text, for pretraining without labels."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ OBJECTIVES: Mapping[str, tuple[Objective, ...]] = {
     "decoder_only": ("next_token",),
     "prefix_decoder": ("text_infilling", "span_corruption"),
 }
-"""By architecture: what it can do, its natural objective first."""
+"""Supported objectives by architecture, the default first."""
 
 REASONS = {
     "encoder_only": "an encoder answers at the places that it reads, and sees all of them",
@@ -33,14 +33,14 @@ REASONS = {
 
 
 def objective_for(architecture: str, objective: str | None) -> Objective:
-    """The objective itself, or an architecture's natural one.
+    """Returns the objective, or the default of the architecture.
 
     Args:
-        architecture: of the network.
-        objective: a choice; None: the natural one.
+        architecture: architecture of the network.
+        objective: the objective; None: the default.
 
     Raises:
-        ValueError: an objective that the architecture cannot do.
+        ValueError: if the architecture does not support the objective.
     """
     choices = OBJECTIVES[architecture]
     if objective is None:
@@ -56,25 +56,25 @@ def objective_for(architecture: str, objective: str | None) -> Objective:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Denoising(GenerativeTask):
-    """Each architecture by its own objectives, so the scores of different ones are not comparable.
+    """Restores hidden parts of a text; the objectives, and so the scores, differ between architectures.
 
-    - ``masked_lm`` (encoder-only): some tokens are masked; they alone are scored. See ``masked``.
-    - ``text_infilling`` (full, prefix decoder): the source has spans replaced by one mask each; the decoder writes the
-      whole text. See ``infilled``.
-    - ``span_corruption`` (full, prefix decoder): each span is replaced by a sentinel of its own; the decoder writes the
-      spans. See ``corrupted``. The tokenizer must have sentinels (``tokenizer.num_sentinels``).
+    - ``masked_lm`` (encoder-only): some tokens are masked; only these are targets. See ``masked``.
+    - ``text_infilling`` (full, prefix decoder): each span of the source is replaced by one mask; the decoder generates
+      the whole text. See ``infilled``.
+    - ``span_corruption`` (full, prefix decoder): each span is replaced by a different sentinel; the decoder generates
+      the spans. See ``corrupted``. The tokenizer must have sentinels (``tokenizer.num_sentinels``).
     - ``next_token`` (decoder-only): nothing is hidden.
 
-    What is hidden in an example is a function of the seed and of the example's number.
+    The hidden parts of an example are a function of the seed and the index of the example.
 
     Args:
-        objective: one of these; None: the natural one of the architecture, which stands first.
-        whole_words: whether masked_lm chooses words, not tokens: all tokens of a word or none.
-        mask_share: share of the tokens that is hidden (Devlin et al. and Raffel et al.: 0.15; Lewis et al.: 0.3).
+        objective: one of these; None: the default of the architecture, which is the first it supports.
+        whole_words: whether masked_lm masks whole words instead of single tokens.
+        mask_share: fraction of the tokens that is hidden (Devlin et al. and Raffel et al.: 0.15; Lewis et al.: 0.3).
         mean_span_length: mean number of tokens of a span.
 
     Raises:
-        ValueError: an objective that the architecture or the tokenizer cannot serve, or a number that cannot be.
+        ValueError: if the architecture or tokenizer does not support the objective, or a number is out of range.
     """
 
     name = "denoising"
@@ -112,7 +112,7 @@ class Denoising(GenerativeTask):
             )
 
     def reference(self, example: Example) -> str:
-        """The whole text."""
+        """Returns the whole text."""
         return example.text
 
     def encode(self, examples: Sequence[Example]) -> list[Encoded]:
@@ -143,7 +143,7 @@ class Denoising(GenerativeTask):
         return self.lay_out(self.asking(source), target)
 
     def truncate(self, item: Encoded) -> Encoded:
-        """See ``Task`` and ``truncate_pair``; the target of span corruption ends where the source was cut."""
+        """Truncates source and target (see ``truncate_pair``); the target of span corruption ends like the source."""
         has_source = self.objective in ("text_infilling", "span_corruption")
         return self.truncate_pair(item) if has_source else super().truncate(item)
 
@@ -154,21 +154,23 @@ class Denoising(GenerativeTask):
         return target[: target.index(sentinels[int(np.isin(source, sentinels).sum())]) + 1]
 
     def make_metrics(self, stage: str) -> dict[str, Metric]:
-        """The share of scored tokens that are restored."""
+        """Returns the fraction of target tokens that are restored."""
         return {"token_accuracy": Mean()}
 
     def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> None:
-        """Counts hits."""
+        """Adds a batch to the metrics."""
         self.scored_tokens(metrics, batch)
 
     @property
     def fills_batches(self) -> bool:
-        """See ``GenerativeTask``; masks are filled in all at once."""
+        """False for ``masked_lm``, which fills in all masks at once; see ``GenerativeTask``."""
         return self.objective != "masked_lm"
 
     def predict_batch(self, texts: Sequence[str]) -> Sequence[Prediction]:
-        """Each text with what it hides filled in: <mask>, or <extra_id_0>, <extra_id_1>, ... for span corruption (the
-        tokenizer's own names of them). A decoder-only model goes on instead."""
+        """Returns each text with its masks filled in; a decoder-only model continues the text instead.
+
+        The masks are <mask>, or <extra_id_0>, <extra_id_1>, ... for span corruption (by their names in the tokenizer).
+        """
         special = self.tokenizer.special
         if self.objective == "next_token":
             return self.answer([special.opening(ids) for ids in self.tokenizer.encode(texts)])
@@ -182,14 +184,14 @@ class Denoising(GenerativeTask):
         return [self.tokenizer.decode(row[: len(ids)].tolist()) for row, ids in zip(filled, given, strict=True)]
 
     def text_of(self, ids: Sequence[int], given: Sequence[int]) -> str:
-        """See ``GenerativeTask``; of spans, the whole text that they complete."""
+        """Decodes tokens (see ``GenerativeTask``); generated spans are inserted into the whole text."""
         if self.objective == "span_corruption":
             ids = restored(given, ids, self.tokenizer.special.sentinels)
         return self.tokenizer.decode(ids)
 
     @property
     def mask(self) -> int:
-        """Hides a token."""
+        """The mask token."""
         mask = self.tokenizer.special.mask
         assert mask is not None
         return mask
@@ -203,17 +205,19 @@ def masked(
     others: Int[np.ndarray, " others"],
     random: np.random.Generator,
 ) -> tuple[Int[np.ndarray, " length"], Int[np.ndarray, " length"]]:
-    """Masked language modelling: of the chosen tokens, 80 % become the mask, 10 % a random token, 10 % stay. Devlin et
-    al. 2019, section 3.1.
+    """Masks tokens for masked language modeling (Devlin et al. 2019, section 3.1).
+
+    Of the chosen tokens, 80 % become the mask, 10 % a random token, and 10 % stay.
 
     Args:
-        begins_word: where words begin: a word is chosen as a whole. (All True: each token by itself.)
-        share: of the tokens that is chosen: words in random order, as many as come nearest to it; at least one.
-        mask: the token that hides.
-        others: what random tokens are drawn from.
+        begins_word: True where a word begins; words are chosen as a whole. (All True: single tokens are chosen.)
+        share: fraction of the tokens to choose; the number of words, in random order, is the one that comes closest to
+            it, and at least one.
+        mask: the mask token.
+        others: tokens to draw random tokens from.
 
     Returns:
-        The tokens to be read, and the chosen ones as labels at their places.
+        The input tokens, and the labels: the chosen tokens at their positions.
     """
     word = begins_word.cumsum() - 1
     sizes = np.bincount(word)
@@ -228,13 +232,14 @@ def masked(
 def infilled(
     ids: Sequence[int], share: float, mean_span_length: float, mask: int, random: np.random.Generator
 ) -> list[int]:
-    """Text infilling: spans, whose lengths are drawn from a Poisson distribution, are each replaced by one mask; one of
-    length 0 puts a mask between two tokens. Lewis et al. 2020, section 2.2.
+    """Replaces spans by one mask each, for text infilling (Lewis et al. 2020, section 2.2).
+
+    The span lengths are drawn from a Poisson distribution; a span of length 0 inserts a mask between two tokens.
 
     Args:
-        share: of its tokens that is hidden; the last span that is drawn is cut to it.
-        mean_span_length: of the Poisson distribution.
-        mask: the token that hides a span.
+        share: fraction of the tokens that is hidden; the last span is shortened to match it.
+        mean_span_length: mean of the Poisson distribution.
+        mask: the mask token.
     """
     source, lengths = list(ids), list[int]()
     to_hide = num_hidden(len(ids), share)
@@ -248,15 +253,16 @@ def infilled(
 def corrupted(
     ids: Sequence[int], share: float, mean_span_length: float, sentinels: Sequence[int], random: np.random.Generator
 ) -> tuple[list[int], list[int]]:
-    """Span corruption: each span is replaced by a sentinel of its own; the target is each sentinel with its span behind
-    it, and one more sentinel. Raffel et al. 2020, section 3.1.4.
+    """Replaces each span by a different sentinel, for span corruption (Raffel et al. 2020, section 3.1.4).
+
+    The target is each sentinel followed by its span, and one more sentinel.
 
     Args:
-        share: of its tokens that is hidden.
-        mean_span_length: the number of spans is that of the hidden tokens divided by it; there is one at least, and one
-            less than there are sentinels at most (then the spans are longer).
-        sentinels: the first span's comes first.
-        random: of all draws. Each way to cut the hidden tokens into spans is equally likely.
+        share: fraction of the tokens that is hidden.
+        mean_span_length: the number of spans is that of the hidden tokens divided by it, at least one, and at most one
+            less than the number of sentinels (then the spans are longer).
+        sentinels: sentinels in the order of the spans.
+        random: generator of all draws; every division of the hidden tokens into spans is equally likely.
 
     Returns:
         The source and the target.
@@ -276,12 +282,12 @@ def corrupted(
 
 
 def restored(source: Sequence[int], target: Sequence[int], sentinels: Sequence[int]) -> list[int]:
-    """The text of which ``corrupted`` made source and target.
+    """Restores the text from the source and target of ``corrupted``.
 
     Args:
-        source: with sentinels; one that the target lacks stands for nothing.
-        target: with the same sentinels.
-        sentinels: all that there are.
+        source: text with sentinels; a sentinel that the target lacks is removed.
+        target: spans after the same sentinels.
+        sentinels: all sentinels of the tokenizer.
     """
     spans: dict[int, list[int]] = {}
     span: list[int] = []
@@ -294,21 +300,23 @@ def restored(source: Sequence[int], target: Sequence[int], sentinels: Sequence[i
 
 
 def num_hidden(length: int, share: float) -> int:
-    """Tokens that are hidden of a text: its share, rounded, and one at least."""
+    """Returns the number of hidden tokens of a text: its fraction, rounded, and at least one."""
     return min(max(1, round(share * length)), length)
 
 
 def placed(lengths: Sequence[int], length: int, random: np.random.Generator) -> list[slice]:
-    """Spans at random places of a text, from left to right, none touching another. Each way is equally likely.
+    """Places spans in a text at random, not adjacent, and returns them from left to right.
+
+    Every placement is equally likely.
 
     Args:
-        lengths: of the spans, in any order. If the other tokens are too few to stand between all of them, the
-            last ones become one.
+        lengths: lengths of the spans, in any order; if too few tokens remain to separate them, the last ones are
+            merged.
     """
-    most = length - sum(lengths) + 1  # places between, before and after the tokens that stay
+    most = length - sum(lengths) + 1  # positions between, before and after the remaining tokens
     if len(lengths) > most:
         lengths = [*lengths[: most - 1], sum(lengths[most - 1 :])]
     ordered = random.permutation(lengths)
-    before = np.sort(random.choice(most, len(lengths), replace=False))  # tokens that stay, before each span
+    before = np.sort(random.choice(most, len(lengths), replace=False))  # remaining tokens before each span
     starts = before + ordered.cumsum() - ordered
     return [slice(start, start + size) for start, size in zip(starts.tolist(), ordered.tolist(), strict=True)]

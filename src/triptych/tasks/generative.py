@@ -1,4 +1,4 @@
-"""What the tasks that write text share."""
+"""The base class of generative tasks."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,18 +21,18 @@ from triptych.tasks.task import Task, TaskContext
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class GenerativeTask(Task):
-    """A task whose answers are texts, decoded token by token: by beam search, or sampled, or greedily.
+    """A task that generates text token by token: by beam search, sampling, or greedy decoding.
 
     Attributes:
-        sampling: how a token is chosen where there is one beam.
-        search: the beams.
-        ranks: whether an answer is the list of the best candidates with their scores, instead of the best text.
+        sampling: how the next token is chosen if there is one beam.
+        search: settings of the beam search.
+        ranks: whether a prediction is the list of the best candidates with their scores, instead of the best text.
 
     Args:
-        max_new_tokens: the most tokens that are decoded.
-        constraints: what a text may be; None: anything.
-        z_loss: weight of (log Z)^2 in the loss of a training, Z being the sum of the exp(logit) of a position
-            (Chowdhery et al. 2022, section 5: 1e-4); an evaluation is without.
+        max_new_tokens: maximum number of generated tokens.
+        constraints: constraints on the generated text; None: none.
+        z_loss: weight of (log Z)^2 in the training loss, Z being the sum of the exp(logit) of a position (Chowdhery et
+            al. 2022, section 5: 1e-4); not part of the loss in evaluation.
     """
 
     writes_text = True
@@ -58,7 +58,7 @@ class GenerativeTask(Task):
         self._advance: Callable[[int], None] = lambda count: None
 
     def begin_predictions(self, batch_size: int, advance: Callable[[int], None]) -> None:
-        """See ``Task``; the draws of all texts come from one generator."""
+        """Creates the one random generator for all texts; see ``Task``."""
         self._generator, self._rows, self._advance = self.sampling.generator(self.device), batch_size, advance
 
     @property
@@ -68,26 +68,26 @@ class GenerativeTask(Task):
 
     @property
     def end(self) -> int:
-        """The token that ends what is written."""
+        """The token that ends a generated text."""
         return self.tokenizer.special.eos
 
     @property
     def prompt_length(self) -> int:
-        """The most tokens that are given: a decoder by itself needs room for its answer."""
+        """Maximum number of prompt tokens; a decoder-only model needs positions for its output."""
         reserved = 0 if self.architecture == "full" else min(self.max_new_tokens, self.max_length // 2)
         return self.max_length - reserved
 
     def asking(self, ids: Sequence[int]) -> list[int]:
-        """A source as the network reads it: a whole text, or what stands before its target in one text."""
+        """Returns a source as input: a complete text, or for a decoder the tokens before the target."""
         special = self.tokenizer.special
         return special.single(ids) if self.architecture == "full" else [*special.begin, *ids, special.sep]
 
     def lay_out(self, source: Sequence[int], target: Sequence[int], example: Example | None = None) -> Encoded:
-        """Source and target: of the full model a side each, of a decoder by itself one text, scored on the target.
+        """Encodes source and target: separately for the encoder-decoder, as one text with target labels for a decoder.
 
         Args:
             source: see ``asking``.
-            target: what should be written.
+            target: the text to generate.
         """
         special = self.tokenizer.special
         if self.architecture == "full":
@@ -98,7 +98,7 @@ class GenerativeTask(Task):
         return Encoded(np.array([*source, *target]), np.array(labels), prefix=prefix, example=example)
 
     def truncate_pair(self, item: Encoded) -> Encoded:
-        """Source and target again, what fits of each: a decoder by itself keeps room for the target."""
+        """Truncates source and target; a decoder-only model keeps positions for the target."""
         special = self.tokenizer.special
         first = item.prefix if item.source is None else len(special.target_begin)
         source = self.truncate_source((item.tokens[: item.prefix + 1] if item.source is None else item.source).tolist())
@@ -106,11 +106,11 @@ class GenerativeTask(Task):
         return replace(laid_out, tokens=laid_out.tokens[: self.max_length], labels=laid_out.labels[: self.max_length])
 
     def target_of(self, source: Sequence[int], target: Sequence[int]) -> Sequence[int]:
-        """What of a target belongs to a source that was cut."""
+        """Returns the part of a target that belongs to a truncated source."""
         return target
 
     def truncate_source(self, source: Sequence[int]) -> list[int]:
-        """What fits; what ends the source stays its end.
+        """Truncates a source, and keeps its end tokens.
 
         Args:
             source: see ``asking``.
@@ -123,8 +123,10 @@ class GenerativeTask(Task):
     def scored_tokens(
         self, metrics: Mapping[str, Metric], batch: Batch
     ) -> tuple[Float[Tensor, "batch length"], Int[Tensor, "batch length"]]:
-        """The negative log-likelihood of each scored token, in nats, and the likeliest token there; elsewhere 0. The
-        loss and the accuracy of the batch are added to the metrics. Its logits are never all in memory."""
+        """Returns the negative log-likelihood of each target token in nats, and the most likely token; 0 elsewhere.
+
+        Adds the loss and the accuracy of the batch to the metrics. The logits are never all in memory.
+        """
         labels = batch.labels.flatten()[batch.scored]
         losses, likeliest = self.forward(batch, Targets(batch.scored, labels, 0.0, each=True))
         metrics["loss"].update(losses.sum(), len(labels))
@@ -134,18 +136,18 @@ class GenerativeTask(Task):
         return nats.view(batch.labels.shape), guesses.view(batch.labels.shape)
 
     def answer(self, given: Sequence[Sequence[int]]) -> Sequence[Prediction]:
-        """What ``predict`` says: the best text, or the candidates.
+        """Returns the predictions: the best text, or the candidates.
 
         Args:
-            given: token ids, for instance the source text.
+            given: token ids of each input, for instance of the source text.
         """
         return self.candidates(given) if self.ranks else self.decode(given)
 
     def decode(self, given: Sequence[Sequence[int]], *, rows: int | None = None) -> list[str]:
-        """What the network writes after what it is given: the source of the full model, the prompt of a decoder.
+        """Generates a text for each input: the source of the encoder-decoder, or the prompt of a decoder.
 
         Args:
-            rows: of a batch; None: those of ``predictions``, or all.
+            rows: number of rows of a batch; None: that of ``predictions``, or all.
         """
         if self.search.num_beams > 1:
             return [candidates[0].text for candidates in self.candidates(given, rows=rows)]
@@ -153,7 +155,7 @@ class GenerativeTask(Task):
         return [self.text_of(written, source) for written, source in zip(ids, given, strict=True)]
 
     def decode_ids(self, given: Sequence[Sequence[int]], *, rows: int | None = None) -> list[list[int]]:
-        """The tokens that the network writes, sampled or greedily.
+        """Generates the tokens for each input, by sampling or greedy decoding.
 
         Args:
             rows: see ``decode``.
@@ -184,7 +186,7 @@ class GenerativeTask(Task):
         return [ids_of[i] for i in range(len(given))]
 
     def candidates(self, given: Sequence[Sequence[int]], *, rows: int | None = None) -> list[list[Candidate]]:
-        """The best answers to what is given, by beam search, best first.
+        """Returns the best candidates for each input by beam search, best first.
 
         Args:
             rows: see ``decode``.
@@ -208,7 +210,7 @@ class GenerativeTask(Task):
         ]
 
     def text_of(self, ids: Sequence[int], given: Sequence[int]) -> str:
-        """The text that the network's answer stands for."""
+        """Returns the text of generated tokens."""
         return self.tokenizer.decode(ids)
 
     def leading(self, batch: Batch) -> Int[Tensor, " rows"] | None:
@@ -216,12 +218,12 @@ class GenerativeTask(Task):
 
     @property
     def has_global_prompt(self) -> bool:
-        """Whether all tokens that come before the written ones are global, in attention that has such."""
+        """Whether all tokens before the generated ones are global, for attention with global tokens."""
         return False
 
     def _start(self, given: Sequence[Sequence[int]]) -> Prompts:
-        """The prompts, and the network before their first new token."""
-        network: Any = self.network  # of an architecture that writes
+        """Returns the prompts and the state of the network before the first new token."""
+        network: Any = self.network  # of a generative architecture
         room = network.room
         lengths = [1 if self.architecture == "full" else len(ids) for ids in given]
         limits = [self.max_new_tokens if room is None else min(self.max_new_tokens, room - n) for n in lengths]

@@ -1,4 +1,4 @@
-"""Images for texts, pixel by pixel."""
+"""The task of generating images from texts, pixel by pixel."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -24,34 +24,35 @@ from triptych.tasks.scores import Score
 from triptych.tasks.task import MetricModes, TaskContext, targets_of
 
 LEAST_TEXT = 3
-"""Tokens: one that begins it, one word, and one that ends it."""
+"""Minimum number of text tokens: a begin token, one word, and an end token."""
 BOUND = "Of an encoder it is an upper bound: the mean over the orders in which the pixels may be filled in."
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ImageGeneration(GenerativeTask):
-    """Draws an image for a text: each pixel is a token, row by row, behind the text (DALL-E, Ramesh et al. 2021,
-    section 2.2, without its codebook: of each value of a pixel there are ``levels``, and a token for each combination).
+    """Generates an image for a text; the pixels are tokens after the text, row by row (DALL-E, Ramesh et al. 2021).
 
-    A decoder by itself reads text, separator and pixels as one sequence, and is scored on the pixels; the full model
-    reads the text with its encoder. An encoder reads the text and all pixels, some of them hidden, and is scored on
-    these: of N pixels k are hidden, k drawn from 1 to N, and N / k times the sum of their losses is, in expectation,
-    the mean loss over all orders in which the pixels may come (Hoogeboom et al. 2022, "Autoregressive diffusion
-    models", equation 4; what is drawn in an evaluation follows from the seed and the number of the example). It draws
-    by filling in some pixels at a time, in random order.
+    As in section 2.2 there, but without its codebook: each value of a pixel has ``levels``, and each combination is a
+    token. The softmax is over the pixel tokens only, so the probabilities of all images sum to 1.
 
-    The softmax is over the pixels' tokens alone, so that all images together have the probability 1.
+    A decoder-only model reads text, separator and pixels as one sequence, and its targets are the pixels; the
+    encoder-decoder reads the text with its encoder.
 
-    Metrics: loss, of a pixel, in nats; bits_per_dimension, the same in bits for each value of a pixel; token_accuracy.
+    An encoder reads the text and all pixels, k of which are hidden and are its targets, k drawn from 1 to the number N
+    of pixels. N / k times the sum of their losses is, in expectation, the mean loss over all orders of the pixels
+    (Hoogeboom et al. 2022, "Autoregressive diffusion models", equation 4). In evaluation, the draws are a function of
+    the seed and the example index. It generates an image by filling in some pixels per step, in random order.
+
+    Metrics: loss per pixel, in nats; bits_per_dimension, the loss in bits per value of a pixel; token_accuracy.
 
     Args:
         image_size: height and width, in pixels.
-        num_channels: 1, grey; or 3, red, green and blue.
-        levels: of each value of a pixel, black and white included.
-        steps: in which an encoder fills in an image; null: one for each pixel.
+        num_channels: 1 for grayscale, 3 for red, green and blue.
+        levels: number of levels of each value of a pixel, including black and white.
+        steps: number of steps in which an encoder fills in an image; null: one per pixel.
 
     Raises:
-        ValueError: a number that cannot be, or images that are longer than the network reads.
+        ValueError: if a number is out of range, or the network has too few positions for an image.
     """
 
     name = "image_generation"
@@ -97,12 +98,12 @@ class ImageGeneration(GenerativeTask):
 
     @classmethod
     def num_extra_tokens(cls, settings: Mapping[str, Any]) -> int:
-        """Those of pixels, and one that hides a pixel."""
+        """Returns the number of pixel tokens, plus one for the mask of a pixel."""
         return int(settings["levels"] ** settings["num_channels"]) + 1
 
     @classmethod
     def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
-        """Bits for each value of a pixel."""
+        """Returns bits per dimension."""
         return [
             Score(
                 "bits_per_dimension",
@@ -119,10 +120,10 @@ class ImageGeneration(GenerativeTask):
         ]
 
     def encode(self, examples: Sequence[Example]) -> list[Encoded]:
-        """Text and pixels, laid out for the architecture.
+        """Encodes text and pixels for the architecture.
 
         Raises:
-            ValueError: an example without a text or an image, or an image of another size.
+            ValueError: if an example has no text or no image, or its image has another size.
         """
         texts = self.tokenizer.encode(targets_of(examples, "what is to be drawn"))
         return [
@@ -131,14 +132,14 @@ class ImageGeneration(GenerativeTask):
         ]
 
     def asking(self, ids: Sequence[int]) -> list[int]:
-        """See ``GenerativeTask``; an encoder reads a text, and then pixels, too."""
+        """Returns a text as input; an encoder also reads it before the pixels, like a decoder."""
         special = self.tokenizer.special
         return [*special.begin, *ids, special.sep] if self.architecture != "full" else special.single(ids)
 
     def lay_out_image(
         self, source: Sequence[int], pixels: Int[np.ndarray, " pixels"], example: Example | None = None
     ) -> Encoded:
-        """A text and the tokens of an image.
+        """Encodes a text and the tokens of an image.
 
         Args:
             source: see ``asking``.
@@ -146,17 +147,16 @@ class ImageGeneration(GenerativeTask):
         special, given, hidden = self.tokenizer.special, len(source), [IGNORE] * len(source)
         if self.architecture == "full":
             return Encoded(np.append(special.start, pixels[:-1]), pixels, np.array(source), example=example)
-        if self.architecture == "encoder_only":  # what is hidden is drawn for each update
+        if self.architecture == "encoder_only":  # the hidden pixels are drawn at each step
             return Encoded(np.append(source, pixels), np.append(hidden, pixels), example=example)
         tokens, labels = np.append(source, pixels[:-1]), np.append(hidden[1:], pixels)
         return Encoded(tokens, labels, prefix=given - 1, example=example)
 
     def codes_of(self, example: Example) -> Int[np.ndarray, " pixels"]:
-        """The token of each pixel, counted from 0: the number whose digits are its levels, those of the first channel
-        first.
+        """Returns the code of each pixel, from 0: the number whose digits are its levels, the first channel first.
 
         Raises:
-            ValueError: there is no image, or one of another size.
+            ValueError: if the image is missing or has another size.
         """
         with refusing(f"{example.where}: "):
             if example.image is None:
@@ -169,34 +169,34 @@ class ImageGeneration(GenerativeTask):
         return codes
 
     def image_of(self, codes: Int[np.ndarray, " pixels"]) -> Image:
-        """The image that ``codes_of`` reads."""
+        """Returns the image with these codes; the inverse of ``codes_of``."""
         digits = np.stack([codes // self.levels**place % self.levels for place in reversed(range(self.shape[0]))])
         return Image.of(digits.reshape(self.shape) / (self.levels - 1))
 
     def truncate(self, item: Encoded) -> Encoded:
-        """What fits of the text, and all pixels."""
+        """Truncates the text, and keeps all pixels."""
         given = len(item.labels) - self.num_pixels + (self.architecture != "encoder_only")
         source = item.tokens[:given] if item.source is None else item.source
         return self.lay_out_image(self.cut_text(source.tolist()), item.labels[-self.num_pixels :], item.example)
 
     def cut_text(self, source: Sequence[int]) -> list[int]:
-        """What fits of a text; what ends it stays its end.
+        """Truncates a text, and keeps its end tokens.
 
         Args:
             source: see ``asking``.
         """
         most, end = self.max_length, len(self.tokenizer.special.end)
-        if self.architecture != "full":  # the last pixel is read by an encoder alone
+        if self.architecture != "full":  # only an encoder reads the last pixel
             most, end = most - self.num_pixels + (self.architecture != "encoder_only"), 1
         return [*source] if len(source) <= most else [*source[: most - end], *source[len(source) - end :]]
 
     def num_unanswered(self, batch: Batch) -> int:
-        """None: the head answers everywhere."""
+        """Returns 0, since the head is computed at all positions."""
         return 0
 
     def training_loss(self, batch: Batch) -> Float[Tensor, ""]:
-        """The sum over the pixels."""
-        # Of float32, whatever the network's type: bfloat16 has too few numbers to put many pixels into an order.
+        """Computes the sum of the losses of the pixels."""
+        # Always float32: bfloat16 has too few distinct values to order many pixels.
         shares = torch.rand(len(batch.labels), dtype=torch.float32, device=batch.labels.device)
         orders = torch.rand(batch.labels.shape, dtype=torch.float32, device=batch.labels.device)
         return self._nats(batch, shares, orders)[0].sum()
@@ -204,13 +204,14 @@ class ImageGeneration(GenerativeTask):
     def _nats(
         self, batch: Batch, shares: Float[Tensor, " batch"], orders: Float[Tensor, "batch length"]
     ) -> tuple[Float[Tensor, "batch length"], Float[Tensor, "batch length"]]:
-        """The loss of each pixel, 0 elsewhere; and 1 where the likeliest token is the right one. Of an encoder, of the
-        hidden pixels, times N / k.
+        """Returns the loss of each pixel, and 1 where the most likely token is correct; both 0 elsewhere.
+
+        For an encoder, only hidden pixels count, times N / k.
 
         Args:
-            batch: with N pixels in each row, or none that is scored.
-            shares: of each row a number from 0 to 1: k is as many of N, rounded up.
-            orders: of each place a number; the k pixels with the least are hidden.
+            batch: rows with N pixels each, or without targets.
+            shares: number from 0 to 1 for each row: the fraction k / N, rounded up.
+            orders: number for each position; the k pixels with the lowest are hidden.
         """
         is_pixel, weights = batch.labels != IGNORE, (batch.labels != IGNORE).to(torch.float32)
         if self.architecture == "encoder_only":
@@ -225,16 +226,16 @@ class ImageGeneration(GenerativeTask):
         return losses * weights, (logits.argmax(-1) == labels) * weights
 
     def logits_of_codes(self, batch: Batch) -> Float[Tensor, "batch length codes"]:
-        """Those of the pixels' tokens, in float32 at least."""
+        """Returns the logits of the pixel tokens, in float32 at least."""
         logits: Tensor = self.forward(batch)[..., self.first : self.first + self.num_codes]
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
     def make_metrics(self, stage: str) -> dict[str, Metric]:
-        """Those that the class describes."""
+        """Returns the metrics listed in the class docstring."""
         return {"token_accuracy": Mean()}
 
     def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> Predictions:
-        """Adds the losses of all pixels."""
+        """Adds the losses of all pixels to the metrics."""
         rows, places = batch.labels.shape
         numbers = range(rows) if batch.indices is None else batch.indices.tolist()
         drawn = np.zeros((rows, 1 + places), np.float32)
@@ -250,31 +251,31 @@ class ImageGeneration(GenerativeTask):
         return Predictions([None] * rows, {"nats": nats.sum(1).tolist(), "dimensions": [dimensions] * rows})
 
     def derived_metrics(self, values: dict[str, float]) -> dict[str, float]:
-        """The loss in bits."""
+        """Adds the loss in bits."""
         return {**values, "bits_per_dimension": values["loss"] / math.log(2) / self.shape[0]}
 
     def asked(self, example: Example) -> str:
-        """The text."""
+        """Returns the text."""
         return example.target or ""
 
     @property
     def has_global_prompt(self) -> bool:
-        """See ``GenerativeTask``: text and separator, of a decoder by itself."""
+        """True for a decoder-only model, for text and separator; see ``GenerativeTask``."""
         return self.architecture == "decoder_only"
 
     @property
     def fills_batches(self) -> bool:
-        """See ``GenerativeTask``; an encoder fills in all images of a batch together."""
+        """False for an encoder, which fills in all images of a batch together; see ``GenerativeTask``."""
         return self.architecture != "encoder_only"
 
     def predict_batch(self, texts: Sequence[str]) -> Sequence[Prediction]:
-        """An image for each text."""
+        """Generates an image for each text."""
         given = [self.cut_text(self.asking(ids)) for ids in self.tokenizer.encode(texts)]
         drawn = self._fill_in(given) if self.architecture == "encoder_only" else self.decode_ids(given)
         return [self.image_of(np.array(ids) - self.first) for ids in drawn]
 
     def _fill_in(self, given: Sequence[Sequence[int]]) -> list[list[int]]:
-        """Images by an encoder: all pixels are hidden at first; at each step some are drawn, in random order."""
+        """Generates images with an encoder: all pixels start hidden, and each step samples some, in random order."""
         hidden = np.full(self.num_pixels, self.first + self.num_codes)
         items = [self.lay_out_image(source, hidden) for source in given]
         batch = collate(items).to(self.device)
@@ -294,7 +295,7 @@ class ImageGeneration(GenerativeTask):
         return found
 
     def names_of(self, ids: Sequence[int]) -> list[str]:
-        """See ``Task``; a pixel has its levels as its name."""
+        """Returns readable names of tokens; the name of a pixel is its levels."""
         return [self.tokenizer.names([i])[0] if i < self.first else self._name_pixel(i - self.first) for i in ids]
 
     def _name_pixel(self, code: int) -> str:
@@ -304,7 +305,7 @@ class ImageGeneration(GenerativeTask):
 
 
 def with_tokens(batch: Batch, tokens: Int[Tensor, "batch length"]) -> Batch:
-    """A batch with other tokens."""
+    """Returns a copy of a batch with other tokens."""
     changed = copy(batch)
     changed.tokens = tokens
     return changed

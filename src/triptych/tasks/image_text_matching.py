@@ -1,4 +1,4 @@
-"""Which text belongs to which image."""
+"""The task of matching images and texts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,31 +25,32 @@ from triptych.tasks.scores import Score
 from triptych.tasks.task import NOTHING_IS_WRITTEN, MetricModes, Task, TaskContext, targets_of
 
 RANKS = (1, 5, 10)
-"""At which recall is measured."""
+"""Ranks at which recall is measured."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ImageTextMatching(Task):
-    """Finds the text of an image among others, and the image of a text, by two towers that are trained on each other
-    (CLIP, Radford et al. 2021). The loss of an update is the mean of ``contrastive_losses`` both ways among all pairs
-    of the update, on all devices; equal texts are positives of each other.
+    """Retrieves the text of an image, and the image of a text, with two towers (CLIP, Radford et al. 2021).
 
-    A class that is said in words is a text, too: so images are classified by words that no training had as classes
-    (section 3.1).
+    The loss of a step is the mean of ``contrastive_losses`` in both directions over all pairs of the step, on all
+    devices; equal texts are positives of each other.
 
-    Metrics: the loss of all pairs of the split together; ``image_to_text_recall_k``, the share of images whose text is
-    among the k best of all different texts, and ``text_to_image_recall_k``, the share of texts for which an image that
-    has this text is among the k best, k = 1, 5, 10 (see ``Matches``); where the corpus has classes,
-    zero_shot_accuracy, by ``prompts``.
+    Class names are texts, too, so images can be classified into classes that are not in the training data (section
+    3.1).
+
+    Metrics: the loss over all pairs of the split; ``image_to_text_recall_k``, the fraction of images whose text is
+    among the k best of all different texts, and ``text_to_image_recall_k``, the fraction of texts for which an image
+    with this text is among the k best, k = 1, 5, 10 (see ``Matches``); if the corpus has classes, zero_shot_accuracy,
+    by ``prompts``.
 
     Args:
-        prompts: texts for a class, with {} in its place; the mean of their vectors stands for it (section 3.1.4).
-        classes: what ``predict`` chooses from, in words; where the corpus has classes, a word for each, in their order.
-            None: the corpus's own.
+        prompts: texts for a class, with {} for its name; the class vector is the mean of their vectors (section 3.1.4).
+        classes: names of the classes for ``predict``, in the order of the classes of the corpus, if it has any; None:
+            the classes of the corpus.
 
     Raises:
-        ValueError: prompts without a place for the class, no prompt, fewer than two classes, or more or fewer than the
-            corpus has.
+        ValueError: if there is no prompt or one without {}, or the number of classes is below two or not that of the
+            corpus.
     """
 
     name = "image_text_matching"
@@ -90,20 +91,20 @@ class ImageTextMatching(Task):
                 f"task.classes={list(self.classes)}: the data have {len(self.corpus.labels)} classes; expected a word "
                 f"for each of {', '.join(self.corpus.labels)}"
             )
-        self._texts: dict[int, str] = {}  # of the last test, by their keys
-        self._indices: list[int] = []  # of its examples, those that this process has read
+        self._texts: dict[int, str] = {}  # texts of the last test, by key
+        self._indices: list[int] = []  # indices of its examples that this process has read
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What ``predict`` chooses from; after a test, where there are no classes, all of its texts."""
+        """The choices of ``predict``; if there are no classes, all texts of the last test."""
         return tuple(self.classes or ()) or self.corpus.labels or tuple(sorted({*self._texts.values()}))
 
     @contextmanager
     def choosing_from(self, classes: Sequence[str]) -> Iterator[None]:
-        """Lets ``predict`` choose from these, in words, meanwhile.
+        """Sets the choices of ``predict`` within the context.
 
         Raises:
-            ValueError: fewer than two, or equal ones.
+            ValueError: if there are fewer than two choices, or equal ones.
         """
         check_classes(classes)
         before, self.classes = self.classes, tuple(classes)
@@ -114,7 +115,7 @@ class ImageTextMatching(Task):
 
     @classmethod
     def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
-        """Recall at 1: how often the text of an image is found, and how often an image of a text is."""
+        """Returns recall at 1 of the text of an image, and of an image of a text."""
         ways = {"image_to_text": {"right": 1.0}, "text_to_image": {"found_image": 1.0}}
         return [
             Score(
@@ -131,18 +132,18 @@ class ImageTextMatching(Task):
 
     @classmethod
     def num_outputs(cls, vocab_size: int, corpus: CorpusFacts) -> int:
-        """Of both heads; the configuration says it.
+        """Raises an error: the number of outputs of both heads must be set in the configuration.
 
         Raises:
-            ValueError: it does not.
+            ValueError: always.
         """
         raise ValueError("model.head.num_outputs=null: expected the width of the space in which texts and images meet")
 
     def encode(self, examples: Sequence[Example]) -> list[Encoded]:
-        """Text and image, and the key of the text.
+        """Encodes text and image; the label is the key of the text.
 
         Raises:
-            ValueError: an example without a text or an image, or an image of another size.
+            ValueError: if an example has no text or no image, or its image has another size.
         """
         texts = self.tokenizer.encode(targets_of(examples, "what belongs to the image"), as_target=True)
         return [
@@ -154,12 +155,12 @@ class ImageTextMatching(Task):
         return Encoded(tokens, np.array([key_of(tokens.tolist())]), image, example=example)
 
     def truncate(self, item: Encoded) -> Encoded:
-        """The first tokens of the text; what ends it stays its end. Texts that are equal now count as such."""
+        """Truncates the text, keeps its end tokens, and recomputes its key."""
         assert item.source is not None
         return self._laid_out(self._cut(item.tokens), item.source, item.example)
 
     def forward(self, batch: Batch, targets: Targets | None = None) -> Float[Tensor, "batch 2 width"]:
-        """The vectors of texts and images."""
+        """Returns the vectors of texts and images."""
         vectors: Tensor = self.network(batch.tokens, batch.mask, source=batch.source)
         return vectors
 
@@ -167,12 +168,12 @@ class ImageTextMatching(Task):
         return contrastive_loss(self.forward(batch), batch.labels[:, 0])
 
     def make_metrics(self, stage: str) -> dict[str, Metric]:
-        """Those that the class describes."""
+        """Returns the metrics listed in the class docstring."""
         found: dict[str, Metric] = {"loss": Matches(self.network.head.output.out_features, RANKS)}
         return found | ({"zero_shot_accuracy": Mean()} if self.corpus.labels else {})
 
     def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> None:
-        """Keeps the vectors."""
+        """Adds the vectors of a batch to the metrics."""
         assert batch.indices is not None
         vectors, indices = self.forward(batch), torch.from_numpy(batch.indices)
         if stage == "test":
@@ -193,7 +194,7 @@ class ImageTextMatching(Task):
         self._texts, self._indices = {}, []
 
     def finish_test(self, metrics: Mapping[str, Metric]) -> Predictions:
-        """See ``Task``; the answer to an image is the text that matches it best."""
+        """Returns the text that matches each image best; see ``Task``."""
         parts = [self._texts]
         if dist.is_initialized():
             parts *= dist.get_world_size()
@@ -212,15 +213,15 @@ class ImageTextMatching(Task):
         return Predictions([self._texts[match.best_key] for match in found], numbers, self._indices)
 
     def asked(self, example: Example) -> Any:
-        """The image."""
+        """Returns the image."""
         return example.image
 
     def reference(self, example: Example) -> str:
-        """The text of the image."""
+        """Returns the text of the image."""
         return example.target or ""
 
     def vectors_of(self, classes: Sequence[str]) -> Float[Tensor, "classes width"]:
-        """What stands for each class: the mean of the vectors of its prompts, as long as these are."""
+        """Returns the vector of each class: the mean vector of its prompts, scaled to their norm."""
         texts = [prompt.replace("{}", name) for name in classes for prompt in self.prompts]
         ids = self.tokenizer.encode(texts, as_target=True)
         tokens, mask = pad([self._cut(np.array(self.tokenizer.special.single(row))) for row in ids])
@@ -231,13 +232,13 @@ class ImageTextMatching(Task):
         return F.normalize(mean, dim=-1) * scale.to(mean.dtype).sqrt()
 
     def predict_batch(self, texts: Sequence[Any]) -> list[ClassPrediction]:
-        """What belongs to each image, of the classes or texts that there are, with the probability of each.
+        """Returns the best class or text for each image, with the probability of each choice.
 
         Args:
             texts: images.
 
         Raises:
-            ValueError: there is nothing to choose from.
+            ValueError: if there are fewer than two choices.
         """
         classes = self.labels
         check_classes(classes)
@@ -251,10 +252,10 @@ class ImageTextMatching(Task):
 
 
 def check_classes(classes: Sequence[str]) -> None:
-    """Refuses what nobody can choose from.
+    """Checks the choices of a prediction.
 
     Raises:
-        ValueError: fewer than two, or equal ones.
+        ValueError: if there are fewer than two choices, or equal ones.
     """
     if len({*classes}) < max(2, len(classes)):
         raise ValueError(

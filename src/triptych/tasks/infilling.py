@@ -1,4 +1,4 @@
-"""What is missing in a text, between what stands before and what stands behind."""
+"""The infilling task: generating the missing middle of a text."""
 
 import math
 import re
@@ -20,41 +20,41 @@ from triptych.tasks.task import MetricModes, TaskContext
 
 Middle = Literal["span", "line", "rest_of_line"]
 LEAST_SENTINELS = 3
-"""One before the prefix, one before the suffix, and one before the middle."""
+"""Minimum number of sentinels: one each before the prefix, the suffix, and the middle."""
 LITERAL = re.compile(r"""("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|\b\d[\w.]*""")
-"""A text in quotes, or a number."""
+"""A quoted string, or a number."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Infilling(SequenceToSequence):
-    """Writes the middle of a text, given its prefix and its suffix: fill in the middle (Bavarian et al. 2022).
+    """Generates the middle of a text, given its prefix and suffix: fill in the middle (Bavarian et al. 2022).
 
-    Three sentinels of the tokenizer (``tokenizer.num_sentinels``) mark the parts, here <P>, <S> and <M>. The full model
-    reads prefix <P> suffix with its encoder and writes the middle with its decoder. A decoder by itself reads one text
-    (section 3):
+    Three sentinels of the tokenizer (``tokenizer.num_sentinels``) mark the parts, here <P>, <S> and <M>. The
+    encoder-decoder reads prefix <P> suffix with its encoder and generates the middle with its decoder. A decoder-only
+    model reads one text (section 3):
 
     - prefix first (PSM): <P> prefix <S> suffix <M> middle
     - suffix first (SPM, appendix D): <P> <S> suffix <M> prefix middle
 
-    Training draws the order and the middle, several times for each text; of a causal decoder, some texts stay as they
-    are, and of the others the given parts are learned too: it remains a language model. An evaluation reads each text
-    once, with the prefix first, and scores the middle, which follows from the text alone: it is the same for every
-    architecture and seed.
+    Training draws the order and the middle several times for each text. For a causal decoder, some texts are not cut,
+    and in the others prefix and suffix are targets, too, so it remains a language model. Evaluation reads each text
+    once, with the prefix first. Its middle is a function of the text alone, so it is equal for every architecture and
+    seed.
 
-    Metrics: token_accuracy and exact_match (see ``SequenceToSequence``); at the test, of lines as CodeXGLUE compares
-    them (Lu et al. 2021; see ``without_literals``): normalized_match, the share whose words are those of the right
-    line, and edit_similarity, the mean of 1 - (insertions and deletions from one to the other) / (length of both).
+    Metrics: token_accuracy and exact_match (see ``SequenceToSequence``); in the test, comparing lines like CodeXGLUE
+    (Lu et al. 2021; see ``without_literals``): normalized_match, the fraction whose words equal those of the reference,
+    and edit_similarity, the mean of 1 - (insertions and deletions from one to the other) / (length of both).
 
     Args:
-        share: of the texts of a training that are cut; a causal decoder reads the others as a language model does.
-        suffix_share: of those that are cut: how many have their suffix first. (The full model has one order.)
-        draws: how often each text of a training is cut.
-        middle: what is taken out in a training: a span between two random places, a whole line, or the rest_of_line
-            from a random place on (then there is no suffix).
-        test_middle: what is taken out in an evaluation.
+        share: fraction of the training texts that are cut; a causal decoder reads the others as a language model.
+        suffix_share: fraction of the cut texts with the suffix first (the encoder-decoder has one order only).
+        draws: how often each training text is cut.
+        middle: what training removes: a span between two random positions, a whole line, or the rest_of_line from a
+            random position (then there is no suffix).
+        test_middle: what evaluation removes.
 
     Raises:
-        ValueError: a tokenizer without three sentinels, or a number that cannot be.
+        ValueError: if the tokenizer has fewer than three sentinels, or a number is out of range.
     """
 
     name = "infilling"
@@ -85,7 +85,7 @@ class Infilling(SequenceToSequence):
 
     @classmethod
     def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
-        """Edit similarity, in which a line that is nearly right counts; the lines that are right."""
+        """Returns edit similarity, which credits nearly correct lines, and the fraction of correct lines."""
         return [
             Score("edit_similarity", "test/edit_similarity", "edit similarity", True, "%",
                   numerator={"edit_similarity": 1.0}),
@@ -94,12 +94,12 @@ class Infilling(SequenceToSequence):
         ]  # fmt: skip
 
     def encode(self, examples: Sequence[Example]) -> list[Encoded]:
-        """Prefix, suffix and middle as an evaluation reads them."""
+        """Encodes prefix, suffix and middle for evaluation."""
         parts = [parts_in_test(example.text, self.test_middle) for example in examples]
         return self._laid_out(examples, parts, [False] * len(examples))
 
     def encode_training(self, examples: Sequence[Example]) -> list[Encoded]:
-        """Each text ``draws`` times, cut at random."""
+        """Encodes each text ``draws`` times, cut at random."""
         encoded = list[Encoded]()
         for draw in range(self.draws):
             random = np.random.default_rng((self.seed, draw))
@@ -131,7 +131,7 @@ class Infilling(SequenceToSequence):
         ]
 
     def given(self, prefix: Sequence[int], suffix: Sequence[int], *, suffix_first: bool = False) -> list[int]:
-        """Prefix and suffix as the network reads them before it writes the middle."""
+        """Returns prefix and suffix as the input for generating the middle."""
         special = self.tokenizer.special
         before, behind, between, *_ = special.sentinels
         if self.architecture == "full":
@@ -141,26 +141,26 @@ class Infilling(SequenceToSequence):
         return [special.bos, before, *prefix, behind, *suffix, between]
 
     def _learned(self, item: Encoded) -> Encoded:
-        """Of a causal decoder, the given parts are learned too."""
+        """Makes prefix and suffix targets, for a causal decoder."""
         if self.architecture != "decoder_only":
             return item
         return replace(item, labels=np.append(item.tokens[1 : item.prefix + 1], item.labels[item.prefix :]))
 
     def _whole(self, ids: Sequence[int], item: Encoded) -> Encoded:
-        """A text as a language model reads it."""
+        """Encodes an uncut text, as for a language model."""
         special = self.tokenizer.special
         return Encoded(np.array([special.bos, *ids]), np.array([*ids, special.eos]), example=item.example)
 
     def truncate(self, item: Encoded) -> Encoded:
-        """See ``Task``; what is given is cut where it is farthest from the middle."""
-        if item.source is None and not item.prefix:  # a text that nothing was taken out of
+        """Truncates prefix and suffix at the ends farthest from the middle; see ``Task``."""
+        if item.source is None and not item.prefix:  # an uncut text
             return replace(item, tokens=item.tokens[: self.max_length], labels=item.labels[: self.max_length])
         cut = self.truncate_pair(item)
         is_learned = item.source is None and item.labels[0] != IGNORE
         return self._learned(cut) if is_learned else cut
 
     def truncate_source(self, source: Sequence[int]) -> list[int]:
-        """The end of the prefix and the beginning of the suffix, as much of one as of the other."""
+        """Keeps the end of the prefix and the beginning of the suffix, in equal parts."""
         if len(source) <= self.prompt_length:
             return [*source]
         prefix, suffix, suffix_first = self.parts_of(source)
@@ -169,7 +169,7 @@ class Infilling(SequenceToSequence):
         return self.given(prefix[len(prefix) - kept :], suffix[: room - kept], suffix_first=suffix_first)
 
     def parts_of(self, source: Sequence[int]) -> tuple[list[int], list[int], bool]:
-        """The prefix and the suffix that ``given`` laid out, and whether the suffix stood first."""
+        """Returns the prefix and suffix from the output of ``given``, and whether the suffix is first."""
         special, ids = self.tokenizer.special, [*source]
         before, behind, between, *_ = special.sentinels
         if self.architecture == "full":
@@ -181,21 +181,21 @@ class Infilling(SequenceToSequence):
         return ids[2:first], ids[first + 1 : last], False
 
     def asked(self, example: Example) -> str:
-        """The text with a mark in the place of its middle."""
+        """Returns the text with a mark instead of its middle."""
         prefix, suffix, _ = parts_in_test(example.text, self.test_middle)
         return prefix + self.mark + suffix
 
     def reference(self, example: Example) -> str:
-        """The middle."""
+        """Returns the middle."""
         return parts_in_test(example.text, self.test_middle)[2]
 
     @property
     def mark(self) -> str:
-        """What stands for the middle in a text that is asked."""
+        """The mark of the middle in an input text."""
         return self.tokenizer.names(self.tokenizer.special.sentinels[:1])[0]
 
     def test_metrics(self) -> dict[str, Metric]:
-        """Those of CodeXGLUE."""
+        """Returns the metrics of CodeXGLUE."""
         return {"normalized_match": Mean(), "edit_similarity": Mean()}
 
     def score(
@@ -214,20 +214,19 @@ class Infilling(SequenceToSequence):
         return values
 
     def check_asked(self, given: str) -> None:
-        """See ``Task``.
+        """Checks an input text; see ``Task``.
 
         Raises:
-            ValueError: a text with several marks.
+            ValueError: if the text has several marks.
         """
         if (count := given.count(self.mark)) > 1:
             raise ValueError(f"{count} times {self.mark} in a text; expected it once")
 
     def predict_batch(self, texts: Sequence[str]) -> Sequence[Prediction]:
-        """What is missing in each text, where it has the mark <extra_id_0> (the tokenizer's own name of it), or else at
-        its end.
+        """Returns the missing part of each text, at its mark <extra_id_0> (named by the tokenizer) or else its end.
 
         Raises:
-            ValueError: a text with several marks.
+            ValueError: if a text has several marks.
         """
         mark, given = self.tokenizer.special.sentinels[0], list[list[int]]()
         for text in texts:
@@ -239,13 +238,13 @@ class Infilling(SequenceToSequence):
 
 
 def cut_out(text: str, middle: Middle, random: np.random.Generator) -> tuple[str, str, str]:
-    """A text in three parts: prefix, suffix and middle.
+    """Cuts a text into prefix, suffix and middle, and returns them in this order.
 
     Args:
-        middle: ``span``: between two places, each of which is uniform over the characters (Bavarian et al. 2022,
-            section 3); ``line``: a line that is not blank, without the white space around it; ``rest_of_line``: such a
-            line from one of its characters on, and no suffix.
-        random: of the draws.
+        middle: ``span``: between two positions, each uniform over the characters (Bavarian et al. 2022, section 3);
+            ``line``: a line that is not blank, without the surrounding whitespace; ``rest_of_line``: such a line from
+            one of its characters on, and no suffix.
+        random: generator of the draws.
     """
     if middle == "span":
         start, stop = np.sort(random.integers(len(text) + 1, size=2)).tolist()
@@ -259,19 +258,23 @@ def cut_out(text: str, middle: Middle, random: np.random.Generator) -> tuple[str
 
 
 def parts_in_test(text: str, middle: Middle) -> tuple[str, str, str]:
-    """``cut_out`` of an evaluation, where the draws follow from the text."""
+    """Cuts a text for evaluation: ``cut_out`` with draws that are a function of the text."""
     return cut_out(text, middle, np.random.default_rng(crc32(text.encode())))
 
 
 def without_literals(line: str) -> str:
-    """A line of a program without the white space around it, nothing between quotes, and each number a 0: to know which
-    text or number stands there is no matter of programming. (CodeXGLUE keeps those that are most frequent.)"""
+    """Strips a line of code of surrounding whitespace, empties its quotes, and replaces each number by 0.
+
+    Specific strings and numbers do not measure the ability to program. (CodeXGLUE keeps the most frequent ones.)
+    """
     return LITERAL.sub(lambda match: match[1][0] * 2 if match[1] else "0", line.strip())
 
 
 def edit_similarity(output: str, reference: str) -> float:
-    """1 - d / (length of both), d being the insertions and deletions that make one of the other; 1 of two empty texts.
-    (fuzzywuzzy's ratio.)"""
+    """Computes 1 - d / (length of both), d being the insertions and deletions between both; 1 for two empty texts.
+
+    It is the ratio of fuzzywuzzy.
+    """
     length = len(output) + len(reference)
     distance = edit_distance([output], [reference], substitution_cost=2, reduction="sum")
     return 1 - float(distance) / length if length else 1.0

@@ -1,4 +1,4 @@
-"""The next token of a text."""
+"""The language modeling task: predicting the next token of a text."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -46,27 +46,27 @@ CONTINUATION = replace(
 
 
 class LanguageModeling(GenerativeTask):
-    """Gives each next token a probability.
+    """Predicts the probability of each next token.
 
-    The decoder-only model is scored on every token of a line, its end included. The full model is a prefix model: its
-    encoder reads a prefix of the line, whose length is a fixed function of the line, and its decoder is scored on the
-    continuation. So does the prefix decoder, which sees the prefix from both sides. The decoder-only model's score on
-    that same continuation is reported too, so that they can be compared on the same tokens.
+    The targets of the decoder-only model are all tokens of a line, including its end. The encoder-decoder is a prefix
+    model: its encoder reads a prefix of the line, whose length is a fixed function of the line, and the targets of its
+    decoder are the continuation. The prefix decoder has the same targets, and attends to the prefix in both directions.
+    The score of the decoder-only model on the continuation is reported, too, for a comparison on the same tokens.
 
     A long text is read in windows; there, the prefix is the first half of the window.
 
-    Scores, all from N, the sum of the nats of the scored tokens, the ends of lines (eos) included:
+    Scores, all from N, the sum of the nats of the target tokens, including the ends of lines (eos):
 
-    - ``perplexity``: exp(N / tokens). It depends on the tokenizer; the next do not, but for unknown characters and for
-      white space beyond ASCII (see ``Tokenizer.num_words``).
+    - ``perplexity``: exp(N / tokens). It depends on the tokenizer; the others do not, except for unknown characters and
+      whitespace beyond ASCII (see ``Tokenizer.num_words``).
     - ``bits_per_byte``: N / (ln 2 * bytes of UTF-8).
-    - ``nats_per_character``: N / characters (code points; one counts where its first byte is scored). An end of line
-      counts where it is a "\\n" of the text; eos is neither a byte nor a character.
-    - ``word_perplexity``: exp(N / words), where words are separated by white space and each end of a line, eos or
-      "\\n", is a word too, as is the custom with Penn Treebank and WikiText; one counts where its first byte is scored.
-      Of the decoder-only model alone.
+    - ``nats_per_character``: N / characters (code points; one counts if its first byte is a target). An end of line
+      counts if it is a "\\n" of the text; eos is neither a byte nor a character.
+    - ``word_perplexity``: exp(N / words), where words are separated by whitespace and each end of a line, eos or "\\n",
+      is a word, too, as usual for Penn Treebank and WikiText; one counts if its first byte is a target. Decoder-only
+      models only.
 
-    The first token of a long text is read and never scored: its bytes, characters and words are not counted.
+    The first token of a long text is never a target: its bytes, characters and words are not counted.
     """
 
     name = "language_modeling"
@@ -77,42 +77,44 @@ class LanguageModeling(GenerativeTask):
     title = "Language modelling"
     reads_long_text = True
     needs_input = False
-    refusals = {  # noqa: RUF012 - a constant of the class
+    refusals = {  # noqa: RUF012 - a class constant
         "encoder_only": "an encoder sees the token that it should predict; "
         "use model=decoder_only, or model=full or prefix_decoder (prefix models)"
     }
 
     @classmethod
     def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
-        """Bits per byte of the whole text, and of its continuation: all that a prefix model is scored on."""
+        """Returns bits per byte of the whole text and of the continuation; prefix models have only the latter."""
         if architecture in ("full", "prefix_decoder"):
             return [replace(CONTINUATION, key=BITS_PER_BYTE.key)]
         return [BITS_PER_BYTE, CONTINUATION]
 
     @property
     def scores_in_windows(self) -> bool:  # type: ignore[override]
-        """The prefix of a prefix model is a part of the whole line: no window has it."""
+        """False for prefix models, whose prefix is a part of the whole line."""
         return self.architecture == "decoder_only"
 
     @property
     def forgets_beginnings(self) -> bool:
-        """A decoder by itself continues what it still sees."""
+        """True for decoders, which continue the part of the text that fits."""
         return self.architecture != "full"
 
     @cached_property
     def token_sizes(self) -> Int[Tensor, "3 2 vocab"]:
-        """The bytes of text that each token stands for, the characters and the words that begin in it; after a token
-        that does not end in white space and after one that does."""
+        """The bytes of each token, and the characters and words that begin in it.
+
+        Each once after a token that does not end in whitespace, and once after one that does.
+        """
         tokenizer = self.tokenizer
         return torch.from_numpy(np.stack((tokenizer.num_bytes(), tokenizer.num_characters(), tokenizer.num_words())))
 
     @cached_property
     def ends_in_space(self) -> Bool[Tensor, " vocab"]:
-        """Whether what follows the token begins a word."""
+        """Whether the token ends in whitespace, so that a word begins after it."""
         return torch.from_numpy(self.tokenizer.ends_in_space())
 
     def encode(self, examples: Sequence[Example]) -> list[Encoded]:
-        """Lines, each by itself. The two parts are tokenised apart for both architectures: the tokens are the same."""
+        """Encodes lines; both parts are tokenized separately, so that all architectures have the same tokens."""
         cuts = [self._prefix_length(example.text) for example in examples]
         texts = [example.text for example in examples]
         prefixes = self.tokenizer.encode([text[:cut] for text, cut in zip(texts, cuts, strict=True)])
@@ -127,7 +129,8 @@ class LanguageModeling(GenerativeTask):
         return encoded
 
     def truncate(self, item: Encoded) -> Encoded:
-        """See ``Task``; of a prefix decoder's prefix the end is kept, so that there is room for what is scored."""
+        """Truncates an example (see ``Task``); a prefix decoder keeps the end of the prefix and space for the
+        targets."""
         if self.architecture != "prefix_decoder":
             return super().truncate(item)
         cut = max(0, item.prefix + 1 - self.prompt_length)
@@ -135,7 +138,7 @@ class LanguageModeling(GenerativeTask):
         return replace(item, tokens=tokens, labels=labels, prefix=item.prefix - cut)
 
     def _prefix_length(self, text: str) -> int:
-        """Where a line is cut; between words, where these are read as a whole."""
+        """Returns the position of the cut in a line; between words, if the tokenizer reads whole words."""
         cut = prefix_length(text)
         if not self.tokenizer.reads_words:
             return cut
@@ -143,30 +146,30 @@ class LanguageModeling(GenerativeTask):
         return cut + next((i for i, character in enumerate(rest) if character.isspace()), len(rest))
 
     def encode_window(self, ids: Int[np.ndarray, " window"]) -> Encoded:
-        """A window of a long text, which has one token more than is read."""
+        """Encodes a window of a long text, given one more token than the network reads."""
         half = len(ids) // 2
         if self.architecture == "full":
             return Encoded(np.append(self.tokenizer.special.start, ids[half:-1]), ids[half:], ids[:half])
         return one_text(self.architecture, ids[:-1], ids[1:], half - 1)
 
     def asked(self, example: Example) -> str:
-        """The first half of the line."""
+        """Returns the first half of the line."""
         return example.text[: len(example.text) // 2]
 
     def reference(self, example: Example) -> str:
-        """The other half."""
+        """Returns the second half of the line."""
         return example.text[len(example.text) // 2 :]
 
     def make_metrics(self, stage: str) -> dict[str, Metric]:
-        """Sums of nats and of what they are divided by, of all scored tokens and of the continuations."""
+        """Returns sums of nats and of their denominators, over all target tokens and over the continuations."""
         names = ("nats", "bytes", "characters", "words", "continuation_nats", "continuation_bytes")
         return {"token_accuracy": Mean(), **{name: Sum() for name in names}}
 
     def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> Predictions:
-        """Adds the negative log-likelihoods of the scored tokens, and what these stand for."""
+        """Adds the negative log-likelihoods of the target tokens, and their bytes, characters and words."""
         nats = self.scored_tokens(metrics, batch)[0].to(widest(self.device))
         scored = batch.labels != IGNORE
-        labels = batch.labels.where(scored, 0)  # any token: what it stands for is not counted
+        labels = batch.labels.where(scored, 0)  # any token: its sizes are not counted
         after_space = self.ends_in_space.to(self.device)[self._tokens_before(batch)].long()
         sizes = self.token_sizes.to(self.device)[:, after_space, labels] * scored
         continues = torch.arange(batch.labels.shape[1], device=self.device) >= batch.prefix[:, None]
@@ -178,8 +181,11 @@ class LanguageModeling(GenerativeTask):
         return Predictions([None] * len(nats), {name: found[name].sum(1).tolist() for name in kept})
 
     def _tokens_before(self, batch: Batch) -> Int[Tensor, "batch length"]:
-        """The token that stands in the text before each label. The decoder of the full model reads ``start`` before its
-        first one; in the text, the last token of the prefix stands there, which its encoder reads."""
+        """Returns the token before each label in the text.
+
+        The decoder of an encoder-decoder reads ``start`` before its first label; in the text, it is the last token of
+        the prefix.
+        """
         if batch.source is None or batch.source_mask is None:
             return batch.tokens
         special = self.tokenizer.special
@@ -190,8 +196,10 @@ class LanguageModeling(GenerativeTask):
         return before
 
     def derived_metrics(self, values: dict[str, float]) -> dict[str, float]:
-        """The scores that the class describes. A text may be one long word (genomes are): then there is no perplexity a
-        word that a float could hold."""
+        """Computes the scores listed in the class docstring.
+
+        ``word_perplexity`` is left out if it exceeds a float, as for a text of one long word (such as a genome).
+        """
         bits = values["nats"] / math.log(2)
         continuation_bits = values["continuation_nats"] / math.log(2)
         derived = {
@@ -208,11 +216,14 @@ class LanguageModeling(GenerativeTask):
         return derived
 
     def predict_batch(self, texts: Sequence[str]) -> Sequence[Prediction]:
-        """A continuation of each text. What of a text does not fit into the table of positions, together with the new
-        tokens, is forgotten from its beginning; half of the table is always the text's."""
+        """Returns a continuation of each text.
+
+        If text and new tokens exceed the positions of the network, the beginning of the text is dropped; half of the
+        positions are always kept for the text.
+        """
         special = self.tokenizer.special
         laid_out = special.single if self.architecture == "full" else special.opening
-        begins_anywhere = self.corpus.is_stream  # windows have nothing before them
+        begins_anywhere = self.corpus.is_stream  # windows have no bos
         prompts = [(ids or [special.bos]) if begins_anywhere else laid_out(ids) for ids in self.tokenizer.encode(texts)]
         if self.network.room is None or self.architecture == "full":
             return self.answer(prompts)
@@ -227,7 +238,7 @@ def one_text(
     prefix: int,
     example: Example | None = None,
 ) -> Encoded:
-    """A text as a decoder by itself reads it; a prefix decoder sees its prefix, and is not scored on that."""
+    """Encodes a text for a decoder; the prefix of a prefix decoder is not a target."""
     if architecture == "prefix_decoder":
         labels = np.append(np.full(prefix, IGNORE), labels[prefix:])
     return Encoded(tokens, labels, prefix=prefix, example=example)

@@ -1,4 +1,4 @@
-"""Predictions for any number of inputs."""
+"""Batched predictions with a trained task."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -13,10 +13,10 @@ from triptych.tasks.task import BATCHES_SORTED, Task
 
 
 class Predictor:
-    """A trained task that is asked in batches: ``Predictor(task).predict(texts)``.
+    """Makes batched predictions with a trained task: ``Predictor(task).predict(texts)``.
 
     Attributes:
-        task: how inputs are read and what is predicted; of one that writes, ``task.search`` and ``task.sampling``.
+        task: the trained task; a generative task decodes by ``task.search`` and ``task.sampling``.
     """
 
     def __init__(self, task: Task) -> None:
@@ -33,14 +33,14 @@ class Predictor:
         return self.task.tokenizer
 
     def predict(self, texts: Sequence[Any], *, batch_size: int = 64) -> list[Prediction]:
-        """What the network says of each text, in their order.
+        """Returns the prediction for each input, in their order.
 
         Args:
-            texts: the inputs; pairs of texts, or images, as arrays or nested sequences, for a network that reads these.
-            batch_size: inputs at a time.
+            texts: texts, or for a network with such inputs: pairs of texts, or images as arrays or nested sequences.
+            batch_size: number of inputs per batch.
 
         Raises:
-            TypeError: one text instead of a list of texts, or of pairs of texts.
+            TypeError: if it is one text instead of a list of texts or of pairs of texts.
         """
         if isinstance(texts, str):
             raise TypeError("predict takes a list of texts, not one text: predict([text])")
@@ -49,12 +49,12 @@ class Predictor:
     def predictions(
         self, texts: Sequence[Any], *, batch_size: int = 64, advance: Callable[[int], None] = lambda count: None
     ) -> Iterator[Prediction]:
-        """The same, one after the other. Those of similar length are read together, so that there is little padding.
+        """Yields the predictions one by one; inputs of similar length share a batch, which reduces padding.
 
         Args:
             texts: see ``predict``.
-            batch_size: inputs at a time.
-            advance: told how many more inputs were taken up.
+            batch_size: number of inputs per batch.
+            advance: called with the number of inputs started since the last call.
         """
         task = self.task
         task.network.eval()

@@ -1,4 +1,4 @@
-"""The part of a text that answers a question."""
+"""The task of extracting the answer to a question from a text."""
 
 import math
 import re
@@ -27,24 +27,26 @@ from triptych.tasks.task import NOTHING_IS_WRITTEN, MetricModes, Task, TaskConte
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class QuestionAnswering(Task):
-    """The first and the last token of the answer: two outputs a position, softmax over the positions (Devlin et al.
-    2019, section 4.2 and 4.3). Question, separator and text are read as one (see ``SpecialTokens.pair``).
+    """Predicts the first and last token of the answer: two outputs per position, softmax over the positions.
 
-    The positions are those of the text, and the first token of all, which stands for "there is no answer": for
-    questions without one, and for answers that were cut away with the end of a text that is too long. Of several right
-    answers the first is learned. The loss is the mean of the cross-entropies of start and end.
+    See Devlin et al. 2019, section 4.2 and 4.3. Question, separator and text are one sequence (see
+    ``SpecialTokens.pair``).
 
-    Every architecture reads the same; the decoder of the full model reads what its encoder reads. A decoder sees only
-    what stands before a token, so it knows the start of an answer from what precedes it.
+    The positions are those of the text, and the first token of the sequence, which means "no answer": for questions
+    without an answer, and for answers that were cut off at the end of a too long text. If there are several correct
+    answers, the first one is the target. The loss is the mean of the cross-entropies of start and end.
 
-    Metrics: exact_match and f1, as SQuAD's evaluation defines them (see ``exact_match``, ``f1``), the best over the
-    right answers, mean over the questions.
+    Every architecture reads the same sequence, an encoder-decoder on both sides. In a decoder, a token attends only to
+    the tokens before it, so the start of an answer is predicted from these.
+
+    Metrics: exact_match and f1, as defined by the evaluation of SQuAD (see ``exact_match``, ``f1``), the best over the
+    correct answers, mean over the questions.
 
     Args:
-        max_answer_tokens: the most tokens of an answer.
+        max_answer_tokens: maximum number of tokens of an answer.
 
     Raises:
-        ValueError: an answer of no token.
+        ValueError: if ``max_answer_tokens`` is below 1.
     """
 
     name = "question_answering"
@@ -67,21 +69,21 @@ class QuestionAnswering(Task):
 
     @classmethod
     def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
-        """Exact match where its best value is known; F1 of the words."""
+        """Returns the F1 of the words; first exact match, if its best value is known."""
         exact = replace(EXACT_MATCH, numerator={"exact_match": 1.0})
         words = Score("f1", "test/f1", "F1 of the words", True, "%", is_of_right_answers=True, numerator={"f1": 1.0})
         return [exact, words] if exact.key in optimum else [words]
 
     @classmethod
     def num_outputs(cls, vocab_size: int, corpus: CorpusFacts) -> int:
-        """Start and end."""
+        """Returns 2, for start and end."""
         return 2
 
     def encode(self, examples: Sequence[Example]) -> list[Encoded]:
-        """Question and text, and where the answer starts and ends.
+        """Encodes question and text; the labels are the first and last token of the answer.
 
         Raises:
-            ValueError: an example without a text or answers, or an answer that does not stand where it should.
+            ValueError: if an example has no text or no answers, or an answer is not at its position in the text.
         """
         for example in examples:
             if example.pair is None or example.answers is None:
@@ -96,7 +98,7 @@ class QuestionAnswering(Task):
         return encoded
 
     def _texts(self, examples: Sequence[Example]) -> list[tuple[list[int], list[tuple[int, int]]]]:
-        """The tokens of the texts, and the characters that each stands for."""
+        """Returns the tokens of the texts, and the character range of each token."""
         return self.tokenizer.encode_with_places([example.pair or "" for example in examples])
 
     def _laid_out(
@@ -105,18 +107,18 @@ class QuestionAnswering(Task):
         return Encoded(given, labels, given if self.architecture == "full" else None, prefix, example)
 
     def truncate(self, item: Encoded) -> Encoded:
-        """See ``Task``; the longer of question and text is cut."""
+        """Truncates the longer of question and text; see ``Task``."""
         tokens, prefix = cut_pair(item.tokens, item.prefix, self.max_length, self.tokenizer.special)
         labels = item.labels - item.prefix + prefix
         has_answer = item.labels[0] >= item.prefix and labels[1] < len(tokens) - len(self.tokenizer.special.end)
         return self._laid_out(tokens, prefix, labels if has_answer else np.zeros_like(labels), item.example)
 
     def leading(self, batch: Batch) -> Int[Tensor, " rows"]:
-        """See ``Task``: the question."""
+        """Returns the length of the question with its special tokens; see ``Task``."""
         return batch.prefix
 
     def _is_text(self, batch: Batch) -> Bool[Tensor, "batch length"]:
-        """Whether each position of each example is one of the text."""
+        """Returns whether each position of each example belongs to the text."""
         assert batch.mask is not None
         device, longest = batch.prefix.device, batch.mask.shape[1]
         lengths = batch.mask.sum(1)
@@ -129,11 +131,11 @@ class QuestionAnswering(Task):
     def _scores(
         self, logits: Float[Tensor, "rows positions 2"], batch: Batch
     ) -> tuple[Float[Tensor, "batch length"], Float[Tensor, "batch length"]]:
-        """The logits of start and end, minus infinity where no answer may be."""
+        """Returns the logits of start and end, minus infinity at positions outside of the text."""
         is_allowed = self._is_text(batch)
         is_allowed[:, 0] = True
         scores = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        if batch.lengths is not None:  # the examples of a packed row, one below the other
+        if batch.lengths is not None:  # unpacks the examples of a packed row
             scores = pad_sequence(list(torch.split(scores[0], list(batch.lengths))), batch_first=True)
         start, end = scores.masked_fill(~is_allowed[..., None], -torch.inf).unbind(-1)
         return start, end
@@ -141,20 +143,20 @@ class QuestionAnswering(Task):
     def summed_loss(
         self, logits: Float[Tensor, "rows positions 2"], batch: Batch, label_smoothing: float = 0.0
     ) -> Float[Tensor, ""]:
-        """The sum of the cross-entropies of the starts and of the ends."""
+        """Computes the sum of the cross-entropies of starts and ends."""
         both = torch.cat(self._scores(logits, batch))
         return F.cross_entropy(both, batch.labels.T.flatten(), ignore_index=IGNORE, reduction="sum")
 
     def reference(self, example: Example) -> str:
-        """The first right answer."""
+        """Returns the first correct answer."""
         return right_answers(example)[0]
 
     def make_metrics(self, stage: str) -> dict[str, Metric]:
-        """Those that the class describes."""
+        """Returns the metrics listed in the class docstring."""
         return {"exact_match": Mean(), "f1": Mean()}
 
     def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> Predictions:
-        """Compares the answers."""
+        """Adds a batch to the metrics, and returns its predictions."""
         logits = self.scored_logits(metrics, batch)
         examples = [example for example in batch.examples if example is not None]
         guesses = self._answers(batch, logits)
@@ -170,7 +172,7 @@ class QuestionAnswering(Task):
         return Predictions(guesses, values)
 
     def _answers(self, batch: Batch, logits: Float[Tensor, "batch length 2"]) -> list[str]:
-        """The text of the best span; "" where the first token, that is no answer, has a score as good."""
+        """Returns the text of the best span; "" if the first token, "no answer", scores at least as high."""
         start, end = self._scores(logits, batch)
         none = (start[:, 0] + end[:, 0]).tolist()
         is_text = self._is_text(batch)
@@ -179,7 +181,7 @@ class QuestionAnswering(Task):
         examples = [example for example in batch.examples if example is not None]
         answers = []
         for i, (example, (_, places)) in enumerate(zip(examples, self._texts(examples), strict=True)):
-            if not scores[i] > none[i]:  # nor where a score is not a number
+            if not scores[i] > none[i]:  # also if a score is NaN
                 answers.append("")
                 continue
             prefix = int(batch.prefix[i])
@@ -187,17 +189,17 @@ class QuestionAnswering(Task):
         return answers
 
     def predict_batch(self, texts: Sequence[Any]) -> list[str]:
-        """The answer of each pair of question and text; "" where there is none."""
+        """Returns the answer for each pair of question and text; "": no answer."""
         examples = [self.example_of(given, Example("", answers=())) for given in texts]
         batch = collate(self.fit(self.encode(examples))).to(self.device)
         return self._answers(batch, self.forward(batch))
 
 
 def _span(example: Example, places: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """The first and the last token of the first right answer.
+    """Returns the first and last token of the first correct answer.
 
     Raises:
-        ValueError: it does not stand where it should, or has no token.
+        ValueError: if the answer is not at its position in the text, or has no token.
     """
     (answer, *_), text = example.answers or (), example.pair or ""
     stop = answer.start + len(answer.text)
@@ -215,12 +217,12 @@ def _span(example: Example, places: Sequence[tuple[int, int]]) -> tuple[int, int
 def best_spans(
     start: Float[Tensor, "batch length"], end: Float[Tensor, "batch length"], max_length: int
 ) -> tuple[Int[Tensor, " batch"], Int[Tensor, " batch"], Float[Tensor, " batch"]]:
-    """max_(i <= j < i + max_length) start_i + end_j of each row.
+    """Finds the span of each row with the score max_(i <= j < i + max_length) start_i + end_j.
 
     Args:
         start: score of each position as the first.
         end: score of each position as the last.
-        max_length: the most positions of a span.
+        max_length: maximum length of a span.
 
     Returns:
         The first positions, the last positions, and the scores.
@@ -232,25 +234,29 @@ def best_spans(
 
 
 def right_answers(example: Example) -> list[str]:
-    """The right answers; where there are none, "" is right (Rajpurkar et al. 2018)."""
+    """Returns the correct answers; if there are none, "" is correct (Rajpurkar et al. 2018)."""
     return [answer.text for answer in example.answers or () if normalized(answer.text)] or [""]
 
 
 def normalized(answer: str) -> str:
-    """In lower case, without punctuation (of ASCII), articles, and more than one blank between words: what SQuAD's
-    evaluation compares (Rajpurkar et al. 2016)."""
+    """Normalizes an answer like the evaluation of SQuAD (Rajpurkar et al. 2016).
+
+    The result is in lower case, without ASCII punctuation and articles, with single spaces between words.
+    """
     plain = "".join(character for character in answer.lower() if character not in string.punctuation)
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", plain).split())
 
 
 def exact_match(guess: str, right: str) -> float:
-    """1 if the normalised answers are equal, else 0."""
+    """Returns 1 if the normalized answers are equal, else 0."""
     return float(normalized(guess) == normalized(right))
 
 
 def f1(guess: str, right: str) -> float:
-    """2 n / (words of the guess + words of the right answer), n of the words being common, each as often as in both;
-    of normalised answers. Where one has no words: whether neither has."""
+    """Computes 2 n / (words of the guess + words of the right answer) of normalized answers.
+
+    n is the number of common words, counted with repetitions. If one answer has no words: 1 if neither has, else 0.
+    """
     ours, theirs = normalized(guess).split(), normalized(right).split()
     if not ours or not theirs:
         return float(ours == theirs)

@@ -1,5 +1,7 @@
-"""What a comparison knows of a task: the metrics that its runs are compared by, and how their values are put into
-words. It stands in the record of each run, so that a page needs to know no task."""
+"""The metrics that compare the runs of a task, and the format of their values.
+
+They are part of the record of each run, so that a page does not depend on tasks.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,23 +10,23 @@ from typing import Any, Self
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """A metric that runs are compared by.
+    """A metric that compares runs.
 
     Attributes:
-        name: the same in all runs that can be compared by it.
-        key: where ``metrics`` has it.
-        title: its name in a sentence.
-        higher_is_better: which way is up.
-        unit: ``"%"`` for shares of one, otherwise what follows the number (may be empty).
-        optimum_name: what the best reachable value is called.
-        digits: behind the point, of a value that is no share.
-        is_of_right_answers: whether an answer is simply right or wrong.
-        numerator: where the metric is a quotient of sums over the examples: the numbers of answers.jsonl whose weighted
-            sum stands above, ``right`` being 1 where the output is the reference; empty: it is no such quotient.
-        denominator: likewise, what stands below; empty: the number of examples.
-        note: what is to be said beside a verdict.
-        counted: what the denominator counts, if runs can only be compared where as much of it was scored, and the note
-            says so; empty: it does not matter.
+        name: equal in all runs that it can compare.
+        key: key in ``metrics``.
+        title: name in a sentence.
+        higher_is_better: whether a higher value is better.
+        unit: ``"%"`` for fractions, otherwise the unit after the number (may be empty).
+        optimum_name: name of the best reachable value.
+        digits: decimal places of a value that is not a fraction.
+        is_of_right_answers: whether a prediction is either correct or incorrect.
+        numerator: if the metric is a quotient of sums over the examples: weights of the numbers of answers.jsonl in its
+            numerator, ``right`` being 1 where the output is the reference; empty: it is no such quotient.
+        denominator: weights of the numbers in the denominator; empty: the number of examples.
+        note: note shown next to a verdict.
+        counted: what the denominator counts, if runs are only comparable when it is equal, as the note states; empty:
+            any runs are comparable.
     """
 
     name: str
@@ -46,24 +48,27 @@ class Score:
         return "higher is better" if self.higher_is_better else "lower is better"
 
     def show(self, value: float) -> str:
-        """A value in words, such as ``97.2 %`` or ``0.812 bits/byte``."""
+        """Formats a value, such as ``97.2 %`` or ``0.812 bits/byte``."""
         if self.unit == "%":
             hidden = value < 1 <= round(value, 3)  # 99.96 % is not 100.0 %
             return f"{100 * value:.{2 if hidden else 1}f} %"
         return f"{value:.{self.digits}f} {self.unit}".rstrip()
 
     def show_difference(self, *differences: float) -> str:
-        """Differences in words, such as ``0.9 points`` or, of two, ``0.5 to 1.3 points``."""
+        """Formats differences, such as ``0.9 points`` or, for two, ``0.5 to 1.3 points``."""
         scale, unit = (100, "points") if self.unit == "%" else (1, self.unit)
         return f"{' to '.join(_short(scale * x) for x in differences)} {unit}".rstrip()
 
     def is_beyond(self, value: float, optimum: float) -> bool:
-        """Whether a value is better than the optimum, by what ``show_gap`` shows."""
+        """Returns whether a value is better than the optimum, at the precision of ``show_gap``."""
         return (value > optimum) == self.higher_is_better and not self.show_gap(value, optimum).startswith("at ")
 
     def show_gap(self, value: float, optimum: float) -> str:
-        """Where a value stands to the optimum, such as ``0.4 points below the ceiling``. The optimum is what the best
-        guesser scores in expectation: on one test set a model may be a little luckier."""
+        """Formats the distance of a value to the optimum, such as ``0.4 points below the ceiling``.
+
+        The optimum is the expected score of the Bayes-optimal predictor; on one test set, a model may exceed it
+        slightly.
+        """
         relative = self.unit == "bits/byte" and optimum > 0
         gap = value / optimum - 1 if relative else value - optimum
         if abs(gap) < 5e-5:
@@ -79,20 +84,20 @@ def _short(number: float) -> str:
 
 
 NOISE = 1e-9
-"""Differences below it are rounding errors of sums that are equal."""
+"""Smaller differences are rounding errors of equal sums."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskFacts:
-    """What a comparison knows of a task.
+    """The facts about a task that a comparison needs.
 
     Attributes:
-        title: its name on a page.
-        scores: that a run can be compared by; of those that all runs have, the first counts.
-        not_comparable: why its architectures cannot be compared; empty: they can.
-        ranked_by: the number of answers.jsonl that says how good an answer is; empty: its share in the score.
-        ranked_by_title: that number's name in a sentence.
-        writes_text: whether an answer is a text that was written, so that a wrong one may be partly right.
+        title: name on a page.
+        scores: scores that compare its runs; the first one that all runs have is used.
+        not_comparable: reason why its architectures are not comparable; empty: they are.
+        ranked_by: number of answers.jsonl that ranks predictions; empty: the contribution to the score.
+        ranked_by_title: name of that number in a sentence.
+        writes_text: whether predictions are generated texts, so that an incorrect one may be partly correct.
     """
 
     title: str
@@ -104,10 +109,10 @@ class TaskFacts:
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Self:
-        """From what ``dataclasses.asdict`` returned, as summary.json has it.
+        """Restores the facts from the output of ``dataclasses.asdict`` in summary.json.
 
         Raises:
-            TypeError: the values have another form.
+            TypeError: if the values have another form.
         """
         return cls(**{**plain, "scores": tuple(Score(**score) for score in plain["scores"])})
 
@@ -119,4 +124,4 @@ ACCURACY = Score(
 EXACT_MATCH = Score(
     "exact_match", "test/exact_match", "exact match", True, "%", is_of_right_answers=True, numerator={"right": 1.0}
 )  # fmt: skip
-"""Scores of several tasks."""
+"""Scores that several tasks share."""

@@ -1,4 +1,4 @@
-"""What the tasks share that give one answer for a whole text, a pair of texts, an image, or a sound."""
+"""The base class of tasks with one prediction for a whole text, text pair, image, or audio clip."""
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,14 +16,14 @@ from triptych.tasks.task import NOTHING_IS_WRITTEN, Task
 
 
 class SequenceTask(Task):
-    """A task whose answer is read from one state: head(state).
+    """A task that predicts from one state: head(state).
 
-    The state is the first position's in an encoder, the last real position's in a decoder. The decoder of the full
-    model reads the same text as its encoder (as BART does, Lewis et al. 2020, section 3.1), behind its start token and
-    without the last token, as where it writes a text (so do Hugging Face's classifiers).
+    The state is that of the first position in an encoder, and of the last non-padding position in a decoder. The
+    decoder of an encoder-decoder reads the same text as its encoder (like BART, Lewis et al. 2020, section 3.1), after
+    its start token and without the last token, as in generation (like the classifiers of Hugging Face).
 
-    A pair of texts is one text with a separator in it (see ``SpecialTokens.pair``); an encoder with token types reads
-    the second as type 1. Of a pair that is too long, the longer text is cut.
+    A pair of texts is one text with a separator (see ``SpecialTokens.pair``); an encoder with token types reads the
+    second as type 1. If a pair is too long, the longer text is cut.
     """
 
     predicts_tokens = False
@@ -38,21 +38,21 @@ class SequenceTask(Task):
 
     @abstractmethod
     def label(self, example: Example) -> int:
-        """The number of the class; where there are none, any.
+        """Returns the index of the class; any number if there are no classes.
 
         Raises:
-            ValueError: an example without a right answer; what it says is completed by the place of the example.
+            ValueError: if the example has no reference; the caller adds the location of the example to the message.
         """
 
     def reference(self, example: Example) -> str:
-        """The class."""
+        """Returns the class."""
         return example.label or ""
 
     def encode(self, examples: Sequence[Example]) -> list[Encoded]:
-        """The text as a whole, the pair, or the image, and its label.
+        """Encodes each text, pair, image or audio clip, and its label.
 
         Raises:
-            ValueError: an example without a right answer, one text where pairs are read, or an image of another size.
+            ValueError: if an example has no reference, is one text instead of a pair, or has an image of another size.
         """
         encoded = []
         for example, (given, prefix) in zip(examples, self._inputs(examples), strict=True):
@@ -65,12 +65,12 @@ class SequenceTask(Task):
         labels = np.array([label])
         if self.architecture != "full":
             return Encoded(given, labels, prefix=prefix, example=example)
-        read_again = given[:-1] if given.ndim == 1 else ()  # sounds and images are read by the encoder alone
+        read_again = given[:-1] if given.ndim == 1 else ()  # only the encoder reads audio and images
         tokens = np.append(self.tokenizer.special.start, read_again).astype(np.int64)
         return Encoded(tokens, labels, given, prefix, example)
 
     def _inputs(self, examples: Sequence[Example]) -> Iterator[tuple[np.ndarray, int]]:
-        """The texts, pairs, images or sounds, and where the second text begins."""
+        """Yields each text, pair, image or audio clip, and the position of the second text."""
         if self.audio is not None:
             yield from ((self.audio.features(example), 0) for example in examples)
             return
@@ -86,7 +86,7 @@ class SequenceTask(Task):
         yield from ((self.see(example), 0) for example in examples)
 
     def truncate(self, item: Encoded) -> Encoded:
-        """See ``Task``; the decoder of the full model reads what its encoder reads."""
+        """Truncates an example (see ``Task``); both sides of an encoder-decoder read the same truncated text."""
         given = item.tokens if item.source is None else item.source
         cut, prefix = self._cut(given), 0
         if item.prefix:
@@ -94,10 +94,10 @@ class SequenceTask(Task):
         return self._laid_out(cut, prefix, int(item.labels[0]), item.example)
 
     def outputs(self, inputs: Sequence[Any]) -> Float[Tensor, "batch outputs"]:
-        """The logits of a few texts, pairs of texts, images, or sounds.
+        """Returns the logits of a few texts, text pairs, images, or audio clips.
 
         Args:
-            inputs: what ``predict`` was given.
+            inputs: inputs of ``predict``.
         """
         if self.audio is not None:
             examples = [Example("sound", sound=sound) for sound in inputs]
@@ -114,20 +114,21 @@ class SequenceTask(Task):
 def cut_pair(
     tokens: Int[np.ndarray, " length"], prefix: int, max_length: int, special: SpecialTokens
 ) -> tuple[Int[np.ndarray, " cut"], int]:
-    """The pair with as many tokens as fit, the beginning of each text. The longer text is cut, until both are of equal
-    length; then both are. (So does BERT.)
+    """Truncates a pair, keeping the beginning of each text.
+
+    The longer text is cut until both have equal length, then both are (like BERT).
 
     Args:
-        tokens: as ``SpecialTokens.pair`` lays them out.
-        prefix: the place where the second text begins.
-        max_length: the most tokens.
-        special: what stands around and between the texts.
+        tokens: tokens as formatted by ``SpecialTokens.pair``.
+        prefix: position of the second text.
+        max_length: maximum number of tokens.
+        special: special tokens around and between the texts.
 
     Returns:
-        The tokens, and the place where the second text begins.
+        The tokens, and the position of the second text.
 
     Raises:
-        ValueError: there is no room for a token of each.
+        ValueError: if ``max_length`` is too small for a token of each text.
     """
     first = tokens[len(special.begin) : prefix - len(special.separator)]
     second = tokens[prefix : len(tokens) - len(special.end)]

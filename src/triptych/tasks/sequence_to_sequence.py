@@ -1,4 +1,4 @@
-"""What the tasks share that write one text for another input: a translation, an answer, what is missing."""
+"""The base class of tasks that generate a target text from a source, such as translation."""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -20,17 +20,17 @@ from triptych.tasks.task import BATCHES_SORTED, MetricModes, TaskContext
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class SequenceToSequence(GenerativeTask):
-    """Writes the target of a source; trained by teacher forcing.
+    """Generates a target text from a source; trained by teacher forcing.
 
-    The full model reads the source as a whole text with its encoder, and the target behind a start token with its
-    decoder. A decoder by itself reads source, separator and target as one text, and is scored on the target alone; the
-    prefix decoder sees source and separator from both sides.
+    The encoder-decoder reads the source as a complete text with its encoder, and the target after a start token with
+    its decoder. A decoder-only model reads source, separator and target as one text, and only the target counts towards
+    the loss; the prefix decoder attends to source and separator in both directions.
 
-    Metrics: token_accuracy, of the next token after the right ones; exact_match, the share of answers that are the
-    target to the character; at the test, those of ``test_metrics``.
+    Metrics: token_accuracy, of the next token given the correct ones before it; exact_match, the fraction of outputs
+    that equal the target in every character; in the test, those of ``test_metrics``.
 
     Args:
-        num_beams: of the beam search at the test; 1 decodes greedily.
+        num_beams: number of beams of the beam search in the test; 1 decodes greedily.
         length_penalty: see ``triptych.models.generation.BeamSearch``.
         early_stopping: see ``triptych.models.generation.BeamSearch``.
     """
@@ -51,32 +51,32 @@ class SequenceToSequence(GenerativeTask):
         search = BeamSearch(self.num_beams, self.length_penalty, self.early_stopping)
         super().__post_init__(context)
         self.search = search
-        self._waiting: list[Batch] = []  # of a test, for their answers
+        self._waiting: list[Batch] = []  # batches of a test that are not decoded yet
 
     @abstractmethod
     def test_metrics(self) -> dict[str, Metric]:
-        """New metrics of answers, by name, besides exact match."""
+        """Returns new metrics of the outputs by name, in addition to exact match."""
 
     @abstractmethod
     def score(
         self, metrics: Mapping[str, Metric], outputs: Sequence[str], references: Sequence[str]
     ) -> Mapping[str, Sequence[float]]:
-        """Takes answers into ``test_metrics``.
+        """Adds outputs to the ``test_metrics``.
 
         Returns:
-            numbers of each answer, by name, for the record (see ``Predictions``).
+            The numbers of each output by name, for the record (see ``Predictions``).
         """
 
     @property
     def has_global_prompt(self) -> bool:
-        """See ``GenerativeTask``: source and separator, of a decoder by itself."""
+        """True for a decoder-only model, for source and separator; see ``GenerativeTask``."""
         return self.architecture == "decoder_only"
 
     def encode(self, examples: Sequence[Example]) -> list[Encoded]:
-        """Source and target, laid out for the architecture.
+        """Encodes source and target for the architecture.
 
         Raises:
-            ValueError: an example without a target.
+            ValueError: if an example has no target.
         """
         if missing := [example for example in examples if example.target is None]:
             raise ValueError(f"{missing[0].where}: there is no target")
@@ -91,16 +91,19 @@ class SequenceToSequence(GenerativeTask):
         return self.truncate_pair(item)
 
     def reference(self, example: Example) -> str:
-        """The target."""
+        """Returns the target."""
         return example.target or ""
 
     def make_metrics(self, stage: str) -> dict[str, Metric]:
-        """Exact match; the scores of what is decoded, at the test only."""
+        """Returns token accuracy and exact match, and in the test the metrics of decoded outputs."""
         return {"token_accuracy": Mean(), "exact_match": Mean(), **(self.test_metrics() if stage == "test" else {})}
 
     def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> Predictions | None:
-        """Validation: teacher-forced; greedy decoding hits the target exactly when each of its tokens is the likeliest
-        after those before it, so exact match needs no decoding. Test: decodes."""
+        """Adds a batch to the metrics: with teacher forcing in validation, by decoding in the test.
+
+        Greedy decoding generates the target exactly if each of its tokens is the most likely after those before it, so
+        exact match in validation needs no decoding.
+        """
         _, guesses = self.scored_tokens(metrics, batch)
         if stage == "val":
             hits = ((guesses == batch.labels) | (batch.labels == IGNORE)).all(1)
@@ -113,13 +116,12 @@ class SequenceToSequence(GenerativeTask):
         self._waiting = []
 
     def finish_test(self, metrics: Mapping[str, Metric]) -> Predictions | None:
-        """See ``Task``; the last batches are answered."""
+        """Decodes the last batches; see ``Task``."""
         with torch.inference_mode(), arithmetic(self.precision, self.device).forward_context():
             return self._answer_waiting(metrics)
 
     def _answer_waiting(self, metrics: Mapping[str, Metric]) -> Predictions | None:
-        """Scores answers to the batches that wait: where texts of one have ended, those of the next take their
-        places."""
+        """Decodes and scores the waiting batches together, so that new texts take the places of finished ones."""
         batches, self._waiting = self._waiting, []
         sources = [[self._fitting(ids) for ids in self._sources_of(batch)] for batch in batches]
         if not sources:
@@ -138,7 +140,7 @@ class SequenceToSequence(GenerativeTask):
         return Predictions(outputs, self.score(metrics, outputs, references), indices)
 
     def predict_batch(self, texts: Sequence[str]) -> Sequence[Prediction]:
-        """What is written for each text."""
+        """Returns the generated text for each input."""
         return self.answer([self._fitting(self.asking(ids)) for ids in self.tokenizer.encode(texts)])
 
     def _fitting(self, source: list[int]) -> list[int]:

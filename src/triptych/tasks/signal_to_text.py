@@ -1,4 +1,4 @@
-"""What the tasks share that write a text about what is no text: a sound, an image."""
+"""The base class of tasks that generate text from audio or an image."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -15,31 +15,33 @@ from triptych.tasks.predictions import Prediction
 from triptych.tasks.sequence_to_sequence import SequenceToSequence
 
 Signal = Float[np.ndarray, "frames mels"] | Float[np.ndarray, "channels height width"]
-"""The frames of a sound, or the pixels of an image."""
+"""The frames of an audio clip, or the pixels of an image."""
 
 
 class SignalToText(SequenceToSequence):
-    """Writes the target of a signal. The full model reads the signal with its encoder, and writes with its decoder. A
-    decoder by itself reads signal and text in one sequence, the signal first; a prefix decoder sees it from both sides.
+    """Generates the target text of a signal.
+
+    The encoder-decoder reads the signal with its encoder and generates with its decoder. A decoder-only model reads
+    signal and text in one sequence, the signal first; a prefix decoder attends to the signal in both directions.
     """
 
     answers_a_part = False
     signal: ClassVar[str]
-    """The field of ``Example`` that has it."""
+    """The field of ``Example`` with the signal."""
 
     @abstractmethod
     def perceive(self, example: Example) -> Signal:
-        """The signal of an example as the network reads it.
+        """Returns the signal of an example as input of the network.
 
         Raises:
-            ValueError: there is none, or one that the network cannot read.
+            ValueError: if the signal is missing or invalid for the network.
         """
 
     def encode(self, examples: Sequence[Example]) -> list[Encoded]:
-        """Signal and text, laid out for the architecture.
+        """Encodes signal and text for the architecture.
 
         Raises:
-            ValueError: an example without a signal or a text, or one that the network cannot read.
+            ValueError: if an example has no signal or no text, or a signal that is invalid for the network.
         """
         if missing := [example for example in examples if not (example.target or "").strip()]:
             there = (
@@ -53,10 +55,10 @@ class SignalToText(SequenceToSequence):
         ]
 
     def lay_out_signal(self, given: Signal, target: Sequence[int], example: Example) -> Encoded:
-        """The signal, and the text behind its start token.
+        """Encodes the signal, and the text after its start token.
 
         Args:
-            target: what should be written.
+            target: the text to generate.
         """
         special = self.tokenizer.special
         tokens, labels = special.written(target)
@@ -65,20 +67,20 @@ class SignalToText(SequenceToSequence):
         return Encoded(np.array(tokens), np.array(labels), given, example=example)
 
     def truncate(self, item: Encoded) -> Encoded:
-        """The first ``max_length`` tokens of the text; of a sound see ``truncate_audio``."""
+        """Cuts the text to its first ``max_length`` tokens; for audio see ``truncate_audio``."""
         tokens, labels = item.tokens[: self.max_length], item.labels[: self.max_length]
         return Encoded(tokens, labels, item.source, example=item.example)
 
     def predict_batch(self, texts: Sequence[Any]) -> Sequence[Prediction]:
-        """What is written for each signal.
+        """Returns the generated text for each signal.
 
         Args:
-            texts: sounds, or images.
+            texts: audio clips, or images.
         """
         return self.answer([self.perceive(example) for example in self.examples_of(texts)])  # type: ignore[misc]
 
     def examples_of(self, given: Sequence[Any]) -> list[Example]:
-        """What ``predict`` is given, as examples."""
+        """Returns the inputs of ``predict`` as examples."""
         return [Example(self.signal, target="", **{self.signal: one}) for one in given]
 
     def _fitting(self, source: Any) -> Any:
@@ -91,7 +93,7 @@ class SignalToText(SequenceToSequence):
         return [row[mask].cpu().numpy() for row, mask in zip(batch.source, batch.source_mask, strict=True)]
 
     def _start(self, given: Sequence[Any]) -> Prompts:
-        """Of signals, before the first token of each text."""
+        """Returns the prompts and the state of the network after reading the signals."""
         network: Any = self.network
         room = network.room
         source, mask = (None if part is None else part.to(self.device) for part in side_by_side(given))

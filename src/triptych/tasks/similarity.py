@@ -1,4 +1,4 @@
-"""One number for a pair of texts, or for a text."""
+"""The task of predicting a score for a pair of texts, or for a text."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,10 +21,10 @@ from triptych.tasks.task import MetricModes
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Similarity(SequenceTask):
-    """The score of a pair of texts (or of one text): the one output of the head, trained on its squared error.
+    """Predicts the score of a pair of texts (or of one text) with one output, trained on its squared error.
 
-    Metrics: loss, and by its name mean_squared_error, the mean of (output - score)^2; pearson and spearman, the
-    correlations of outputs and scores over the whole split.
+    Metrics: loss, also as mean_squared_error, the mean of (output - score)^2; pearson and spearman, the correlations of
+    outputs and scores over the whole split.
     """
 
     name = "similarity"
@@ -36,16 +36,16 @@ class Similarity(SequenceTask):
 
     @classmethod
     def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
-        """Spearman's correlation."""
+        """Returns Spearman's correlation."""
         return [Score("spearman", "test/spearman", "Spearman correlation", higher_is_better=True)]
 
     @classmethod
     def num_outputs(cls, vocab_size: int, corpus: CorpusFacts) -> int:
-        """One."""
+        """Returns 1."""
         return 1
 
     def label(self, example: Example) -> int:
-        """Any. (The score stays in the example: labels are whole numbers.)"""
+        """Returns 0; the score stays in the example, because labels are integers."""
         if example.score is None:
             raise ValueError("there is no score")
         return 0
@@ -53,27 +53,27 @@ class Similarity(SequenceTask):
     def summed_loss(
         self, logits: Float[Tensor, "batch 1"], batch: Batch, label_smoothing: float = 0.0
     ) -> Float[Tensor, ""]:
-        """The sum of the squared errors."""
+        """Computes the sum of the squared errors."""
         outputs = logits[:, 0].to(torch.promote_types(logits.dtype, torch.float32))
         errors = outputs - self._scores(batch).to(outputs.dtype)
         return (errors * (batch.labels[:, 0] != IGNORE)).square().sum()
 
     def _scores(self, batch: Batch) -> Float[Tensor, " batch"]:
         scores = [0.0 if e is None or e.score is None else e.score for e in batch.examples]
-        scores = scores or [0.0] * len(batch.labels)  # a process without examples reads something that is not scored
+        scores = scores or [0.0] * len(batch.labels)  # a process without examples reads a batch without targets
         device = batch.labels.device
         return upload(torch.tensor(scores, dtype=widest(device)), device)
 
     def reference(self, example: Example) -> str:
-        """The score, with six digits."""
+        """Returns the score with six significant digits."""
         return "" if example.score is None else f"{example.score:.6g}"
 
     def make_metrics(self, stage: str) -> dict[str, Metric]:
-        """Those that the class describes."""
+        """Returns the metrics listed in the class docstring."""
         return {"pearson": OfPairs(pearson_corrcoef), "spearman": OfPairs(spearman_corrcoef)}
 
     def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> Predictions:
-        """Keeps outputs and scores."""
+        """Adds outputs and scores to the metrics."""
         logits = self.scored_logits(metrics, batch)
         scored = batch.labels[:, 0] != IGNORE
         for metric in (metrics["pearson"], metrics["spearman"]):
@@ -82,10 +82,10 @@ class Similarity(SequenceTask):
         return Predictions([f"{output:.6g}" for output in outputs], {"score": outputs})
 
     def derived_metrics(self, values: dict[str, float]) -> dict[str, float]:
-        """The loss, by its name."""
+        """Adds the loss as ``mean_squared_error``."""
         return {**values, "mean_squared_error": values["loss"]}
 
     def predict_batch(self, texts: Sequence[Any]) -> list[float]:
-        """The number."""
+        """Returns the score of each input."""
         numbers: list[float] = self.outputs(texts)[:, 0].tolist()
         return numbers

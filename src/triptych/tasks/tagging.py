@@ -1,4 +1,4 @@
-"""One tag for each word of a text."""
+"""The task of tagging the words of a text."""
 
 import logging
 import math
@@ -22,7 +22,7 @@ from triptych.tasks.task import NOTHING_IS_WRITTEN, MetricModes, Task
 log = logging.getLogger("triptych")
 
 SCHEMES = {"IO": "I", "BIO": "BI", "BIOES": "BIES", "BILOU": "BILU", "BMES": "BMES"}
-"""What each scheme calls the words of an entity: its beginning, inside, end, or the only one."""
+"""Letters of each scheme for the words of an entity: beginning, inside, end, or single word."""
 UNTYPED = ", untyped"
 AS_BIOES = str.maketrans("LUM", "ESI")
 
@@ -39,16 +39,16 @@ ENTITY_F1 = Score(
 
 
 class Tagging(Task):
-    """The tag of each word that has one, from the state of its first token.
+    """Predicts the tag of each tagged word from the state of its first token.
 
-    Every architecture reads the words as a whole text; the decoder of the full model reads the same as its encoder. A
-    decoder sees only what stands before a word.
+    Every architecture reads the words as a complete text; the decoder of an encoder-decoder reads the same text as its
+    encoder. In a decoder, a word attends only to the words before it.
 
-    Metrics: accuracy, the share of words with the right tag; where the tags mark entities (see ``entities``),
-    entity_precision, entity_recall and entity_f1 besides: of all entities of the split, found are those with exactly
-    the right words and type (Tjong Kim Sang and De Meulder 2003). Log and record say which scheme the tags fit (see
-    ``scheme_of``), or that they fit none. A word that was cut away, since its sentence is too
-    long, counts as a wrong tag, and as one outside of entities.
+    Metrics: accuracy, the fraction of words with the correct tag; if the tags mark entities (see ``entities``), also
+    entity_precision, entity_recall and entity_f1 over all entities of the split; an entity is found if its words and
+    type match exactly (Tjong Kim Sang and De Meulder 2003). The log and the record state the scheme of the tags (see
+    ``scheme_of``), or that there is none. A word that is cut off because its sentence is too long counts as a wrong tag
+    outside of entities.
     """
 
     name = "tagging"
@@ -62,25 +62,25 @@ class Tagging(Task):
 
     @classmethod
     def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
-        """F1 of the entities where the tags mark some; accuracy."""
+        """Returns accuracy; first the F1 of the entities, if the tags mark entities."""
         accuracy = replace(ACCURACY, numerator={"correct": 1.0}, denominator={"words": 1.0})
         return [ENTITY_F1, accuracy] if ENTITY_F1.key in metrics else [accuracy]
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The tags."""
+        """The tags that the task predicts."""
         return self.corpus.tag_labels
 
     @classmethod
     def num_outputs(cls, vocab_size: int, corpus: CorpusFacts) -> int:
-        """One for each tag."""
+        """Returns the number of tags."""
         return len(corpus.tag_labels)
 
     def encode(self, examples: Sequence[Example]) -> list[Encoded]:
-        """The words' tokens, with the tag of each word at its first.
+        """Encodes the words, with the tag of each word as the label of its first token.
 
         Raises:
-            ValueError: a tag that is not one of the tags, or words and tags of unequal number.
+            ValueError: if a tag is unknown, or the numbers of words and tags differ.
         """
         numbers = {tag: i for i, tag in enumerate(self.corpus.tag_labels)}
         encoded = []
@@ -96,7 +96,7 @@ class Tagging(Task):
                     )
             pieces = self.tokenizer.encode(words)
             special = self.tokenizer.special
-            if special.unk is not None:  # of some words, of control characters alone, nothing would be left
+            if special.unk is not None:  # some words, such as control characters, have no tokens
                 pieces = [piece or [special.unk] for piece in pieces]
             tokens = np.array(special.single([i for piece in pieces for i in piece]))
             labels = np.full(len(tokens), IGNORE)
@@ -106,16 +106,16 @@ class Tagging(Task):
         return encoded
 
     def reference(self, example: Example) -> str:
-        """The tags of the words that have one, separated by blanks."""
+        """Returns the tags of the tagged words, separated by spaces."""
         return " ".join(_asked(example))
 
     def make_metrics(self, stage: str) -> dict[str, Metric]:
-        """Those that the class describes."""
+        """Returns the metrics listed in the class docstring."""
         names = ("precision", "recall", "f1") if scheme_of(self.corpus.tag_labels) else ()
         return {"accuracy": Mean(), **{f"entity_{name}": Mean() for name in names}}
 
     def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> Predictions:
-        """Counts hits."""
+        """Adds a batch to the metrics, and returns its predictions."""
         logits = self.scored_logits(metrics, batch)
         hits = (logits.argmax(-1) == batch.labels) & (batch.labels != IGNORE)
         truths = [_asked(example) for example in batch.examples if example is not None]
@@ -137,29 +137,32 @@ class Tagging(Task):
 
     @property
     def signatures(self) -> dict[str, str]:
-        """The scheme of the tags beside the F1 of the entities, or why there is none."""
+        """The scheme of the tags for the F1 of the entities, or the reason why there is none."""
         if scheme := scheme_of(self.corpus.tag_labels):
             match = "words" if scheme.endswith(UNTYPED) else "words and type|CoNLL-2003"
             return {ENTITY_F1.name: f"tags:{scheme}|match:{match}"}
         return {ACCURACY.name: f"each tag by itself: the tags are not {', '.join(SCHEMES)}"}
 
     def on_train_start(self) -> None:
-        """Says how the tags are scored."""
+        """Logs how the tags are scored."""
         for metric, how in self.signatures.items():
             log.info("%s: %s", metric, how)
 
     def derived_metrics(self, values: dict[str, float]) -> dict[str, float]:
-        """Where there are no entities, the shares are 0, not NaN."""
+        """Replaces NaN by 0 in the entity metrics, if there are no entities."""
         return {n: 0.0 if n.startswith("entity_") and math.isnan(value) else value for n, value in values.items()}
 
     def _tags(self, batch: Batch, logits: Float[Tensor, "batch length tags"]) -> list[list[str]]:
-        """The likeliest tag of each word that was read."""
+        """Returns the most likely tag of each word that was read."""
         rows = zip(logits.argmax(-1), batch.labels != IGNORE, strict=True)
         return [[self.corpus.tag_labels[i] for i in row[scored].tolist()] for row, scored in rows]
 
     def predict_batch(self, texts: Sequence[str]) -> list[str]:
-        """The tags of each text, separated by blanks. Words are separated by blanks too; in a corpus whose words are
-        characters, each character is one. Of a text that is truncated, those of the words that are read."""
+        """Returns the tags of each text, separated by spaces.
+
+        Words are separated by whitespace; in a corpus whose words are characters, each character is a word. For a
+        truncated text, only the words that are read get tags.
+        """
         tag_labels = self.corpus.tag_labels
         cut = [tuple(text) if self.corpus.words_are_characters else tuple(text.split()) for text in texts]
         examples = [
@@ -171,20 +174,20 @@ class Tagging(Task):
 
 
 def _asked(example: Example) -> list[str]:
-    """The tags of the words that have one."""
+    """Returns the tags of the tagged words."""
     return [tag for tag in example.tags or () if tag is not None]
 
 
 def first_tokens(pieces: Sequence[Sequence[int]], start: int) -> list[int]:
-    """The place of each word's first token, where the first word's is ``start``."""
+    """Returns the position of the first token of each word; that of the first word is ``start``."""
     return list(accumulate((len(piece) for piece in pieces[:-1]), initial=start)) if pieces else []
 
 
 def scheme_of(tag_labels: Sequence[str]) -> str:
-    """By which scheme these tags mark entities: IO, BIO (IOB1 too), BIOES (IOE too), BILOU or BMES; untyped, if they
-    are B and I in place of B-X and I-X. Empty: they mark no entities by any of these.
+    """Returns the scheme by which these tags mark entities; empty: none.
 
-    Words outside of entities are O, in each scheme.
+    Schemes are IO, BIO (including IOB1), BIOES (including IOE), BILOU and BMES; untyped, if the tags are B and I
+    instead of B-X and I-X. Words outside of entities are O in each scheme.
     """
     tags = {tag for tag in tag_labels if tag != "O"}
     letters = {tag[:1] for tag in tags}
@@ -200,9 +203,10 @@ def scheme_of(tag_labels: Sequence[str]) -> str:
 
 
 def entities(tags: Sequence[str]) -> set[tuple[str, int, int]]:
-    """The entities that the tags of a sentence mark, by the rules of the CoNLL-2003 evaluation: words of one type that
-    follow each other are one entity, but for B and S, which begin one, and E and S, which end one. So BIO, IOB1 and
-    BIOES need no distinction. L, U and M are E, S and I.
+    """Returns the entities marked by the tags of a sentence, by the rules of the CoNLL-2003 evaluation.
+
+    Consecutive words of one type are one entity, except that B and S begin a new one, and E and S end one. So BIO, IOB1
+    and BIOES need no distinction. L, U and M are E, S and I.
 
     Returns:
         Type (empty if the tags have none), first word, and the word after the last.

@@ -1,4 +1,4 @@
-"""The contract of a task: how examples are read, what is scored, and what is predicted."""
+"""The base class of all tasks."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -23,27 +23,27 @@ from triptych.tasks.scores import LOSS, Score, TaskFacts
 from triptych.tasks.word_splitting import WordSplitter, warn_of_scripts
 
 MetricModes = Mapping[str, Literal["min", "max"] | None]
-"""By metric, whether the lowest or the highest value is best, in Lightning's words; None: neither."""
+"""Whether the lowest or the highest value is best, by metric, as in Lightning; None: neither."""
 BATCHES_SORTED = 16
-"""So many batches of texts are sorted by length, and answered, at a time."""
+"""Number of batches of texts that are sorted by length and predicted together."""
 NOTHING_IS_WRITTEN = {
     "prefix_decoder": "all of the input is given, so it would be an encoder; use model=encoder_only or decoder_only"
 }
-"""Why tasks that write no text refuse an architecture."""
+"""Reasons why tasks without text generation do not support an architecture."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskContext:
-    """What every task is given beside its settings.
+    """The arguments of every task that are not its settings.
 
     Attributes:
         network: an ``EncoderOnly``, ``DecoderOnly``, ``PrefixDecoder`` or ``EncoderDecoder``.
-        tokenizer: of the texts.
-        corpus: what is known of the corpus (its classes, for instance).
-        seed: dropout at each step, and what the task draws, are functions of it.
-        max_length: the most tokens that the network reads at once.
-        truncates: whether longer texts are cut to it; else they are refused.
-        precision: ``trainer.precision``, in which answers are computed like the tested ones.
+        tokenizer: tokenizer of the texts.
+        corpus: facts about the corpus, such as its classes.
+        seed: seed of dropout at each step and of the random draws of the task.
+        max_length: maximum number of tokens that the network reads at once.
+        truncates: whether longer texts are truncated; otherwise they are an error.
+        precision: ``trainer.precision``; predictions use it like the test.
     """
 
     network: Network
@@ -57,68 +57,69 @@ class TaskContext:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Task(ABC):
-    """A task on a network that is given to it: a layout (how an example becomes tokens and labels for an architecture),
-    a loss, metrics, and a prediction. It knows no trainer: ``TrainingModule`` trains it, ``Predictor`` asks it.
+    """A task on a given network: the encoding of examples as tokens and labels, loss, metrics and predictions.
 
-    The loss of a step is the mean over all of its scored labels, of their cross-entropy if the task says nothing
-    else, over all ranks and accumulated batches: the sampler counts them beforehand, so that the split changes nothing.
+    A task does not depend on a trainer: ``TrainingModule`` trains it, ``Predictor`` makes predictions with it.
+
+    The loss of a step is the mean over all target labels of all ranks and accumulated batches, by default of their
+    cross-entropy. The sampler counts the labels beforehand, so the loss does not depend on the split.
 
     Attributes:
-        audio: how sounds become frames; None: the network reads no sounds.
+        audio: converts audio to frames; None: the network has no audio input.
 
     Args:
         context: network, tokenizer, corpus and so on.
-        label_smoothing: share of each label that is spread over all outputs (Szegedy et al. 2016).
+        label_smoothing: fraction of each label that is spread over all outputs (Szegedy et al. 2016).
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
-    """The name on a page."""
+    """Name on a page."""
     columns: ClassVar[tuple[str, ...]] = ("text",)
-    """What a corpus must have: names of the fields of ``Example``, for each of which a table has a column."""
+    """Columns that a corpus must have, named after the fields of ``Example``."""
     reads_long_text: ClassVar[bool] = False
-    """Whether a long text, read in windows, will do in place of texts."""
+    """Whether the corpus may be one long text, read in windows."""
     input_title: ClassVar[str] = "Text"
-    """What is asked for in a form."""
+    """Label of the input field in a form."""
     needs_input: ClassVar[bool] = True
-    """Whether nothing can be answered to an empty text."""
+    """Whether a prediction needs a non-empty input."""
     reads: ClassVar[tuple[str, ...]] = ()
-    """What it can read beside texts: the fields of ``Example`` that have it."""
+    """Inputs other than text that the task supports, as fields of ``Example``."""
     metric_modes: ClassVar[MetricModes] = {"loss": "min"}
-    """Of the metrics that a class adds to those of its parents; see ``MetricModes``."""
+    """Modes of the metrics that a class adds to those of its parents; see ``MetricModes``."""
     not_comparable: ClassVar[str] = ""
-    """Why architectures cannot be compared by this task; empty: they can."""
+    """Reason why the architectures are not comparable on this task; empty: they are."""
     ranked_by: ClassVar[tuple[str, str]] = ("", "")
-    """The number of an answer that says how good it is, and its name in a sentence; empty: its share in the score."""
+    """The number that ranks predictions, and its name in a sentence; empty: the contribution to the score."""
     writes_text: ClassVar[bool] = False
-    """Whether answers are texts that are written token by token."""
+    """Whether predictions are texts generated token by token."""
     refusals: ClassVar[Mapping[str, str]] = {}
-    """Why an architecture cannot do this task."""
+    """Reasons why an architecture does not support this task."""
     pools: ClassVar[Mapping[str, PoolName]] = {
         "encoder_only": "none",
         "decoder_only": "none",
         "prefix_decoder": "none",
         "full": "none",
     }
-    """Which states the head of each architecture reads."""
+    """The pooling of the head, by architecture."""
     has_two_towers: ClassVar[bool] = False
-    """Whether the network is one of ``TwoTowers``."""
+    """Whether the network is a ``TwoTowers``."""
     is_sum_of_examples: ClassVar[bool] = True
-    """Whether the loss of an update is a sum over its examples, each by itself, so that it can be computed in parts."""
+    """Whether the loss of a step is a sum over independent examples, so that it can be computed in parts."""
     predicts_tokens: ClassVar[bool] = True
-    """Whether the outputs are the vocabulary, so that the output layer may be tied to the token table."""
+    """Whether the outputs are the vocabulary, so that the output layer may be tied to the token embeddings."""
 
     scores_in_windows = False
-    """Whether a text that is too long may be evaluated in windows, each token once, instead of being truncated."""
+    """Whether too long texts may be evaluated in windows, each token once, instead of being truncated."""
 
     z_loss = 0.0
-    """Weight of (log Z)^2 in the loss of a training whose outputs are the vocabulary; see ``Targets``."""
+    """Weight of (log Z)^2 in the training loss, if the outputs are the vocabulary; see ``Targets``."""
 
     encodes_randomly: ClassVar[bool] = False
-    """Whether ``encode`` follows from the seed."""
+    """Whether ``encode`` depends on the seed."""
 
     answers_a_part: ClassVar[bool] = False
-    """Whether the beginning of a text that is too long may be answered in its place."""
+    """Whether the prediction for a too long text may be that for its beginning."""
 
     context: InitVar[TaskContext] = field(kw_only=False)
     label_smoothing: float
@@ -131,36 +132,36 @@ class Task(ABC):
         self.max_length, self.truncates = context.max_length, context.truncates
         self.architecture = self.network.architecture
         frames = next((part for part in self.network.embeddings if isinstance(part, FrameEmbedding)), None)
-        # of the full model the positions of its encoder, of which there may be more, or fewer, than for a text
+        # the encoder of the encoder-decoder may have another number of positions than its decoder
         room = self.network.stacks[0].room if self.architecture == "full" else None
         self.audio = None if frames is None else AudioInputs(frames, self.corpus, room or self.max_length)
 
     @abstractmethod
     def encode(self, examples: Sequence[Example]) -> list[Encoded]:
-        """Lays the examples out for the architecture."""
+        """Encodes the examples for the architecture."""
 
     def encode_training(self, examples: Sequence[Example]) -> list[Encoded]:
-        """The same of the training split; some tasks draw there."""
+        """Encodes examples of the training split, for some tasks with random draws."""
         return self.encode(examples)
 
     def truncate(self, item: Encoded) -> Encoded:
-        """The first ``max_length`` tokens of each side; what ends a text that is read as a whole stays its end."""
+        """Cuts each side to its first ``max_length`` tokens, and keeps the end tokens of a complete text."""
         source = None if item.source is None else self._cut(item.source)
-        if len(item.labels) == len(item.tokens):  # each position has its own label
+        if len(item.labels) == len(item.tokens):  # one label per position
             kept = slice(self.max_length)
             return replace(item, tokens=item.tokens[kept], labels=item.labels[kept], source=source)
         return replace(item, tokens=self._cut(item.tokens), source=source)
 
     def truncate_audio(self, item: Encoded) -> Encoded:
-        """The same of a sound; see ``AudioInputs``."""
+        """Truncates an audio clip; see ``AudioInputs``."""
         assert self.audio is not None
         return self.audio.truncate(item)
 
     def fit(self, items: Sequence[Encoded]) -> list[Encoded]:
-        """These examples, those that are too long truncated.
+        """Truncates the examples that are too long.
 
         Raises:
-            ValueError: an example is too long, and texts are not truncated.
+            ValueError: if an example is too long and the task does not truncate.
         """
         too_long = [item for item in items if item.longest > self.max_length]
         if too_long and not self.truncates:
@@ -180,7 +181,7 @@ class Task(ABC):
 
     @abstractmethod
     def make_metrics(self, stage: str) -> dict[str, Metric]:
-        """New metrics, by name, besides the loss.
+        """Returns new metrics by name, in addition to the loss.
 
         Args:
             stage: val or test.
@@ -188,21 +189,21 @@ class Task(ABC):
 
     @abstractmethod
     def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> Predictions | None:
-        """Takes one batch of an evaluation into the metrics, the loss among them.
+        """Adds one batch of an evaluation to the metrics, including the loss.
 
         Args:
-            metrics: of the stage, by name.
+            metrics: metrics of the stage, by name.
             stage: val or test.
 
         Returns:
-            what was predicted, for the record of a test; None: nothing, or not yet (see ``finish_test``).
+            The predictions, for the record of a test; None: none, or not yet (see ``finish_test``).
         """
 
     def begin_test(self) -> None:
-        """Forgets what is left of an earlier test."""
+        """Resets the state of an earlier test."""
 
     def finish_test(self, metrics: Mapping[str, Metric]) -> Predictions | None:
-        """Evaluates what waits for the last batch of a test.
+        """Evaluates the remaining batches at the end of a test.
 
         Args:
             metrics: see ``evaluate``.
@@ -210,89 +211,89 @@ class Task(ABC):
         return None
 
     def on_train_start(self) -> None:
-        """Called before the first step, for the log."""
+        """Called before the first step, to write to the log."""
 
     def derived_metrics(self, values: dict[str, float]) -> dict[str, float]:
-        """Metrics that follow from others once all batches were seen."""
+        """Adds metrics that are computed from others after all batches."""
         return values
 
     @classmethod
     def all_metric_modes(cls) -> MetricModes:
-        """The ``metric_modes`` of the class and of its parents."""
+        """Returns the ``metric_modes`` of the class and its parents."""
         return {name: mode for kind in cls.__mro__[::-1] for name, mode in vars(kind).get("metric_modes", {}).items()}
 
     @classmethod
     def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
-        """What runs of this task can be compared by, in order of preference.
+        """Returns the scores that compare runs of this task, in order of preference.
 
         Args:
-            optimum: those of which the best reachable value is known.
+            optimum: best reachable values, where they are known.
         """
         return [LOSS]
 
     @classmethod
     def facts(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> TaskFacts:
-        """What a comparison knows of this task; see ``scores``."""
+        """Returns the facts about this task that a comparison needs; see ``scores``."""
         scores = cls.scores(architecture, metrics, optimum)
         return TaskFacts(cls.title, scores, cls.not_comparable, *cls.ranked_by, writes_text=cls.writes_text)
 
     @classmethod
     def check_architecture(cls, architecture: str, settings: Mapping[str, Any]) -> None:
-        """Refuses an architecture that cannot do the task.
+        """Checks that the task supports an architecture.
 
         Raises:
-            ValueError: the architecture cannot do the task.
+            ValueError: if it does not.
         """
         if architecture in cls.refusals:
             raise ValueError(f"task={cls.name} on model={architecture}: {cls.refusals[architecture]}")
 
     @classmethod
     def missing(cls, columns: Sequence[str]) -> list[str]:
-        """What the task needs and a corpus with these columns lacks."""
+        """Returns the columns that the task needs and a corpus with these columns lacks."""
         has_text = cls.reads_long_text and "long_text" in columns
         return [name for name in cls.columns if name not in columns and not (name == "text" and has_text)]
 
     @classmethod
     def num_extra_tokens(cls, settings: Mapping[str, Any]) -> int:
-        """Tokens behind those of the tokenizer.
+        """Returns the number of tokens that follow those of the tokenizer.
 
         Args:
-            settings: of the task, as the configuration has them.
+            settings: settings of the task in the configuration.
         """
         return 0
 
     def names_of(self, ids: Sequence[int]) -> list[str]:
-        """Of tokens, for people to read."""
+        """Returns readable names of tokens."""
         return self.tokenizer.names(ids)
 
     @classmethod
     def num_outputs(cls, vocab_size: int, corpus: CorpusFacts) -> int:
-        """Outputs that the head must have."""
+        """Returns the number of outputs that the head must have."""
         return vocab_size
 
     @abstractmethod
     def predict_batch(self, texts: Sequence[Any]) -> Sequence[Prediction]:
-        """What the network says of each of a few inputs."""
+        """Returns the predictions for a few inputs."""
 
     def begin_predictions(self, batch_size: int, advance: Callable[[int], None]) -> None:
-        """Called before ``predict_batch`` is asked for the first of many inputs.
+        """Called before the first of several calls of ``predict_batch``.
 
         Args:
-            batch_size: inputs at a time.
-            advance: told how many more inputs were taken up, where the task ``fills_batches``.
+            batch_size: number of inputs per batch.
+            advance: called with the number of inputs started since the last call, if the task ``fills_batches``.
         """
 
     def size_of(self, given: Any) -> int:
-        """About how long an input is; all images are as large."""
+        """Returns the approximate length of an input; 0 for images, which all have one size."""
         if isinstance(given, Sound):
             return len(given.content)
         return 0 if self.image_shape is not None else sum(map(len, [given] if isinstance(given, str) else given))
 
     def check_asked(self, given: Any) -> None:
-        """Refuses an input that cannot be answered, apart from its length."""
+        """Raises an error if an input is invalid, apart from its length."""
 
     def asked(self, example: Example) -> str | tuple[str, str] | Image | Sound:
-        """What ``predict`` is given of an example of the corpus."""
+        """Returns the input of ``predict`` for an example of the corpus."""
         if example.sound is not None:
             return example.sound
         if example.image is not None:
@@ -300,41 +301,41 @@ class Task(ABC):
         return (example.text, example.pair) if self.reads_pairs and example.pair is not None else example.text
 
     def reference(self, example: Example) -> str:
-        """The right answer, as text; empty: there is none."""
+        """Returns the correct output as text; empty: there is none."""
         return ""
 
     @property
     def fills_batches(self) -> bool:
-        """Whether ``predict_batch`` makes batches of the many texts that it is given."""
+        """Whether ``predict_batch`` itself divides its inputs into batches."""
         return False
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The classes that outputs are chosen from, a text or a word at a time; empty: there are none."""
+        """The classes of a text or a word that the task predicts; empty: there are none."""
         return ()
 
     @property
     def signatures(self) -> dict[str, str]:
-        """By metric: how it is computed, where that has a standard form."""
+        """Descriptions of how metrics are computed, in their standard form, by metric."""
         return {}
 
     def warn_of_scripts(self, examples: Sequence[Example] | LongText) -> None:
-        """Says what of the right answers the scores cannot split into words.
+        """Logs a warning if the scores cannot split the references into words.
 
         Args:
-            examples: of the test; the first 1,000 are looked at.
+            examples: examples of the test; the first 1,000 are checked.
         """
         if self.word_splitters and not isinstance(examples, LongText):
             warn_of_scripts(self.word_splitters, [self.reference(example) for example in examples[:1000]])
 
     @property
     def word_splitters(self) -> Sequence[WordSplitter]:
-        """What cuts the texts of each score into words."""
+        """The word splitter of each score."""
         return ()
 
     @property
     def forgets_beginnings(self) -> bool:
-        """Whether the beginning of a text that is too long is left out, and the rest answered."""
+        """Whether predictions for a too long text drop its beginning."""
         return False
 
     @property
@@ -343,14 +344,14 @@ class Task(ABC):
         return False
 
     def example_of(self, given: str | tuple[str, str], example: Example) -> Example:
-        """An input as an example.
+        """Returns an input as an example.
 
         Args:
             given: a text, or a pair of texts.
-            example: what else it has.
+            example: the other fields.
 
         Raises:
-            TypeError: one text where pairs are read.
+            TypeError: if the task reads pairs and the input is one text.
         """
         if isinstance(given, str):
             if self.reads_pairs:
@@ -361,20 +362,19 @@ class Task(ABC):
 
     @property
     def image_shape(self) -> tuple[int, int, int] | None:
-        """Channels, height and width of the images that the network reads; None: it reads none."""
+        """Channels, height and width of the images that the network reads; None: it has no image input."""
         return self.network.image_shape
 
     @property
     def has_tokens(self) -> bool:
-        """Whether there are tokens that the network reads or writes; where it sees an image and nothing else, there are
-        none."""
+        """Whether the network reads or generates tokens; False if its only input is an image."""
         return not isinstance(self.network.embedding, PatchEmbedding)
 
     def see(self, example: Example) -> Float[np.ndarray, "channels height width"]:
-        """The pixels of the image, 0 to 1.
+        """Returns the pixels of the image, from 0 to 1.
 
         Raises:
-            ValueError: there is none, or one of another size.
+            ValueError: if the image is missing or has another size.
         """
         assert self.image_shape is not None
         with refusing(f"{example.where}: "):
@@ -384,32 +384,34 @@ class Task(ABC):
 
     @property
     def device(self) -> torch.device:
-        """Where the network computes."""
+        """The device of the network."""
         return next(self.network.parameters()).device
 
     def forward(self, batch: Batch, targets: Targets | None = None) -> Float[Tensor, "*rows_length_outputs"]:
-        """The network's logits, or the sum of its losses; see ``run_network``."""
+        """Returns the logits of the network, or the sum of its losses; see ``run_network``."""
         return run_network(self.network, batch, targets, leading=self.leading(batch))
 
     def leading(self, batch: Batch) -> Int[Tensor, " rows"] | None:
-        """How many of the first tokens of each text are global, in attention that has such; None: one."""
+        """Returns the number of leading global tokens of each text, for attention with global tokens; None: one."""
         return None
 
     def num_unanswered(self, batch: Batch) -> int:
-        """Positions of a training batch that the head says nothing about: it is asked where a token is scored, or, of
-        classes, everywhere."""
+        """Returns the number of positions of a training batch for which the head is not computed.
+
+        For tokens, the head is computed only at target positions; for classes, at all.
+        """
         return batch.num_unscored if self.predicts_tokens else 0
 
     def training_loss(self, batch: Batch) -> Float[Tensor, ""]:
-        """The sum over the scored labels."""
+        """Computes the sum of the losses over the target labels."""
         if not self.predicts_tokens:
             return self.summed_loss(self.forward(batch), batch, self.label_smoothing)
-        labels = batch.labels.flatten()[batch.scored]  # what is not scored of a vocabulary of outputs would cost much
+        labels = batch.labels.flatten()[batch.scored]  # logits of other positions would be expensive
         total: Tensor = self.forward(batch, Targets(batch.scored, labels, self.label_smoothing, z_loss=self.z_loss))
         return total
 
     def scored_logits(self, metrics: Mapping[str, Metric], batch: Batch) -> Float[Tensor, "batch *length outputs"]:
-        """The logits of a batch, whose loss is added to the metrics."""
+        """Returns the logits of a batch, and adds its loss to the metrics."""
         logits: Tensor = self.forward(batch)
         metrics["loss"].update(self.summed_loss(logits, batch), (batch.labels != IGNORE).sum())
         return logits
@@ -417,10 +419,10 @@ class Task(ABC):
     def summed_loss(
         self, logits: Float[Tensor, "batch *length outputs"], batch: Batch, label_smoothing: float = 0.0
     ) -> Float[Tensor, ""]:
-        """The sum over the scored labels of their cross-entropy.
+        """Computes the sum of the cross-entropies of the target labels.
 
         Args:
-            label_smoothing: share of each label that is spread over all outputs.
+            label_smoothing: fraction of each label that is spread over all outputs.
         """
         return F.cross_entropy(
             logits.flatten(0, -2).to(torch.promote_types(logits.dtype, torch.float32)),
@@ -432,13 +434,13 @@ class Task(ABC):
 
 
 def targets_of(examples: Sequence[Example], expected: str) -> list[str]:
-    """The targets, none of them empty.
+    """Returns the targets of the examples.
 
     Args:
-        expected: what a target is, for the message.
+        expected: description of a target, for the message.
 
     Raises:
-        ValueError: an example without one.
+        ValueError: if a target is missing or empty.
     """
     for example in examples:
         if not (example.target or "").strip():

@@ -1,4 +1,4 @@
-"""An answer to a text: a question, an instruction, something to be shortened."""
+"""The task of generating a text from a text, such as answering questions or summarizing."""
 
 import math
 import re
@@ -18,26 +18,26 @@ from triptych.tasks.word_splitting import WordSplitter
 
 RougeTokenizer = Literal["google", "characters", "whitespace"]
 ROUGE = {"rouge1": "rouge1_fmeasure", "rouge2": "rouge2_fmeasure", "rougeL": "rougeL_fmeasure"}
-"""Our names of ROUGE-1, ROUGE-2 and ROUGE-L, and torchmetrics' names of their F."""
+"""Names of ROUGE-1, ROUGE-2 and ROUGE-L, and of their F-measures in torchmetrics."""
 SPLIT: Mapping[str, Callable[[str], list[str]]] = {
     "google": lambda text: re.findall("[a-z0-9]+", text.lower()),
     "whitespace": str.split,
     "characters": lambda text: [character for character in text if not character.isspace()],
 }
-"""The words of a text, by ROUGE's tokenizer."""
+"""Functions that split a text into words, by ROUGE tokenizer."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TextToText(SequenceToSequence):
-    """Writes the answer to a text (see ``SequenceToSequence``): what translation is, whatever the two texts are.
+    """Generates a target text from any source text (see ``SequenceToSequence``).
 
-    At the test also ROUGE-1, ROUGE-2 and ROUGE-L (Lin 2004): the F of the words, of the pairs of words, and of the
-    longest common subsequence of words, mean over the answers; in lower case, without stemmer.
+    The test adds ROUGE-1, ROUGE-2 and ROUGE-L (Lin 2004): the F-measure of words, of word pairs, and of the longest
+    common subsequence of words, mean over the outputs; in lower case, without a stemmer.
 
     Args:
-        rouge_tokenizer: google: all but a to z and 0 to 9 parts words, as in Google's rouge_score, so umlauts do, and
-            of other scripts nothing is left; whitespace: words are what stands between blanks; characters: each
-            character that is not blank is a word.
+        rouge_tokenizer: google: all characters except a to z and 0 to 9 separate words, as in Google's rouge_score, so
+            umlauts do, and other scripts have no words; whitespace: words are separated by whitespace; characters: each
+            non-whitespace character is a word.
     """
 
     name = "text_to_text"
@@ -54,15 +54,15 @@ class TextToText(SequenceToSequence):
 
     @classmethod
     def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
-        """Exact match where its best value is known; ROUGE-L, for many answers may be right."""
+        """Returns ROUGE-L, since many outputs may be correct; first exact match, if its best value is known."""
         rouge = Score("rougeL", "test/rougeL", "ROUGE-L", True, "%", numerator={"rougeL": 1.0})
         return [EXACT_MATCH, rouge] if EXACT_MATCH.key in optimum else [rouge]
 
     def use_rouge_tokenizer(self, name: str) -> None:
-        """Scores with this tokenizer.
+        """Sets the tokenizer of ROUGE.
 
         Raises:
-            ValueError: there is no such one.
+            ValueError: if the tokenizer is unknown.
         """
         if name not in SPLIT:
             raise ValueError(f"rouge_tokenizer={name}: {one_of(name, [*SPLIT])}")
@@ -75,19 +75,19 @@ class TextToText(SequenceToSequence):
 
     @property
     def word_splitters(self) -> Sequence[WordSplitter]:
-        """ROUGE's tokenizer."""
+        """The word splitter of ROUGE."""
         choices = {f"task.rouge_tokenizer={name}": split for name, split in SPLIT.items()}
         name = f"task.rouge_tokenizer={self.rouge_tokenizer}"
         return [WordSplitter("ROUGE", name, choices[name], "evaluate has rouge_tokenizer=... too", choices)]
 
     def test_metrics(self) -> dict[str, Metric]:
-        """ROUGE."""
+        """Returns the ROUGE metrics."""
         return {name: Mean() for name in ROUGE}
 
     def score(
         self, metrics: Mapping[str, Metric], outputs: Sequence[str], references: Sequence[str]
     ) -> Mapping[str, Sequence[float]]:
-        """See ``SequenceToSequence``; each answer has its ROUGE."""
+        """Returns the ROUGE scores of each output; see ``SequenceToSequence``."""
         values: dict[str, list[float]] = {name: [] for name in ROUGE}
         for output, reference in zip(outputs, references, strict=True):
             found = rouge_score(

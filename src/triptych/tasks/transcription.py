@@ -1,4 +1,4 @@
-"""What is said in a sound."""
+"""The task of transcribing speech."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -26,16 +26,16 @@ ERRORS = {"word": word_error_rate, "character": char_error_rate}
 
 
 class Transcription(SignalToText):
-    """Writes what is said in a sound.
+    """Transcribes the speech of an audio clip.
 
-    - An encoder by itself gives each of its positions a token or a blank (``pad``); the loss is connectionist temporal
+    - An encoder-only model predicts a token or a blank (``pad``) at each position; the loss is connectionist temporal
       classification, -log of the sum over all paths that collapse to the text (Graves et al. 2006).
-    - The full model (Whisper, Radford et al. 2022) and the decoders write it as ``SignalToText`` says.
+    - The encoder-decoder (Whisper, Radford et al. 2022) and the decoders generate the text; see ``SignalToText``.
 
-    Metrics: loss (of an encoder, the nats of all paths a token), exact_match; token_accuracy of those that write token
-    by token; at the test, and of an encoder always, word_error_rate and character_error_rate: substitutions, insertions
-    and deletions over the words, or characters, of the right texts. With ``num_beams`` an encoder is searched too (see
-    ``prefix_beam_search``).
+    Metrics: loss (for an encoder, in nats of all paths per token), exact_match; token_accuracy of the generative
+    models; word_error_rate and character_error_rate in the test, and for an encoder also in validation: substitutions,
+    insertions and deletions per word, or character, of the references. With ``num_beams`` an encoder uses beam search,
+    too (see ``prefix_beam_search``).
     """
 
     name = "transcription"
@@ -49,26 +49,26 @@ class Transcription(SignalToText):
 
     @classmethod
     def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
-        """Exact match where its best value is known; the word error rate."""
+        """Returns the word error rate; first exact match, if its best value is known."""
         words = Score("word_error_rate", "test/word_error_rate", "word error rate", False, "%",
                       numerator={"word_errors": 1.0}, denominator={"words": 1.0})  # fmt: skip
         return [EXACT_MATCH, words] if EXACT_MATCH.key in optimum else [words]
 
     @property
     def is_ctc(self) -> bool:
-        """Whether each position has its token, and not each token its position."""
+        """Whether the loss is CTC: the model predicts one token or blank per position."""
         return self.architecture == "encoder_only"
 
     def perceive(self, example: Example) -> Float[np.ndarray, "frames mels"]:
-        """The frames of the sound; see ``AudioInputs``."""
+        """Returns the frames of the clip; see ``AudioInputs``."""
         assert self.audio is not None
         return self.audio.features(example)
 
     def lay_out_signal(self, given: Signal, target: Sequence[int], example: Example) -> Encoded:
-        """See ``SignalToText``; an encoder reads the frames alone.
+        """Encodes a clip and its text (see ``SignalToText``); the input of an encoder is the frames only.
 
         Raises:
-            ValueError: a text that is too long for its sound.
+            ValueError: if the text is too long for its clip.
         """
         if not self.is_ctc:
             return super().lay_out_signal(given, target, example)
@@ -76,7 +76,7 @@ class Transcription(SignalToText):
         return self._checked(item, f"lower frames.stride={self.audio.embedding.stride if self.audio else 1}")
 
     def _checked(self, item: Encoded, advice: str) -> Encoded:
-        """The same, whose text has a path: a position for each token, and a blank between two that are equal."""
+        """Checks that the text has a path: a position for each token, and a blank between equal neighbors."""
         assert self.audio is not None
         least = len(item.labels) + sum(a == b for a, b in pairwise(item.labels.tolist()))
         if (positions := self.audio.embedding.count(len(item.tokens))) < least:
@@ -85,23 +85,23 @@ class Transcription(SignalToText):
         return item
 
     def truncate_audio(self, item: Encoded) -> Encoded:
-        """See ``Task``.
+        """Truncates a clip; see ``Task``.
 
         Raises:
-            ValueError: of an encoder, a text that is too long for what is left of its sound.
+            ValueError: if, for an encoder, the text is too long for the truncated clip.
         """
         kept = super().truncate_audio(item)
         return self._checked(kept, "batch.too_long=drop leaves it out of a training") if self.is_ctc else kept
 
     def num_unanswered(self, batch: Batch) -> int:
-        """See ``Task``; of an encoder each position is asked, whatever the text."""
+        """Returns 0 for an encoder, whose head is computed at all positions; see ``Task``."""
         return 0 if self.is_ctc else super().num_unanswered(batch)
 
     def training_loss(self, batch: Batch) -> Float[Tensor, ""]:
         return self.paths_loss(self.forward(batch), batch) if self.is_ctc else super().training_loss(batch)
 
     def paths_loss(self, logits: Float[Tensor, "batch positions vocab"], batch: Batch) -> Float[Tensor, ""]:
-        """-log p(text), over all paths, the sum over the batch."""
+        """Computes the sum over the batch of -log p(text), over all paths."""
         of_texts = F.ctc_loss(
             logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1).transpose(0, 1),
             batch.labels.clamp(min=0),
@@ -110,7 +110,7 @@ class Transcription(SignalToText):
             blank=self.tokenizer.special.pad,
             reduction="none",
         )
-        return of_texts.sum() * bool(batch.examples)  # of a process that has none, a batch stands for nothing
+        return of_texts.sum() * bool(batch.examples)  # 0 for a process without examples
 
     def _lengths(self, batch: Batch) -> Tensor:
         assert self.audio is not None
@@ -118,19 +118,19 @@ class Transcription(SignalToText):
         return self.audio.embedding.positions(batch.mask).sum(1)
 
     def make_metrics(self, stage: str) -> dict[str, Metric]:
-        """Of an encoder the same at every evaluation: it answers at once."""
+        """Returns new metrics; for an encoder, those of the test in every evaluation, since decoding is cheap."""
         if self.is_ctc:
             return {"exact_match": Mean(), **self.test_metrics()}
         return super().make_metrics(stage)
 
     @property
     def word_splitters(self) -> Sequence[WordSplitter]:
-        """Blanks, of the word error rate."""
+        """The word splitter of the word error rate, at whitespace."""
         advice = "character_error_rate is reported, too"
         return [WordSplitter("word error rate", "white space", str.split, advice)]
 
     def test_metrics(self) -> dict[str, Metric]:
-        """torchmetrics' error rates."""
+        """Returns the error rates of torchmetrics."""
         return {"word_error_rate": WordErrorRate(), "character_error_rate": CharErrorRate()}
 
     def score(
@@ -154,7 +154,7 @@ class Transcription(SignalToText):
         return self._score(metrics, batch, self._read(logits, self._lengths(batch)))
 
     def _read(self, logits: Float[Tensor, "batch positions vocab"], lengths: Tensor) -> list[str]:
-        """The texts of the likeliest paths, or by beam search the likeliest texts."""
+        """Returns the texts of the most likely paths, or the most likely texts by beam search."""
         blank, num_beams, texts = self.tokenizer.special.pad, self.search.num_beams, []
         for row, length in zip(logits.float().cpu().numpy(), lengths.tolist(), strict=True):
             ids = collapsed(row[:length].argmax(-1).tolist(), blank)
@@ -165,10 +165,10 @@ class Transcription(SignalToText):
         return texts
 
     def predict_batch(self, texts: Sequence[Any]) -> Sequence[Prediction]:
-        """What is said in each sound.
+        """Returns the transcription of each clip.
 
         Args:
-            texts: sounds.
+            texts: audio clips.
         """
         if not self.is_ctc:
             return super().predict_batch(texts)
@@ -178,5 +178,5 @@ class Transcription(SignalToText):
 
     @property
     def fills_batches(self) -> bool:
-        """See ``GenerativeTask``; an encoder answers at once."""
+        """False for an encoder, which predicts all tokens at once; see ``GenerativeTask``."""
         return not self.is_ctc

@@ -1,4 +1,4 @@
-"""Source text to target text."""
+"""The translation task."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,19 +18,19 @@ from triptych.tasks.word_splitting import WordSplitter
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Translation(SequenceToSequence):
-    """Writes the target of a source text (see ``SequenceToSequence``).
+    """Translates a source text (see ``SequenceToSequence``).
 
-    At the test also sacrebleu's bleu, chrf (higher is better) and ter (lower is better), in points of 100.
+    The test adds sacrebleu's bleu, chrf (higher is better) and ter (lower is better), in points of 100.
 
     Args:
-        bleu_tokenizer: sacrebleu's tokenizer for BLEU: 13a for languages with blanks between words, zh for Chinese,
-            char for others without, none for text that is already tokenised, and sacrebleu's others.
+        bleu_tokenizer: sacrebleu tokenizer for BLEU: 13a for languages with spaces between words, zh for Chinese, char
+            for other languages without spaces, none for tokenized text, or another one of sacrebleu.
     """
 
     name = "translation"
     metric_modes: ClassVar[MetricModes] = {"bleu": "max", "chrf": "max", "ter": "min"}
     title = "Translation"
-    ranked_by = ("chrf", "chrF of the sentence")  # that one of two wrong answers is nearer counts, too
+    ranked_by = ("chrf", "chrF of the sentence")  # also distinguishes incorrect outputs
 
     bleu_tokenizer: str
 
@@ -42,51 +42,53 @@ class Translation(SequenceToSequence):
 
     @classmethod
     def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
-        """Exact match where its best value is known; BLEU, for many translations of a sentence are right."""
+        """Returns BLEU, since a sentence has many correct translations; first exact match, if its best value is
+        known."""
         bleu = Score("bleu", "test/bleu", "BLEU", higher_is_better=True, digits=1)
         return [EXACT_MATCH, bleu] if EXACT_MATCH.key in optimum else [bleu]
 
     @property
     def signatures(self) -> dict[str, str]:
-        """By metric: what sacrebleu says of how it is computed (Post 2018)."""
+        """sacrebleu's signature of each metric, which describes how it is computed (Post 2018)."""
         for score in self._scores.values():
             score.num_refs = 1
         return {name: str(score.get_signature()) for name, score in self._scores.items()}
 
     @classmethod
     def check_architecture(cls, architecture: str, settings: Mapping[str, Any]) -> None:
-        """See ``Task``.
+        """Checks the architecture (see ``Task``) and the tokenizer of BLEU.
 
         Raises:
-            ValueError: see there; or BLEU's tokenizer needs what is not there.
+            ValueError: if the architecture is not supported, or the tokenizer is unknown or needs a missing package or
+                file.
         """
         super().check_architecture(architecture, settings)
         with refusing("task."):
             make_bleu(settings["bleu_tokenizer"])
 
     def use_bleu_tokenizer(self, name: str) -> None:
-        """Scores with another tokenizer than the training's, by the metrics that are made after this.
+        """Sets the tokenizer of BLEU for metrics made after this call.
 
         Raises:
-            ValueError: there is no such one, or it needs what is not there.
+            ValueError: if the tokenizer is unknown, or needs a missing package or file.
         """
         self._scores["bleu"], self.bleu_tokenizer = make_bleu(name), name
 
     @property
     def word_splitters(self) -> Sequence[WordSplitter]:
-        """BLEU's tokenizer."""
+        """The word splitter of BLEU."""
         names = dict.fromkeys([self.bleu_tokenizer, "zh", "char"])
         used, *others = [(f"task.bleu_tokenizer={name}", words_of(make_bleu(name))) for name in names]
         return [WordSplitter("BLEU", *used, "evaluate has bleu_tokenizer=... too", dict(others))]
 
     def test_metrics(self) -> dict[str, Metric]:
-        """sacrebleu's scores."""
+        """Returns the sacrebleu metrics."""
         return {name: CorpusScore(score) for name, score in self._scores.items()}
 
     def score(
         self, metrics: Mapping[str, Metric], outputs: Sequence[str], references: Sequence[str]
     ) -> Mapping[str, Sequence[float]]:
-        """See ``SequenceToSequence``; each answer has the chrF of its sentence."""
+        """Returns the chrF of each output; see ``SequenceToSequence``."""
         for name in self._scores:
             metrics[name].update(outputs, references)
         return {"chrf": chrf_of_each(outputs, references)}

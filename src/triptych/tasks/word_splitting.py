@@ -1,4 +1,4 @@
-"""How scores cut texts into words, and which writing they leave whole or leave out."""
+"""How scores split texts into words, and a warning about scripts that they do not split."""
 
 import logging
 import unicodedata
@@ -13,23 +13,23 @@ Split: TypeAlias = Callable[[str], Sequence[str]]
 log = logging.getLogger("triptych")
 
 WITHOUT_BLANKS = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
-"""Scripts that put no blanks between words, by their names in Unicode."""
+"""Scripts without spaces between words, by their Unicode names."""
 LONGEST = 8
-"""More letters of these scripts in one token are several words."""
+"""A token with more letters of these scripts counts as several words."""
 SHARE = 0.02
-"""A smaller share of the references is a matter of names and quotations."""
+"""Minimum fraction of affected references for a warning; fewer are likely names and quotations."""
 
 
 @dataclass(frozen=True, slots=True)
 class WordSplitter:
-    """What cuts the texts of a score into words.
+    """A function that splits the texts of a score into words.
 
     Attributes:
-        score: its title.
-        name: of the splitter, as the configuration has it.
-        split: a text to its words.
-        advice: what to do where it does not fit.
-        choices: the settings that may be used in place of ``name``, and how they split; those that fit are advised.
+        score: title of the score.
+        name: setting of the splitter in the configuration.
+        split: splits a text into words.
+        advice: advice if it does not split a script.
+        choices: alternative settings and their functions; those that split the script are recommended.
     """
 
     score: str
@@ -40,7 +40,7 @@ class WordSplitter:
 
 
 def scripts_not_split(split: Split, text: str) -> set[str]:
-    """The scripts, by their names in Unicode, of words that are left whole together, or whose letters are left out."""
+    """Returns the scripts, by Unicode name, whose words are not separated or whose letters are dropped."""
     if text.isascii():
         return set()
     words = split(text)
@@ -54,19 +54,19 @@ def scripts_not_split(split: Split, text: str) -> set[str]:
 
 
 def references_not_split(split: Split, references: Sequence[str]) -> list[set[str]]:
-    """The scripts not split in each such reference; empty where they are few (see ``SHARE``)."""
+    """Returns the scripts not split in each affected reference; empty if these are few (see ``SHARE``)."""
     found = [scripts for reference in references if (scripts := scripts_not_split(split, reference))]
     return found if len(found) > SHARE * len(references) else []
 
 
 @cache
 def script_of(letter: str) -> str:
-    """The script of a letter, by its name in Unicode: ``LATIN``, ``CJK``."""
+    """Returns the script of a letter from its Unicode name, such as ``LATIN`` or ``CJK``."""
     return unicodedata.name(letter, "").partition(" ")[0]
 
 
 def warn_of_scripts(splitters: Sequence[WordSplitter], references: Sequence[str]) -> None:
-    """Says which scripts the scores cannot split, where the right answers have them."""
+    """Logs a warning about scripts in the references that the scores do not split."""
     for splitter in splitters:
         if found := references_not_split(splitter.split, references):
             fit = [name for name, split in splitter.choices.items() if not references_not_split(split, references)]
