@@ -49,7 +49,7 @@ def evaluate(config: DictConfig) -> None:
 
 
 def set_tokenizers(task: Task, bleu: str | None, rouge: str | None) -> None:
-    """Changes what cuts texts into words for the scores; None: it stays."""
+    """Sets the tokenizers of BLEU and ROUGE; None: unchanged."""
     with refusing():
         if bleu is not None:
             if not isinstance(task, Translation):
@@ -62,12 +62,14 @@ def set_tokenizers(task: Task, bleu: str | None, rouge: str | None) -> None:
 
 
 def corpus_of(given: DictConfig, recorded: DictConfig) -> DictConfig:
-    """The node of the corpus to evaluate on. What is only needed for training need not be there: where the test is a
-    file that is given by itself, or where there is no ``train``, only what is given is read.
+    """Returns the configuration node of the corpus to evaluate on.
+
+    Data for training is optional: if the test is a separate file, or ``train`` is missing, only the given splits are
+    read.
 
     Args:
-        given: another corpus, or settings that take the place of the recorded ones; empty: there are none.
-        recorded: the node of the training; empty: there is none.
+        given: another corpus, or settings that override the recorded ones; may be empty.
+        recorded: the node of the training run; may be empty.
     """
     data = given if "_target_" in given else cast(DictConfig, OmegaConf.merge(recorded, given))
     if "train" not in [*data] or isinstance(data.test, int | float):
@@ -85,18 +87,18 @@ def corpus_of(given: DictConfig, recorded: DictConfig) -> DictConfig:
 def evaluation(
     settings: RunSettings, module: TrainingModule, *, is_same_data: bool, accelerator: str = "auto"
 ) -> dict[str, float]:
-    """The metrics of a task on the validation and test splits of a corpus.
+    """Computes the metrics of a task on the validation and test splits of a corpus.
 
     Args:
-        settings: of the training, perhaps with another corpus.
-        is_same_data: whether it should be the corpus of the training.
-        accelerator: to compute on, whatever the training had; see ``device_for``.
+        settings: settings of the training run, perhaps with another corpus.
+        is_same_data: whether the corpus should be that of the training run.
+        accelerator: accelerator of the evaluation, independent of that of the training run; see ``device_for``.
     """
     device, task = device_for(accelerator), module.task
     corpus: Corpus = settings.build("data")
     with refusing():
         splits, digest = read_splits(corpus, settings.plain("data"))
-        if not is_same_data:  # lines or a long text, whatever the training had
+        if not is_same_data:  # the corpus may be a long text while that of the training run was lines, or the reverse
             task.corpus = replace(task.corpus, is_stream=corpus.facts.is_stream)
         if is_same_data and digest != task.corpus.sha256:
             log.warning("data: these are not the examples of the training any more; its figures cannot come out again")
@@ -107,7 +109,7 @@ def evaluation(
         trainer = L.Trainer(
             accelerator=device.type,
             devices=1,
-            # one process, wherever it is started, and float16 also on CPUs, where Lightning would take bfloat16
+            # one process, wherever it is started, and float16 also on CPUs, where Lightning would use bfloat16
             plugins=[LightningEnvironment(), arithmetic(task.precision, device)],
             limit_val_batches=settings.trainer.limit_val_batches,
             limit_test_batches=settings.trainer.limit_test_batches,
@@ -120,7 +122,7 @@ def evaluation(
 
 
 def measure(trainer: L.Trainer, module: TrainingModule, data: DataModule, *, tests: bool = True) -> dict[str, float]:
-    """The metrics of a task on the validation split, if there is one, and, where it ``tests``, on the test split."""
+    """Computes the metrics on the validation split, if there is one, and on the test split, if ``tests`` is set."""
     values = {} if data.validation is None else dict(trainer.validate(module, data, verbose=False)[0])
     if tests:
         values |= trainer.test(module, data, verbose=False)[0]

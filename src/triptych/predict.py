@@ -1,4 +1,4 @@
-"""``triptych predict``: texts, or images, in, answers out."""
+"""``triptych predict``: predictions for texts, images or audio files."""
 # Takes a DictConfig: it is the command's own configuration, as Hydra has composed it.
 
 import json
@@ -33,7 +33,7 @@ log = logging.getLogger("triptych")
 
 
 def predict(config: DictConfig) -> None:
-    """Translates, classifies, answers or continues each line of the input, by what the checkpoint was trained for.
+    """Writes the prediction for each line of the input, by the task of the checkpoint.
 
     Args:
         config: composed by Hydra from conf/predict.yaml.
@@ -99,12 +99,12 @@ def predict(config: DictConfig) -> None:
 
 
 def write_images(path: Path, file: TextIO, drawn: Iterable[tuple[str, Prediction]]) -> None:
-    """A table of what was drawn, as ``data=image_files`` reads it; the images stand in a folder of its name.
+    """Writes a table of generated images for ``data=image_files``, and the images into a folder of the same name.
 
     Args:
-        path: of the table.
-        file: the same, open.
-        drawn: each image with its text.
+        path: path of the table.
+        file: the open file of the table.
+        drawn: each text with its image.
     """
     folder = path.with_suffix("")
     folder.mkdir(exist_ok=True)
@@ -116,7 +116,7 @@ def write_images(path: Path, file: TextIO, drawn: Iterable[tuple[str, Prediction
 
 
 def texts_of(lines: list[str], source: str) -> list[str]:
-    """The text in each line, in which JSON has written ends of lines and the like."""
+    """Returns the text of each line, a JSON string, in which line breaks are escaped."""
     found = list[str]()
     for number, line in enumerate(lines, 1):
         with refusing(f"{name_of(source)}, line {number}: "):
@@ -128,8 +128,7 @@ def texts_of(lines: list[str], source: str) -> list[str]:
 
 
 def pairs(lines: list[str], source: str) -> list[tuple[str, str]]:
-    """The two texts in each line: what stands before the first tab (the question, where one is answered), and what
-    stands after it."""
+    """Returns the two texts of each line, separated by the first tab (for question answering: question, tab, text)."""
     found = []
     for number, line in enumerate(lines, 1):
         first, tab, second = line.partition("\t")
@@ -143,11 +142,12 @@ def pairs(lines: list[str], source: str) -> list[tuple[str, str]]:
 
 
 def check_lengths(task: Task, texts: Sequence[str | tuple[str, str]], source: str) -> int:
-    """Refuses, or counts, the lines that are longer than what the network reads at once. (A language model forgets
-    their beginning instead.)
+    """Checks that lines fit into the network, and logs a warning if they are truncated.
+
+    (A language model drops their beginning instead.)
 
     Returns:
-        how many are truncated.
+        The number of truncated lines.
     """
     if task.forgets_beginnings:
         return 0
@@ -166,10 +166,10 @@ def check_lengths(task: Task, texts: Sequence[str | tuple[str, str]], source: st
 
 
 def sounds(lines: list[str], source: str, *, have_speakers: bool) -> list[Sound]:
-    """The sound that each line names, by its path.
+    """Returns the audio clip of each line, which contains its path.
 
     Args:
-        have_speakers: whether who speaks may stand behind the path and a tab.
+        have_speakers: whether a tab and the name of the speaker may follow the path.
     """
     found, reader = [], AudioReader()
     for number, line in enumerate(lines, 1):
@@ -195,7 +195,7 @@ def sounds(lines: list[str], source: str, *, have_speakers: bool) -> list[Sound]
 
 
 def check_seconds(task: Task, heard: Sequence[Sound], source: str) -> None:
-    """Refuses sounds that are longer than what the network hears at once, or shorter than half a window."""
+    """Checks that no clip is too long for the network, or shorter than half a window."""
     assert task.audio is not None
     frames = task.audio.embedding
     for number, sound in enumerate(heard, 1):
@@ -214,8 +214,9 @@ def check_seconds(task: Task, heard: Sequence[Sound], source: str) -> None:
 
 
 def images(lines: list[str], shape: tuple[int, int, int], source: str) -> list[np.ndarray]:
-    """The image in each line: the path of a file, which is made to fit, or a JSON array of rows of pixels, or of
-    channels of such rows.
+    """Returns the image of each line: the path of a file, or a JSON array of rows of pixels or of channels.
+
+    Images from files are converted to the input shape.
 
     Args:
         shape: channels, height, width.
@@ -237,8 +238,10 @@ def images(lines: list[str], shape: tuple[int, int, int], source: str) -> list[n
 
 
 def conversations(lines: list[str], task: Chat, source: str) -> list[Sequence[Message]]:
-    """What is said in each line: by a user, or, in a file whose name ends in .jsonl, so far: a JSON array of messages
-    with role and content, or an object with these as ``messages``."""
+    """Returns the conversation of each line: one user message, or in a .jsonl file all messages so far.
+
+    In JSON, it is an array of messages with role and content, or an object with such an array as ``messages``.
+    """
     found = list[Sequence[Message]]()
     for number, line in enumerate(lines, 1):
         with refusing(f"{name_of(source)}, line {number}: "):
@@ -257,10 +260,10 @@ def conversations(lines: list[str], task: Chat, source: str) -> list[Sequence[Me
 
 
 def parsed(line: str) -> Any:
-    """The content of a line of JSON.
+    """Parses a line of JSON.
 
     Raises:
-        ValueError: it is not JSON.
+        ValueError: if the line is not JSON.
     """
     try:
         return json.loads(line)
@@ -269,12 +272,12 @@ def parsed(line: str) -> Any:
 
 
 def name_of(source: str) -> str:
-    """The file, or standard input."""
+    """Returns the name of the input file, or "standard input"."""
     return "standard input" if source == "-" else source
 
 
 def as_line(prediction: Prediction) -> str:
-    """A prediction as one line: line breaks in a text are written as \\n."""
+    """Formats a prediction as one line; line breaks in a text become \\n."""
     if isinstance(prediction, str):
         return prediction.replace("\n", "\\n")
     if isinstance(prediction, float):
@@ -286,19 +289,19 @@ def as_line(prediction: Prediction) -> str:
 
 
 def check_input(path: str) -> None:
-    """Refuses tables, whose lines are no texts."""
+    """Raises an error if the input is a table, whose lines are not texts."""
     if format_of(path) in {*NO_TEXT} - {".tsv", ".jsonl"}:  # a pair is two texts with a tab between
         raise ConfigError(f"input={path}: a table; expected a file with a text a line, or .jsonl with JSON a line")
 
 
 def read_texts(path: str) -> list[str]:
-    """The lines of a file or of standard input (-)."""
+    """Reads the lines of a file or of standard input (-)."""
     with refusing():
         return lines_of(decoded(sys.stdin.buffer.read(), "standard input")) if path == "-" else read_lines(Path(path))
 
 
 def output(path: str) -> AbstractContextManager[TextIO]:
-    """The file to write to; - is standard output."""
+    """Opens the output file; - is standard output."""
     if path == "-":
         return nullcontext(sys.stdout)
     Path(path).parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""``triptych train``: one training run, from the configuration to the record in its directory."""
+"""``triptych train``: one training run, from the configuration to the record in its run directory."""
 # Takes a DictConfig: before the plan, overrides, checkpoints and matches may still set any key.
 
 import json
@@ -38,12 +38,12 @@ log = logging.getLogger("triptych")
 
 @dataclass(frozen=True, slots=True)
 class TrainingResult:
-    """What a training ends with.
+    """The result of a training run.
 
     Attributes:
-        metrics: of the tested weights.
-        record: as summary.json has it; empty: of another rank than 0.
-        run: what was built: task, data and trainer.
+        metrics: metrics of the tested weights.
+        record: content of summary.json; empty on ranks other than 0.
+        run: task, data and trainer of the run.
     """
 
     metrics: Mapping[str, float]
@@ -52,18 +52,20 @@ class TrainingResult:
 
 
 def train(config: DictConfig) -> TrainingResult | None:
-    """Trains, validates and tests; writes config.yaml, metrics.csv, tokenizer.json, checkpoints, train.log,
-    weights.safetensors, attention.json and summary.json into ``run_dir``. A run that was not finished goes on. A trial
-    of a search does not test; as the same run without the search it goes on to its test.
+    """Trains, validates and tests a run, and resumes it if it is unfinished.
+
+    Writes config.yaml, metrics.csv, tokenizer.json, checkpoints, train.log, weights.safetensors, attention.json and
+    summary.json into ``run_dir``. A trial of a search is not tested; the same run without the search resumes and is
+    tested.
 
     Args:
         config: composed by Hydra from conf/train.yaml.
 
     Returns:
-        What the training ends with; None: ``run_dir`` holds this run, finished, or a search pruned it.
+        The result of the run; None: ``run_dir`` already contains this run, finished, or a search pruned it.
 
     Raises:
-        Interruption: it was asked to end, and the same command goes on with it.
+        Interruption: if the run is asked to end; the same command resumes it.
     """
     command, place = this_command(), find_place()
     if place.rank:
@@ -81,7 +83,7 @@ def train(config: DictConfig) -> TrainingResult | None:
         raise SystemExit(start_processes(config, command, world_size))
     run = build_run(make_plan(chosen, reference, command.data, place.environment(), world_size), place)
     begin_directory(run)
-    tests = "pruning" not in config.callbacks  # a trial of a search does not
+    tests = "pruning" not in config.callbacks  # a trial of a search is not tested
     with (
         leaving_the_others(),
         ending_in_order(run, command),
@@ -95,15 +97,15 @@ def train(config: DictConfig) -> TrainingResult | None:
 
 
 def count_processes(config: DictConfig, place: Place) -> int:
-    """How many processes train together, after everything that the configuration alone can show to be wrong."""
-    if place.starter == "parent":  # which has checked it
+    """Returns the number of processes of the run, after all checks that need the configuration only."""
+    if place.starter == "parent":  # it has checked the configuration
         return place.world_size
     check_before_data(config)
     return check_place(config, place)
 
 
 def start_processes(config: DictConfig, command: Command, world_size: int) -> int:
-    """Runs this command once for each device, and returns the exit status."""
+    """Runs this command once per device, and returns the exit status."""
     if command.is_job:
         raise ConfigError(
             f"trainer.devices={config.trainer.devices}: this launcher starts one process; expected hydra/launcher="
@@ -116,8 +118,10 @@ def start_processes(config: DictConfig, command: Command, world_size: int) -> in
 
 @contextmanager
 def leaving_the_others() -> Iterator[None]:
-    """Ends the connection to the other processes when all is done, and after an orderly stop: a thread of gloo that is
-    still there while Python ends may abort it. After a failure it stays, since what is under way may wait in vain.
+    """Destroys the process group at the end and after an orderly stop.
+
+    A thread of gloo that still runs while Python exits may abort it. After a failure the group stays, because pending
+    operations may wait forever.
     """
     failed = True
     try:
@@ -133,8 +137,10 @@ def leaving_the_others() -> Iterator[None]:
 
 @contextmanager
 def ending_in_order(run: Run, command: Command) -> Iterator[None]:
-    """Notes signals, which are acted on between two updates; ends the run at W&B, as failed where it has; and leaves a
-    note of a trial that was pruned."""
+    """Catches signals, finishes the W&B run with its exit status, and records a pruned trial.
+
+    Signals are handled between two steps.
+    """
     loggers = [logger for logger in run.loggers if isinstance(logger, WandbLogger)]
     failed = True
     handlers = signals.catch_signals(*signals.STOPS)
@@ -166,7 +172,7 @@ def load_tested_weights(trainer: L.Trainer, weights: str, best: Path) -> None:
         weights: last or best (by validation).
         best: checkpoint with the best weights.
     """
-    # A moving average is in the weights, or in the best ones; Lightning would validate the last average in their place.
+    # A moving average is in the weights, or in the best ones; Lightning would validate the last average instead.
     trainer.callbacks = [c for c in trainer.callbacks if not isinstance(c, WeightAveraging)]  # type: ignore[attr-defined]
     if weights == "best":
         trainer.strategy.load_model_state_dict(read_checkpoint(best))

@@ -1,4 +1,4 @@
-"""The training: optimizers, schedules, strategies, callbacks, loggers, and how a run goes on."""
+"""Training: optimizers, schedules, strategies, callbacks, loggers, and resuming."""
 
 from triptych.training.callbacks.checkpoint_facts import CheckpointFacts, checkpoint_facts
 from triptych.training.callbacks.checkpoints import Checkpoints, newest_good

@@ -1,4 +1,4 @@
-"""A checkpoint as a file: torch's archive, its SHA-256 in the archive's comment, read as data and never as code."""
+"""Checkpoint files: PyTorch archives with their SHA-256 in the archive comment, read as data and never as code."""
 
 import hashlib
 import zipfile
@@ -16,20 +16,20 @@ from triptych.storage.atomic import replacing
 
 CHECKSUM = b"sha256:"
 COMMENT = len(CHECKSUM) + 64
-"""Bytes of the comment, which is the end of the file: the digest of everything before it, in hexadecimal."""
+"""Bytes of the comment at the end of the file: the hexadecimal digest of everything before it."""
 
 
 def write_checkpoint(checkpoint: Mapping[str, object], path: Path) -> None:
-    """Writes the file as a whole or not at all.
+    """Writes the file atomically.
 
     Raises:
-        RunError: it cannot be written.
+        RunError: if it cannot be written.
     """
     with replacing(path) as temporary:
         with open(temporary, "wb") as file:
             torch.save(checkpoint, file)
         with open(temporary, "rb+") as file:
-            # The last two bytes of an archive without a comment are the length of its comment.
+            # The last two bytes of an archive without a comment are the comment length.
             file.seek(-2, 2)
             file.write(COMMENT.to_bytes(2, "little"))
             file.seek(0)
@@ -39,10 +39,10 @@ def write_checkpoint(checkpoint: Mapping[str, object], path: Path) -> None:
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """The content of a checkpoint whose checksum is right, in main memory: a GPU has no room for a second optimizer.
+    """Reads a checkpoint into main memory after checking its checksum (a GPU may not fit a second optimizer).
 
     Raises:
-        RunError: a damaged file, or one that is no checkpoint.
+        RunError: if the file is damaged, or is no checkpoint.
     """
     if damage := damage_of(path):
         raise RunError(f"{path} is damaged: {damage}")
@@ -54,8 +54,10 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def damage_of(path: Path) -> str | None:
-    """What is wrong with the bytes of a checkpoint; None: nothing. (A file without our checksum is held against the
-    archive's own, one for each record.)"""
+    """Returns what is damaged in a checkpoint file; None: nothing.
+
+    A file without Triptych's checksum is checked against the archive's own checksum of each record.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             if not archive.comment.startswith(CHECKSUM):
@@ -78,10 +80,10 @@ def damage_of(path: Path) -> str | None:
 
 
 class CheckpointFiles(CheckpointIO):
-    """How the Trainer writes and reads checkpoints.
+    """The checkpoint I/O of the Trainer.
 
     Args:
-        background: whether a copy of the state is written while training goes on.
+        background: whether a copy of the state is written while training continues.
     """
 
     def __init__(self, *, background: bool) -> None:
@@ -89,23 +91,23 @@ class CheckpointFiles(CheckpointIO):
         self._pending: list[Future[None]] = []
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: object = None) -> None:
-        """Writes it, or has it written as soon as what went before is written."""
+        """Writes a checkpoint, in the background if configured, after earlier ones are written."""
         self.wait()  # never more than one copy in memory
         state = copied(checkpoint) if self._worker else checkpoint
         self.after(lambda: write_checkpoint(state, Path(path)))
 
     def after(self, action: Callable[[], None]) -> None:
-        """Does something once everything before is written."""
+        """Runs an action after all earlier writes."""
         if self._worker is None:
             action()
         else:
             self._pending.append(self._worker.submit(action))
 
     def wait(self) -> None:
-        """Returns when everything is written.
+        """Waits until everything is written.
 
         Raises:
-            RunError: the checkpoint could not be written.
+            RunError: if a checkpoint could not be written.
         """
         pending, self._pending = self._pending, []
         for future in pending:
@@ -114,16 +116,16 @@ class CheckpointFiles(CheckpointIO):
     def load_checkpoint(
         self, path: str | Path, map_location: object = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
-        """Reads it; never as code, whatever the caller or the environment asks for."""
+        """Reads a checkpoint; never as code, regardless of the arguments and the environment."""
         return read_checkpoint(Path(path))
 
     def remove_checkpoint(self, path: str | Path) -> None:
-        """Deletes it."""
+        """Deletes a checkpoint."""
         Path(path).unlink(missing_ok=True)
 
 
 def copied(value: Any) -> Any:
-    """The same plain containers with copies of the tensors, in main memory."""
+    """Copies plain containers, with copies of their tensors in main memory."""
     if isinstance(value, Tensor):
         return value.detach().to("cpu", copy=True)
     if isinstance(value, Mapping):

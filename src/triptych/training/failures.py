@@ -1,4 +1,4 @@
-"""Why a run cannot go on, and what to do about it."""
+"""Explanations of failed runs, with advice."""
 
 import traceback
 from collections.abc import Iterator
@@ -19,11 +19,11 @@ from triptych.training.not_finite import NotFinite
 
 @contextmanager
 def explained(settings: RunSettings, trainer: L.Trainer, module: TrainingModule, data: DataModule) -> Iterator[None]:
-    """Says what to do about a run that cannot go on.
+    """Raises an error with advice if the run fails within the context.
 
     Raises:
-        RunError: with the update, its examples, and the setting to change.
-        Interruption: it was asked to end, and so were the others, which this process has waited for in vain.
+        RunError: names the step, its examples, and the setting to change.
+        Interruption: if all processes are asked to end, and the others have ended before this one.
     """
     try:
         yield
@@ -35,7 +35,7 @@ def explained(settings: RunSettings, trainer: L.Trainer, module: TrainingModule,
         ) from error
     except (MemoryError, RuntimeError) as error:
         if is_loss_of_a_peer(error):
-            # After the last update a process that is asked to end does not wait for the others.
+            # After the last step, a process that is asked to end does not wait for the others.
             if (signum := signals.received()) is not None and trainer.state.fn != TrainerFn.FITTING:
                 raise signals.Interruption(signum, trainer.global_step) from error
             said = str(error).splitlines()[0]  # gloo: [place in its source] what happened. Advice
@@ -47,7 +47,7 @@ def explained(settings: RunSettings, trainer: L.Trainer, module: TrainingModule,
         if isinstance(error, RunError) or not is_out_of_memory(error):
             raise
         loader = settings.loader
-        if not module.training:  # it was in the middle of an evaluation
+        if not module.training:  # the failure was in an evaluation
             advice = f"lower batch.eval_size={loader.eval_size}"
         else:
             parts = settings.trainer.accumulate_grad_batches
@@ -60,8 +60,11 @@ def explained(settings: RunSettings, trainer: L.Trainer, module: TrainingModule,
 
 
 def is_loss_of_a_peer(error: BaseException) -> bool:
-    """NCCL has a class of its own for it. Gloo has not: it fails in a call of torch.distributed, or says its name. (A
-    tensor on a device that the processes do not share fails there, too: that is a mistake of ours.)"""
+    """Returns whether the error is the loss of another process.
+
+    NCCL has a separate exception class for it; gloo fails in a call of torch.distributed, or its message names gloo. (A
+    tensor on a device without a backend also fails there, but is a bug in Triptych.)
+    """
     if "No backend type associated" in str(error):
         return False
     if isinstance(error, dist.DistError) or "gloo" in str(error):
@@ -70,6 +73,6 @@ def is_loss_of_a_peer(error: BaseException) -> bool:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """torch's allocators say it in different ways."""
+    """Returns whether the error is out of memory, for which the allocators of PyTorch have different messages."""
     said = ("not enough memory", "can't allocate memory")
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(words in str(error) for words in said)

@@ -1,4 +1,4 @@
-"""The device that is computed on: which it is, its memory and its name."""
+"""The compute device: its choice, memory and name."""
 
 import ctypes
 import platform
@@ -11,14 +11,18 @@ import torch
 from triptych.config import ACCELERATORS, ConfigError, counted, one_of
 
 LARGEST_KEPT = 32 * 2**20
-"""Bytes of the largest block that is kept, the most that glibc takes. Kept ones break into pieces: a process that
-evaluated a language model of 33,000 words in blocks of 136 MB, and kept them, grew by 3 GB a minute."""
+"""Maximum size in bytes of a freed block that is kept, the largest value that glibc accepts.
+
+Kept blocks fragment: a process that evaluated a language model of 33,000 words in blocks of 136 MB, and kept them, grew
+by 3 GB per minute."""
 
 
 def keep_freed_memory() -> None:
-    """Lets this process keep the memory that it frees. By default glibc hands each large block back to the kernel,
-    which clears it again before the next use: on CPUs a training step of a small model spends a fifth of its time
-    there."""
+    """Makes this process keep the memory that it frees.
+
+    By default, glibc returns each large block to the kernel, which clears it before the next use: on CPUs, this takes a
+    fifth of the time of a training step of a small model.
+    """
     if platform.libc_ver()[0] == "glibc":
         m_trim_threshold, m_mmap_threshold = -1, -3  # of malloc.h
         libc = ctypes.CDLL(None)
@@ -27,13 +31,13 @@ def keep_freed_memory() -> None:
 
 
 def device_for(accelerator: str) -> torch.device:
-    """The device that a model which is trained already is used on.
+    """Returns the device for using a trained model.
 
     Args:
         accelerator: ``trainer.accelerator``: auto (the GPU if there is one, else the CPU), cpu, gpu, cuda or mps.
 
     Raises:
-        ConfigError: a GPU where there is none, or none of these.
+        ConfigError: if the accelerator is unknown or not available.
     """
     if accelerator not in ACCELERATORS:
         raise ConfigError(f"trainer.accelerator={accelerator}: {one_of(accelerator, ACCELERATORS)}")
@@ -47,21 +51,21 @@ def device_for(accelerator: str) -> torch.device:
 
 
 def is_on_cpu(accelerator: str) -> bool:
-    """Whether ``trainer.accelerator`` means the CPU on this machine."""
+    """Returns whether ``trainer.accelerator`` selects the CPU on this host."""
     has_other = torch.cuda.is_available() or torch.backends.mps.is_available()
     return accelerator == "cpu" or (accelerator == "auto" and not has_other)
 
 
 def peak_memory(device: torch.device) -> int:
-    """The most bytes that this process has had: on a GPU those that torch allocated there, else resident ones."""
+    """Returns the peak memory of this process in bytes: allocated by PyTorch on a GPU, else resident."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else 1024 * peak  # there in bytes, elsewhere in KiB
+    return peak if sys.platform == "darwin" else 1024 * peak  # bytes on macOS, KiB elsewhere
 
 
 def hardware(device: torch.device) -> str:
-    """The name of the GPU, or of the CPU with its number of threads."""
+    """Returns the name of the GPU, or of the CPU with its number of threads."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     try:

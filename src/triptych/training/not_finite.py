@@ -1,4 +1,4 @@
-"""Updates whose loss or gradient is not finite."""
+"""Steps whose loss or gradient is not finite."""
 
 from math import isfinite
 
@@ -10,12 +10,12 @@ from triptych.nn.transfer import Download
 
 
 class NotFinite(ArithmeticError):
-    """A loss or a gradient that is infinite or not a number. The weights are still those of the update before.
+    """A loss or gradient that is infinite or NaN; the weights are still those of the previous step.
 
     Args:
-        update: that it would have been, from 1.
-        loss: of the update, in nats a scored label.
-        norm: of its gradient.
+        update: number of the step, from 1.
+        loss: loss of the step, in nats per target label.
+        norm: norm of its gradient.
     """
 
     def __init__(self, update: int, loss: float, norm: float) -> None:
@@ -24,14 +24,13 @@ class NotFinite(ArithmeticError):
 
 
 class NotFiniteUpdates:
-    """What becomes of updates that are not finite: an error, or they are left out and counted.
+    """The handling of steps that are not finite: an error, or they are skipped and counted.
 
-    A GPU that is asked about an update waits until it is told the next thing to do. So it can be asked later: while
-    the next update is computed.
+    Reading the result of a step synchronizes with the GPU, so the check can be delayed until the next step is computed.
 
     Attributes:
-        skips: whether they are left out.
-        skipped: how many were.
+        skips: whether such steps are skipped.
+        skipped: number of skipped steps.
     """
 
     def __init__(self, *, skips: bool) -> None:
@@ -39,39 +38,39 @@ class NotFiniteUpdates:
         self._noted: tuple[int, Download] | None = None
 
     def add(self, update: int, loss: float, norm: float) -> None:
-        """One more.
+        """Counts a step that is not finite.
 
         Args:
-            update: its number, from 1.
-            loss: of the update, in nats a scored label.
-            norm: of its gradient.
+            update: number of the step, from 1.
+            loss: loss of the step, in nats per target label.
+            norm: norm of its gradient.
 
         Raises:
-            NotFinite: it is not left out.
+            NotFinite: if such steps are not skipped.
         """
         if not self.skips:
             raise NotFinite(update, loss, norm)
         self.skipped += 1
 
     def look_later(self, update: int, loss: Float[Tensor, ""], norm: Float[Tensor, ""]) -> None:
-        """Notes an update that may be one, after a look at the one before.
+        """Records a step for a later check, after checking the previous one.
 
         Args:
-            update: its number, from 1.
-            loss: of the update, in nats a scored label.
-            norm: of its gradient.
+            update: number of the step, from 1.
+            loss: loss of the step, in nats per target label.
+            norm: norm of its gradient.
 
         Raises:
-            NotFinite: the one before was not finite.
+            NotFinite: if the previous step was not finite.
         """
         self.look()
         self._noted = update, Download(torch.stack((loss.float(), norm.float())))
 
     def look(self) -> None:
-        """Looks at what was noted.
+        """Checks the recorded step.
 
         Raises:
-            NotFinite: it was not finite.
+            NotFinite: if it is not finite and such steps are not skipped.
         """
         if self._noted is not None:
             (update, noted), self._noted = self._noted, None

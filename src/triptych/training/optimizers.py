@@ -1,4 +1,4 @@
-"""Optimizers with decay groups."""
+"""Optimizers with weight decay groups."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -17,11 +17,11 @@ from triptych.nn import Block
 
 
 def decay_groups(module: nn.Module, weight_decay: float) -> list[dict[str, object]]:
-    """Two parameter groups: matrices decay; embeddings, biases, norms and position tables do not.
+    """Returns two parameter groups: matrices decay; embeddings, biases, norms and position embeddings do not.
 
     Args:
-        module: whose parameters; a tied matrix counts as the embedding that it is.
-        weight_decay: of the first group.
+        module: module with the parameters; a tied matrix counts as an embedding.
+        weight_decay: weight decay of the first group.
     """
     tables = {id(m.weight) for m in module.modules() if isinstance(m, nn.Embedding)}
     matrices = {id(m.weight) for m in module.modules() if isinstance(m, nn.Linear)} - tables
@@ -34,11 +34,11 @@ def decay_groups(module: nn.Module, weight_decay: float) -> list[dict[str, objec
 
 @dataclass(frozen=True, slots=True)
 class _Settings:
-    """What every optimizer has.
+    """The settings that all optimizers share.
 
     Attributes:
         lr: peak learning rate.
-        weight_decay: of the matrices (see ``decay_groups``).
+        weight_decay: weight decay of the matrices (see ``decay_groups``).
     """
 
     lr: float
@@ -56,13 +56,13 @@ class _Settings:
 
 @dataclass(frozen=True, slots=True)
 class AdamW(_Settings):
-    """Adam with decoupled weight decay. Loshchilov and Hutter 2019.
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019).
 
     Attributes:
         beta1: decay of the mean of the gradients.
         beta2: decay of the mean of their squares.
-        eps: added to the root of the latter.
-        fused: one kernel for all parameters; not with float16, which scales its gradients.
+        eps: added to the root of the mean of squares.
+        fused: whether one kernel updates all parameters; not with float16, which scales its gradients.
     """
 
     beta1: float
@@ -71,7 +71,7 @@ class AdamW(_Settings):
     fused: bool = True
 
     def __call__(self, module: nn.Module) -> Optimizer:
-        """The optimizer of a module's parameters."""
+        """Makes the optimizer of the parameters of a module."""
         groups = decay_groups(module, self.weight_decay)
         fused = self.fused and not any(p.is_meta for p in module.parameters())  # the meta device has no such kernel
         return torch.optim.AdamW(groups, lr=self.lr, betas=(self.beta1, self.beta2), eps=self.eps, fused=fused)
@@ -79,22 +79,22 @@ class AdamW(_Settings):
 
 @dataclass(frozen=True, slots=True)
 class Muon(_Settings):
-    """Momentum that is made orthogonal, for the matrices of the blocks; AdamW for everything else: embeddings, head,
-    norms, biases and tables of positions. Jordan et al. 2024.
+    """Orthogonalized momentum for the matrices of the blocks, and AdamW for all other weights (Jordan et al. 2024).
 
-    With G the gradient of a matrix W of the shape m x n:
+    The others are embeddings, head, norms, biases and position embeddings. With G the gradient of a matrix W of the
+    shape m x n:
 
     B <- momentum B + (1 - momentum) G, N = momentum B + (1 - momentum) G, W <- (1 - lr weight_decay) W -
-    0.2 sqrt(max(m, n)) lr O, where O is about U V' of N = U S V' (five steps of Newton and Schulz, in bfloat16).
+    0.2 sqrt(max(m, n)) lr O, where O is about U V' of N = U S V' (five Newton-Schulz iterations, in bfloat16).
 
-    The factor before lr gives a step of Muon the size of one of AdamW, so that both have one learning rate and one
-    decay (Liu et al. 2025, equation 4).
+    The factor before lr makes a Muon step as large as an AdamW step, so that both share the learning rate and the
+    weight decay (Liu et al. 2025, equation 4).
 
     Attributes:
         momentum: decay of the mean of the gradients of a matrix.
-        beta1: of AdamW: decay of the mean of the gradients.
-        beta2: of AdamW: decay of the mean of their squares.
-        eps: of AdamW: added to the root of the latter.
+        beta1: decay of the mean of the gradients in AdamW.
+        beta2: decay of the mean of their squares in AdamW.
+        eps: added to the root of the mean of squares in AdamW.
     """
 
     momentum: float
@@ -103,7 +103,7 @@ class Muon(_Settings):
     eps: float
 
     def __call__(self, module: nn.Module) -> Optimizer:
-        """The optimizer of a module's parameters."""
+        """Makes the optimizer of the parameters of a module."""
         blocks = [block for block in module.modules() if isinstance(block, Block)]
         inner = {id(m.weight) for block in blocks for m in block.modules() if isinstance(m, nn.Linear)}
         matrices, rest = decay_groups(module, self.weight_decay)
@@ -120,7 +120,7 @@ class Muon(_Settings):
 
 
 class Joined(Optimizer):
-    """Several optimizers, each of parameters of its own, as one: one list of groups, one state, one step.
+    """Several optimizers of disjoint parameters as one: one list of groups, one state, one step.
 
     Args:
         parts: the optimizers, before their first step.
@@ -133,7 +133,7 @@ class Joined(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """A step of each, with the groups and the state of all, which a checkpoint may have brought."""
+        """Performs a step of each optimizer, with the shared groups and state, which a checkpoint may have restored."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -147,19 +147,20 @@ class Joined(Optimizer):
 
 @dataclass(frozen=True, slots=True)
 class ScheduleFreeAdamW(_Settings):
-    """AdamW that takes gradients between the weights z of a plain training and their average x, in the place of a
-    schedule. Defazio et al. 2024; the published library ``schedulefree``, an optional dependency.
+    """AdamW with gradients at a point between the weights z and their average x, instead of a schedule.
+
+    See Defazio et al. 2024; it needs the library ``schedulefree``, an optional dependency.
 
     y = (1 - beta1) z + beta1 x, z <- z - lr (g(y) / (sqrt(v) + eps) + weight_decay y), x <- (1 - c) x + c z, where v is
-    AdamW's mean of squares, corrected as there, and c is the share of this update in a sum over all so far: of the
-    square of the largest learning rate until each.
+    AdamW's mean of squares, bias-corrected as there, and c is the fraction of this step in a sum over all steps so far:
+    of the square of the largest learning rate until each step.
 
     y is trained; x is validated, tested and saved (``triptych.training.schedule_free``).
 
     Attributes:
-        beta1: share of the average in the weights that gradients are taken at.
+        beta1: fraction of the average in the weights at which gradients are computed.
         beta2: decay of the mean of the squares of the gradients.
-        eps: added to its root.
+        eps: added to the root of this mean.
     """
 
     beta1: float
@@ -172,10 +173,10 @@ class ScheduleFreeAdamW(_Settings):
             raise ValueError("optimizer.beta1=0: the average could not be found again; expected more than 0")
 
     def __call__(self, module: nn.Module) -> Optimizer:
-        """The optimizer of a module's parameters.
+        """Makes the optimizer of the parameters of a module.
 
         Raises:
-            ConfigError: the library is not installed.
+            ConfigError: if the library is not installed.
         """
         check_schedule_free()
         from triptych.training.schedule_free import ScheduleFree
@@ -188,10 +189,10 @@ class ScheduleFreeAdamW(_Settings):
 
 
 def check_schedule_free() -> None:
-    """Refuses to go on without the library.
+    """Checks that ``schedulefree`` is installed.
 
     Raises:
-        ConfigError: it is not installed.
+        ConfigError: if it is not.
     """
     if find_spec("schedulefree") is None:
         raise ConfigError("optimizer=schedule_free_adamw needs schedulefree: pip install 'triptych[schedule_free]'")
@@ -199,18 +200,19 @@ def check_schedule_free() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Adafactor(_Settings):
-    """Adam whose mean of squares is kept as a column times a row for each matrix, without a mean of gradients. Shazeer
-    and Stern 2018, algorithms 4 and 5.
+    """Adam with a factored mean of squares for each matrix, and without a mean of gradients.
+
+    See Shazeer and Stern 2018, algorithms 4 and 5. The mean of squares is a column times a row.
 
     W <- W - alpha U / max(1, RMS(U) / d), U = G / sqrt(V), alpha = max(eps2, RMS(W)) min(lr, 1 / sqrt(t)): steps are
     relative to the size of the weights. The decay of V is 1 - t^beta2_decay.
 
     Attributes:
-        lr: the largest relative step.
-        beta2_decay: see above.
-        eps1: the least root of V; None: what the type of the weights rounds to.
-        eps2: the least size that weights count as.
-        d: steps are cut to this RMS.
+        lr: maximum relative step size.
+        beta2_decay: exponent of the decay of V.
+        eps1: minimum of the root of V; None: the machine epsilon of the type of the weights.
+        eps2: minimum of RMS(W).
+        d: maximum RMS of a step before scaling.
     """
 
     beta2_decay: float
@@ -228,7 +230,7 @@ class Adafactor(_Settings):
             raise ValueError(f"optimizer.d={self.d}: expected at least 1")
 
     def __call__(self, module: nn.Module) -> Optimizer:
-        """The optimizer of a module's parameters."""
+        """Makes the optimizer of the parameters of a module."""
         groups = decay_groups(module, self.weight_decay)
         eps: Any = (self.eps1, self.eps2)
         return torch.optim.Adafactor(groups, lr=self.lr, beta2_decay=self.beta2_decay, eps=eps, d=self.d)
@@ -236,13 +238,13 @@ class Adafactor(_Settings):
 
 @dataclass(frozen=True, slots=True)
 class SGD(_Settings):
-    """Stochastic gradient descent with momentum. Sutskever et al. 2013.
+    """Stochastic gradient descent with momentum (Sutskever et al. 2013).
 
     B <- momentum B + G + weight_decay W, W <- W - lr B; with nesterov W <- W - lr (G + weight_decay W + momentum B).
 
     Attributes:
         momentum: decay of the sum of the gradients.
-        nesterov: whether a step looks ahead along the momentum.
+        nesterov: whether to use Nesterov momentum.
     """
 
     momentum: float
@@ -254,17 +256,17 @@ class SGD(_Settings):
             raise ValueError("optimizer.nesterov=true needs optimizer.momentum above 0, or optimizer.nesterov=false")
 
     def __call__(self, module: nn.Module) -> Optimizer:
-        """The optimizer of a module's parameters."""
+        """Makes the optimizer of the parameters of a module."""
         groups = decay_groups(module, self.weight_decay)
         return torch.optim.SGD(groups, lr=self.lr, momentum=self.momentum, nesterov=self.nesterov)
 
 
 def optimizer_flops(network: nn.Module, make: Callable[[nn.Module], Optimizer]) -> int:
-    """Operations of the matrix products of one step of the optimizer, such as Muon's iterations of Newton and Schulz.
+    """Counts the FLOPs of the matrix products of an optimizer step, such as the Newton-Schulz iterations of Muon.
 
     Args:
-        network: on the meta device; gets gradients.
-        make: the optimizer of a module.
+        network: network on the meta device; gets gradients.
+        make: makes the optimizer of a module.
     """
     with FlopCounterMode(display=False) as counter:
         step_on_meta(network, make)
@@ -272,11 +274,11 @@ def optimizer_flops(network: nn.Module, make: Callable[[nn.Module], Optimizer]) 
 
 
 def step_on_meta(network: nn.Module, make: Callable[[nn.Module], Optimizer]) -> Optimizer:
-    """The optimizer of a network after a step on the meta device, which computes shapes alone.
+    """Returns the optimizer of a network after a step on the meta device, which computes only shapes.
 
     Args:
-        network: on the meta device; gets gradients.
-        make: the optimizer of a module.
+        network: network on the meta device; gets gradients.
+        make: makes the optimizer of a module.
     """
     optimizer = make(network)
     for group in optimizer.param_groups:
@@ -288,12 +290,13 @@ def step_on_meta(network: nn.Module, make: Callable[[nn.Module], Optimizer]) -> 
 
 
 class AnyNumber(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Answers 1 to each request for a number of the meta device. (Adafactor reads the size of weights and steps.)"""
+    """A mode that returns 1 for each number read from the meta device. (Adafactor reads the RMS of weights and
+    steps.)"""
 
     def __torch_dispatch__(
         self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """The operation, or 1."""
+        """Calls the operation, or returns 1."""
         if func is torch.ops.aten._local_scalar_dense.default and args[0].is_meta:
             return 1.0
         return func(*args, **(kwargs or {}))

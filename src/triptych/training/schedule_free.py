@@ -1,5 +1,7 @@
-"""The optimizer of ``schedulefree``, and which of its two sets of weights is where. The library is an optional
-dependency: this is imported only where it is used."""
+"""The optimizer of ``schedulefree`` and the handling of its two sets of weights.
+
+The library is an optional dependency, so this module is imported only if needed.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,11 +16,11 @@ from triptych.training.checkpoint_file import copied
 
 
 class ScheduleFree(AdamWScheduleFree):  # type: ignore[misc]
-    """The library's AdamW. An update in which nothing has a gradient is left out; the library would count it."""
+    """The AdamW of the library, which skips a step without gradients instead of counting it."""
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """An update of the weights."""
+        """Performs an optimizer step."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -29,26 +31,29 @@ class ScheduleFree(AdamWScheduleFree):  # type: ignore[misc]
 
 
 class AverageOfOptimizer(L.Callback):
-    """Validates, tests and saves the average of a schedule-free optimizer. The weights that are trained come back to
-    the last bit, so that neither a validation nor a checkpoint changes them: the library's own way back rounds.
+    """Validates, tests and saves the average of a schedule-free optimizer.
 
-    In a checkpoint ``state_dict`` is the average, and ``current_model_state`` what training continues with.
+    The trained weights are restored bit by bit, so that neither validation nor checkpoints change them; the conversion
+    of the library rounds.
+
+    In a checkpoint, ``state_dict`` is the average, and ``current_model_state`` the weights that training continues
+    with.
     """
 
     def __init__(self) -> None:
         self._trained: list[Tensor] = []
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Puts the average into the network. (FSDP gathers it after this.)"""
+        """Copies the average into the network. (FSDP gathers it afterwards.)"""
         if trainer.state.fn == TrainerFn.FITTING:
             self._put_average(trainer)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Puts the weights that are trained back."""
+        """Restores the trained weights."""
         self._put_back(trainer)
 
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Saves both. (A validation that this interrupts is over.)"""
+        """Saves both sets of weights, and leaves the trained ones. (A validation that this interrupts has ended.)"""
         self._put_back(trainer)
         checkpoint["current_model_state"] = trainer.strategy.lightning_module_state_dict()
         self._put_average(trainer)
@@ -77,7 +82,7 @@ class AverageOfOptimizer(L.Callback):
 
 
 def optimizer_of(trainer: L.Trainer) -> ScheduleFree:
-    """The only one."""
+    """Returns the only optimizer of the trainer."""
     (optimizer,) = trainer.optimizers
     assert isinstance(optimizer, ScheduleFree)
     return optimizer
