@@ -63,7 +63,7 @@ class GenerativeTask(Task):
 
     @property
     def fills_batches(self) -> bool:
-        """See ``Task``: where texts have ended, others take their places."""
+        """True, since new texts take the places of finished ones; see ``Task``."""
         return True
 
     @property

@@ -1,4 +1,4 @@
-"""The LightningModule that trains, validates and tests every task."""
+"""The LightningModule of all tasks."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -21,29 +21,29 @@ from triptych.training.not_finite import NotFiniteUpdates
 
 STAGES = ("val", "test")
 COUNTED = ("k", "weight_sum", "lr_max", "scheduled_lr")
-"""What a schedule-free optimizer counts in its groups, where others have settings alone."""
+"""State that a schedule-free optimizer keeps in its parameter groups, which otherwise contain only settings."""
 
 
 class TrainingModule(L.LightningModule):
-    """Trains a task: steps, optimizer, schedule, metrics and what is logged. The task says what the loss and the
-    metrics are. In a checkpoint stand the weights of its network, as ``network.*``.
+    """Trains, validates and tests a task: steps, optimizer, schedule and logging.
+
+    The task defines the loss and the metrics. A checkpoint contains the weights of its network as ``network.*``.
 
     Attributes:
-        task: what is trained; a plain object, so no part of the modules.
-        matrix_metrics: metrics that are no single number, of the last evaluation: ``test/confusion_matrix``, for
-            instance.
-        test_predictions: for the examples of this process in the last test, in no order; empty where a task keeps none
-            (denoising).
-        not_finite: what becomes of steps that are not finite.
+        task: the task, a plain object that is not registered as a submodule.
+        matrix_metrics: metrics of the last evaluation that are not scalars, such as ``test/confusion_matrix``.
+        test_predictions: predictions for the examples of this process in the last test, in no order; empty if the task
+            keeps none (denoising).
+        not_finite: handles steps that are not finite.
 
     Args:
-        task: with its network.
-        optimizer: makes the optimizer of the network; None: nothing is trained.
+        task: the task with its network.
+        optimizer: makes the optimizer of the network; None: no training.
         schedule: factor of the learning rate at each step.
-        skips_not_finite: whether a step whose loss or gradient is not finite is left out; else it ends the run.
-        compiles: whether training runs the blocks as torch.compile translates them.
-        has_one_shape: whether all batches have the same shape; else one program serves those of all shapes.
-        new_weights: names of the network's tensors that ``init_from`` did not bring; empty: it brought all, or is null.
+        skips_not_finite: whether a step whose loss or gradient is not finite is skipped; else it ends the run.
+        compiles: whether training compiles the blocks with torch.compile.
+        has_one_shape: whether all batches have the same shape; else the blocks are compiled for dynamic shapes.
+        new_weights: names of the network tensors that ``init_from`` did not load; empty: it loaded all, or is null.
     """
 
     def __init__(
@@ -64,14 +64,14 @@ class TrainingModule(L.LightningModule):
         self.not_finite = NotFiniteUpdates(skips=skips_not_finite)
         self.matrix_metrics: dict[str, list[list[int]]] = {}
         self.test_predictions: list[TestPrediction] = []
-        self._losses: list[Tensor] = []  # of the batches since the last logging
+        self._losses: list[Tensor] = []  # of the batches since the last log row
         self._step_losses: list[Tensor] = []  # of the batches of this step
         self.metrics = nn.ModuleDict(
             {stage: nn.ModuleDict({"loss": Mean(), **task.make_metrics(stage)}) for stage in STAGES}
         )
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        """The optimizer, and its schedule by steps."""
+        """Returns the optimizer and its schedule by steps."""
         assert self.make_optimizer is not None
         optimizer = self.make_optimizer(self.network)
         schedule = self.schedule  # in a function: LambdaLR would put an object's attributes into the checkpoint
@@ -79,13 +79,13 @@ class TrainingModule(L.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def on_train_start(self) -> None:
-        """Compiles, after a moving average has copied the network."""
+        """Compiles the network, after a moving average has copied it."""
         if self.compiles:
             self.network.compile_parts(dynamic=not self.has_one_shape)
         self.task.on_train_start()
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """The share of this batch in the loss of the step."""
+        """Computes the contribution of this batch to the loss of the step."""
         self._seed_chance(batch_idx)
         accumulate = self.trainer.accumulate_grad_batches
         parts = accumulate * self.trainer.world_size  # Lightning and DDP take the mean of them
@@ -97,22 +97,23 @@ class TrainingModule(L.LightningModule):
             losses = losses.where(losses.isfinite(), torch.nan)
             self.log("train/loss", losses.nanmean(), prog_bar=True, sync_dist=True)
             self._losses.clear()
-        # An infinite loss can have a finite gradient; now it has not, and every rank sees it in the sum.
+        # An infinite loss can have a finite gradient; this makes it NaN, which reaches every rank through the sum.
         return loss * torch.where(loss.detach().isfinite(), 1.0, torch.nan)
 
     def _seed_chance(self, batch_idx: int) -> None:
-        """Chance is a function of (seed, batch, rank) alone, so a run may resume at any step. (The hash of a tuple of
-        integers is the same in every process.)"""
+        """Seeds all generators by (seed, batch, rank) alone, so that a run can resume at any step.
+
+        (The hash of a tuple of integers is the same in every process.)
+        """
         seed = hash((self.task.seed, batch_idx, self.global_rank)) % 2**32
-        torch.default_generator.manual_seed(seed)  # torch.manual_seed takes milliseconds where no GPU is
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed takes milliseconds without a GPU
         if self.device.type != "cpu":
             torch.get_device_module(self.device).manual_seed(seed)
         random.seed(seed)
         np.random.seed(seed)
 
     def is_logged(self, step: int) -> bool:
-        """Whether Lightning's loggers write after this many steps; on others there is no need to compute what is
-        logged."""
+        """Returns whether the loggers write after this step; at other steps, logged values need not be computed."""
         every: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]
         return step % every == 0
 
@@ -122,21 +123,23 @@ class TrainingModule(L.LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Clips the norm of the gradient of the step, and logs what it was. (Lightning's own refuses fused optimizers
-        under autocast, though only float16 scales its gradients.)
+        """Clips the gradient norm of the step, and logs the norm before clipping.
+
+        (Lightning's version does not support fused optimizers under autocast, though only float16 scales its
+        gradients.)
 
         Raises:
-            NotFinite: the loss or the gradient is not.
+            NotFinite: if the loss or the gradient is not finite.
         """
         limit = gradient_clip_val or float("inf")
         norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), limit)
-        # torch's fused AdamW changes nothing by itself where its attribute found_inf is 1, a tensor of the device
+        # the fused AdamW of PyTorch skips a step if its attribute found_inf, a tensor on the device, is 1
         may_look_later = (
             isinstance(optimizer, torch.optim.AdamW)
             and optimizer.defaults["fused"]
             and self.device.type not in ("cpu", "mps")
         )
-        if isinstance(norm, DTensor):  # each process has a share of the gradient
+        if isinstance(norm, DTensor):  # each process has a shard of the gradient
             norm, may_look_later = norm.full_tensor(), False
         loss, step = torch.stack(self._step_losses).mean(), self.trainer.global_step + 1
         if may_look_later:
@@ -144,25 +147,25 @@ class TrainingModule(L.LightningModule):
             self.not_finite.look_later(step, loss, norm)
         elif not norm.isfinite():  # the norm is the same on all ranks
             if is_scaled := self.trainer.precision == "16-mixed":
-                # It scales the gradient by trial; that it is too large at times, and is left out then, is a part of it.
-                # So the loss tells, of all ranks: a rank that ended by its own would leave the others waiting for it.
+                # Gradient scaling is adaptive: steps with too large gradients are expected, and are skipped. So the
+                # loss decides, reduced over all ranks: if one rank ended alone, the others would wait for it.
                 loss = self.trainer.strategy.reduce(loss, reduce_op="mean")
             if not (is_scaled and loss.isfinite()):
                 self.not_finite.add(step, float(loss), float(norm))
-                self.network.zero_grad(set_to_none=True)  # the optimizer leaves out what has no gradient
+                self.network.zero_grad(set_to_none=True)  # the optimizer skips parameters without a gradient
         if self.is_logged(step):
             self.log("train/gradient_norm", norm)
 
     def on_train_end(self) -> None:
-        """Looks at the last step."""
+        """Checks the last step."""
         self.not_finite.look()
 
     def on_validation_start(self) -> None:
-        """Validates no weights that are not finite."""
+        """Checks the last step, so that weights that are not finite are not validated."""
         self.not_finite.look()
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        """Metrics of a validation batch."""
+        """Adds a validation batch to the metrics."""
         if batch.examples:  # there may be more processes than batches
             self.task.evaluate(batch, self.metrics_of("val"), "val")
 
@@ -171,12 +174,12 @@ class TrainingModule(L.LightningModule):
         self._log_metrics("val")
 
     def on_test_epoch_start(self) -> None:
-        """Forgets the predictions of an earlier test."""
+        """Clears the predictions of an earlier test."""
         self.test_predictions = []
         self.task.begin_test()
 
     def test_step(self, batch: Batch, batch_idx: int) -> None:
-        """Metrics and predictions of a test batch."""
+        """Adds a test batch to the metrics, and records its predictions."""
         if batch.examples:
             predictions = self.task.evaluate(batch, self.metrics_of("test"), "test")
             self._record(predictions, () if batch.indices is None else batch.indices.tolist())
@@ -187,10 +190,10 @@ class TrainingModule(L.LightningModule):
         self._log_metrics("test")
 
     def _record(self, predictions: Predictions | None, indices: Sequence[int]) -> None:
-        """Keeps predictions of which it is known for what examples they are.
+        """Records predictions, if the indices of their examples are known.
 
         Args:
-            indices: of the examples of the batch.
+            indices: indices of the examples of the batch.
         """
         if predictions is None or not (indices := indices if predictions.indices is None else predictions.indices):
             return
@@ -202,7 +205,7 @@ class TrainingModule(L.LightningModule):
         ]
 
     def metric_names(self, stage: str) -> list[str]:
-        """What an evaluation measures.
+        """Returns the names of the metrics of an evaluation.
 
         Args:
             stage: val or test.
@@ -211,7 +214,7 @@ class TrainingModule(L.LightningModule):
         return [*self.task.derived_metrics(dict.fromkeys(names, 1.0))]
 
     def metrics_of(self, stage: str) -> dict[str, Metric]:
-        """The metrics of a stage by name."""
+        """Returns the metrics of a stage by name."""
         metrics: Any = self.metrics[stage]
         return dict(metrics.items())
 
@@ -222,7 +225,7 @@ class TrainingModule(L.LightningModule):
         self.matrix_metrics |= matrices
         values = {name: float(result) for name, result in results.items() if result.ndim == 0}
         for name, result in results.items():
-            if result.ndim == 1:  # of a metric that gives several numbers
+            if result.ndim == 1:  # a metric with several values
                 metric: Any = metrics[name]
                 values |= zip(metric.names, result.tolist(), strict=True)
         values = self.task.derived_metrics(values)
@@ -231,7 +234,7 @@ class TrainingModule(L.LightningModule):
             of_stage.reset()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Adds what is counted and not logged yet; of each rank."""
+        """Adds the losses of each rank that are not logged yet, and the number of skipped steps."""
         self.not_finite.look()
         losses = [(torch.stack(self._losses) if self._losses else torch.empty(0)).cpu()] * self.trainer.world_size
         if len(losses) > 1:
@@ -239,10 +242,10 @@ class TrainingModule(L.LightningModule):
         checkpoint["task"] = {"losses": torch.stack(losses), "skipped_updates": self.not_finite.skipped}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Resumes with the settings of this run's optimizer and the state of the earlier one's."""
+        """Resumes the optimizer state of the earlier run with the optimizer settings of this run."""
         callbacks: list[L.Callback] = self.trainer.callbacks  # type: ignore[attr-defined]
         if not any(isinstance(callback, WeightAveraging) for callback in callbacks):
-            # of a run with a moving average, take the weights that training continues with
+            # for a run with a moving average, load the weights that training continues with
             checkpoint["state_dict"] = checkpoint.get("current_model_state", checkpoint["state_dict"])
         assert self.make_optimizer is not None
         groups = self.make_optimizer(self.network).param_groups

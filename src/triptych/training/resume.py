@@ -1,4 +1,4 @@
-"""A run that goes on: from which checkpoint, whether it is still the same run, and with what left in its directory."""
+"""Resuming a run: choosing its checkpoint, checking its configuration, and preparing its directory."""
 # Takes a DictConfig: before the plan, overrides, checkpoints and matches may still set any key.
 
 import logging
@@ -32,14 +32,15 @@ log = logging.getLogger("triptych")
 
 
 def is_finished(config: DictConfig, plain: dict[str, Any]) -> bool:
-    """Whether run_dir holds this very run, finished. (One that was a trial of a search was not tested: without the
-    search it goes on to its test.)
+    """Returns whether run_dir contains this run, finished.
+
+    (A trial of a search is not tested, so the same run without the search is unfinished, and resumes for its test.)
 
     Args:
-        plain: the same as a run directory holds it, without secrets.
+        plain: the configuration as stored in a run directory, without secrets.
 
     Raises:
-        ConfigError: it holds another run, or starting over was asked for.
+        ConfigError: if run_dir contains another finished run, or ``resume`` is never.
     """
     run = RunDirectory(config.run_dir)
     if not run.is_done(is_trial="pruning" in config.callbacks):
@@ -53,15 +54,16 @@ def is_finished(config: DictConfig, plain: dict[str, Any]) -> bool:
 
 
 def state_to_resume(config: DictConfig, plain: dict[str, Any]) -> "Earlier | None":
-    """The checkpoint from which this run goes on; None: it starts. Once run_dir has checkpoints of its own, these are
-    meant, so that the same command goes on with what it began.
+    """Returns the checkpoint from which this run resumes; None: it starts from scratch.
+
+    Checkpoints in run_dir take precedence, so that the same command resumes its own run.
 
     Args:
-        plain: the same as checkpoints hold it, without secrets.
+        plain: the configuration as stored in checkpoints, without secrets.
 
     Raises:
-        ConfigError: it belongs to a run of another configuration, or there is none where ``resume`` says.
-        RunError: there are checkpoints, and all are damaged.
+        ConfigError: if the checkpoint belongs to another configuration, or ``resume`` names none.
+        RunError: if all checkpoints are damaged.
     """
     if config.resume == "never":
         return None
@@ -117,11 +119,13 @@ def state_to_resume(config: DictConfig, plain: dict[str, Any]) -> "Earlier | Non
 
 
 def early_stop(earlier: "Earlier", config: DictConfig, plain: dict[str, Any]) -> str | None:
-    """What to say of a run that a callback stopped early, where the callbacks of this run would have stopped it too;
-    None: it trains. Of early stopping, this run's patience counts, for the validations that the earlier run waited.
+    """Returns the message for a run that was stopped early and stays stopped; None: it trains.
+
+    It stays stopped if the callbacks of this run would have stopped it, too. For early stopping, the patience of this
+    run is compared with the number of validations that the earlier run waited.
 
     Args:
-        plain: the configuration as a checkpoint holds it.
+        plain: the configuration as stored in a checkpoint.
     """
     if not earlier.should_stop:
         return None
@@ -147,15 +151,15 @@ def early_stop(earlier: "Earlier", config: DictConfig, plain: dict[str, Any]) ->
 
 
 def reason_of(state: dict[str, Any]) -> EarlyStoppingReason:
-    """Why early stopping stopped the run, by the state of a callback."""
+    """Returns why early stopping stopped the run, from the state of a callback."""
     return EarlyStoppingReason(state.get("stopping_reason", EarlyStoppingReason.NOT_STOPPED))
 
 
 def named_checkpoint(name: str) -> Path:
-    """The file that ``resume`` names, or the newest one of the run directory that it names.
+    """Returns the checkpoint file that ``resume`` names, or the newest one of the run directory that it names.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: if there is none.
     """
     check_resume(name)
     path = Path(name)
@@ -173,23 +177,23 @@ FROM_DATA = (
     "model.source_embedding.vocab_size",
     "model.head.num_outputs",
 )
-"""Settings that the data decide where they are null."""
+"""Settings that the data determine if they are null."""
 
 
 def differs_in_network(key: str) -> bool:
-    """Whether a setting makes another network of the same weights; what only training looks at does not."""
+    """Returns whether a setting changes the network for given weights; settings for training only do not."""
     return key.startswith("model.") and not any(word in key for word in ("dropout", "max_length", "checkpointing"))
 
 
 def differences(
     earlier: dict[str, Any], now: dict[str, Any], *, of: Callable[[str], bool] = lambda _: True
 ) -> list[str]:
-    """The settings of an earlier run that this one has not, as ``key=value``, the first few of them.
+    """Returns the first few settings of an earlier run that differ in this run, as ``key=value``.
 
     Args:
-        earlier: its complete configuration.
-        now: the configuration of this one, to which the data still add ``FROM_DATA``.
-        of: which settings are looked at.
+        earlier: complete configuration of the earlier run.
+        now: configuration of this run, before the data set ``FROM_DATA``.
+        of: selects the settings to compare.
     """
     old, new = chosen(earlier), chosen(now)
     free = tuple(f"{key}." for key in FREE)
@@ -201,7 +205,7 @@ def differences(
         and old.get(key) != new.get(key)
         and not (key in FROM_DATA and new.get(key) is None)
     ]
-    # Of the keys of a node that only one of the two has, or that builds another class, its own name says enough.
+    # For a node that only one run has, or that builds another class, its name is enough.
     names: dict[str, None] = {}
     for key in keys:
         owner = key.partition(".")[0]
@@ -219,22 +223,22 @@ def differences(
 
 
 class Earlier:
-    """The checkpoint that a run goes on from.
+    """The checkpoint from which a run resumes.
 
     Args:
-        path: of the file.
-        content: what it holds.
+        path: path of the file.
+        content: content of the file.
 
     Attributes:
-        step: updates that were done.
-        best_step: the update after which its validation was the best so far; 0: there was none.
-        should_stop: whether a callback stopped it there.
-        callbacks: their states, by Lightning's keys.
+        step: number of completed steps.
+        best_step: step with the best validation so far; 0: none.
+        should_stop: whether a callback stopped the run at this step.
+        callbacks: states of the callbacks, by Lightning's keys.
         early_stop: why a run that resumes it has nothing to train; None: it trains.
-        tokenizer: of the run.
+        tokenizer: tokenizer of the run.
 
     Raises:
-        ConfigError: it holds weights, but not the state of a run of Triptych.
+        ConfigError: if the file does not contain the state of a Triptych run.
     """
 
     def __init__(self, path: Path, content: dict[str, Any]) -> None:
@@ -259,7 +263,7 @@ class Earlier:
 
     @cached_property
     def best(self) -> Path | None:
-        """The checkpoint after ``best_step``: this one, or the one that stands beside it; None: neither."""
+        """The checkpoint of ``best_step``: this one, or best.ckpt in the same folder; None: neither."""
         if self.best_step in (0, self.step):
             return self.path
         beside = self.path.with_name(BEST)
@@ -268,7 +272,7 @@ class Earlier:
         return beside if read_checkpoint(beside)["global_step"] == self.best_step else None
 
     def warn_of_place(self, plain: dict[str, Any]) -> None:
-        """Says that the last digits will differ where the run is computed elsewhere."""
+        """Logs a warning if the run resumes on other hardware, where its last digits differ."""
         old, new = flat(self.config), flat(plain)
         for place in PLACES:
             if (was := old.get(place)) != (now := new.get(place)) and was is not None and now is not None:
@@ -281,10 +285,10 @@ class Earlier:
                 )
 
     def check_data(self, corpus: CorpusFacts) -> None:
-        """Refuses to go on with other examples.
+        """Checks that the examples are those of the checkpoint.
 
         Raises:
-            ConfigError: these are not those that the run began with.
+            ConfigError: if they are not.
         """
         if corpus.sha256 != self.data_sha256:
             raise ConfigError(
@@ -293,10 +297,10 @@ class Earlier:
             )
 
     def check_network(self, module: TrainingModule) -> None:
-        """Refuses weights that do not fit.
+        """Checks that the weights of the checkpoint fit the network.
 
         Raises:
-            ConfigError: such weights; names the first.
+            ConfigError: if they do not; names the first mismatch.
         """
         shapes = {name: tensor.shape for name, tensor in module.state_dict().items()}
         for name in {**self._shapes, **shapes}:
@@ -308,7 +312,7 @@ class Earlier:
 
 
 def prepare_directory(run_dir: Path, loggers: Sequence[Logger], earlier: Earlier | None) -> None:
-    """Leaves in the directory what the run goes on from, and nothing of what it will do again."""
+    """Removes everything from the run directory that the resumed run will write again."""
     remove_leftovers(run_dir)
     run = RunDirectory(run_dir)
     run.pruned.unlink(missing_ok=True)
@@ -322,12 +326,12 @@ def prepare_directory(run_dir: Path, loggers: Sequence[Logger], earlier: Earlier
             if isinstance(logger, TensorBoardLogger):
                 shutil.rmtree(logger.log_dir, ignore_errors=True)
     if earlier is not None and earlier.path.parent.resolve() == folder.resolve():
-        link(earlier.path, run.last)  # the process may have died between the file and its second names
+        link(earlier.path, run.last)  # the process may have ended before it linked the file
         if earlier.best_step == earlier.step:
             link(earlier.path, run.best)
     elif earlier is not None and earlier.best_step and earlier.best is not None:
         folder.mkdir(parents=True, exist_ok=True)
-        link(earlier.best, run.best)  # no later update may be better
+        link(earlier.best, run.best)  # later steps may all be worse
     for logger in loggers:
         if isinstance(logger, TensorBoardLogger) and earlier is not None:
             logger.rewind(earlier.step)

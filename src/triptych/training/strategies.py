@@ -1,5 +1,5 @@
-"""Data-parallel training."""
-# Takes a DictConfig: it looks for what is wrong in keys and classes that any file may name.
+"""Strategies for data-parallel training."""
+# Takes a DictConfig: it checks keys and classes that any file may set.
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -25,13 +25,13 @@ from triptych.training.optimizers import Adafactor, Muon
 
 
 class DDP(DDPStrategy):
-    """Lightning's, with a timeout that a configuration can hold.
+    """Lightning's DDP strategy with a timeout in seconds.
 
     Args:
-        timeout: seconds that a process waits for the others before it gives up.
+        timeout: seconds that a process waits for the others before an error.
 
     Raises:
-        ValueError: a timeout that is not positive.
+        ValueError: if the timeout is not positive.
     """
 
     def __init__(self, *, timeout: float = 1800.0) -> None:
@@ -39,10 +39,10 @@ class DDP(DDPStrategy):
 
 
 def patience(timeout: float) -> timedelta:
-    """A timeout as torch wants it.
+    """Returns a timeout in seconds as a timedelta.
 
     Args:
-        timeout: seconds.
+        timeout: timeout in seconds.
     """
     if timeout <= 0:
         raise ValueError(f"trainer.strategy.timeout={timeout}: expected more than 0 seconds")
@@ -50,18 +50,18 @@ def patience(timeout: float) -> timedelta:
 
 
 class FSDP(ModelParallelStrategy):
-    """Each process keeps a share of every weight, with its gradient and the state of the optimizer (Zhao et al. 2023;
-    torch's ``fully_shard``). The weights of a block are gathered while it computes.
+    """A strategy in which each process holds a shard of all weights, gradients and optimizer states.
 
-    A checkpoint is one file, the same as that of one process. For a validation or a test the whole weights (without
-    gradients and optimizer) are gathered on every device, since the processes neither have the same number of batches
-    nor write texts of the same length.
+    See Zhao et al. 2023 and PyTorch's ``fully_shard``. The weights of a block are gathered while it computes. A
+    checkpoint is one file, the same as that of a single process. In validation and test, the full weights (without
+    gradients and optimizer) are gathered on every device, because processes may have different numbers of batches and
+    generate texts of different lengths.
 
     Args:
-        timeout: seconds that a process waits for the others before it gives up.
+        timeout: seconds that a process waits for the others before an error.
 
     Raises:
-        ValueError: a timeout that is not positive.
+        ValueError: if the timeout is not positive.
     """
 
     def __init__(self, *, timeout: float = 1800.0) -> None:
@@ -69,21 +69,21 @@ class FSDP(ModelParallelStrategy):
 
     @property
     def restore_checkpoint_after_setup(self) -> bool:
-        """False: the weights are taken before they are sharded, and the callbacks know of it from the beginning."""
+        """False: the weights are restored before they are sharded, and callbacks have their state from the start."""
         return False
 
     @property
     def lightning_restore_optimizer(self) -> bool:
-        """True: ``load_optimizer_state_dict`` does it."""
+        """True, by ``load_optimizer_state_dict``."""
         return True
 
     def setup_environment(self) -> None:
-        """Connects the processes. All of them share the weights."""
+        """Connects the processes; the weights are sharded over all of them."""
         self._data_parallel_size = self.num_nodes * self.num_processes
         super().setup_environment()
 
     def setup(self, trainer: L.Trainer) -> None:
-        """Lightning's, but the network is sharded here, and not by the module: block by block, and what is left."""
+        """Sets up like Lightning, and shards the network here instead of in the module: each block, then the rest."""
         assert self.accelerator is not None
         self.accelerator.setup(trainer)
         network = self._module.network
@@ -101,13 +101,13 @@ class FSDP(ModelParallelStrategy):
         self.setup_precision_plugin()
 
     def on_validation_start(self) -> None:
-        """Gathers the whole weights."""
+        """Gathers the full weights."""
         for module in self._sharded():
             module.set_reshard_after_forward(False, recurse=False)
             module.unshard()
 
     def on_validation_end(self) -> None:
-        """Back to the shares."""
+        """Reshards the weights."""
         for module in self._sharded():
             module.set_reshard_after_forward(isinstance(module, Block), recurse=False)
             module.reshard()
@@ -115,11 +115,11 @@ class FSDP(ModelParallelStrategy):
     on_test_start, on_test_end = on_validation_start, on_validation_end
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
-        """The whole weights, on rank 0; every rank has to call it."""
+        """Returns the full weights on rank 0; every rank must call it."""
         return {name: self._gather(tensor) for name, tensor in self._module.state_dict().items()}
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
-        """What the optimizer of one process would have, on rank 0; every rank has to call it."""
+        """Returns the full optimizer state, as of a single process, on rank 0; every rank must call it."""
         state = optimizer.state_dict()
         whole = {
             number: {name: self._gather(value) for name, value in values.items()}
@@ -128,17 +128,17 @@ class FSDP(ModelParallelStrategy):
         return {**state, "state": whole}
 
     def load_checkpoint(self, checkpoint_path: str | Path, weights_only: bool | None = None) -> dict[str, Any]:
-        """Reads it, in every process."""
+        """Reads the checkpoint in every process."""
         return ParallelStrategy.load_checkpoint(self, checkpoint_path, weights_only=weights_only)
 
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
-        """Takes this process's share of whole weights."""
+        """Loads the shard of this process from the full weights."""
         own = self._module.state_dict()
         shares = {name: share(tensor, own[name]) for name, tensor in checkpoint["state_dict"].items()}
         self._module.load_state_dict(shares, strict=strict)
 
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
-        """Takes this process's share of the state of an optimizer."""
+        """Loads the shard of this process from the full optimizer state."""
         for optimizer, state in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
             parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
             shares = {
@@ -156,17 +156,18 @@ class FSDP(ModelParallelStrategy):
         return [module for module in self._module.network.modules() if isinstance(module, FSDPModule)]
 
     def _gather(self, value: Any) -> Any:
-        """One tensor at a time, so that no device has to hold all."""
+        """Gathers one tensor at a time, so that no device holds all."""
         if isinstance(value, DTensor):
             value = value.full_tensor()
         return value.cpu() if isinstance(value, Tensor) and self.is_global_zero else None
 
 
 def share(whole: Tensor, own: Tensor | nn.Parameter) -> Tensor:
-    """This process's part of a tensor that every process has.
+    """Returns the shard of this process of a tensor that every process has.
 
     Args:
-        own: that it is for, or that it belongs to; a number (the optimizer's count of its steps) belongs to all.
+        own: the sharded tensor with its placement; a tensor of another shape (such as the step count of the optimizer)
+            is returned unchanged.
     """
     if not isinstance(own, DTensor) or whole.shape != own.shape:
         return whole
@@ -174,7 +175,7 @@ def share(whole: Tensor, own: Tensor | nn.Parameter) -> Tensor:
 
 
 def check_split(config: DictConfig, world_size: int) -> None:
-    """Refuses an update that cannot be dealt out evenly. (One of batch.tokens can: a process may get nothing.)"""
+    """Raises an error if batch.size cannot be split evenly. (batch.tokens can: a process may get no examples.)"""
     parts = config.trainer.accumulate_grad_batches * world_size
     if config.batch.size is not None and config.batch.size % parts:
         raise ConfigError(
@@ -184,10 +185,10 @@ def check_split(config: DictConfig, world_size: int) -> None:
 
 
 def check_strategy(config: DictConfig) -> None:
-    """Refuses what trains in another way than is tested here, or in fewer processes than it says.
+    """Checks that the strategy is supported, together with the other settings.
 
     Raises:
-        ConfigError: another strategy than auto, ddp and fsdp, or what FSDP cannot carry.
+        ConfigError: if the strategy is not auto, ddp or fsdp, or a setting is not supported by FSDP.
     """
     strategy = config.trainer.strategy
     target = None if isinstance(strategy, str) else target_of(config, "trainer.strategy")
@@ -209,11 +210,11 @@ def check_strategy(config: DictConfig) -> None:
 
 
 def check_place(config: DictConfig, place: Place) -> int:
-    """How many processes the configuration wants to train together.
+    """Returns the number of processes that the configuration requests.
 
     Raises:
-        ConfigError: not as many as were started, devices that are not there, or a run directory that is not the same
-            for all.
+        ConfigError: if it is not the number that was started, devices are missing, or the run directory differs between
+            processes.
     """
     check_strategy(config)
     try:

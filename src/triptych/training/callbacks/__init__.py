@@ -1,1 +1,1 @@
-"""What runs beside the training loop."""
+"""The callbacks of the Trainer."""

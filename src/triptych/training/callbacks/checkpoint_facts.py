@@ -1,4 +1,4 @@
-"""What a checkpoint holds besides its weights."""
+"""The facts in a checkpoint that are needed to use its weights."""
 
 from collections.abc import Mapping
 
@@ -8,10 +8,10 @@ from triptych.tasks import Task
 
 
 def checkpoint_facts(config: Mapping[str, object], task: Task) -> dict[str, object]:
-    """What it takes to use the weights of a task: configuration, tokenizer, classes; plain containers only.
+    """Returns what is needed to use the weights of a task: configuration, tokenizer, classes; plain containers only.
 
     Args:
-        task: the task, for its tokenizer and what it knows of the corpus.
+        task: the task, for its tokenizer and the facts about its corpus.
     """
     return {
         "config": config,
@@ -22,7 +22,7 @@ def checkpoint_facts(config: Mapping[str, object], task: Task) -> dict[str, obje
 
 
 class CheckpointFacts(L.Callback):
-    """Puts the facts above into each checkpoint, under the key "triptych"."""
+    """Adds the ``checkpoint_facts`` to each checkpoint under the key "triptych"."""
 
     def __init__(self, config: Mapping[str, object], task: Task) -> None:
         self._facts = checkpoint_facts(config, task)
@@ -30,5 +30,5 @@ class CheckpointFacts(L.Callback):
     def on_save_checkpoint(
         self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, object]
     ) -> None:
-        """Adds them."""
+        """Adds the facts."""
         checkpoint["triptych"] = self._facts

@@ -1,4 +1,4 @@
-"""When checkpoints are saved, which are kept, and how a run goes on from one."""
+"""Saving, keeping and resuming from checkpoints."""
 
 import logging
 import math
@@ -27,32 +27,32 @@ log = logging.getLogger("triptych")
 
 
 class Checkpoints(Checkpoint):
-    """Saves the whole state of a run between two updates, and puts a run back to exactly there.
+    """Saves the complete state of a run between two steps, and resumes exactly from it.
 
-    A checkpoint stands for "k updates are done", and its file is ``step-k.ckpt``: weights, optimizer, schedule, moving
-    average, what is counted and what is not logged yet. The examples and the random numbers of update k + 1 are
-    functions of the seed and k, so they need no state. ``last.ckpt`` and ``best.ckpt`` are further names of such files.
+    The checkpoint after step k, ``step-k.ckpt``, contains weights, optimizer, schedule, moving average, counters and
+    values that are not logged yet. The examples and random numbers of step k + 1 are functions of the seed and k, so
+    they need no state. ``last.ckpt`` and ``best.ckpt`` are links to such files.
 
-    Where a validation is due after update k, the checkpoint is taken after it; if the run is asked to end during a
-    validation, the checkpoint says that it is still to be done.
+    If a validation is due after step k, the checkpoint is saved after it. If the run is asked to end during a
+    validation, the checkpoint records that the validation is pending.
 
-    A signal is acted on where nothing is lost, by all ranks after the same update: that which follows the one that the
-    signal came in, for they look at what they agreed on an update later, when a GPU need not be waited for.
+    All ranks handle a signal after the same step, the one that follows the step in which it arrives: they read their
+    agreement one step later, to avoid synchronizing with the GPU.
 
     Args:
         dirpath: folder of the checkpoints.
-        every_n_steps: updates from one to the next; None: no such schedule.
-        every_n_minutes: minutes from one to the next; None: no such schedule.
-        keep: how many of the newest are kept.
-        monitor: metric of the validation that makes the best.
-        mode: whether the least or the greatest is best.
-        background: whether training goes on while a copy of the state is written.
+        every_n_steps: number of steps between checkpoints; None: not by steps.
+        every_n_minutes: minutes between checkpoints; None: not by time.
+        keep: number of newest checkpoints to keep.
+        monitor: validation metric that determines the best checkpoint.
+        mode: whether the lowest (min) or highest (max) value is best.
+        background: whether training continues while a copy of the state is written.
 
     Attributes:
-        stays_stopped: whether a resumed run that a callback had stopped early trains no further.
+        stays_stopped: whether a resumed run that a callback stopped early does not train further.
 
     Raises:
-        ValueError: a number below 1.
+        ValueError: if a number is below 1, or ``every_n_minutes`` is not positive.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Checkpoints(Checkpoint):
         self._agreement: Download | None = None
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint says of itself."""
+        """Returns the state of the callback."""
         return {
             "best": self.best,
             "monitor": [self.monitor, self.mode],
@@ -95,23 +95,22 @@ class Checkpoints(Checkpoint):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Called when a run goes on."""
+        """Restores the state when a run resumes."""
         own = [self.monitor, self.mode]
-        # The best of another metric says nothing. Older checkpoints do not name theirs: it is the configured one.
+        # The best value of another metric is ignored. Older checkpoints do not name theirs: it is the configured one.
         if state_dict.get("monitor", own) == own:
             self.best, self._best_step = state_dict["best"], state_dict["best_step"]
         self._pending_validation, self._should_stop = state_dict["pending_validation"], state_dict["should_stop"]
         self._resumed = True
 
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Keeps the configured patience, which Lightning would replace by that of the checkpoint."""
+        """Keeps the configured patience, which Lightning would overwrite with that of the checkpoint."""
         for callback in trainer.callbacks:  # type: ignore[attr-defined]
             if isinstance(callback, EarlyStopping) and (state := checkpoint["callbacks"].get(callback.state_key)):
                 state["patience"] = callback.patience
 
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Sets Lightning's counters to "k updates are done, and what follows them is done too", wherever in its loop
-        this was called."""
+        """Sets Lightning's counters to the end of step k, independent of the position in its loop."""
         step = trainer.global_step
         loop = checkpoint["loops"]["fit_loop"]
         for place, count in (("epoch_loop.batch_progress", step * trainer.accumulate_grad_batches),
@@ -121,12 +120,11 @@ class Checkpoints(Checkpoint):
             loop[place]["is_last_batch"] = False
         for progress in (loop["epoch_progress"]["total"], loop["epoch_progress"]["current"]):
             progress.update({"ready": 1, "started": 1, "processed": 0, "completed": 0})
-        # Lightning's x axis. Where a validation is due, its loop passes that place once more, and counts.
+        # Lightning's x axis. If a validation is due, the loop passes this position again, and counts it.
         loop["epoch_loop.state_dict"]["_batches_that_stepped"] = step - int(self._is_validation_due(trainer))
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Makes sure that Lightning calls its hooks even if all updates are done: it would skip them, and leave a
-        moving average of the weights where it is."""
+        """Makes Lightning call its hooks even if all steps are done, for instance to load a moving average."""
         assert isinstance(pl_module, TrainingModule)
         check_metric("callbacks.checkpoints.monitor", self.monitor, validation_metrics(pl_module))
         if trainer.is_global_zero:
@@ -136,8 +134,8 @@ class Checkpoints(Checkpoint):
             trainer.fit_loop.epoch_loop.max_steps += 1
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Does what was still to be done after the last update."""
-        signals.catch_signals(*signals.STOPS)  # Lightning has just put a handler of its own in the place of ours
+        """Runs the pending validation of the checkpoint, if there is one."""
+        signals.catch_signals(*signals.STOPS)  # Lightning has just replaced the handlers
         self._saved_at = time.monotonic()
         if not self._resumed:
             return
@@ -156,7 +154,7 @@ class Checkpoints(Checkpoint):
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int
     ) -> None:
-        """Between two updates: saves if it is time, ends if that was asked for."""
+        """Saves a checkpoint if it is due, and ends the run if it is asked to end; called between two steps."""
         if batch_idx % trainer.accumulate_grad_batches:
             return
         if trainer.is_global_zero:
@@ -179,20 +177,22 @@ class Checkpoints(Checkpoint):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        """Ends in the middle of a validation. (Several ranks may have different numbers of batches, so they cannot
-        agree here, and finish.)"""
+        """Ends the run during a validation, if it is asked to end.
+
+        (Several ranks may have different numbers of batches, so they cannot agree here, and finish the validation.)
+        """
         signum = signals.received()
         if signum is None or trainer.world_size > 1 or trainer.sanity_checking:
             return
         if trainer.state.fn == TrainerFn.FITTING:
             for callback in trainer.callbacks:  # type: ignore[attr-defined]
-                if isinstance(callback, WeightAveraging):  # the module holds the average during a validation
+                if isinstance(callback, WeightAveraging):  # the module contains the average during a validation
                     callback.on_validation_epoch_end(trainer, pl_module)
             self._save(trainer, pending_validation=True)
         self._end(trainer, signum)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Saves if it is time, or if these weights are the best."""
+        """Saves a checkpoint if it is due, or if these weights are the best."""
         if trainer.state.fn != TrainerFn.FITTING or trainer.sanity_checking:
             return
         check_metric("callbacks.checkpoints.monitor", self.monitor, list(trainer.callback_metrics))
@@ -204,18 +204,18 @@ class Checkpoints(Checkpoint):
             self._save(trainer, is_best=is_best)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """The last checkpoint: all updates are done. (A moving average takes the place of the weights after this.)"""
+        """Saves the last checkpoint, before a moving average replaces the weights."""
         self._save(trainer)
         signum, _ = self._agree(trainer).wait()[0].tolist()
         if signum:
             self._end_all(trainer, signum)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Waits for the disk."""
+        """Waits until all checkpoints are written."""
         self.files.wait()
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Lightning has put its own handler there again."""
+        """Restores the signal handlers, which Lightning has replaced again."""
         signals.catch_signals(*signals.STOPS)
 
     on_test_start = on_validation_start
@@ -229,19 +229,19 @@ class Checkpoints(Checkpoint):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        """Ends during the test: everything is saved."""
+        """Ends the run during the test, if it is asked to end; everything is saved already."""
         if trainer.is_global_zero:
             check_held()
         if (signum := signals.received()) is not None:
             self._end(trainer, signum)
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
-        """What was being written is finished, unless that is what went wrong."""
+        """Waits for pending writes, unless writing failed."""
         if not isinstance(exception, RunError):
             self.files.wait()
 
     def save(self, trainer: L.Trainer) -> None:
-        """Saves between two updates, and returns when the checkpoint is on the disk."""
+        """Saves a checkpoint between two steps, and returns when it is on disk."""
         self._save(trainer)
         self.files.wait()
 
@@ -255,7 +255,7 @@ class Checkpoints(Checkpoint):
         return self.every_n_steps is not None and step % self.every_n_steps == 0
 
     def _agree(self, trainer: L.Trainer) -> Download:
-        """The signal and whether it is time, as any rank sees it."""
+        """Returns the signal, and whether a checkpoint is due by time, on any rank."""
         minutes = (time.monotonic() - self._saved_at) / 60
         is_time = self.every_n_minutes is not None and minutes >= self.every_n_minutes
         seen = torch.tensor([signals.received() or 0, int(is_time)])
@@ -270,7 +270,7 @@ class Checkpoints(Checkpoint):
         is_new = self._saved != (step, pending_validation)
         if is_new:
             for logger in trainer.loggers:
-                logger.save()  # the series that the checkpoint goes on from is on the disk before it
+                logger.save()  # the log rows up to the checkpoint are on disk before it
             self._pending_validation, self._should_stop = pending_validation, trainer.should_stop
             trainer.save_checkpoint(path)
             self._pending_validation = False
@@ -287,7 +287,7 @@ class Checkpoints(Checkpoint):
 
     def _end_all(self, trainer: L.Trainer, signum: int) -> None:
         self.files.wait()
-        trainer.strategy.barrier()  # a rank that has gone makes a scheduler end the others, which may still write
+        trainer.strategy.barrier()  # if one rank exits, a scheduler ends the others, which may still write
         self._end(trainer, signum)
 
     def _end(self, trainer: L.Trainer, signum: int) -> None:
@@ -296,10 +296,10 @@ class Checkpoints(Checkpoint):
 
 
 def check_metric(key: str, name: str, measured: Sequence[str]) -> None:
-    """Refuses a metric that a validation does not measure.
+    """Raises an error if validation does not measure a metric.
 
     Args:
-        key: where it stands.
+        key: configuration key that names the metric.
     """
     names = sorted(metric for metric in measured if metric.startswith("val/"))
     if name not in names:
@@ -307,23 +307,20 @@ def check_metric(key: str, name: str, measured: Sequence[str]) -> None:
 
 
 def validation_metrics(module: TrainingModule) -> list[str]:
-    """What a validation of its task may measure."""
+    """Returns the names of the validation metrics of its task."""
     return [f"val/{name}" for name in module.metric_names("val")]
 
 
 def step_files(folder: Path) -> list[Path]:
-    """The checkpoints of a folder, the newest first."""
+    """Returns the checkpoints of a folder, newest first."""
     return sorted(folder.glob("step-*.ckpt"), reverse=True)
 
 
 def newest_good(folder: Path) -> Path | None:
-    """The newest checkpoint whose bytes are right; those that are damaged are named on the way.
-
-    Returns:
-        None: there is none at all.
+    """Returns the newest undamaged checkpoint; None: there are no checkpoints. Logs damaged ones.
 
     Raises:
-        RunError: there are some, and all are damaged.
+        RunError: if all checkpoints are damaged.
     """
     files = step_files(folder) or [path for name in ("last", "best") if (path := folder / f"{name}.ckpt").exists()]
     for file in files:

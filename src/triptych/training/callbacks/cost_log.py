@@ -1,4 +1,4 @@
-"""Counts what the training does, and logs how much and how fast."""
+"""Counting and logging the tokens, FLOPs and time of training."""
 
 import time
 from collections import Counter
@@ -22,8 +22,10 @@ from triptych.training.optimizers import optimizer_flops
 
 
 def shape_of(batch: Batch, network: Network) -> BatchShape:
-    """What the cost of a batch depends on. A packed one costs about as much as a row for each document, all of them of
-    the mean length."""
+    """Returns the shape of a batch that determines its cost.
+
+    A packed batch costs about as much as one row per document, all of the mean length.
+    """
     if batch.mask is None:
         return tuple(batch.tokens.shape)
     if batch.lengths is not None:
@@ -35,23 +37,23 @@ def shape_of(batch: Batch, network: Network) -> BatchShape:
 
 
 class CostLog(L.Callback):
-    """Logs the learning rate, tokens per second and the share of real tokens, and with each row of the series what had
-    been spent by then: tokens, operations and time. Keeps the sums for the record.
+    """Logs the learning rate, tokens per second, the fraction of non-padding tokens, and the cumulative cost.
+
+    Each log row contains the tokens, FLOPs and time so far. The sums are kept for the record.
 
     Args:
-        network: on the meta device, for what its batches cost.
-        optimizer: makes the one of a network, for what its steps cost.
+        network: network on the meta device, for the cost of batches.
+        optimizer: makes the optimizer of a network, for the cost of steps.
 
     Attributes:
-        cost: of its batches.
-        flops_of_step: operations of a step of the optimizer. All processes compute the same step, which counts once.
-        flops: what those of this process have cost.
-        tokens: real tokens that this process has trained on.
-        shapes: how many batches of each shape it has trained on.
-        unanswered: how many positions of theirs the head was not asked about.
+        cost: computes the cost of batches.
+        flops_of_step: FLOPs of an optimizer step; all processes compute the same step, which counts once.
+        flops: FLOPs of the batches of this process.
+        tokens: non-padding tokens that this process has trained on.
+        shapes: number of batches of each shape that this process has trained on.
+        unanswered: number of positions in these batches for which the head was not computed.
         seconds: time spent in training batches.
-        wall_time: seconds of the training so far, validations included; without the times in between, where a run
-            went on.
+        wall_time: seconds of the run so far, including validation, without the time between stop and resume.
     """
 
     def __init__(self, network: Network, optimizer: Callable[[nn.Module], Optimizer]) -> None:
@@ -63,39 +65,39 @@ class CostLog(L.Callback):
         self.unanswered = 0
         self.seconds = 0.0
         self._slots = 0
-        self._logged = (0, 0, 0.0)  # of all ranks tokens and slots, and seconds, at the last logging
+        self._logged = (0, 0, 0.0)  # tokens and slots of all ranks, and seconds, at the last log row
         self._batch_started = 0.0
         self._started, self._earlier = time.perf_counter(), 0.0
         self._ended: float | None = None
 
     @property
     def real_tokens(self) -> float:
-        """The share of real tokens among the positions that were computed."""
+        """The fraction of non-padding tokens among the computed positions."""
         return self.tokens / self._slots if self._slots else 0.0
 
     def flops_by_part(self, updates: int) -> dict[str, int]:
-        """Operations of the training by part of the network, and those of the optimizer, if it has any.
+        """Returns the training FLOPs by part of the network, and those of the optimizer, if it has any.
 
         Args:
-            updates: so far.
+            updates: number of steps so far.
         """
         flops = self.cost.by_part(self.shapes, unanswered=self.unanswered)
         return flops | ({"optimizer": updates * self.flops_of_step} if self.flops_of_step else {})
 
     @property
     def mean_lengths(self) -> tuple[int, int]:
-        """Positions of a row of text, and of its source, in the mean of all rows."""
+        """The mean numbers of positions of a row of text, and of its source, over all rows."""
         rows = sum(count * shape[0] for shape, count in self.shapes.items())
         length, source = (sum(n * shape[0] * shape[i] for shape, n in self.shapes.items()) / rows for i in (1, 2))
         return max(round(length), 1), round(source)
 
     @property
     def wall_time(self) -> float:
-        """Seconds of the training so far."""
+        """Seconds of the run so far."""
         return self._earlier + (self._ended or time.perf_counter()) - self._started
 
     def state_dict(self) -> dict[str, Any]:
-        """The counts of all ranks, as plain containers; every rank has to call it."""
+        """Returns the counts of all ranks as plain containers; every rank must call it."""
         total = self.of_all_ranks()
         return {
             "tokens": total.tokens,
@@ -108,7 +110,7 @@ class CostLog(L.Callback):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Goes on counting from a checkpoint; rank 0 does it for all."""
+        """Restores the counts from a checkpoint; rank 0 takes those of all ranks."""
         self._earlier = state_dict["wall_time"]
         if dist.is_initialized() and dist.get_rank():
             return
@@ -120,21 +122,21 @@ class CostLog(L.Callback):
         self._logged = (tokens, slots, seconds)
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Starts the clock of the whole."""
+        """Starts the clock of the run."""
         self._started = time.perf_counter()
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Stops the clock of the whole."""
+        """Stops the clock of the run."""
         self._ended = time.perf_counter()
 
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int
     ) -> None:
-        """Starts the clock."""
+        """Starts the clock of the batch."""
         self._batch_started = time.perf_counter()
 
     def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: Optimizer) -> None:
-        """Logs the learning rate of this update."""
+        """Logs the learning rate of this step."""
         assert isinstance(pl_module, TrainingModule)
         if pl_module.is_logged(trainer.global_step + 1):
             pl_module.log("lr", optimizer.param_groups[0]["lr"])
@@ -147,7 +149,7 @@ class CostLog(L.Callback):
         batch: Batch,
         batch_idx: int,
     ) -> None:
-        """Counts the batch, and logs what was spent."""
+        """Counts the batch, and logs the cost so far."""
         self.seconds += time.perf_counter() - self._batch_started
         assert isinstance(pl_module, TrainingModule)
         shape, unanswered = shape_of(batch, pl_module.network), pl_module.task.num_unanswered(batch)
@@ -166,27 +168,27 @@ class CostLog(L.Callback):
             pl_module.log("train/real_tokens", tokens / slots if slots else 0.0)
 
     def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Logs what had been spent."""
+        """Logs the cost so far."""
         self._log_spent(trainer, pl_module)
 
     on_test_epoch_end = on_validation_epoch_end
 
     def _log_spent(self, trainer: L.Trainer, pl_module: L.LightningModule) -> tuple[int, int]:
-        """Logs what all ranks have spent on training, and returns their tokens and slots; every rank has to call it."""
-        high, low = divmod(self.flops, 2**32)  # the operations of a large training are more than 64 bits hold
+        """Logs the training cost of all ranks, and returns their tokens and slots; every rank must call it."""
+        high, low = divmod(self.flops, 2**32)  # the FLOPs of a large run exceed 64 bits
         counts = torch.tensor([self.tokens, self._slots, high, low], device=pl_module.device)
         tokens, slots, high, low = map(int, trainer.strategy.reduce(counts, reduce_op="sum").tolist())
         flops = (high << 32) + low + trainer.global_step * self.flops_of_step
         spent = {"tokens": tokens, "train_flops": flops, "time_s": self.wall_time}
-        # as doubles, and not on the device, which may have none
+        # in float64, and on the CPU, since the device may not support it
         pl_module.log_dict({name: torch.tensor(value, dtype=torch.float64) for name, value in spent.items()})
         return tokens, slots
 
     def of_all_ranks(self) -> "CostLog":
-        """The sums over all processes, each of which has to call it; the seconds are this one's."""
+        """Returns the sums over all processes; every process must call it. The seconds are those of this process."""
         if not dist.is_initialized():
             return self
-        # not the callback: Lightning ties it to the network
+        # not the callback itself, which Lightning links to the network
         mine = (self.tokens, self._slots, self.shapes, self.unanswered, self.flops)
         parts = [mine] * dist.get_world_size()
         dist.all_gather_object(parts, mine)

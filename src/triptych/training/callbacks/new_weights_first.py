@@ -1,4 +1,4 @@
-"""Trains what is new beside pre-trained weights, before it trains all."""
+"""Training new weights before all weights."""
 
 import logging
 from typing import Any
@@ -12,14 +12,16 @@ log = logging.getLogger("triptych")
 
 
 class NewWeightsFirst(L.Callback):
-    """In the first updates only the weights that ``init_from`` did not bring are trained: a new head, or new
-    cross-attention, does not spoil the others meanwhile (Zhang et al. 2025, T5Gemma, section 3).
+    """Trains only the weights that ``init_from`` did not load in the first steps.
+
+    So a new head, or new cross-attention, does not degrade the pretrained weights (Zhang et al. 2025, T5Gemma, section
+    3).
 
     Args:
-        num_steps: so many updates.
+        num_steps: number of these steps.
 
     Raises:
-        ValueError: no update.
+        ValueError: if ``num_steps`` is below 1.
     """
 
     def __init__(self, *, num_steps: int) -> None:
@@ -28,7 +30,7 @@ class NewWeightsFirst(L.Callback):
         self.num_steps, self._new = num_steps, list[str]()
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Remembers what is new."""
+        """Stores the names of the new weights."""
         assert isinstance(pl_module, TrainingModule)
         self._new = self._new or sorted(pl_module.new_weights)
         if not self._new:
@@ -39,14 +41,14 @@ class NewWeightsFirst(L.Callback):
     def on_before_optimizer_step(
         self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: torch.optim.Optimizer
     ) -> None:
-        """Takes the gradients of the others away: the optimizer leaves out what has none."""
+        """Removes the gradients of the other weights, which the optimizer then skips."""
         if self._new and trainer.global_step < self.num_steps:
             for name, parameter in pl_module.network.named_parameters():  # type: ignore[union-attr]
                 if name not in self._new:
                     parameter.grad = None
 
     def state_dict(self) -> dict[str, Any]:
-        """What is new, for a run that goes on needs no ``init_from``."""
+        """Returns the names of the new weights, since a resumed run does not need ``init_from``."""
         return {"new": self._new}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

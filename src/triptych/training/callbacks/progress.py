@@ -1,4 +1,4 @@
-"""The progress of a training: a bar, or lines."""
+"""The progress of a run: a bar, or lines."""
 
 import logging
 import sys
@@ -19,15 +19,17 @@ from triptych.training.lightning_module import TrainingModule
 log = logging.getLogger("triptych")
 
 SILENT_S = 60.0
-"""The most seconds between two lines."""
+"""Maximum number of seconds between two lines."""
 
 
 class Progress(RichProgressBar):
-    """Lightning's bar, counted in updates instead of epochs. Where there is none, as standard output is no terminal, a
-    line after each validation, and at least one a minute.
+    """Lightning's progress bar, in steps instead of epochs.
+
+    If there is no bar, because standard output is not a terminal, it logs a line after each validation, and at least
+    one per minute.
 
     Args:
-        refresh_rate: how often in a second it is drawn, which takes milliseconds that small updates feel; 0: no bar.
+        refresh_rate: number of refreshes per second, each of which takes milliseconds; 0: no bar.
     """
 
     def __init__(self, *, refresh_rate: int = 4) -> None:
@@ -37,7 +39,7 @@ class Progress(RichProgressBar):
 
     @property
     def total_train_batches(self) -> int:
-        """All batches of the training, those before a resume too. (Lightning's own counts what is left.)"""
+        """The number of batches of the run, including those before a resume. (Lightning counts the remaining ones.)"""
         return self.trainer.max_steps * self.trainer.accumulate_grad_batches
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -49,14 +51,14 @@ class Progress(RichProgressBar):
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """A line, if the last is long ago."""
+        """Logs a line, if the last one is ``SILENT_S`` ago."""
         super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
         if self.is_disabled and time.monotonic() - self._said >= SILENT_S:
             metrics = self.get_metrics(trainer, pl_module)
             self._say(trainer, [f"{name} {value:.3f}" for name, value in metrics.items()])
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """A line with what was measured."""
+        """Logs a line with the validation metrics."""
         super().on_validation_end(trainer, pl_module)
         if self.is_disabled and trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking:
             assert isinstance(pl_module, TrainingModule)
@@ -74,7 +76,7 @@ class Progress(RichProgressBar):
         log.info("update %s of %s: %s", f"{step:,}", f"{trainer.max_steps:,}", said.removeprefix("; "))
 
     def configure_columns(self, trainer: L.Trainer) -> list[ProgressColumn]:
-        """Those of Lightning, with the time that is left, or that it took: both do not fit into 80 columns."""
+        """Returns Lightning's columns, with the remaining or the total time, since both do not fit into 80 columns."""
         columns: list[ProgressColumn] = super().configure_columns(trainer)
         left = TimeRemainingColumn(elapsed_when_finished=True)
         return [left if isinstance(column, CustomTimeColumn) else column for column in columns]
@@ -85,20 +87,22 @@ class Progress(RichProgressBar):
     def get_metrics(
         self, trainer: L.Trainer, pl_module: L.LightningModule
     ) -> dict[str, int | str | float | dict[str, float]]:
-        """The loss alone: with more, a terminal of 80 columns needs several lines. (Lightning adds the version of the
-        logger, which it looks up after each batch.)"""
+        """Returns only the loss, since more metrics do not fit into one line of 80 columns.
+
+        (Lightning adds the version of the logger, which it looks up after each batch.)
+        """
         metrics = trainer.progress_bar_metrics
         return {"loss": metrics["train/loss"]} if "train/loss" in metrics else {}
 
 
 def describe(task: Task, metrics: Mapping[str, float]) -> list[str]:
-    """The loss of a validation, and the score that runs are compared by, as far as a validation measures one.
+    """Formats the validation loss, and the score that compares runs, if validation measures one.
 
     Args:
-        metrics: by their names, ``val/loss`` among them.
+        metrics: metrics by name, including ``val/loss``.
     """
     tested = {name.replace("val/", "test/", 1): value for name, value in metrics.items() if name.startswith("val/")}
-    # a corpus without a known optimum is compared by another score, which may need decoding, and so the test
+    # for a corpus without a known optimum, another score compares runs, which may need decoding, and so the test
     scores = [*task.scores(task.architecture, tested, {}), *task.scores(task.architecture, tested, tested)]
     shown = [f"{s.title} {s.show(tested[s.key])}" for s in scores if s.key in tested and s.key != "test/loss"]
     return [f"validation loss {tested['test/loss']:.3f}", *shown[:1]]

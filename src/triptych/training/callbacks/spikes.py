@@ -1,4 +1,4 @@
-"""Tells of sudden rises of the loss."""
+"""Reporting loss spikes."""
 
 import logging
 import math
@@ -15,53 +15,53 @@ from triptych.data import Batch, DataModule
 log = logging.getLogger("triptych")
 
 NUM_LIKE = 10
-"""Updates that one is compared with: those whose examples are closest in size."""
+"""Number of steps that a step is compared with: those whose examples are closest in size."""
 NEAREST = 0.1
-"""Sizes that differ by more than this share are not compared: short texts are harder, or easier, than long ones."""
+"""Maximum relative difference of sizes that are compared: short texts are harder, or easier, than long ones."""
 SMALL = 0.3
-"""Rises that are small beside this share of the mean loss are small."""
+"""Fraction of the mean loss that is added to losses, so that rises far below it are small."""
 LEAST = math.log(2)
-"""The least rise of a spike."""
+"""Minimum rise of a spike."""
 FIRST = 100
-"""Nothing is reported before so many rises are known."""
+"""Number of rises that must be known before a report."""
 PAUSE = 10
-"""Updates after a report that belong to it."""
+"""Number of steps after a report that belong to the same spike."""
 
 
 class SpikeReport(L.Callback):
-    """Reports an update whose loss is far above what is usual for examples of its size, and names its examples.
+    """Reports a step whose loss is far above the usual loss for examples of its size, and names its examples.
 
-    Batches hold examples of like size, and what is short may be ambiguous: so an update is compared with those
-    ``NUM_LIKE`` of the last ``window`` whose examples have the most similar mean size. With m, the median of their
-    losses, its rise is log((loss + s) / (m + s)), where s is ``SMALL`` times the mean loss of the window: a rise from
-    0.001 to 0.02 does not matter where the mean is 0.2. A spike is a rise of at least ``LEAST`` that is ``factor``
-    times as high as all but one in the window: so it takes more where losses scatter more, and a single outlier from
-    the beginning hides no other.
+    Batches contain examples of similar size, and short ones may be ambiguous. So a step is compared with those
+    ``NUM_LIKE`` of the last ``window`` steps whose examples have the most similar mean size. With m, the median of
+    their losses, its rise is log((loss + s) / (m + s)), where s is ``SMALL`` times the mean loss of the window: a rise
+    from 0.001 to 0.02 does not matter if the mean is 0.2. A spike is a rise of at least ``LEAST`` that is ``factor``
+    times as high as all but one in the window. So the threshold is higher if the losses vary more, and one early
+    outlier does not hide other spikes.
 
-    The losses are looked at whenever Lightning logs, so that a GPU need not wait for them at each update.
+    The losses are read when Lightning logs, to avoid synchronizing with the GPU at each step.
 
     Args:
-        factor: how many times as high.
-        window: updates that are remembered.
+        factor: minimum ratio of a spike to the other rises in the window.
+        window: number of steps to compare with.
 
     Attributes:
-        spikes: the updates, from 1.
+        spikes: steps with a spike, from 1.
     """
 
     def __init__(self, *, factor: float, window: int) -> None:
         self.factor, self.window = factor, window
         self.spikes: list[int] = []
-        self._sizes, self._losses, self._rises = np.empty(0), np.empty(0), np.empty(0)  # of the last updates
-        self._pending: list[tuple[Tensor, int, int]] = []  # loss, tokens and examples of each batch since the last look
+        self._sizes, self._losses, self._rises = np.empty(0), np.empty(0), np.empty(0)  # of the last steps
+        self._pending: list[tuple[Tensor, int, int]] = []  # loss, tokens and examples of each batch since the check
 
     def state_dict(self) -> dict[str, Any]:
-        """What was usual, and what was not looked at yet."""
+        """Returns the recent losses, and the losses that are not checked yet."""
         pending = [(float(loss), tokens, examples) for loss, tokens, examples in self._pending]
         last = {"sizes": self._sizes.tolist(), "losses": self._losses.tolist(), "rises": self._rises.tolist()}
         return {"spikes": self.spikes, "pending": pending, **last}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Goes on from a checkpoint."""
+        """Restores the state from a checkpoint."""
         self.spikes = state_dict["spikes"]
         self._sizes, self._losses, self._rises = (np.array(state_dict[key]) for key in ("sizes", "losses", "rises"))
         self._pending = [(torch.tensor(loss), tokens, examples) for loss, tokens, examples in state_dict["pending"]]
@@ -74,7 +74,7 @@ class SpikeReport(L.Callback):
         batch: Batch,
         batch_idx: int,
     ) -> None:
-        """Takes the loss; looks at those that there are when Lightning logs."""
+        """Stores the loss; checks all stored losses when Lightning logs."""
         self._pending.append((outputs["loss"], batch.num_real, len(batch.examples)))
         accumulate, step = trainer.accumulate_grad_batches, trainer.global_step
         if (batch_idx + 1) % accumulate or step % trainer.log_every_n_steps:  # type: ignore[attr-defined]
@@ -92,16 +92,16 @@ class SpikeReport(L.Callback):
                 log.warning(what, update, loss, usual, read)
 
     def look(self, update: int, loss: float, size: float) -> float | None:
-        """Remembers the loss of an update, but for that of a spike.
+        """Checks the loss of a step, and stores it unless it is a spike.
 
         Args:
-            update: its number, from 1.
-            size: tokens of an example of it, in the mean.
+            update: number of the step, from 1.
+            size: mean number of tokens of its examples.
 
         Returns:
-            What is usual for examples of this size, if the loss is a spike.
+            The usual loss for examples of this size, if the loss is a spike, else None.
         """
-        if not math.isfinite(loss):  # an update that is left out, and counted elsewhere
+        if not math.isfinite(loss):  # a skipped step, counted elsewhere
             return None
         rise, usual = self._rise(loss, size)
         if rise is not None and len(self._rises) >= FIRST:
@@ -117,10 +117,10 @@ class SpikeReport(L.Callback):
         return None
 
     def _rise(self, loss: float, size: float) -> tuple[float | None, float]:
-        """How far a loss is above what is usual for its size, and that; None: there is too little to compare with."""
+        """Returns the rise of a loss above the usual loss for its size, and the latter; None: too few to compare."""
         if len(self._sizes) < NUM_LIKE:
             return None, math.nan
-        distances = np.abs(self._sizes[::-1] - size)  # of equally close ones the latest
+        distances = np.abs(self._sizes[::-1] - size)  # if equally close, the latest
         like = np.argsort(distances, kind="stable")[:NUM_LIKE]
         if distances[like[-1]] > NEAREST * size:
             return None, math.nan

@@ -1,1 +1,1 @@
-"""Where metrics go: a CSV file, W&B, TensorBoard."""
+"""The loggers: CSV file, W&B, TensorBoard."""

@@ -1,4 +1,4 @@
-"""``metrics.csv``: the logged series, which a run that goes on appends to."""
+"""The logger of ``metrics.csv``, to which a resumed run appends."""
 
 import csv
 import os
@@ -14,8 +14,10 @@ from triptych.storage.atomic import replacing
 
 
 class CSVLogger(Logger):
-    """A row a logging step, a column a metric; each row is in the file as soon as it is logged. (Lightning's own
-    deletes the file of the run that it goes on with.)"""
+    """Writes one row per logged step and one column per metric, immediately.
+
+    (Lightning's logger deletes the file of the run that it resumes.)
+    """
 
     def __init__(self, *, path: str) -> None:
         super().__init__()
@@ -24,27 +26,27 @@ class CSVLogger(Logger):
 
     @property
     def name(self) -> str:
-        """Lightning asks for one."""
+        """An empty name, required by Lightning."""
         return ""
 
     @property
     def version(self) -> str:
-        """Lightning asks for one."""
+        """An empty version, required by Lightning."""
         return ""
 
     def log_hyperparams(self, params: Any) -> None:
-        """They stand in config.yaml."""
+        """Does nothing, since config.yaml contains the hyperparameters."""
 
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
         """Appends a row.
 
         Args:
-            step: updates before this one.
+            step: number of steps before this one.
         """
         check_held()
         row = {name: value.item() if isinstance(value, Tensor) else value for name, value in metrics.items()}
-        row = {"step": step, **{name: value for name, value in row.items() if name != "epoch"}}  # steps are the clock
+        row = {"step": step, **{name: value for name, value in row.items() if name != "epoch"}}  # counts steps
         if new := sorted(row.keys() - set(self._columns)):
             rows = self.rows()
             self._columns = ["step", *sorted({*self._columns, *new} - {"step"})]
@@ -54,13 +56,13 @@ class CSVLogger(Logger):
 
     @rank_zero_only
     def save(self) -> None:
-        """Returns when all rows are on the disk."""
+        """Waits until all rows are on disk."""
         if self.path.exists():
             with open(self.path, "rb+") as file:
                 os.fsync(file.fileno())
 
     def rows(self) -> list[dict[str, str]]:
-        """What is in the file; a line that is no row, since it was cut or damaged, is left out."""
+        """Returns the rows of the file, without truncated or damaged lines."""
         if not self.path.exists():
             return []
         text = self.path.read_text(encoding="utf-8", errors="replace").replace("\0", "")
@@ -69,11 +71,11 @@ class CSVLogger(Logger):
 
     @rank_zero_only
     def rewind(self, updates: int, *, pending_validation: bool) -> None:
-        """Leaves out what was logged after a checkpoint, since it will be logged again.
+        """Removes the rows after a checkpoint, which will be logged again.
 
         Args:
-            updates: that were done at the checkpoint.
-            pending_validation: whether the validation after the last of them is still to be done.
+            updates: number of steps at the checkpoint.
+            pending_validation: whether the validation after the last of them is pending.
         """
         rows = [row for row in self.rows() if int(row["step"]) < updates]
         if pending_validation:
@@ -92,5 +94,5 @@ class CSVLogger(Logger):
 
 
 def is_validation(row: dict[str, str]) -> bool:
-    """Whether a row of the series holds what a validation measured."""
+    """Returns whether a row contains validation metrics."""
     return any(name.startswith("val/") and value for name, value in row.items())

@@ -1,4 +1,4 @@
-"""TensorBoard, an optional dependency: the series of ``metrics.csv`` as scalars."""
+"""The TensorBoard logger (an optional dependency): the columns of ``metrics.csv`` as scalars."""
 
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -10,13 +10,13 @@ from triptych.config import ConfigError
 
 
 class TensorBoardLogger(LightningTensorBoardLogger):
-    """Lightning's logger, into a folder of the run directory, where a run that goes on continues its series.
+    """Lightning's TensorBoard logger in a folder of the run directory, where a resumed run continues its curves.
 
     Args:
         save_dir: the run directory; the files go into ``save_dir/tensorboard``.
 
     Raises:
-        ConfigError: TensorBoard is not installed.
+        ConfigError: if TensorBoard is not installed.
     """
 
     def __init__(self, *, save_dir: str) -> None:
@@ -25,28 +25,28 @@ class TensorBoardLogger(LightningTensorBoardLogger):
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Logs metrics by updates before this one."""
+        """Logs metrics by the number of steps before this one."""
         super().log_metrics({name: value for name, value in metrics.items() if name != "epoch"}, step)
 
     @rank_zero_only
     def save(self) -> None:
-        """Returns when all is written. (Lightning's own writes hyperparameters, which stand in config.yaml.)"""
+        """Flushes all events. (Lightning's version writes hyperparameters, which are in config.yaml.)"""
         self.experiment.flush()
 
     def rewind(self, updates: int) -> None:
-        """TensorBoard will leave out what was logged after a checkpoint, since it is logged again.
+        """Makes TensorBoard drop the values after a checkpoint, which will be logged again.
 
         Args:
-            updates: that were done at the checkpoint.
+            updates: number of steps at the checkpoint.
         """
         self._kwargs["purge_step"] = updates
 
 
 def check_tensorboard() -> None:
-    """Refuses to go on without TensorBoard.
+    """Checks that TensorBoard is installed.
 
     Raises:
-        ConfigError: TensorBoard is not installed.
+        ConfigError: if it is not.
     """
     if find_spec("tensorboard") is None:
         raise ConfigError("logger=tensorboard needs TensorBoard: pip install 'triptych[tensorboard]'")

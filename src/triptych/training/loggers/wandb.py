@@ -1,4 +1,4 @@
-"""Weights & Biases, which must not stop a training nor learn its secrets."""
+"""The Weights & Biases logger, which neither stops a run nor records its secrets."""
 
 import logging
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # read at import; its reports delay the exit without a network
-os.environ.setdefault("WANDB_SILENT", "true")  # its summary would bury ours
+os.environ.setdefault("WANDB_SILENT", "true")  # its summary would hide that of Triptych
 from lightning.fabric.loggers.logger import rank_zero_experiment
 from lightning.pytorch.loggers import WandbLogger as LightningWandbLogger
 from lightning.pytorch.utilities import rank_zero_only
@@ -23,43 +23,43 @@ from triptych.storage.run_directory import BEST, LAST
 if TYPE_CHECKING:
     import wandb
 else:
-    wandb = lazy_import("wandb")  # takes a part of a second, of every command that trains or evaluates
+    wandb = lazy_import("wandb")  # the import takes a fraction of a second
 
 log = logging.getLogger("triptych")
 
 AXES = ("tokens", "train_flops", "time_s")
-"""Series that others may be drawn against, besides the updates."""
+"""Metrics that can be the x axis instead of the step."""
 
 FLUSH = 0.5
-"""Seconds of the series that may be lost with the machine."""
+"""Seconds of the history that may be lost if the host fails."""
 
 AGAIN = 10 * FLUSH
-"""Seconds of the series that a run that goes on logs again."""
+"""Seconds of the history that a resumed run logs again."""
 
 PARTS = ("params_by_part", "train_flops_by_part")
 
 
 class WandbLogger(LightningWandbLogger):
-    """Lightning's logger, which goes on offline when the server is out of reach.
+    """Lightning's W&B logger, which continues offline if the server is not reachable.
 
-    A run that is resumed in its directory continues the same W&B run: the id stands in ``save_dir/wandb/id``. Command,
+    A run that resumes in its directory continues the same W&B run, whose id is in ``save_dir/wandb/id``. Command,
     standard output, code and git remote are not recorded.
 
-    Each row of ``metrics.csv`` is a row of W&B's history, and ``trainer/global_step`` is its ``step``. That is the x
-    axis of everything; ``tokens``, ``train_flops`` and ``time_s`` can be chosen.
+    Each row of ``metrics.csv`` is a row of the W&B history, with its ``step`` as ``trainer/global_step``. This is the
+    default x axis; ``tokens``, ``train_flops`` and ``time_s`` can be chosen instead.
 
     Args:
         project: the W&B project.
-        name: of the run.
+        name: name of the run.
         save_dir: the run directory; the files go into ``save_dir/wandb``.
-        offline: write files only, for ``wandb sync``.
-        entity: the user or team that the project belongs to; None: the default of the account.
-        group: of runs that belong together; None: those of one experiment, whatever their seeds.
-        tags: of the run, besides those of ``describe``.
-        job_type: the kind of work, by which W&B groups too.
-        log_model: whether the end uploads checkpoints/last.ckpt, and best.ckpt if it is another.
-        init_timeout: seconds without an answer after which the run goes on offline.
-        finish_timeout: seconds that the end waits for the upload, after a quarter of them for the samples.
+        offline: whether to write only files, for ``wandb sync``.
+        entity: user or team that owns the project; None: the default of the account.
+        group: group of the run; None: the experiment, for all seeds.
+        tags: tags of the run, in addition to those of ``describe``.
+        job_type: job type, by which W&B can also group runs.
+        log_model: whether to upload checkpoints/last.ckpt at the end, and best.ckpt if it differs.
+        init_timeout: seconds without a response after which the run continues offline.
+        finish_timeout: seconds to wait for the upload at the end, after a quarter of them for the samples.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class WandbLogger(LightningWandbLogger):
             program="",
             save_code=False,
             silent=True,
-            x_disable_meta=True,  # the command is part of it
+            x_disable_meta=True,  # the metadata contain the command
         )
         super().__init__(
             project=project,
@@ -103,15 +103,17 @@ class WandbLogger(LightningWandbLogger):
             job_type=job_type,
             settings=settings,
         )
-        self._wandb_init.pop("anonymous")  # Lightning always passes it, W&B warns of it
+        self._wandb_init.pop("anonymous")  # Lightning always passes it, and W&B warns about it
         self._files = Path(save_dir) / "wandb"
         self._is_lost = False
-        self._patience = finish_timeout / 4  # then finish() waits
-        self._logs_checkpoints = log_model  # Lightning's own knows its own callback only
+        self._patience = finish_timeout / 4  # finish() waits afterwards
+        self._logs_checkpoints = log_model  # Lightning supports only its own checkpoint callback
 
     def start_afresh(self) -> None:
-        """The next start makes a new W&B run instead of continuing the one of this directory. What that one has written
-        for ``wandb sync`` goes, unless it is there already: its updates are done again."""
+        """Makes the next start create a new W&B run instead of continuing that of this directory.
+
+        Offline files of the old run that are not synced yet are deleted, because its steps are repeated.
+        """
         file = self._files / "id"
         for folder in self._files.glob(f"offline-run-*-{file.read_text()}*") if file.exists() else ():
             if not list(folder.glob("*.synced")):
@@ -132,7 +134,7 @@ class WandbLogger(LightningWandbLogger):
                 raise
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             log.warning("W&B cannot be used (%s); the run goes on offline, for `wandb sync` later", reason)
-            wandb.teardown()  # what was started holds the id
+            wandb.teardown()  # the started process holds the id
             self._offline, self._wandb_init["mode"] = True, "offline"
             run = super().experiment
         for axis in AXES:
@@ -140,23 +142,22 @@ class WandbLogger(LightningWandbLogger):
         return run
 
     def describe(self, labels: Mapping[str, str]) -> None:
-        """Says what the run is, before it starts: in its configuration, as tags, and for its group.
+        """Sets the labels, tags and group of the W&B run before it starts.
 
         Args:
-            labels: by name: experiment, architecture, task, data and the like.
+            labels: labels by name, such as experiment, architecture, task and data.
         """
         own = [labels["architecture"], labels["task"], labels["data"]]
         others = [f"{name}:{value}" for name, value in labels.items() if name != "experiment" and value not in own]
         tags = [*(self._wandb_init["tags"] or []), *own, *others]
-        self._wandb_init["tags"] = list(dict.fromkeys(tag[:64] for tag in tags))  # W&B takes no longer ones
+        self._wandb_init["tags"] = list(dict.fromkeys(tag[:64] for tag in tags))  # the maximum length in W&B
         self._wandb_init["group"] = self._wandb_init["group"] or labels["experiment"]
         self._wandb_init["config"] = {"labels": dict(labels)}
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Logs metrics; not any more if the process that writes for W&B is gone: a scheduler that cancels or preempts a
-        job ends it before the run has saved."""
-        row = {name: value for name, value in metrics.items() if name != "epoch"}  # steps are the clock
+        """Logs metrics, until the W&B process has ended: a scheduler may end it before the run has saved."""
+        row = {name: value for name, value in metrics.items() if name != "epoch"}  # counts steps
         try:
             super().log_metrics(row, step)
         except ConnectionError:
@@ -168,14 +169,15 @@ class WandbLogger(LightningWandbLogger):
     def log_record(
         self, record: Mapping[str, Any], checkpoints: Path, attention: Mapping[str, Mapping[str, Any]]
     ) -> None:
-        """Adds what is known at the end: numbers and texts of the record, a table of samples, the confusion matrix,
-        where the network looks, and the checkpoint if it was asked for. Of tables and checkpoints W&B asks its server
-        at once; one that does not answer is not waited for long, and one that refuses does not stop the run.
+        """Logs the record at the end: its numbers and texts, samples, confusion matrix, attention and checkpoints.
+
+        Checkpoints are logged if ``log_model`` is set. For tables and checkpoints, W&B contacts its server immediately;
+        the wait for a response is limited, and an error does not stop the run.
 
         Args:
-            record: what summary.json holds.
-            checkpoints: their folder.
-            attention: figures of plotly, as plain data, by their names.
+            record: content of summary.json.
+            checkpoints: folder of the checkpoints.
+            attention: plotly figures as plain data, by name.
         """
         run, failures = self.experiment, []
 
@@ -193,11 +195,10 @@ class WandbLogger(LightningWandbLogger):
             log.warning("W&B has not got the samples of the test (%s); summary.json has them", reason)
 
     def log_again(self, rows: Sequence[Mapping[str, str]]) -> None:
-        """Logs the last rows before a checkpoint that a run goes on from once more, the same: the end of W&B's process
-        may have come before they were on the disk.
+        """Logs the last rows before the checkpoint of a resumed run again, in case W&B did not write them to disk.
 
         Args:
-            rows: of ``metrics.csv`` up to there.
+            rows: rows of ``metrics.csv`` up to the checkpoint.
         """
         times = [float(row.get("time_s") or 0) for row in rows]
         for row, seconds in zip(rows, times, strict=True):
@@ -209,7 +210,7 @@ class WandbLogger(LightningWandbLogger):
         """Ends the W&B run.
 
         Args:
-            failed: what W&B shows of it.
+            failed: whether W&B shows the run as failed.
         """
         if self._experiment is None:
             return
@@ -217,7 +218,7 @@ class WandbLogger(LightningWandbLogger):
             self._experiment.finish(exit_code=int(failed))
         except ConnectionError:
             with suppress(ConnectionError):
-                wandb.teardown()  # which would say so once more, with a traceback
+                wandb.teardown()  # it would report the error again, with a traceback
         except (wandb.Error, OSError):  # a TimeoutError is one
             log.warning("W&B has not got everything; `wandb sync %s` uploads it", self._files / "run-*")
 
@@ -232,28 +233,28 @@ class WandbLogger(LightningWandbLogger):
 def log_record(
     run: Any, record: Mapping[str, Any], checkpoints: Path | None, attention: Mapping[str, Mapping[str, Any]]
 ) -> None:
-    """Adds the record of a run to W&B's.
+    """Logs the record of a run to its W&B run.
 
     Args:
-        record: what summary.json holds.
-        checkpoints: the folder of those to log; None: none.
-        attention: figures of plotly, as plain data, by their names.
+        record: content of summary.json.
+        checkpoints: folder of the checkpoints to log; None: none.
+        attention: plotly figures as plain data, by name.
     """
     plain = {key: value for key, value in record.items() if isinstance(value, int | float | str)}
     parts = {f"{key}.{part}": value for key in PARTS for part, value in record[key].items()}
     run.summary.update({**plain, **parts, **{f"optimum/{name}": v for name, v in record["optimum"].items()}})
     columns: list[str | int] = ["input", "reference", "output"]
     rows = [[sample[column] for column in columns] for sample in record["samples"]]
-    # Tables wait there for `wandb sync`; W&B's own place is in the home directory.
+    # Tables are stored there for `wandb sync`; the default of W&B is in the home directory.
     os.environ["WANDB_DATA_DIR"] = str(Path(run.settings.sync_dir).parent.absolute())
     pictures: dict[str, Any] = {"test/samples": wandb.Table(columns=columns, data=rows)} if rows else {}
     if (matrix := record["confusion_matrix"]) is not None:
         pictures["test/confusion_matrix"] = confusion_chart(matrix["labels"], matrix["counts"])
     if attention:
-        from plotly.graph_objects import Figure  # type: ignore[import-untyped] # takes its time
+        from plotly.graph_objects import Figure  # type: ignore[import-untyped] # a slow import
 
         pictures |= {f"attention/{name}": wandb.Plotly(Figure(figure)) for name, figure in attention.items()}
-    if pictures:  # of a trial of a search there are none
+    if pictures:  # a trial of a search has none
         run.log(pictures)
     if checkpoints is None:
         return
@@ -267,11 +268,11 @@ def log_record(
 
 
 def confusion_chart(labels: Sequence[str], counts: Sequence[Sequence[int]]) -> Any:
-    """W&B's own chart of a confusion matrix, from counts. (Its function for that wants each prediction.)
+    """Makes W&B's chart of a confusion matrix from counts. (The function of W&B needs every prediction.)
 
     Args:
-        labels: of the classes.
-        counts: a row for each true class, a column for each predicted one.
+        labels: names of the classes.
+        counts: one row per true class, one column per predicted class.
     """
     columns = {"Actual": "Actual", "Predicted": "Predicted", "nPredictions": "nPredictions"}
     rows = [
