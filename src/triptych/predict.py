@@ -240,8 +240,7 @@ def images(lines: list[str], shape: tuple[int, int, int], source: str) -> list[n
 def conversations(lines: list[str], task: Chat, source: str) -> list[Sequence[Message]]:
     """Returns the conversation of each line: one user message, or in a .jsonl file all messages so far.
 
-    In JSON, it is an array of messages with role and content, or an object with such an array as ``messages``.
-    """
+    In JSON, it is an array of messages with role and content, or an object with such an array as ``messages``."""
     found = list[Sequence[Message]]()
     for number, line in enumerate(lines, 1):
         with refusing(f"{name_of(source)}, line {number}: "):

@@ -118,11 +118,8 @@ def start_processes(config: DictConfig, command: Command, world_size: int) -> in
 
 @contextmanager
 def leaving_the_others() -> Iterator[None]:
-    """Destroys the process group at the end and after an orderly stop.
-
-    A thread of gloo that still runs while Python exits may abort it. After a failure the group stays, because pending
-    operations may wait forever.
-    """
+    """Destroys the process group, except after a failure, when pending operations may wait forever."""
+    # A thread of gloo that still runs while Python exits may abort it.
     failed = True
     try:
         yield
@@ -137,10 +134,7 @@ def leaving_the_others() -> Iterator[None]:
 
 @contextmanager
 def ending_in_order(run: Run, command: Command) -> Iterator[None]:
-    """Catches signals, finishes the W&B run with its exit status, and records a pruned trial.
-
-    Signals are handled between two steps.
-    """
+    """Catches signals (to handle between steps), finishes the W&B run with its status, and records a pruned trial."""
     loggers = [logger for logger in run.loggers if isinstance(logger, WandbLogger)]
     failed = True
     handlers = signals.catch_signals(*signals.STOPS)

@@ -21,8 +21,7 @@ class Captioning(SignalToText):
     The encoder-decoder model translates patches into words (Vinyals et al. 2015, with the patch encoder of Dosovitskiy
     et al. 2021). A decoder-only model reads patches and words in one sequence.
 
-    Metrics: loss, token_accuracy, exact_match; in the test also sacrebleu's chrf, in points of 100.
-    """
+    Metrics: loss, token_accuracy, exact_match; in the test also sacrebleu's chrf, in points of 100."""
 
     name = "captioning"
     metric_modes: ClassVar[MetricModes] = {"chrf": "max"}

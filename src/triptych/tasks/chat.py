@@ -67,8 +67,7 @@ class Chat(TextToText):
 
     @property
     def end(self) -> int:
-        """The token that the template puts after an answer; eos for the encoder-decoder, whose target has no
-        template."""
+        """The token that ends an answer: that of the template, or eos for the encoder-decoder."""
         return self.tokenizer.special.eos if self.architecture == "full" else self._end
 
     @property
@@ -147,8 +146,7 @@ class Chat(TextToText):
         return Encoded(ids[:-1], labels, prefix=len(pieces[0]) - 1, example=example)
 
     def asking(self, ids: Sequence[int]) -> list[int]:
-        """Returns the prompt as input of the network: as formatted by the template, for an encoder with begin and
-        end."""
+        """Returns the prompt as formatted by the template; for an encoder also with its begin and end tokens."""
         return self.tokenizer.special.single(ids) if self.architecture == "full" else [*ids]
 
     def truncate(self, item: Encoded) -> Encoded:

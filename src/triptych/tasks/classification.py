@@ -24,8 +24,7 @@ class Classification(SequenceTask):
 
     Metrics: accuracy; macro_f1, the mean of the F1 of the classes; calibration_error, the expected calibration error of
     the most likely class, sum_b n_b/n |accuracy_b - confidence_b| over 15 bins b of equal width (Guo et al. 2017,
-    equation 3; the last bin includes confidence 1); confusion_matrix, the counts by true and predicted class.
-    """
+    equation 3; the last bin includes confidence 1); confusion_matrix, the counts by true and predicted class."""
 
     name = "classification"
     metric_modes: ClassVar[MetricModes] = {

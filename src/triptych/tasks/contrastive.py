@@ -39,8 +39,7 @@ def contrastive_losses(
 ) -> Float[Tensor, " rows"]:
     """Computes -mean_(p in P(i)) log softmax_j(q_i · c_j)[p] for each query i with the positives P(i).
 
-    With one positive per query it is the loss of Radford et al. 2021, figure 3; with several, that of Yang et al. 2022
-    (UniCL), equation 2.
+    See Radford et al. 2021, figure 3, for one positive per query; Yang et al. 2022 (UniCL), equation 2, for several.
 
     Args:
         positives: True where a candidate matches the query; at least once in each row that counts.
@@ -75,11 +74,8 @@ def contrastive_loss(vectors: Float[Tensor, "batch 2 width"], keys: Int[Tensor, 
 
 
 def gather(rows: Shaped[Tensor, "rows *size"]) -> Shaped[Tensor, "all *size"]:
-    """Concatenates the rows of all processes, in rank order; gradients flow back to each process.
-
-    The number of rows may differ between processes. (It is a sum of zero-padded tensors, since all backends have a
-    gradient for sums.)
-    """
+    """Concatenates the rows of all processes, in rank order; gradients flow back to each process."""
+    # A sum of zero-padded tensors, since all backends have a gradient for sums.
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return rows
     rank, counts = dist.get_rank(), torch.zeros(dist.get_world_size(), dtype=torch.long, device=rows.device)

@@ -305,9 +305,7 @@ def num_hidden(length: int, share: float) -> int:
 
 
 def placed(lengths: Sequence[int], length: int, random: np.random.Generator) -> list[slice]:
-    """Places spans in a text at random, not adjacent, and returns them from left to right.
-
-    Every placement is equally likely.
+    """Places spans in a text, not adjacent, each placement equally likely, and returns them from left to right.
 
     Args:
         lengths: lengths of the spans, in any order; if too few tokens remain to separate them, the last ones are

@@ -18,10 +18,7 @@ def widest(device: torch.device) -> torch.dtype:
 
 
 class Sum(Metric):
-    """The exact sum of the terms, rounded to float64.
-
-    The terms stay on the device of the task, because NCCL does not gather from CPUs.
-    """
+    """The exact sum of the terms, rounded to float64; terms stay on the device, as NCCL does not gather from CPUs."""
 
     terms: list[Tensor] | Tensor
 

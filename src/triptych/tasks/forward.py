@@ -45,10 +45,7 @@ def reads_token_types(network: Network) -> bool:
 
 
 def token_types_of(network: Network, batch: Batch) -> Int[Tensor, "batch length"] | None:
-    """Returns 0 for the first text and its special tokens, 1 for the second (Devlin et al. 2019, section 3).
-
-    None: the network does not read types.
-    """
+    """Returns 0 for the first text, 1 for the second (Devlin et al. 2019, section 3); None: no token types."""
     if not reads_token_types(network):
         return None
     if batch.lengths is None:

@@ -123,10 +123,9 @@ class GenerativeTask(Task):
     def scored_tokens(
         self, metrics: Mapping[str, Metric], batch: Batch
     ) -> tuple[Float[Tensor, "batch length"], Int[Tensor, "batch length"]]:
-        """Returns the negative log-likelihood of each target token in nats, and the most likely token; 0 elsewhere.
+        """Returns the nats of each target token and the most likely token, 0 elsewhere.
 
-        Adds the loss and the accuracy of the batch to the metrics. The logits are never all in memory.
-        """
+        Adds loss and accuracy to the metrics. The logits are never all in memory."""
         labels = batch.labels.flatten()[batch.scored]
         losses, likeliest = self.forward(batch, Targets(batch.scored, labels, 0.0, each=True))
         metrics["loss"].update(losses.sum(), len(labels))

@@ -101,11 +101,7 @@ class ImageTextMatching(Task):
 
     @contextmanager
     def choosing_from(self, classes: Sequence[str]) -> Iterator[None]:
-        """Sets the choices of ``predict`` within the context.
-
-        Raises:
-            ValueError: if there are fewer than two choices, or equal ones.
-        """
+        """Sets the choices of ``predict`` within the context; see ``check_classes``."""
         check_classes(classes)
         before, self.classes = self.classes, tuple(classes)
         try:
@@ -132,11 +128,7 @@ class ImageTextMatching(Task):
 
     @classmethod
     def num_outputs(cls, vocab_size: int, corpus: CorpusFacts) -> int:
-        """Raises an error: the number of outputs of both heads must be set in the configuration.
-
-        Raises:
-            ValueError: always.
-        """
+        """Raises a ValueError: the number of outputs of both heads must be set in the configuration."""
         raise ValueError("model.head.num_outputs=null: expected the width of the space in which texts and images meet")
 
     def encode(self, examples: Sequence[Example]) -> list[Encoded]:
@@ -252,11 +244,7 @@ class ImageTextMatching(Task):
 
 
 def check_classes(classes: Sequence[str]) -> None:
-    """Checks the choices of a prediction.
-
-    Raises:
-        ValueError: if there are fewer than two choices, or equal ones.
-    """
+    """Raises a ValueError if there are fewer than two choices, or equal ones."""
     if len({*classes}) < max(2, len(classes)):
         raise ValueError(
             f"classes={list(classes) or 'null'}: expected at least two texts to choose from, all different, such as "

@@ -214,11 +214,7 @@ class Infilling(SequenceToSequence):
         return values
 
     def check_asked(self, given: str) -> None:
-        """Checks an input text; see ``Task``.
-
-        Raises:
-            ValueError: if the text has several marks.
-        """
+        """Raises a ValueError if the text has several marks; see ``Task``."""
         if (count := given.count(self.mark)) > 1:
             raise ValueError(f"{count} times {self.mark} in a text; expected it once")
 
@@ -263,18 +259,12 @@ def parts_in_test(text: str, middle: Middle) -> tuple[str, str, str]:
 
 
 def without_literals(line: str) -> str:
-    """Strips a line of code of surrounding whitespace, empties its quotes, and replaces each number by 0.
-
-    Specific strings and numbers do not measure the ability to program. (CodeXGLUE keeps the most frequent ones.)
-    """
+    """Strips a line of code, empties its quotes, and replaces numbers by 0. (CodeXGLUE keeps frequent ones.)"""
     return LITERAL.sub(lambda match: match[1][0] * 2 if match[1] else "0", line.strip())
 
 
 def edit_similarity(output: str, reference: str) -> float:
-    """Computes 1 - d / (length of both), d being the insertions and deletions between both; 1 for two empty texts.
-
-    It is the ratio of fuzzywuzzy.
-    """
+    """Computes fuzzywuzzy's ratio 1 - (insertions and deletions) / (length of both); 1 for two empty texts."""
     length = len(output) + len(reference)
     distance = edit_distance([output], [reference], substitution_cost=2, reduction="sum")
     return 1 - float(distance) / length if length else 1.0

@@ -66,8 +66,7 @@ class LanguageModeling(GenerativeTask):
       is a word, too, as usual for Penn Treebank and WikiText; one counts if its first byte is a target. Decoder-only
       models only.
 
-    The first token of a long text is never a target: its bytes, characters and words are not counted.
-    """
+    The first token of a long text is never a target: its bytes, characters and words are not counted."""
 
     name = "language_modeling"
     metric_modes: ClassVar[MetricModes] = {
@@ -101,10 +100,9 @@ class LanguageModeling(GenerativeTask):
 
     @cached_property
     def token_sizes(self) -> Int[Tensor, "3 2 vocab"]:
-        """The bytes of each token, and the characters and words that begin in it.
+        """The bytes in each token, and the characters and words that begin in it.
 
-        Each once after a token that does not end in whitespace, and once after one that does.
-        """
+        Index 0 is after a token that does not end in whitespace, index 1 after one that does."""
         tokenizer = self.tokenizer
         return torch.from_numpy(np.stack((tokenizer.num_bytes(), tokenizer.num_characters(), tokenizer.num_words())))
 
@@ -129,8 +127,7 @@ class LanguageModeling(GenerativeTask):
         return encoded
 
     def truncate(self, item: Encoded) -> Encoded:
-        """Truncates an example (see ``Task``); a prefix decoder keeps the end of the prefix and space for the
-        targets."""
+        """Truncates an example (see ``Task``); a prefix decoder keeps the end of its prefix, and the targets."""
         if self.architecture != "prefix_decoder":
             return super().truncate(item)
         cut = max(0, item.prefix + 1 - self.prompt_length)
@@ -181,11 +178,7 @@ class LanguageModeling(GenerativeTask):
         return Predictions([None] * len(nats), {name: found[name].sum(1).tolist() for name in kept})
 
     def _tokens_before(self, batch: Batch) -> Int[Tensor, "batch length"]:
-        """Returns the token before each label in the text.
-
-        The decoder of an encoder-decoder reads ``start`` before its first label; in the text, it is the last token of
-        the prefix.
-        """
+        """Returns the token before each label in the text; the first label follows the last token of the prefix."""
         if batch.source is None or batch.source_mask is None:
             return batch.tokens
         special = self.tokenizer.special
@@ -196,10 +189,7 @@ class LanguageModeling(GenerativeTask):
         return before
 
     def derived_metrics(self, values: dict[str, float]) -> dict[str, float]:
-        """Computes the scores listed in the class docstring.
-
-        ``word_perplexity`` is left out if it exceeds a float, as for a text of one long word (such as a genome).
-        """
+        """Computes the scores of the class docstring; ``word_perplexity`` only if it fits into a float."""
         bits = values["nats"] / math.log(2)
         continuation_bits = values["continuation_nats"] / math.log(2)
         derived = {
@@ -218,9 +208,8 @@ class LanguageModeling(GenerativeTask):
     def predict_batch(self, texts: Sequence[str]) -> Sequence[Prediction]:
         """Returns a continuation of each text.
 
-        If text and new tokens exceed the positions of the network, the beginning of the text is dropped; half of the
-        positions are always kept for the text.
-        """
+        The beginning of a too long text is dropped; half of the positions of the network are always kept for the
+        text."""
         special = self.tokenizer.special
         laid_out = special.single if self.architecture == "full" else special.opening
         begins_anywhere = self.corpus.is_stream  # windows have no bos

@@ -241,8 +241,7 @@ def right_answers(example: Example) -> list[str]:
 def normalized(answer: str) -> str:
     """Normalizes an answer like the evaluation of SQuAD (Rajpurkar et al. 2016).
 
-    The result is in lower case, without ASCII punctuation and articles, with single spaces between words.
-    """
+    The result is in lower case, without ASCII punctuation, articles, and repeated whitespace."""
     plain = "".join(character for character in answer.lower() if character not in string.punctuation)
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", plain).split())
 
@@ -255,8 +254,7 @@ def exact_match(guess: str, right: str) -> float:
 def f1(guess: str, right: str) -> float:
     """Computes 2 n / (words of the guess + words of the right answer) of normalized answers.
 
-    n is the number of common words, counted with repetitions. If one answer has no words: 1 if neither has, else 0.
-    """
+    n is the number of common words, counted with repetitions. If one answer has no words: 1 if neither has, else 0."""
     ours, theirs = normalized(guess).split(), normalized(right).split()
     if not ours or not theirs:
         return float(ours == theirs)

@@ -1,7 +1,4 @@
-"""The metrics that compare the runs of a task, and the format of their values.
-
-They are part of the record of each run, so that a page does not depend on tasks.
-"""
+"""The metrics that compare the runs of a task; the record of each run contains them for pages."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -64,11 +61,9 @@ class Score:
         return (value > optimum) == self.higher_is_better and not self.show_gap(value, optimum).startswith("at ")
 
     def show_gap(self, value: float, optimum: float) -> str:
-        """Formats the distance of a value to the optimum, such as ``0.4 points below the ceiling``.
+        """Formats the distance to the optimum, such as ``0.4 points below the ceiling``.
 
-        The optimum is the expected score of the Bayes-optimal predictor; on one test set, a model may exceed it
-        slightly.
-        """
+        It is the expected score of the Bayes-optimal predictor, which a model may slightly exceed on one test set."""
         relative = self.unit == "bits/byte" and optimum > 0
         gap = value / optimum - 1 if relative else value - optimum
         if abs(gap) < 5e-5:

@@ -23,8 +23,7 @@ class SequenceTask(Task):
     its start token and without the last token, as in generation (like the classifiers of Hugging Face).
 
     A pair of texts is one text with a separator (see ``SpecialTokens.pair``); an encoder with token types reads the
-    second as type 1. If a pair is too long, the longer text is cut.
-    """
+    second as type 1. If a pair is too long, the longer text is cut."""
 
     predicts_tokens = False
     answers_a_part = True

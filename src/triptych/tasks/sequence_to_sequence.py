@@ -99,12 +99,9 @@ class SequenceToSequence(GenerativeTask):
         return {"token_accuracy": Mean(), "exact_match": Mean(), **(self.test_metrics() if stage == "test" else {})}
 
     def evaluate(self, batch: Batch, metrics: Mapping[str, Metric], stage: str) -> Predictions | None:
-        """Adds a batch to the metrics: with teacher forcing in validation, by decoding in the test.
-
-        Greedy decoding generates the target exactly if each of its tokens is the most likely after those before it, so
-        exact match in validation needs no decoding.
-        """
+        """Adds a batch to the metrics: with teacher forcing in validation, by decoding in the test."""
         _, guesses = self.scored_tokens(metrics, batch)
+        # Greedy decoding generates the target exactly if each of its tokens is the most likely after those before it.
         if stage == "val":
             hits = ((guesses == batch.labels) | (batch.labels == IGNORE)).all(1)
             metrics["exact_match"].update(hits.sum(), len(hits))

@@ -22,8 +22,7 @@ class SignalToText(SequenceToSequence):
     """Generates the target text of a signal.
 
     The encoder-decoder reads the signal with its encoder and generates with its decoder. A decoder-only model reads
-    signal and text in one sequence, the signal first; a prefix decoder attends to the signal in both directions.
-    """
+    signal and text in one sequence, the signal first; a prefix decoder attends to the signal in both directions."""
 
     answers_a_part = False
     signal: ClassVar[str]

@@ -24,8 +24,7 @@ class Similarity(SequenceTask):
     """Predicts the score of a pair of texts (or of one text) with one output, trained on its squared error.
 
     Metrics: loss, also as mean_squared_error, the mean of (output - score)^2; pearson and spearman, the correlations of
-    outputs and scores over the whole split.
-    """
+    outputs and scores over the whole split."""
 
     name = "similarity"
     metric_modes: ClassVar[MetricModes] = {"pearson": "max", "spearman": "max", "mean_squared_error": "min"}

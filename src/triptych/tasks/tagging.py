@@ -48,8 +48,7 @@ class Tagging(Task):
     entity_precision, entity_recall and entity_f1 over all entities of the split; an entity is found if its words and
     type match exactly (Tjong Kim Sang and De Meulder 2003). The log and the record state the scheme of the tags (see
     ``scheme_of``), or that there is none. A word that is cut off because its sentence is too long counts as a wrong tag
-    outside of entities.
-    """
+    outside of entities."""
 
     name = "tagging"
     metric_modes: ClassVar[MetricModes] = {
@@ -158,11 +157,9 @@ class Tagging(Task):
         return [[self.corpus.tag_labels[i] for i in row[scored].tolist()] for row, scored in rows]
 
     def predict_batch(self, texts: Sequence[str]) -> list[str]:
-        """Returns the tags of each text, separated by spaces.
+        """Returns the tags of the words of each text that are read, separated by spaces.
 
-        Words are separated by whitespace; in a corpus whose words are characters, each character is a word. For a
-        truncated text, only the words that are read get tags.
-        """
+        Words are separated by whitespace, or are single characters in a corpus of such words."""
         tag_labels = self.corpus.tag_labels
         cut = [tuple(text) if self.corpus.words_are_characters else tuple(text.split()) for text in texts]
         examples = [
@@ -187,8 +184,7 @@ def scheme_of(tag_labels: Sequence[str]) -> str:
     """Returns the scheme by which these tags mark entities; empty: none.
 
     Schemes are IO, BIO (including IOB1), BIOES (including IOE), BILOU and BMES; untyped, if the tags are B and I
-    instead of B-X and I-X. Words outside of entities are O in each scheme.
-    """
+    instead of B-X and I-X. Words outside of entities are O in each scheme."""
     tags = {tag for tag in tag_labels if tag != "O"}
     letters = {tag[:1] for tag in tags}
     if all(re.fullmatch(".", tag) for tag in tags):

@@ -239,11 +239,7 @@ class Task(ABC):
 
     @classmethod
     def check_architecture(cls, architecture: str, settings: Mapping[str, Any]) -> None:
-        """Checks that the task supports an architecture.
-
-        Raises:
-            ValueError: if it does not.
-        """
+        """Raises a ValueError if the task does not support an architecture."""
         if architecture in cls.refusals:
             raise ValueError(f"task={cls.name} on model={architecture}: {cls.refusals[architecture]}")
 
@@ -396,10 +392,7 @@ class Task(ABC):
         return None
 
     def num_unanswered(self, batch: Batch) -> int:
-        """Returns the number of positions of a training batch for which the head is not computed.
-
-        For tokens, the head is computed only at target positions; for classes, at all.
-        """
+        """Returns the number of positions without a head output: for tokens those without a target, else 0."""
         return batch.num_unscored if self.predicts_tokens else 0
 
     def training_loss(self, batch: Batch) -> Float[Tensor, ""]:

@@ -35,8 +35,7 @@ class Transcription(SignalToText):
     Metrics: loss (for an encoder, in nats of all paths per token), exact_match; token_accuracy of the generative
     models; word_error_rate and character_error_rate in the test, and for an encoder also in validation: substitutions,
     insertions and deletions per word, or character, of the references. With ``num_beams`` an encoder uses beam search,
-    too (see ``prefix_beam_search``).
-    """
+    too (see ``prefix_beam_search``)."""
 
     name = "transcription"
     metric_modes: ClassVar[MetricModes] = {"word_error_rate": "min", "character_error_rate": "min"}

@@ -42,8 +42,7 @@ class Translation(SequenceToSequence):
 
     @classmethod
     def scores(cls, architecture: str, metrics: Mapping[str, float], optimum: Mapping[str, float]) -> Sequence[Score]:
-        """Returns BLEU, since a sentence has many correct translations; first exact match, if its best value is
-        known."""
+        """Returns BLEU, since many translations are correct; first exact match, if its best value is known."""
         bleu = Score("bleu", "test/bleu", "BLEU", higher_is_better=True, digits=1)
         return [EXACT_MATCH, bleu] if EXACT_MATCH.key in optimum else [bleu]
 
@@ -56,12 +55,7 @@ class Translation(SequenceToSequence):
 
     @classmethod
     def check_architecture(cls, architecture: str, settings: Mapping[str, Any]) -> None:
-        """Checks the architecture (see ``Task``) and the tokenizer of BLEU.
-
-        Raises:
-            ValueError: if the architecture is not supported, or the tokenizer is unknown or needs a missing package or
-                file.
-        """
+        """Checks the architecture and the tokenizer of BLEU; see ``Task`` and ``make_bleu``."""
         super().check_architecture(architecture, settings)
         with refusing("task."):
             make_bleu(settings["bleu_tokenizer"])

@@ -56,8 +56,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 def damage_of(path: Path) -> str | None:
     """Returns what is damaged in a checkpoint file; None: nothing.
 
-    A file without Triptych's checksum is checked against the archive's own checksum of each record.
-    """
+    A file without Triptych's checksum is checked against the archive's own checksum of each record."""
     try:
         with zipfile.ZipFile(path) as archive:
             if not archive.comment.startswith(CHECKSUM):

@@ -60,11 +60,9 @@ def explained(settings: RunSettings, trainer: L.Trainer, module: TrainingModule,
 
 
 def is_loss_of_a_peer(error: BaseException) -> bool:
-    """Returns whether the error is the loss of another process.
-
-    NCCL has a separate exception class for it; gloo fails in a call of torch.distributed, or its message names gloo. (A
-    tensor on a device without a backend also fails there, but is a bug in Triptych.)
-    """
+    """Returns whether the error is the loss of another process."""
+    # NCCL has an exception class for it. Gloo fails in a call of torch.distributed, or its message names gloo. (A
+    # tensor on a device without a backend also fails there, but is a bug in Triptych.)
     if "No backend type associated" in str(error):
         return False
     if isinstance(error, dist.DistError) or "gloo" in str(error):

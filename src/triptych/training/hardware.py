@@ -21,8 +21,7 @@ def keep_freed_memory() -> None:
     """Makes this process keep the memory that it frees.
 
     By default, glibc returns each large block to the kernel, which clears it before the next use: on CPUs, this takes a
-    fifth of the time of a training step of a small model.
-    """
+    fifth of the time of a training step of a small model."""
     if platform.libc_ver()[0] == "glibc":
         m_trim_threshold, m_mmap_threshold = -1, -3  # of malloc.h
         libc = ctypes.CDLL(None)

@@ -101,10 +101,8 @@ class TrainingModule(L.LightningModule):
         return loss * torch.where(loss.detach().isfinite(), 1.0, torch.nan)
 
     def _seed_chance(self, batch_idx: int) -> None:
-        """Seeds all generators by (seed, batch, rank) alone, so that a run can resume at any step.
-
-        (The hash of a tuple of integers is the same in every process.)
-        """
+        """Seeds all generators by (seed, batch, rank) alone, so that a run can resume at any step."""
+        # The hash of a tuple of integers is the same in every process.
         seed = hash((self.task.seed, batch_idx, self.global_rank)) % 2**32
         torch.default_generator.manual_seed(seed)  # torch.manual_seed takes milliseconds without a GPU
         if self.device.type != "cpu":
@@ -123,7 +121,7 @@ class TrainingModule(L.LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Clips the gradient norm of the step, and logs the norm before clipping.
+        """Clips the norm of the gradient of the step, and logs the norm before clipping.
 
         (Lightning's version does not support fused optimizers under autocast, though only float16 scales its
         gradients.)

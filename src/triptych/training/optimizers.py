@@ -189,11 +189,7 @@ class ScheduleFreeAdamW(_Settings):
 
 
 def check_schedule_free() -> None:
-    """Checks that ``schedulefree`` is installed.
-
-    Raises:
-        ConfigError: if it is not.
-    """
+    """Raises a ConfigError if ``schedulefree`` is not installed."""
     if find_spec("schedulefree") is None:
         raise ConfigError("optimizer=schedule_free_adamw needs schedulefree: pip install 'triptych[schedule_free]'")
 
@@ -290,8 +286,7 @@ def step_on_meta(network: nn.Module, make: Callable[[nn.Module], Optimizer]) -> 
 
 
 class AnyNumber(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A mode that returns 1 for each number read from the meta device. (Adafactor reads the RMS of weights and
-    steps.)"""
+    """A mode that returns 1 for numbers read from the meta device. (Adafactor reads the RMS of weights and steps.)"""
 
     def __torch_dispatch__(
         self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

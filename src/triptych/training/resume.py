@@ -285,11 +285,7 @@ class Earlier:
                 )
 
     def check_data(self, corpus: CorpusFacts) -> None:
-        """Checks that the examples are those of the checkpoint.
-
-        Raises:
-            ConfigError: if they are not.
-        """
+        """Raises a ConfigError if the examples are not those of the checkpoint."""
         if corpus.sha256 != self.data_sha256:
             raise ConfigError(
                 f"resume: the examples are not those that {self.path} was trained on; bring those back, "
@@ -297,11 +293,7 @@ class Earlier:
             )
 
     def check_network(self, module: TrainingModule) -> None:
-        """Checks that the weights of the checkpoint fit the network.
-
-        Raises:
-            ConfigError: if they do not; names the first mismatch.
-        """
+        """Raises a ConfigError that names the first weight of the checkpoint that does not fit the network."""
         shapes = {name: tensor.shape for name, tensor in module.state_dict().items()}
         for name in {**self._shapes, **shapes}:
             if self._shapes.get(name) != shapes.get(name):

@@ -1,7 +1,4 @@
-"""The optimizer of ``schedulefree`` and the handling of its two sets of weights.
-
-The library is an optional dependency, so this module is imported only if needed.
-"""
+"""The optimizer of ``schedulefree``, an optional dependency, and the handling of its two sets of weights."""
 
 from collections.abc import Callable
 from typing import Any
@@ -37,8 +34,7 @@ class AverageOfOptimizer(L.Callback):
     of the library rounds.
 
     In a checkpoint, ``state_dict`` is the average, and ``current_model_state`` the weights that training continues
-    with.
-    """
+    with."""
 
     def __init__(self) -> None:
         self._trained: list[Tensor] = []

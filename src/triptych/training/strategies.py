@@ -39,11 +39,7 @@ class DDP(DDPStrategy):
 
 
 def patience(timeout: float) -> timedelta:
-    """Returns a timeout in seconds as a timedelta.
-
-    Args:
-        timeout: timeout in seconds.
-    """
+    """Returns a timeout in seconds as a timedelta."""
     if timeout <= 0:
         raise ValueError(f"trainer.strategy.timeout={timeout}: expected more than 0 seconds")
     return timedelta(seconds=timeout)

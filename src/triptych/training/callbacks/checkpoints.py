@@ -177,10 +177,8 @@ class Checkpoints(Checkpoint):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        """Ends the run during a validation, if it is asked to end.
-
-        (Several ranks may have different numbers of batches, so they cannot agree here, and finish the validation.)
-        """
+        """Ends the run during a validation, if it is asked to end."""
+        # Several ranks may have different numbers of batches, so they cannot agree here, and finish the validation.
         signum = signals.received()
         if signum is None or trainer.world_size > 1 or trainer.sanity_checking:
             return

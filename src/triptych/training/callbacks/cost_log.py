@@ -22,10 +22,7 @@ from triptych.training.optimizers import optimizer_flops
 
 
 def shape_of(batch: Batch, network: Network) -> BatchShape:
-    """Returns the shape of a batch that determines its cost.
-
-    A packed batch costs about as much as one row per document, all of the mean length.
-    """
+    """Returns the shape that determines the cost of a batch: if packed, a row of mean length per document."""
     if batch.mask is None:
         return tuple(batch.tokens.shape)
     if batch.lengths is not None:

@@ -23,10 +23,7 @@ SILENT_S = 60.0
 
 
 class Progress(RichProgressBar):
-    """Lightning's progress bar, in steps instead of epochs.
-
-    If there is no bar, because standard output is not a terminal, it logs a line after each validation, and at least
-    one per minute.
+    """Lightning's progress bar in steps or, if output is no terminal, a line per validation and at least per minute.
 
     Args:
         refresh_rate: number of refreshes per second, each of which takes milliseconds; 0: no bar.
@@ -87,10 +84,7 @@ class Progress(RichProgressBar):
     def get_metrics(
         self, trainer: L.Trainer, pl_module: L.LightningModule
     ) -> dict[str, int | str | float | dict[str, float]]:
-        """Returns only the loss, since more metrics do not fit into one line of 80 columns.
-
-        (Lightning adds the version of the logger, which it looks up after each batch.)
-        """
+        """Returns only the loss, since more metrics do not fit into one line of 80 columns."""
         metrics = trainer.progress_bar_metrics
         return {"loss": metrics["train/loss"]} if "train/loss" in metrics else {}
 

@@ -14,10 +14,7 @@ from triptych.storage.atomic import replacing
 
 
 class CSVLogger(Logger):
-    """Writes one row per logged step and one column per metric, immediately.
-
-    (Lightning's logger deletes the file of the run that it resumes.)
-    """
+    """Writes one row per logged step, one column per metric. (Lightning's logger deletes the file of a resumed run.)"""
 
     def __init__(self, *, path: str) -> None:
         super().__init__()

@@ -43,10 +43,6 @@ class TensorBoardLogger(LightningTensorBoardLogger):
 
 
 def check_tensorboard() -> None:
-    """Checks that TensorBoard is installed.
-
-    Raises:
-        ConfigError: if it is not.
-    """
+    """Raises a ConfigError if TensorBoard is not installed."""
     if find_spec("tensorboard") is None:
         raise ConfigError("logger=tensorboard needs TensorBoard: pip install 'triptych[tensorboard]'")

@@ -112,8 +112,7 @@ class WandbLogger(LightningWandbLogger):
     def start_afresh(self) -> None:
         """Makes the next start create a new W&B run instead of continuing that of this directory.
 
-        Offline files of the old run that are not synced yet are deleted, because its steps are repeated.
-        """
+        Offline files of the old run that are not synced yet are deleted, because its steps are repeated."""
         file = self._files / "id"
         for folder in self._files.glob(f"offline-run-*-{file.read_text()}*") if file.exists() else ():
             if not list(folder.glob("*.synced")):
