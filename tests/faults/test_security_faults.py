@@ -485,7 +485,7 @@ class TestOtherWays:
     HOSTILE: Mapping[str, object] = {
         "optimizer": {"_target_": "logging.FileHandler", "filename": "executed"},
         "model": {"_target_": "triptych.launch.local.start", "command": ["mkdir", "executed"], "n_jobs": 2},
-        "data": {"_target_": "os.mkdir", "path": "executed"},
+        "data": {"_target_": "logging.FileHandler", "filename": "executed"},
         "hydra": {"callbacks": {"x": {"_target_": "os.mkdir", "path": "executed"}}},
     }
 
@@ -499,11 +499,11 @@ class TestOtherWays:
         for command, (status, stderr, executed) in zip(commands, answers_to(commands, tmp_path), strict=True):
             assert not executed, command
             key = command[1].removeprefix("checkpoint=").removesuffix(".ckpt")
-            if key != "hydra" and (command[0], key) not in (("predict", "data"), ("load", "data")):  # they read none
+            if key == "model" or (command[0], key) == ("evaluate", "data"):  # nothing else is read
                 assert status == 1
                 assert "not allowed" in stderr.splitlines()[-1]
-        allowed = answers_to([["load", "optimizer.ckpt"]], tmp_path, TRIPTYCH_ALLOW="logging")
-        assert allowed[0][2]  # it would work
+        allowed = answers_to([["evaluate", "checkpoint=data.ckpt"]], tmp_path, TRIPTYCH_ALLOW="logging")
+        assert "not allowed" not in allowed[0][1]
 
 
 class TestSupplyChain:
