@@ -6,13 +6,12 @@ them red.
     python tests/mutants.py --draw SEED N   # N new mutants as YAML, spread over the packages
 
 Each is tried in a copy of the checkout: first the test that killed it before, then the tests that ``make quick`` runs
-for its file, until one fails. Slow tests and those of ``make faults`` do not run. A line is looked for in all of
+for its file, until one fails. Nightly tests do not run. A line is looked for in all of
 src/triptych, so that it may move.
 """
 
 import ast
 import copy
-import multiprocessing
 import os
 import random
 import re
@@ -30,7 +29,6 @@ from pathlib import Path
 from queue import Queue
 from typing import NamedTuple
 
-import pytest
 import yaml
 
 import quick
@@ -41,9 +39,7 @@ TABLE = Path(__file__).with_suffix(".yaml")
 SECONDS = 300.0
 """The longest that the tests of one mutant may take."""
 AT_ONCE = 2
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["torch", "lightning.pytorch", "hydra", "transformers", "torchmetrics", "optuna"])
-"""Processes that need not import all this again; of Triptych nothing, since each has another."""
+BY_DAY = "not nightly and not release and not gpu and not site"
 
 
 class Mutant(NamedTuple):
@@ -107,47 +103,46 @@ def copy_checkout(folder: Path) -> None:
             shutil.copy2(ROOT / name, folder / name)
 
 
-def run_tests(folder: Path, tests: list[str], output: Path) -> None:
-    """Makes this process one of pytest in a copy of the checkout, until a test fails."""
-    os.setpgrp()
-    os.chdir(folder)
-    sys.path[:0] = [str(folder / "src")]
-    os.environ |= {"PYTHONPATH": str(folder / "src"), "OMP_NUM_THREADS": "1", "COLUMNS": "1000"}
-    for number in (1, 2):
-        os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
-    sys.exit(pytest.main(["-n", "0", "-x", "-p", "no:cacheprovider", *tests]))
-
-
 def find_failure(folder: Path, tests: list[str], seconds: float) -> str:
     """The first of some tests that fails; empty: none does in that time."""
-    with tempfile.TemporaryDirectory() as temporary:
-        output = Path(temporary) / "output"
-        process = PROCESSES.Process(target=run_tests, args=(folder, tests, output))
-        process.start()
-        process.join(seconds)
-        if process.is_alive():
+    command = [sys.executable, "-m", "pytest", "-n", "0", "-x", "-p", "no:cacheprovider", "-m", BY_DAY, *tests]
+    own = {"PYTHONPATH": str(folder / "src"), "OMP_NUM_THREADS": "1", "COLUMNS": "1000"}
+    with tempfile.TemporaryFile("w+") as output:
+        process = subprocess.Popen(
+            command, cwd=folder, env=os.environ | own, stdout=output, stderr=output, process_group=0
+        )
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C does, so that tests tidy up
-            process.join()
-        failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output.read_text(), re.MULTILINE)
+            process.wait()
+        output.seek(0)
+        failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output.read(), re.MULTILINE)
     return failed[1] if failed else ""
 
 
 def try_mutant(mutant: Mutant, tests: list[str], folder: Path) -> Result:
-    """What becomes of it in a copy of the checkout, which is the same again afterwards."""
+    """What becomes of it in a copy of the checkout, which is the same again afterwards. A test that fails without the
+    mutant, too, says nothing."""
     began, place = time.monotonic(), find_file(mutant, ROOT)
-    (folder / place).write_text(mutate((ROOT / place).read_text(), mutant))
-    found = ""
     first = [[mutant.killed_by]] if mutant.killed_by else []
     for some in [*first, *(tests[i : i + 6] for i in range(0, len(tests), 6))]:
-        left = began + SECONDS - time.monotonic()
-        if not found and left > 0:
-            found = find_failure(folder, some, left)
-    shutil.copy2(ROOT / place, folder / place)
-    return Result(found, time.monotonic() - began)
+        if (left := began + SECONDS - time.monotonic()) < 0:
+            break
+        (folder / place).write_text(mutate((ROOT / place).read_text(), mutant))
+        found = find_failure(folder, some, left)
+        shutil.copy2(ROOT / place, folder / place)
+        if found and not find_failure(folder, [found], SECONDS):
+            return Result(found, time.monotonic() - began)
+    return Result("", time.monotonic() - began)
 
 
 def main(word: str = "") -> int:
-    """Tries all whose lines have this word; the exit status."""
+    """Tries all whose lines have this word; the exit status.
+
+    Raises:
+        LookupError: a line is gone.
+    """
     mutants = [mutant for mutant in read_table() if word in mutant.old + mutant.new]
     orders = {
         place: [str(test.relative_to(ROOT)) for test in quick.order({place})]

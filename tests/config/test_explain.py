@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from triptych.config import PredictConfig
-from triptych.config.explain import explain, in_quotes
+from triptych.config.explain import explain, in_quotes, without_key
 from triptych.config.overrides import read_value
 from triptych.launch.lock import locked, remove_unused
 
@@ -73,3 +73,11 @@ def test_the_directory_of_a_run_that_never_began_is_removed(
     remove_unused(run_dir)
     assert other.is_dir()
     assert run_dir.exists() == Path("outputs/dates").exists() == any(name != "train.log" for name in kept)
+
+
+@pytest.mark.parametrize(
+    ("argument", "meant"),
+    [("last.ckpt", "checkpoint=last.ckpt"), ("run/a:b.ckpt", "checkpoint=run/a:b.ckpt"), ("seed:3", "seed=3")],
+)
+def test_only_a_key_before_a_colon_is_taken_for_one(argument: str, meant: str) -> None:
+    assert without_key(0, [argument], "evaluate") == f"{argument}: expected key=value; did you mean {meant}?"

@@ -98,6 +98,10 @@ class TestDistribution:
         assert float(whole[kept].sum()) > top_p - 1e-4
         assert float(whole[kept].sum() - whole[kept].min()) < top_p + 1e-4
 
+    def test_top_p_may_be_reached_exactly(self) -> None:
+        kept = Sampling(temperature=1.0, top_p=0.5).distribution(torch.zeros(1, 4))[0]
+        assert sorted(kept.tolist()) == [0, 0, 0.5, 0.5]
+
     @given(logits=logit_lists)
     def test_tends_to_greedy_as_the_temperature_falls(self, logits: list[float]) -> None:
         likeliest = [1.0 if logit == max(logits) else 0.0 for logit in logits]

@@ -37,6 +37,7 @@ from triptych.planning.matching import (
     TOLERANCE,
     WIDER,
     Costs,
+    Match,
     Pace,
     Size,
     check_same,
@@ -455,3 +456,12 @@ class TestCommands:
         assert "reference=run was trained on other data" in answers["other data"].words
         named = ("plan", "sweep", "of a run", "time", "other data")
         assert [answers[name].returncode for name in named] == [0, 0, 0, 0, 1]
+
+
+def test_what_was_reached_is_told_beside_the_goal(caplog: pytest.LogCaptureFixture) -> None:
+    match = Match("params", "full", goal=200.0, expected=200.0, given={}, chosen={})
+    match.warn_of(match.record(200.0))
+    assert not caplog.records
+    match.warn_of(match.record(300.0))
+    (record,) = caplog.records
+    assert re.fullmatch(r"match=params reference=full: in the end 300 .*, 50\.00 % more than 200", record.getMessage())

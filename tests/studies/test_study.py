@@ -11,7 +11,7 @@ import tiny
 from cases import by_day
 from command_line import composed
 from commands import run
-from triptych.cli import main
+from triptych.cli import folders, main
 from triptych.config import ConfigError
 from triptych.config.overrides import check_chosen
 from triptych.studies.study import find_studies, read_study
@@ -51,6 +51,15 @@ def test_an_arm_begins_from_the_run_of_its_seed(tmp_path: Path) -> None:
         assert f"init_from={before.directory}" in begun.overrides
     more = study.jobs(["seed=range(1,4)"])["third"]  # what comes last counts, and the directories are the same
     assert [str(job.directory) for job in more] == [f"outputs/studies/mine/third/seed-{seed}" for seed in (1, 2, 3)]
+
+
+def test_the_page_is_named_after_what_was_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for seeds: the page has all that there are."""
+    pages = []
+    monkeypatch.setattr(folders, "check_writable", lambda key, path: pages.append(str(path)))
+    for typed in (["seed=1"], ["trainer.max_steps=1", "seed=1"]):
+        folders.study([str(write(tmp_path)), "--lines", *typed])
+    assert pages == ["outputs/studies/mine/report.html", "outputs/studies/mine/report--trainer.max_steps-1.html"]
 
 
 @pytest.mark.parametrize(

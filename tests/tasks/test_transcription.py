@@ -21,6 +21,7 @@ from triptych.models import DecoderOnly, EncoderDecoder, EncoderOnly, PrefixDeco
 from triptych.models.generation import BeamSearch
 from triptych.nn import FrameEmbedding, Targets
 from triptych.tasks import TaskContext, Transcription
+from triptych.training import TrainingModule
 
 Build = Callable[..., Any]
 ARCHITECTURES = ("encoder_only", "full", "decoder_only", "prefix_decoder")
@@ -273,3 +274,14 @@ class TestSpeakers:
         np.testing.assert_array_equal(
             task.audio.features(Example("s", sound=sound)), log_mel(sound.samples, rate=8000, num_mels=16)
         )
+
+
+def test_errors_of_each_sound(build: Build) -> None:
+    """One word of three is wrong, two of its letters; where nothing is said, each letter is."""
+    task = make_task(build, "full")
+    metrics = TrainingModule(task).metrics_of("test")
+    outputs, references = ["one two five", "ab"], ["one two nine", ""]
+    assert task.score(metrics, outputs, references) == {
+        "words": [3, 0], "word_errors": [1, 2], "characters": [12, 0], "character_errors": [2, 2],
+    }  # fmt: skip
+    assert float(metrics["character_error_rate"].compute()) == pytest.approx(4 / 12)
