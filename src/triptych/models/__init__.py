@@ -1,4 +1,4 @@
-"""The three architectures, short compositions over the shared blocks; usable from plain PyTorch."""
+"""The three architectures: short compositions of the shared blocks, usable from plain PyTorch."""
 
 from triptych.models.decoder_only import DecoderOnly
 from triptych.models.encoder_decoder import EncoderDecoder

@@ -1,4 +1,4 @@
-"""The decoder by itself: every position sees only what comes before it (GPT's shape)."""
+"""The decoder-only model: every position attends only to itself and earlier positions (as in GPT)."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -17,21 +17,20 @@ class DecoderOnly(Writer):
     """head(decoder(embedding(tokens))) with a causal decoder. Radford et al. 2018, section 3.1.
 
     Args:
-        embedding: of the tokens, the patches of an image, or the frames of a sound.
+        embedding: embeds the tokens, the patches of an image, or the frames of an audio clip.
         decoder: a causal stack without cross-attention.
-        head: the next token at each position, or classes of the last position.
+        head: predicts the next token at each position, or the class at the last position.
         tie_output: whether the head's matrix is the token table.
-        source_embedding: of what is given before the text and is no text: frames of a sound, patches of an image; None:
-            nothing is.
+        source_embedding: embeds a non-text input before the text: audio frames or image patches; None: no such input.
 
     Raises:
-        ValueError: a stack that is not causal, or a tie of matrices of different shapes.
+        ValueError: the stack is not causal, or the tied matrices differ in shape.
     """
 
     architecture: ClassVar[str] = "decoder_only"
     stack_names: ClassVar[tuple[str, ...]] = ("decoder",)
     is_causal: ClassVar[bool] = True
-    """Whether the stack itself hides what follows a position."""
+    """Whether the stack masks the positions after each query."""
 
     def __init__(
         self,
@@ -77,18 +76,18 @@ class DecoderOnly(Writer):
         leading: Int[Tensor, " rows"] | None = None,
         targets: Targets | None = None,
     ) -> Float[Tensor, "*rows_length_outputs"]:
-        """Logits.
+        """Computes logits.
 
         Args:
-            tokens: token ids, images, or frames of sounds.
-            mask: True at real tokens; None: all are real. Padding on the right needs no mask, since no position sees
-                what follows it (a pooled head does need it, to find the last real token).
-            source: what is given before the text, frames or an image; None: nothing is. There are no answers to it.
-            source_mask: True at real frames; None: all are real.
-            lengths: of the documents that ``tokens`` is one packed row of, each read as if it stood alone; ``mask``
-                says nothing then. None: nothing is packed.
+            tokens: token ids, images, or audio frames.
+            mask: True at non-padding tokens; None: no padding. Padding on the right needs no mask, since no position
+                attends to later ones (but a pooled head needs it to find the last non-padding token).
+            source: audio frames or an image before the text; None: there are none. The output has no logits for them.
+            source_mask: True at non-padding frames; None: no padding.
+            lengths: lengths of the documents if ``tokens`` is one packed row; each document is processed separately and
+                ``mask`` is ignored. None: ``tokens`` is not packed.
             leading: see ``Stack.forward``.
-            targets: what should be answered, for the sum of its losses in place of logits; None: logits.
+            targets: if given, returns the sum of the losses of these targets instead of logits.
         """
         documents = None if lengths is None else Documents(lengths, tokens.device)
         x, mask = self.read(self.embedding, tokens, mask)
@@ -101,11 +100,12 @@ class DecoderOnly(Writer):
     def read_before(
         self, source: Float[Tensor, "batch *size"] | None, mask: Bool[Tensor, "batch frames"] | None
     ) -> tuple[Float[Tensor, "batch given d_model"] | None, Bool[Tensor, "batch given"] | None]:
-        """The vectors of what is given before the text, and True at the real ones, which come last: what is between a
-        sound and its text would put them apart. None: nothing is given; all are real.
+        """Returns the vectors of the source and a mask that is True at the non-padding ones (None: no padding).
+
+        Padding is moved to the front, so no gap separates the source from its text. Without a source both are None.
 
         Args:
-            mask: True at real frames, which come first; None: all are real.
+            mask: True at non-padding frames, which come first; None: no padding.
         """
         if source is None:
             return None, None
@@ -126,13 +126,13 @@ class DecoderOnly(Writer):
         source: Float[Tensor, "batch *size"] | None = None,
         source_mask: Bool[Tensor, "batch frames"] | None = None,
     ) -> Continuation:
-        """Starts decoding: the result, called with the prompt and then with each new token, gives the next logits.
+        """Starts decoding: call the result with the prompt, then with each new token, to get the next logits.
 
         Args:
-            mask: True at the real tokens of the prompts, which are padded on the left; None: no padding.
-            capacity: the most positions of the text, prompt included.
+            mask: True at the non-padding tokens of the prompts, which are padded on the left; None: no padding.
+            capacity: maximum number of text positions, including the prompt.
             leading: see ``Stack.forward``.
-            source: see ``forward``; prompts must have no padding then.
+            source: see ``forward``; with a source the prompts must not be padded.
             source_mask: see ``forward``.
         """
         before, real = self.read_before(source, source_mask)
@@ -148,7 +148,7 @@ def preceded(
     x: Float[Tensor, "batch length d_model"],
     mask: Bool[Tensor, "batch length"] | None,
 ) -> tuple[Float[Tensor, "batch all d_model"], Bool[Tensor, "batch all"] | None]:
-    """Two sequences, one behind the other, and their masks."""
+    """Concatenates two sequences and their masks."""
     if before is None:
         return x, mask
     both = torch.cat((before, x), dim=1)

@@ -1,4 +1,4 @@
-"""The full Transformer: an encoder reads the source, a decoder writes the target and looks at the source."""
+"""The encoder-decoder Transformer: the decoder generates the target and attends to the encoded source."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -16,17 +16,16 @@ class EncoderDecoder(Writer):
     """head(decoder(embedding(tokens), memory)), memory = encoder(embedding(source)). Vaswani et al. 2017, section 3.
 
     Args:
-        embedding: of the tokens of both sides, or with a ``source_embedding`` of the decoder's.
-        encoder: a stack that is not causal.
+        embedding: embeds the tokens of both sides, or only the decoder's if there is a ``source_embedding``.
+        encoder: a non-causal stack.
         decoder: a causal stack with cross-attention.
-        head: the next token at each position, or classes of the last position.
+        head: predicts the next token at each position, or the class at the last position.
         tie_output: whether the head's matrix is the token table.
-        source_embedding: of the tokens of the source, if the encoder has a table of its own (T5Gemma, Zhang et al.
-            2025), or of what is no text (frames of sounds: Whisper, Radford et al. 2022; patches of images); None:
-            ``embedding``.
+        source_embedding: embeds the source: tokens with a separate table (T5Gemma, Zhang et al. 2025), audio frames
+            (Whisper, Radford et al. 2022) or image patches; None: ``embedding``.
 
     Raises:
-        ValueError: a stack of the wrong kind, parts of different widths, or a tie of matrices of different shapes.
+        ValueError: a stack has the wrong kind, the widths differ, or the tied matrices differ in shape.
     """
 
     architecture: ClassVar[str] = "full"
@@ -67,7 +66,7 @@ class EncoderDecoder(Writer):
 
     @property
     def room(self) -> int | None:
-        """See ``Network``; of one whose encoder reads no text, the positions of the decoder's."""
+        """The number of positions; see ``Network``. If the encoder reads no text, the decoder's alone."""
         reads_text = isinstance(self.source_embedding, Embedding | None)
         return super().room if reads_text else self.decoder.room
 
@@ -83,18 +82,18 @@ class EncoderDecoder(Writer):
         leading: Int[Tensor, " rows"] | None = None,
         targets: Targets | None = None,
     ) -> Float[Tensor, "*rows_length_outputs"]:
-        """Logits of the decoder (teacher forcing: ``tokens`` are the target, shifted by one).
+        """Computes the logits of the decoder (teacher forcing: ``tokens`` are the target, shifted by one).
 
         Args:
-            source: what the encoder reads.
-            tokens: what the decoder reads.
-            source_mask: True at real tokens or frames of the source; None: all are real, as of images.
-            mask: True at real tokens of the decoder. Padding on the right needs none, but for a pooled head.
-            source_lengths: of the documents that ``source`` is one packed row of; masks say nothing then. None: nothing
-                is packed.
-            lengths: the same of ``tokens``: document i looks at document i of the source.
-            leading: see ``Stack.forward``; of the source.
-            targets: what should be answered, for the sum of its losses in place of logits; None: logits.
+            source: input of the encoder.
+            tokens: input of the decoder.
+            source_mask: True at non-padding tokens or frames of the source; None: no padding, as with images.
+            mask: True at non-padding tokens of the decoder. Right padding needs it only for a pooled head.
+            source_lengths: lengths of the documents if ``source`` is one packed row; masks are ignored then. None: it is
+                not packed.
+            lengths: the same for ``tokens``; document i attends to document i of the source.
+            leading: see ``Stack.forward``; applies to the source.
+            targets: if given, returns the sum of the losses of these targets instead of logits.
         """
         sources = None if source_lengths is None else Documents(source_lengths, source.device)
         documents = None if lengths is None else Documents(lengths, tokens.device)
@@ -116,11 +115,11 @@ class EncoderDecoder(Writer):
         documents: Documents | None = None,
         leading: Int[Tensor, " rows"] | None = None,
     ) -> tuple[Float[Tensor, "batch memory d_model"], Bool[Tensor, "batch memory"] | None]:
-        """The memory, that is the encoder's states of the source, and True at its real positions; None: all are.
+        """Returns the memory (the encoder's states) and a mask, True at non-padding positions (None: no padding).
 
         Args:
-            source_mask: True at real tokens or frames of the source; None: all are real, as of images.
-            documents: what ``source`` is one packed row of; None: nothing is packed.
+            source_mask: True at non-padding tokens or frames of the source; None: no padding, as with images.
+            documents: the documents if ``source`` is one packed row; None: it is not packed.
             leading: see ``Stack.forward``.
         """
         x, mask = self.read(self.source_embedding or self.embedding, source, source_mask)
@@ -133,12 +132,13 @@ class EncoderDecoder(Writer):
         *,
         capacity: int,
     ) -> Continuation:
-        """Reads the source and starts decoding: the result, called with the start token and then with each new token,
-        gives the next logits.
+        """Encodes the source and starts decoding.
+
+        Call the result with the start token, then with each new token, to get the next logits.
 
         Args:
-            source_mask: True at real tokens or frames of the source; None: all are real, as of images.
-            capacity: the most positions of the decoder.
+            source_mask: True at non-padding tokens or frames of the source; None: no padding, as with images.
+            capacity: maximum number of decoder positions.
         """
         memory, memory_mask = self.encode(source, source_mask)
         return Continuation(self, capacity=capacity, memory=memory, memory_mask=memory_mask)

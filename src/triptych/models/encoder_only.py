@@ -1,4 +1,4 @@
-"""The encoder by itself: every position sees every other (BERT's shape)."""
+"""The encoder-only model: every position attends to every other (as in BERT)."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -14,13 +14,13 @@ class EncoderOnly(Network):
     """head(encoder(embedding(tokens))). Devlin et al. 2019, section 3; of images, Dosovitskiy et al. 2021, section 3.1.
 
     Args:
-        embedding: of the tokens, the patches of an image, or the frames of a sound.
-        encoder: a stack that is not causal.
-        head: what is predicted: classes of the pooled text, tags or masked tokens at each position.
+        embedding: embeds the tokens, the patches of an image, or the frames of an audio clip.
+        encoder: a non-causal stack.
+        head: predicts classes of the pooled text, or tags or masked tokens at each position.
         tie_output: whether the head's matrix is the token table.
 
     Raises:
-        ValueError: a causal stack, or a tie of matrices of different shapes.
+        ValueError: the stack is causal, or the tied matrices differ in shape.
     """
 
     architecture: ClassVar[str] = "encoder_only"
@@ -45,17 +45,17 @@ class EncoderOnly(Network):
         leading: Int[Tensor, " rows"] | None = None,
         targets: Targets | None = None,
     ) -> Float[Tensor, "*rows_length_outputs"]:
-        """Logits.
+        """Computes logits.
 
         Args:
-            tokens: token ids, images, or frames of sounds.
-            mask: True at real tokens or frames; None: all are real.
-            token_types: the type of each token, if the embedding has types; None: type 0.
-            positions: the place of each token; None: in their order.
-            lengths: of the documents that ``tokens`` is one packed row of, each read as if it stood alone; ``mask`` and
-                ``positions`` say nothing then. None: nothing is packed.
+            tokens: token ids, images, or audio frames.
+            mask: True at non-padding tokens or frames; None: no padding.
+            token_types: type of each token, if the embedding has types; None: type 0.
+            positions: position of each token; None: 0, 1, ...
+            lengths: lengths of the documents if ``tokens`` is one packed row; each document is processed separately and
+                ``mask`` and ``positions`` are ignored. None: ``tokens`` is not packed.
             leading: see ``Stack.forward``.
-            targets: what should be answered, for the sum of its losses in place of logits; None: logits.
+            targets: if given, returns the sum of the losses of these targets instead of logits.
         """
         if token_types is None:
             x, mask = self.read(self.embedding, tokens, mask)

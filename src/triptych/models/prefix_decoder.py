@@ -1,4 +1,4 @@
-"""A decoder whose beginning is read from both sides: a given text sees all of itself, what is written only the past."""
+"""A decoder-only model with bidirectional attention within the prefix and causal attention after it."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -12,17 +12,18 @@ from triptych.nn import Documents, Targets
 
 
 class PrefixDecoder(DecoderOnly):
-    """``DecoderOnly`` with another mask: position i sees j if j <= i or j < prefix ("prefix LM" in Raffel et al. 2020,
-    section 3.2.1).
+    """A ``DecoderOnly`` with another mask: position i attends to j if j <= i or j < prefix.
+
+    The "prefix LM" in Raffel et al. 2020, section 3.2.1.
 
     Args:
-        embedding: of the tokens.
-        decoder: a stack that is not causal, without cross-attention.
-        head: the next token at each position.
+        embedding: embeds the tokens.
+        decoder: a non-causal stack without cross-attention.
+        head: predicts the next token at each position.
         tie_output: whether the head's matrix is the token table.
 
     Raises:
-        ValueError: a causal stack, attention that takes no masks, or a tie of matrices of different shapes.
+        ValueError: the stack is causal, its attention supports no masks, or the tied matrices differ in shape.
     """
 
     architecture: ClassVar[str] = "prefix_decoder"
@@ -39,18 +40,18 @@ class PrefixDecoder(DecoderOnly):
         lengths: Sequence[int] | None = None,
         targets: Targets | None = None,
     ) -> Float[Tensor, "*rows_length_outputs"]:
-        """Logits.
+        """Computes logits.
 
         Args:
             tokens: token ids.
-            mask: True at real tokens; None: all are real. With a prefix, padding on the right needs none, since no
-                position sees what follows both it and the prefix.
-            source: see ``DecoderOnly``; all positions see all of it.
+            mask: True at non-padding tokens; None: no padding. With a prefix, padding on the right needs no mask,
+                since no position attends to what follows both it and the prefix.
+            source: see ``DecoderOnly``; all positions attend to all of it.
             source_mask: see ``DecoderOnly``.
-            prefix: the leading tokens of each text that all of its positions see; None: all tokens are seen.
-            lengths: of the documents that ``tokens`` is one packed row of, each read as if it stood alone. None:
-                nothing is packed.
-            targets: what should be answered, for the sum of its losses in place of logits; None: logits.
+            prefix: number of leading tokens of each text that all of its positions attend to; None: all tokens.
+            lengths: lengths of the documents if ``tokens`` is one packed row; each document is processed separately.
+                None: ``tokens`` is not packed.
+            targets: if given, returns the sum of the losses of these targets instead of logits.
         """
         documents = None if lengths is None else Documents(lengths, tokens.device)
         before, real = self.read_before(source, source_mask)

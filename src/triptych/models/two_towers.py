@@ -1,4 +1,4 @@
-"""Two towers: one reads texts, the other what goes with them, and both end in the same space (CLIP's shape)."""
+"""Two towers that map texts and their paired inputs to the same vector space (as in CLIP)."""
 
 import math
 from typing import Any, ClassVar
@@ -12,31 +12,31 @@ from triptych.nn import Embedding, Head, Network, PatchEmbedding, Stack
 from triptych.nn.network import Inputs, check_widths
 
 LARGEST_SCALE = 100.0
-"""Radford et al. 2021, section 2.5; beyond it, trainings become unstable."""
+"""The largest scale; training becomes unstable beyond it (Radford et al. 2021, section 2.5)."""
 
 
 class TwoTowers(Network):
-    """A vector of a text, and one of what goes with it, such as an image, whose product says how well they match:
+    """Two vectors, of a text and of its pair, such as an image; their dot product measures how well they match:
 
         u(head(stack(embedding(tokens)))) and u(source_head(source_stack(source_embedding(source))))
 
-    with u(x) = sqrt(scale) x / |x|, so that the product is scale times the cosine. The scale (the inverse of what is
-    called the temperature) is trained, and at most 100. Radford et al. 2021, sections 2.3 to 2.5.
+    with u(x) = sqrt(scale) x / |x|, so that the product is scale times the cosine. The scale (the inverse of the
+    temperature) is trained, and at most 100. Radford et al. 2021, sections 2.3 to 2.5.
 
     Attributes:
         log_scale: the logarithm of the scale.
 
     Args:
-        embedding: of the tokens.
-        stack: reads them.
-        head: pools their states, and maps them into the common space.
-        source_embedding: of what goes with a text: patches of an image, or frames of a sound.
-        source_stack: reads it.
-        source_head: pools its states, and maps them into the common space.
-        initial_scale: before the training; 1 / 0.07 in CLIP.
+        embedding: embeds the tokens.
+        stack: encodes the text.
+        head: pools the text's states and maps them into the common space.
+        source_embedding: embeds the paired input: patches of an image, or frames of an audio clip.
+        source_stack: encodes the paired input.
+        source_head: pools the paired input's states and maps them into the common space.
+        initial_scale: scale before training; 1 / 0.07 in CLIP.
 
     Raises:
-        ValueError: towers that do not end in one space, heads that do not pool, or a scale that cannot be.
+        ValueError: the towers' output widths differ, a head does not pool, or the scale is out of range.
     """
 
     def __init__(
@@ -86,12 +86,12 @@ class TwoTowers(Network):
 
     @property
     def room(self) -> int | None:
-        """See ``Network``; of texts."""
+        """The positions of the text stack; see ``Network``."""
         return self.stacks[1].room
 
     @property
     def scale(self) -> Float[Tensor, "1"]:
-        """What cosines are multiplied by."""
+        """The factor that cosines are multiplied by."""
         scale: Tensor = _BoundedExp.apply(self.log_scale)  # type: ignore[no-untyped-call]
         return scale
 
@@ -103,22 +103,22 @@ class TwoTowers(Network):
         source: Float[Tensor, "batch *size"],
         source_mask: Bool[Tensor, "batch frames"] | None = None,
     ) -> Float[Tensor, "batch 2 width"]:
-        """The vector of each text, and that of what goes with it.
+        """Returns the vector of each text and that of its paired input.
 
         Args:
-            mask: True at real tokens; None: all are real.
-            source: images, or frames of sounds.
-            source_mask: True at real frames; None: all are real.
+            mask: True at non-padding tokens; None: no padding.
+            source: images, or audio frames.
+            source_mask: True at non-padding frames; None: no padding.
         """
         return torch.stack((self.read_text(tokens, mask), self.read_source(source, source_mask)), dim=1)
 
     def read_text(
         self, tokens: Int[Tensor, "batch length"], mask: Bool[Tensor, "batch length"] | None = None
     ) -> Float[Tensor, "batch width"]:
-        """The vectors of texts.
+        """Returns the vectors of texts.
 
         Args:
-            mask: True at real tokens; None: all are real.
+            mask: True at non-padding tokens; None: no padding.
         """
         x, mask = self.read(self.embedding, tokens, mask)
         return self._scaled(self.head(self.stacks[1](x, mask=mask), mask))
@@ -126,23 +126,23 @@ class TwoTowers(Network):
     def read_source(
         self, source: Float[Tensor, "batch *size"], mask: Bool[Tensor, "batch frames"] | None = None
     ) -> Float[Tensor, "batch width"]:
-        """The vectors of images, or sounds.
+        """Returns the vectors of images or audio clips.
 
         Args:
-            mask: True at real frames; None: all are real.
+            mask: True at non-padding frames; None: no padding.
         """
         x, mask = self.read(self.source_embedding, source, mask)
         return self._scaled(self.source_head(self.stacks[0](x, mask=mask), mask))
 
     def _scaled(self, vectors: Float[Tensor, "batch width"]) -> Float[Tensor, "batch width"]:
-        """With the length sqrt(scale), in float32 at least."""
+        """Rescales vectors to the length sqrt(scale), in float32 at least."""
         wide = torch.promote_types(vectors.dtype, torch.float32)
         return self.scale.to(wide).sqrt() * F.normalize(vectors.to(wide), dim=-1)
 
 
 class _BoundedExp(torch.autograd.Function):
     """min(exp(x), LARGEST_SCALE). Beyond the bound the gradient is that at the bound if a step along it lowers x, else
-    0. That of a clamp is always 0 there: a scale that a step had taken beyond the bound would stay."""
+    0. The gradient of a clamp is always 0 there, so a scale that a step took beyond the bound would stay there."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -159,19 +159,19 @@ class _BoundedExp(torch.autograd.Function):
 
 
 class TwoEncoders(TwoTowers):
-    """``TwoTowers`` that see both sides of every position.
+    """``TwoTowers`` with bidirectional attention in both.
 
     Args:
-        embedding: of the tokens.
-        encoder: reads them.
+        embedding: embeds the tokens.
+        encoder: encodes the text.
         head: see ``TwoTowers``.
         source_embedding: see ``TwoTowers``.
-        source_encoder: reads what goes with a text.
+        source_encoder: encodes the paired input.
         source_head: see ``TwoTowers``.
         initial_scale: see ``TwoTowers``.
 
     Raises:
-        ValueError: a causal stack; or see ``TwoTowers``.
+        ValueError: a stack is causal; or see ``TwoTowers``.
     """
 
     architecture: ClassVar[str] = "encoder_only"
@@ -204,20 +204,21 @@ class TwoEncoders(TwoTowers):
 
 
 class TwoDecoders(TwoTowers):
-    """``TwoTowers`` whose text is read by a causal stack, as in CLIP (Radford et al. 2021, section 2.4). The other
-    stack may be causal or, as CLIP's for images, not.
+    """``TwoTowers`` with a causal stack for texts, as in CLIP (Radford et al. 2021, section 2.4).
+
+    The other stack may be causal or, as CLIP's for images, bidirectional.
 
     Args:
-        embedding: of the tokens.
-        decoder: reads them; causal.
+        embedding: embeds the tokens.
+        decoder: encodes the text; causal.
         head: see ``TwoTowers``.
         source_embedding: see ``TwoTowers``.
-        source_decoder: reads what goes with a text.
+        source_decoder: encodes the paired input.
         source_head: see ``TwoTowers``.
         initial_scale: see ``TwoTowers``.
 
     Raises:
-        ValueError: a stack for texts that is not causal; or see ``TwoTowers``.
+        ValueError: the stack for texts is not causal; or see ``TwoTowers``.
     """
 
     architecture: ClassVar[str] = "decoder_only"

@@ -1,4 +1,4 @@
-"""One layer of a stack, encoder and decoder alike."""
+"""One layer of an encoder or decoder stack."""
 
 from collections.abc import Callable
 
@@ -14,24 +14,25 @@ from triptych.nn.sizes import Sizes
 
 
 class Block(nn.Module):
-    """Self-attention, then cross-attention if there is a memory to look at, then feed-forward; each a residual. Or one
-    residual around the sum of them, where residuals are parallel (``Parallel``); with ``ParallelNorms`` each has a norm
-    of its own, and all read what the block reads.
+    """Self-attention, cross-attention if there is a memory, and feed-forward, each with a residual connection.
 
-    Vaswani et al. 2017, section 3.1. Encoder and decoder layers differ by visibility and cross-attention alone.
+    With ``Parallel`` there is one residual connection around their sum. With ``ParallelNorms`` each has its own norm, and
+    all of them read the input of the block.
+
+    Vaswani et al. 2017, section 3.1. Encoder and decoder layers differ only in visibility and cross-attention.
 
     Args:
-        sizes: of the stack.
-        layer: the number of this block, from 0.
-        cross_attention: whether the layer looks at a memory.
-        attention: makes the attention sub-layers, of sizes, number and ``cross``.
-        feed_forward: makes the feed-forward sub-layer.
-        residual: makes the way around each of them.
-        norm: makes the norms.
-        first_norm: whether there is one before self-attention.
+        sizes: sizes of the stack.
+        layer: index of this block, from 0.
+        cross_attention: whether the layer attends to a memory.
+        attention: builds the attention sub-layers from sizes, layer index and ``cross``.
+        feed_forward: builds the feed-forward sub-layer.
+        residual: builds the residual connections.
+        norm: builds the norms.
+        first_norm: whether there is a norm before self-attention.
 
     Raises:
-        ValueError: no norm there, with residuals that are not ``PreNorm``.
+        ValueError: ``first_norm`` is false with residuals other than ``PreNorm``.
     """
 
     def __init__(
@@ -72,16 +73,16 @@ class Block(nn.Module):
         cache: LayerCache | None = None,
         memory_cache: LayerCache | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
-        """One layer.
+        """Computes the layer.
 
         Args:
-            x: the positions of this stack.
-            visibility: of self-attention.
+            x: states of this stack.
+            visibility: visibility of self-attention.
             bias: added to the scores of self-attention.
-            angles: of rotary positions in self-attention.
-            memory: what cross-attention looks at.
-            memory_visibility: of cross-attention.
-            cross_angles: of rotary positions in cross-attention: of this stack, and of the memory.
+            angles: rotary angles of self-attention.
+            memory: states that cross-attention attends to.
+            memory_visibility: visibility of cross-attention.
+            cross_angles: rotary angles of cross-attention, for this stack and for the memory.
             cache: earlier keys and values of self-attention.
             memory_cache: keys and values of the memory.
         """

@@ -1,4 +1,4 @@
-"""Tokens, or patches of images, to vectors. (Where one stands is the stack's affair.)"""
+"""Embeddings of tokens and of image patches. (Positions are added by the stack.)"""
 
 from collections.abc import Sequence
 
@@ -18,8 +18,8 @@ class Embedding(nn.Module):
 
     Args:
         scale_embedding: scale = sqrt(d_model) if true, else 1.
-        num_token_types: rows of T, such as the two texts of a pair; 0: there is no T.
-        token_dropout: probability that a token is not seen (its place is).
+        num_token_types: rows of T, such as one for each text of a pair; 0: no T.
+        token_dropout: probability of dropping a token's vector (its position stays).
     """
 
     def __init__(
@@ -44,10 +44,10 @@ class Embedding(nn.Module):
     def forward(
         self, tokens: Int[Tensor, "batch length"], token_types: Int[Tensor, "batch length"] | None = None
     ) -> Float[Tensor, "batch length d_model"]:
-        """The vectors of these tokens.
+        """Computes the vectors of tokens.
 
         Args:
-            token_types: the type of each token; None: all are of type 0 (whose vector is added, if there are types).
+            token_types: type of each token; None: type 0, whose vector is added if there are types.
         """
         x: Tensor = self.scale * self.tokens(tokens)
         if self.training and self.token_dropout.p:
@@ -58,24 +58,24 @@ class Embedding(nn.Module):
 
 
 class PatchEmbedding(nn.Module):
-    """[cls; patches((image - mean) / std) W + b]: a learned vector, then one for each patch, row by row.
+    """[cls; patches((image - mean) / std) W + b]: a learned vector, then one vector per patch, row by row.
 
     A patch is flattened in the order channel, row, column. Dosovitskiy et al. 2021, section 3.1, equation 1.
 
     Attributes:
         grid: rows and columns of patches.
-        length: vectors of an image.
+        length: number of vectors per image.
 
     Args:
         image_size: height and width, in pixels.
         patch_size: height and width of a patch.
-        normalized: whether each image is first given the mean 0 and the variance 1, over all of its values.
-        bias: whether b is there.
-        mean: a number for each channel, such as its mean over many images; None: 0.
-        std: the same of deviations; None: 1.
+        normalized: whether to normalize each image to mean 0 and variance 1 over all of its values.
+        bias: whether there is a b.
+        mean: mean of each channel, such as over the training images; None: 0.
+        std: standard deviation of each channel; None: 1.
 
     Raises:
-        ValueError: sizes that cannot be, or numbers that are not one for each channel.
+        ValueError: the sizes are invalid, or ``mean`` or ``std`` does not have one value per channel.
     """
 
     def __init__(
@@ -124,11 +124,11 @@ class PatchEmbedding(nn.Module):
         nn.init.normal_(self.cls, std=d_model**-0.5)
 
     def check_room(self, room: int | None, stack: str) -> None:
-        """Refuses a stack that has more or fewer positions.
+        """Raises an error if a stack has more or fewer positions than an image has vectors.
 
         Args:
-            room: the positions that the stack has a vector for; None: no limit.
-            stack: its name.
+            room: number of positions of the stack; None: no limit.
+            stack: name of the stack.
         """
         if room not in (None, self.length):
             raise ValueError(
@@ -137,13 +137,13 @@ class PatchEmbedding(nn.Module):
             )
 
     def forward(self, images: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch length d_model"]:
-        """The vectors of these images, 1 + (number of patches) for each.
+        """Computes 1 + (number of patches) vectors for each image.
 
         Args:
             images: pixels, of any type.
 
         Raises:
-            ValueError: images of another size.
+            ValueError: the images have another size.
         """
         if images.shape[1:] != self.image_shape:
             raise ValueError(f"images of {tuple(images.shape[1:])} (channels, height, width); not {self.image_shape}")

@@ -1,4 +1,4 @@
-"""Who may attend to whom. Everywhere in Triptych, True in a mask means "may attend"."""
+"""Attention masks. Everywhere in Triptych, True in a mask means "may attend"."""
 
 from dataclasses import dataclass, replace
 
@@ -10,25 +10,24 @@ from torch import Tensor
 from triptych.nn.packing import Documents
 
 LEAST_BLOCK = 32
-"""Queries of a block of ``Local`` at least: kernels are slow where they have less to do at a time."""
+"""Minimum number of queries in a block of ``Local``; kernels are slow on smaller blocks."""
 LEAST_BLOCKS = 4
-"""Blocks in a text from which on they cost less time than one mask of all pairs (measured on a CPU)."""
+"""Number of blocks from which on they take less time than one mask of all pairs (measured on a CPU)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """The queries and keys of one text, of which each query sees those within a window, in blocks: the cost is
-    O(length window).
+    """Windowed attention within one text, in blocks, at a cost of O(length window).
 
     Block i has the queries i b, ..., i b + b - 1 and the keys from i b - w to i b + b - 1, or without causality to
-    i b + b + w - 1; b = max(w, ``LEAST_BLOCK``). Keys that are not there are masked. Beltagy et al. 2020 (Longformer),
+    i b + b + w - 1; b = max(w, ``LEAST_BLOCK``). Keys outside of the text are masked. Beltagy et al. 2020 (Longformer),
     section 3.1; the blocks are those of appendix A.
 
     Attributes:
-        window: w; how far a query sees, itself included.
-        causal: whether a query sees only itself and earlier keys.
-        length: of the text.
-        key_mask: True at real keys, False at padding; None: all keys are real.
+        window: w, the distance a query attends to, itself included.
+        causal: whether a query attends only to itself and earlier keys.
+        length: length of the text.
+        key_mask: True at non-padding keys, False at padding; None: no padding.
     """
 
     window: int
@@ -38,27 +37,27 @@ class Local:
 
     @property
     def pays(self) -> bool:
-        """Whether the text is long enough beside the window."""
+        """Whether the text is long enough, relative to the window, for blocks to be faster."""
         return self.length >= LEAST_BLOCKS * self.queries
 
     @property
     def queries(self) -> int:
-        """Queries of a block: b."""
+        """Number of queries in a block: b."""
         return max(self.window, LEAST_BLOCK)
 
     @property
     def keys(self) -> int:
-        """Keys of a block."""
+        """Number of keys in a block."""
         return self.queries + self.window * (1 if self.causal else 2)
 
     @property
     def blocks(self) -> int:
-        """How many there are; the last may end behind the text."""
+        """Number of blocks; the last may extend beyond the text."""
         return -(-self.length // self.queries)
 
     @property
     def pairs(self) -> int:
-        """Pairs of a query and a key, in all blocks."""
+        """Number of query-key pairs in all blocks."""
         return self.blocks * self.queries * self.keys
 
     def mask(self, device: torch.device) -> Bool[Tensor, "#batch blocks queries keys"]:
@@ -71,36 +70,36 @@ class Local:
         return self.keys_of(real[..., None])[..., 0][:, :, None, :] & pairs
 
     def queries_of(self, x: Shaped[Tensor, "*rows length width"]) -> Shaped[Tensor, "*rows blocks queries width"]:
-        """The queries of each block; zeros stand behind the last ones."""
+        """Returns the queries of each block, padded with zeros at the end."""
         return F.pad(x, (0, 0, 0, self._behind)).unfold(-2, self.queries, self.queries).mT
 
     def keys_of(
         self, x: Shaped[Tensor, "*rows length width"], fill: int = 0
     ) -> Shaped[Tensor, "*rows blocks keys width"]:
-        """The keys, or the values, of each block.
+        """Returns the keys (or the values) of each block.
 
         Args:
-            fill: what stands before the first and behind the last.
+            fill: padding value before the first and after the last.
         """
         around = self.window, self._behind + (0 if self.causal else self.window)
         return F.pad(x, (0, 0, *around), value=fill).unfold(-2, self.keys, self.queries).mT
 
     @property
     def _behind(self) -> int:
-        """Queries of the last block that are not there."""
+        """Number of padding queries in the last block."""
         return self.blocks * self.queries - self.length
 
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """Queries and keys that are documents in a packed row; the queries of each see the keys of the same one.
+    """Documents in a packed row; each query attends only to keys of the same document.
 
     Attributes:
-        queries: the documents of the queries.
-        keys: those of the keys.
-        causal: whether a query sees only the keys up to its own position.
-        window: how far a query sees, itself included; None: without limit.
-        has_prefix: whether a query sees the beginning of its document besides; kernels for packed rows cannot do that.
+        queries: documents of the queries.
+        keys: documents of the keys.
+        causal: whether a query attends only to keys up to its own position.
+        window: distance a query attends to, itself included; None: no window.
+        has_prefix: whether a query also attends to a prefix of its document, which no kernel for packed rows supports.
     """
 
     queries: Documents
@@ -112,18 +111,18 @@ class Packing:
 
 @dataclass(frozen=True, slots=True)
 class Visibility:
-    """What the queries of one attention call may see.
+    """The keys that each query of one attention call may attend to.
 
     Attributes:
-        mask: True where a query may attend to a key; None when every pair is visible, or when ``causal`` says it all.
-        causal: the kernel itself keeps each query from the keys after it (as many queries as keys, no ``mask``).
-        packing: where the documents stand, if there is a packed row; then ``mask`` and ``causal`` are of a batch that
-            has a padded row for each document.
-        local: a window over all of a text, in blocks; then ``mask`` and ``causal`` say nothing.
-        sees: whether it is known that every query of ``mask`` sees a key.
-        key_mask: True at real keys, for attention that takes no mask of pairs: ``mask`` is None then, and of a packed
-            row it is that of the padded rows; None: all keys are real.
-        leading: how many of the first tokens of each text are global, for attention that has such; None: one.
+        mask: True where a query may attend to a key; None if every pair is visible or ``causal`` is enough.
+        causal: whether the kernel applies the causal mask (then there is one query per key and no ``mask``).
+        packing: the documents of a packed row; then ``mask`` and ``causal`` apply to a batch with a padded row for
+            each document.
+        local: a window over a whole text, in blocks; then ``mask`` and ``causal`` are ignored.
+        sees: whether every query of ``mask`` is known to have a visible key.
+        key_mask: True at non-padding keys, for attention without a mask of pairs (``mask`` is None); for a packed row,
+            that of the padded rows. None: no padding.
+        leading: number of leading tokens of each text that are global, for attention with global tokens; None: one.
     """
 
     mask: Bool[Tensor, "#batch 1 #queries keys"] | None = None
@@ -143,19 +142,19 @@ class Visibility:
         window: int | None = None,
         prefix: Int[Tensor, " documents"] | None = None,
     ) -> "Visibility":
-        """Of the documents of a packed row, each by itself.
+        """Returns the visibility within each document of a packed row.
 
         Args:
-            documents: where they stand.
-            causal: whether a position may see only itself and earlier ones.
-            window: how far a position sees, itself included; None: without limit.
-            prefix: see ``of``; of each document.
+            documents: the documents.
+            causal: whether a position attends only to itself and earlier ones.
+            window: distance a position attends to, itself included; None: no window.
+            prefix: see ``of``; one value per document.
         """
         padded = cls.of(
             num_queries=documents.longest,
             num_keys=documents.longest,
             causal=causal,
-            # what stands behind a document is after all of it
+            # a causal mask already hides the padding after a document
             key_mask=None if causal or prefix is not None else documents.mask,
             device=documents.positions.device,
             window=window,
@@ -166,11 +165,11 @@ class Visibility:
 
     @classmethod
     def across(cls, queries: Documents, keys: Documents) -> "Visibility":
-        """Each document of a packed row sees all of its partner in another.
+        """Returns the visibility of cross-attention between the documents of two packed rows.
 
         Args:
-            queries: the documents that see.
-            keys: their partners, in the same order.
+            queries: documents of the queries.
+            keys: documents that they attend to, in the same order.
         """
         mask = keys.mask
         return cls(mask=None if mask is None else mask[:, None, None, :], packing=Packing(queries, keys))
@@ -190,14 +189,14 @@ class Visibility:
         """Visible(i, j) = key_mask[j] and (not causal or j <= p) and |p - j| < window; p = i + num_keys - num_queries.
 
         The queries are the last ``num_queries`` of the ``num_keys`` positions (all of them without a cache). With a
-        prefix of n positions it is j <= p or j < n in place of causality (Raffel et al. 2020, figure 3).
+        prefix of n positions, j <= p or j < n replaces causality (Raffel et al. 2020, figure 3).
 
         Args:
-            num_keys: number of key positions, cached ones included.
-            causal: whether a position may see only itself and earlier ones.
-            key_mask: True at real keys, False at padding; None when all keys are real.
-            window: how far a position sees, itself included; None: without limit.
-            prefix: the leading positions of each row, which all positions see; None: there are none.
+            num_keys: number of key positions, including cached ones.
+            causal: whether a position attends only to itself and earlier ones.
+            key_mask: True at non-padding keys, False at padding; None: no padding.
+            window: distance a position attends to, itself included; None: no window.
+            prefix: number of leading positions of each row that all positions attend to; None: no prefix.
         """
         if prefix is not None:
             begins = torch.arange(num_keys, device=device) < prefix[:, None]
@@ -210,7 +209,7 @@ class Visibility:
             if num_queries == num_keys and local.pays:
                 return cls(local=local)
             pairs = window_mask(num_queries, num_keys, window, device, causal=causal)
-        elif causal and num_queries > 1:  # the newest position alone sees everything before it
+        elif causal and num_queries > 1:  # a single newest position attends to all positions before it
             if key_mask is None and num_queries == num_keys:
                 return cls(causal=True)
             pairs = causal_mask(num_queries, num_keys, device)
@@ -222,12 +221,12 @@ class Visibility:
     def at(
         cls, place: Int[Tensor, "1"], key_mask: Bool[Tensor, "batch keys"], *, window: int | None = None
     ) -> "Visibility":
-        """Visible(j) = key_mask[j] and j <= p and p - j < window, of one query at a place p that stands in a tensor.
+        """Visible(j) = key_mask[j] and j <= p and p - j < window, for one query whose position p is a tensor.
 
         Args:
-            place: p, a real position.
-            key_mask: True at real keys; what it says of later ones does not matter.
-            window: how far a position sees, itself included; None: without limit.
+            place: p, a non-padding position.
+            key_mask: True at non-padding keys; later keys are ignored.
+            window: distance a position attends to, itself included; None: no window.
         """
         keys = torch.arange(key_mask.shape[1], device=place.device)
         visible = key_mask & (keys <= place)
@@ -236,7 +235,7 @@ class Visibility:
         return cls(mask=visible[:, None, None, :], sees=True)
 
     def dense(self, device: torch.device) -> "Visibility":
-        """The same without ``local``: a mask of all pairs."""
+        """Returns the same visibility with a mask of all pairs instead of ``local``."""
         if self.local is None:
             return self
         length, key_mask = self.local.length, self.local.key_mask

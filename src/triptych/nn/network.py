@@ -1,4 +1,4 @@
-"""What the three architectures have in common."""
+"""The base class of the architectures."""
 
 import hashlib
 from collections.abc import Sequence
@@ -16,26 +16,26 @@ from triptych.nn.packing import Documents
 from triptych.nn.stack import Stack
 
 Inputs: TypeAlias = Embedding | PatchEmbedding | FrameEmbedding
-"""What makes vectors of tokens, of the patches of an image, or of the frames of a sound."""
+"""The embedding of tokens, image patches or audio frames."""
 
 
 class Network(nn.Module):
-    """An embedding on the way in and a head on the way out; perhaps they share their matrix (Press and Wolf 2017).
+    """A network with an embedding, stacks and a head, which may share the embedding's matrix (Press and Wolf 2017).
 
     Args:
-        embedding: of the tokens, the patches of an image, or the frames of a sound.
-        stacks: between the two.
-        head: of the last states.
+        embedding: embeds the tokens, the patches of an image, or the frames of an audio clip.
+        stacks: stacks between embedding and head.
+        head: maps the last states to outputs.
         tie_output: whether the head's matrix is the token table.
 
     Raises:
-        ValueError: parts of different widths, a tie, but the head's outputs are not the vocabulary, or more or fewer
-            positions than patches need.
+        ValueError: the widths of the parts differ, the outputs of a tied head are not the vocabulary, or the number of
+            positions is not that of the patches.
     """
 
     architecture: ClassVar[str]
     stack_names: ClassVar[tuple[str, ...]]
-    """Of the attributes that are its stacks, in the order of ``stacks``: what reads a source comes first."""
+    """Attribute names of the stacks, in the order of ``stacks``; the stack that reads the source is first."""
 
     def __init__(self, *, embedding: Inputs, stacks: Sequence[Stack], head: Head, tie_output: bool) -> None:
         super().__init__()
@@ -62,32 +62,32 @@ class Network(nn.Module):
         documents: Documents | None,
         targets: Targets | None,
     ) -> Float[Tensor, "*rows_length_outputs"]:
-        """Logits of the last states, or with targets their losses.
+        """Computes logits from the last states, or losses if there are targets.
 
         Args:
-            states: of the last layer.
-            mask: True at real positions; None: all are real.
-            documents: what ``states`` is one packed row of; None: nothing is packed.
-            targets: what should be answered; None: logits.
+            states: states of the last layer.
+            mask: True at non-padding positions; None: no padding.
+            documents: the documents if ``states`` is one packed row; None: it is not packed.
+            targets: labels to compute losses of; None: returns logits.
         """
         answered: Tensor = self.head(states, mask, documents) if targets is None else self.head.loss(states, targets)
         return answered
 
     @property
     def embeddings(self) -> tuple[Inputs, ...]:
-        """All of them: one, unless an architecture has more."""
+        """All embeddings: one, unless an architecture has more."""
         return (self.embedding,)
 
     @property
     def heads(self) -> tuple[Head, ...]:
-        """All of them: one, unless an architecture has more."""
+        """All heads: one, unless an architecture has more."""
         return (self.head,)
 
     def compile_parts(self, *, dynamic: bool) -> None:
-        """From now on training runs the blocks and the losses as torch.compile translates them.
+        """Compiles the blocks and the losses with torch.compile for training.
 
         Args:
-            dynamic: whether one program serves batches of all shapes; else each shape has its own.
+            dynamic: whether one compiled program serves batches of all shapes; otherwise each shape has its own.
         """
         for stack in self.stacks:
             stack.compile_blocks(dynamic=dynamic)
@@ -96,12 +96,12 @@ class Network(nn.Module):
 
     @property
     def reads_source(self) -> bool:
-        """Whether something else is given beside the text: to an encoder, or before it."""
+        """Whether the network has a source in addition to the text: for an encoder, or before the text."""
         return len(self.stacks) > 1 or len(self.embeddings) > 1
 
     @property
     def image_shape(self) -> tuple[int, int, int] | None:
-        """Channels, height and width of the images that it reads; None: it reads none."""
+        """Channels, height and width of input images; None: no images."""
         return next((part.image_shape for part in self.embeddings if isinstance(part, PatchEmbedding)), None)
 
     def read(
@@ -110,12 +110,12 @@ class Network(nn.Module):
         given: Int[Tensor, "batch length"] | Float[Tensor, "batch *size"],
         mask: Bool[Tensor, "batch length"] | None,
     ) -> tuple[Float[Tensor, "batch positions d_model"], Bool[Tensor, "batch positions"] | None]:
-        """The vectors of what is given, and True at the real ones; None: all are real.
+        """Embeds an input; returns the vectors and a mask that is True at non-padding ones (None: no padding).
 
         Args:
-            embedding: one of the network's.
-            given: tokens, images, or the frames of sounds.
-            mask: True at real tokens or frames; None: all are real.
+            embedding: one of the network's embeddings.
+            given: tokens, images, or audio frames.
+            mask: True at non-padding tokens or frames; None: no padding.
         """
         if isinstance(embedding, FrameEmbedding):
             return embedding(given, mask), None if mask is None else embedding.positions(mask)
@@ -123,28 +123,28 @@ class Network(nn.Module):
 
     @property
     def num_token_types(self) -> int:
-        """The types of tokens that have a vector each."""
+        """Number of token types."""
         types = self.embedding.token_types if isinstance(self.embedding, Embedding) else None
         return 0 if types is None else types.num_embeddings
 
     @property
     def room(self) -> int | None:
-        """The positions that the stacks have a vector for; None: no limit."""
+        """Maximum number of positions that the stacks support; None: no limit."""
         return min((stack.room for stack in self.stacks if stack.room is not None), default=None)
 
 
 def check_widths(embedding: Inputs, stacks: Sequence[Stack], head: Head) -> None:
-    """Refuses parts of different widths."""
+    """Raises an error if the widths of the parts differ."""
     width = embedding.d_model
     if others := {head.output.in_features, *(stack.d_model for stack in stacks)} - {width}:
         raise ValueError(f"d_model={others.pop()} beside d_model={width}: embedding, stacks and head share one width")
 
 
 def count_positions(embedding: Inputs, given: Tensor) -> int:
-    """The vectors that are made of each row of what is given.
+    """Returns the number of vectors per row of an input.
 
     Args:
-        given: tokens, images, or frames of sounds.
+        given: tokens, images, or audio frames.
     """
     if isinstance(embedding, PatchEmbedding):
         return embedding.length
@@ -152,7 +152,7 @@ def count_positions(embedding: Inputs, given: Tensor) -> int:
 
 
 def weights_sha256(network: nn.Module) -> str:
-    """Equal for bitwise equal weights."""
+    """Returns a hash that is equal for bitwise equal weights."""
     digest = hashlib.sha256()
     for name, tensor in sorted(network.state_dict().items()):
         digest.update(name.encode())

@@ -1,4 +1,4 @@
-"""Beam search: several sequences grow side by side, and the best that were found are returned."""
+"""Beam search: extends several sequences in parallel and returns the best ones found."""
 
 import math
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from triptych.nn.transfer import Download, upload
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """A sequence that was found.
+    """A finished sequence.
 
     Attributes:
         tokens: the new tokens, without the end token.
@@ -29,17 +29,17 @@ class Hypothesis:
 
 @dataclass(frozen=True, slots=True)
 class BeamSearch:
-    """How sequences are searched: score(y_1 ... y_n) = sum_t log p(y_t | y_1 ... y_{t-1}) / n ** length_penalty.
+    """Settings of beam search, with score(y_1 ... y_n) = sum_t log p(y_t | y_1 ... y_{t-1}) / n ** length_penalty.
 
-    n counts the new tokens and the end token. Wu et al. 2016, section 7, has (5 + n) / 6 in its place; this definition,
-    with its rules of stopping, is that of Hugging Face's ``GenerationMixin._beam_search`` (transformers 5).
+    n counts the new tokens and the end token. Wu et al. 2016, section 7, use (5 + n) / 6 instead of n. This definition
+    and its stopping rules are those of Hugging Face's ``GenerationMixin._beam_search`` (transformers 5).
 
     Attributes:
-        num_beams: the most unfinished sequences (beams) that go on, and the most hypotheses; 1: greedy search.
-        length_penalty: 0 compares sums of log p; more favours long sequences, less than 0 short ones.
-        early_stopping: when to end with num_beams hypotheses. True: at once; False: when the best beam, were it to end
-            as it is, would not beat the worst of them; "never": when the best beam, whatever follows, cannot beat it.
-        num_return_sequences: how many hypotheses are returned.
+        num_beams: maximum number of unfinished sequences (beams), and of hypotheses; 1: greedy search.
+        length_penalty: 0 compares sums of log p; positive values favor long sequences, negative ones short sequences.
+        early_stopping: when to stop with num_beams hypotheses. True: at once; False: when the best beam, if it ended
+            now, would not beat the worst hypothesis; "never": when no continuation of the best beam can beat it.
+        num_return_sequences: number of hypotheses to return.
     """
 
     num_beams: int = 1
@@ -58,17 +58,17 @@ class BeamSearch:
             )
 
     def score(self, log_p: float, length: int) -> float:
-        """The formula above."""
+        """Computes the score by the formula above."""
         return log_p / math.pow(length, self.length_penalty)
 
     def goes_on(self, found: Sequence[Hypothesis], *, log_p: float, length: int, limit: int) -> bool:
-        """Whether to look for more than the hypotheses found so far (best first).
+        """Returns whether to continue the search after the hypotheses found so far.
 
         Args:
-            found: these hypotheses.
-            log_p: of the best beam.
-            length: of the beams.
-            limit: the most tokens that they may have.
+            found: these hypotheses, best first.
+            log_p: log-probability of the best beam.
+            length: length of the beams.
+            limit: maximum length of the beams.
         """
         if length == limit or len(found) < self.num_beams:
             return length < limit
@@ -89,23 +89,23 @@ def beam_search(
     constraints: Constraints | None = None,
     prompt_mask: Bool[Tensor, "batch length"] | None = None,
 ) -> list[list[Hypothesis]]:
-    """The hypotheses of each row, best first; fewer than asked for if there are no more. Finished rows leave the batch.
+    """Returns the hypotheses of each row, best first, or fewer if no more exist. Finished rows leave the batch.
 
     A step extends each beam by each token and takes the 2 num_beams candidates of the highest log p (with N end tokens,
-    (1 + N) num_beams). The best num_beams of them without an end token go on; those with one, if among the first
-    num_beams of all, are hypotheses. At the limit all of the first num_beams are. Sums of log p are float32, or float64
-    if the logits are. A GPU is waited for once in a step, for the candidates; the CPU decides what becomes of them.
+    (1 + N) num_beams). The best num_beams of them without an end token continue; those with one, if among the first
+    num_beams of all, become hypotheses. At the limit all of the first num_beams become hypotheses. Sums of log p are
+    float32, or float64 if the logits are. Each step waits for the GPU once, for the candidates.
 
     Args:
-        next_token: the model. It is given the prompt once, and then the last token of each beam.
-        prompt: the tokens it starts from.
+        next_token: the model; receives the prompt once, then the last token of each beam.
+        prompt: tokens to start from.
         end: token that ends a sequence.
-        max_new_tokens: the most tokens to add to a sequence, or to each; the end token counts.
-        constraints: what a text may be; None: anything.
+        max_new_tokens: maximum number of new tokens, for all sequences or for each; the end token counts.
+        constraints: constraints on the output; None: no constraints.
         prompt_mask: True where the prompt has tokens; None: everywhere.
 
     Raises:
-        ValueError: a limit below 1.
+        ValueError: a limit is below 1.
     """
     ends = [end] if constraints is None else constraints.eos_token_id or [end]
     real_prompt = prompt if prompt_mask is None else prompt.masked_fill(~prompt_mask, PADDING)

@@ -1,4 +1,4 @@
-"""What a text may be, whatever the network finds likely."""
+"""Constraints on generated texts."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -10,26 +10,28 @@ from torch import Tensor
 from triptych.nn.transfer import upload
 
 PADDING = -1
-"""Stands in place of what is not read, in the tokens so far: it is no token, so nothing repeats it."""
+"""Replaces padding in the tokens so far; it is not a token id, so no rule matches it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """Rules that change the scores of the next token; those of Hugging Face's ``GenerationMixin`` (transformers 5), by
-    their names there and in their order there. Scores are logits, or in beam search log-probabilities.
+    """Rules that change the scores of the next token.
+
+    Names and order are those of Hugging Face's ``GenerationMixin`` (transformers 5). Scores are logits, or in
+    beam search log-probabilities.
 
     Attributes:
-        eos_token_id: the tokens that end a text; none: the one that the tokenizer names.
-        repetition_penalty: divides the positive scores of tokens that there are already, and multiplies the negative
+        eos_token_id: tokens that end a text; empty: the tokenizer's end token.
+        repetition_penalty: divides the positive scores of tokens that already occur, and multiplies the negative
             ones (Keskar et al. 2019); 1: no effect.
-        no_repeat_ngram_size: no sequence of as many tokens comes twice (Paulus et al. 2018); 0: any may.
-        bad_words_ids: sequences of tokens that never come.
-        min_new_tokens: the fewest tokens before the end token.
-        forced_bos_token_id: what follows a prompt of one token (as the full model has); None: anything.
-        forced_eos_token_id: the last token of a text that has reached its limit; None: anything.
-        suppress_tokens: tokens that never come, not even as an end.
-        begin_suppress_tokens: the same of the first new token (after a forced one, of the second).
-        renormalize_logits: whether the scores become log-probabilities again, which beam search adds up.
+        no_repeat_ngram_size: no n-gram of this size occurs twice (Paulus et al. 2018); 0: no limit.
+        bad_words_ids: token sequences that are never generated.
+        min_new_tokens: minimum number of tokens before the end token.
+        forced_bos_token_id: token after a prompt of one token (as the encoder-decoder model has); None: any token.
+        forced_eos_token_id: last token of a text that reaches its limit; None: any token.
+        suppress_tokens: tokens that are never generated, not even to end a text.
+        begin_suppress_tokens: the same for the first new token (for the second, after a forced one).
+        renormalize_logits: whether to normalize the scores to log-probabilities again for beam search.
     """
 
     eos_token_id: list[int] = field(default_factory=list)
@@ -54,7 +56,7 @@ class Constraints:
 
     @property
     def largest(self) -> int:
-        """The largest id of a token that they name; -1: they name none."""
+        """The largest token id in the constraints; -1: there is none."""
         single = [i for i in (self.forced_bos_token_id, self.forced_eos_token_id) if i is not None]
         several = (*self.bad_words_ids, self.eos_token_id, self.suppress_tokens, self.begin_suppress_tokens)
         return max([-1, *single, *(i for ids in several for i in ids)])
@@ -68,14 +70,14 @@ class Constraints:
         is_last: Bool[Tensor, " rows"],
         ends: Collection[int],
     ) -> Float[Tensor, "rows vocab"]:
-        """The scores of the next token, minus infinity for one that may not come.
+        """Returns the scores of the next token, minus infinity for a forbidden one.
 
         Args:
-            scores: of the network.
-            tokens: all so far, with the prompt, and ``PADDING``.
-            num_new: how many of them are new.
-            is_last: whether the next token is the last that a row may have.
-            ends: the tokens that end a text.
+            scores: scores by the network.
+            tokens: all tokens so far, including the prompt, with ``PADDING``.
+            num_new: number of new tokens among them.
+            is_last: whether the next token reaches the limit of its row.
+            ends: tokens that end a text.
         """
         vocab = scores.shape[-1]
         if self.repetition_penalty != 1:
@@ -109,13 +111,13 @@ class Constraints:
 def _marked(
     tokens: Int[Tensor, "rows length"], where: Bool[Tensor, "rows length"], vocab: int
 ) -> Bool[Tensor, "rows vocab"]:
-    """Whether each token of the vocabulary is among these."""
+    """Returns whether each token of the vocabulary is among the given ones."""
     marks = torch.zeros(len(tokens), vocab + 1, dtype=torch.bool, device=tokens.device)
     return marks.scatter(1, tokens.where(where, vocab), True)[:, :vocab]
 
 
 def _only(token: int, scores: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows vocab"]:
-    """Scores that leave no other choice."""
+    """Returns scores that allow only this token."""
     forced = torch.full_like(scores, -torch.inf)
     forced[:, token] = 0
     return forced

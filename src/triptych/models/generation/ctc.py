@@ -1,4 +1,4 @@
-"""From the outputs of connectionist temporal classification (Graves et al. 2006) to sequences."""
+"""Decoding of connectionist temporal classification (CTC, Graves et al. 2006)."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -10,28 +10,28 @@ from triptych.models.generation.beam_search import Hypothesis
 
 
 def collapsed(path: Sequence[int], blank: int) -> list[int]:
-    """The sequence that a path of frames stands for: neighbours that are equal are one, then blanks are left out."""
+    """Collapses a path of frames to its sequence: merges equal neighbors, then removes blanks."""
     return [token for i, token in enumerate(path) if token != blank and (i == 0 or token != path[i - 1])]
 
 
 def prefix_beam_search(
     log_probabilities: Float[np.ndarray, "frames tokens"], *, blank: int, num_beams: int
 ) -> list[Hypothesis]:
-    """The likeliest sequences, best first, each with the sum over all paths that it is the collapse of.
+    """Returns the most probable sequences, best first, each scored by all paths that collapse to it.
 
-    log p(y) = logsumexp_{path: collapse(path) = y} sum_t log p_t(path_t). After each frame the ``num_beams`` likeliest
+    log p(y) = logsumexp_{path: collapse(path) = y} sum_t log p_t(path_t). After each frame the ``num_beams`` most probable
     prefixes are kept, each with the probability of its paths that end in a blank and of those that end in its last
-    token, which a repetition only follows after a blank (Hannun et al. 2014, algorithm 1).
+    token, which repeats only after a blank (Hannun et al. 2014, algorithm 1).
 
     Args:
-        log_probabilities: of each token at each frame.
-        blank: the token that stands for none.
-        num_beams: prefixes that are kept.
+        log_probabilities: log-probability of each token at each frame.
+        blank: the blank token.
+        num_beams: number of prefixes to keep.
     """
     beams: dict[tuple[int, ...], tuple[float, float]] = {(): (0.0, -np.inf)}  # paths that end in a blank, in a token
     for frame in log_probabilities.astype(np.float64):
-        # Of a prefix at most num_beams new continuations are kept, besides the blank and its own last token. One that
-        # is kept already gets this path too, however unlikely the token is now.
+        # At most num_beams new continuations of a prefix are kept, in addition to the blank and its last token. One
+        # that is kept already gets this path too, however improbable the token is now.
         likeliest = [token for token in np.argsort(-frame, kind="stable")[: num_beams + 2].tolist() if token != blank]
         kept = defaultdict[tuple[int, ...], set[int]](set)
         for prefix in beams:

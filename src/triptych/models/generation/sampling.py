@@ -1,4 +1,4 @@
-"""Autoregressive decoding: each chosen token is the next input."""
+"""Autoregressive decoding: each selected token is the next input."""
 
 import math
 from collections import deque
@@ -16,34 +16,34 @@ from triptych.nn.transfer import Download, upload
 
 @runtime_checkable
 class NextToken(Protocol):
-    """What decoding needs of a model (``triptych.models.Continuation`` is one)."""
+    """The interface that decoding requires of a model, such as ``triptych.models.Continuation``."""
 
     def __call__(self, tokens: Int[Tensor, "batch new"]) -> Float[Tensor, "batch vocab"]:
-        """Logits of the token after the last of ``tokens``, which follow those given before."""
+        """Returns the logits after the last of ``tokens``, which follow the tokens of earlier calls."""
         ...
 
     def select(self, rows: Int[Tensor, " rows"]) -> None:
         """Keeps the given rows of the batch, in the given order.
 
         Args:
-            rows: on the CPU, wherever the model is.
+            rows: row indices, on the CPU whatever the model's device.
         """
         ...
 
     def join(self, other: Any) -> None:
-        """Takes the rows of another one of its kind behind its own."""
+        """Appends the rows of another instance."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the next token is chosen: p ~ softmax(logits / temperature), cut to the likeliest tokens.
+    """The distribution of the next token: p ~ softmax(logits / temperature), truncated to the most probable tokens.
 
     Attributes:
-        temperature: 0 is greedy (the likeliest token), 1 samples from the model's own distribution.
-        top_k: keep the k likeliest tokens (and those as likely as the last of them); 0: all (Fan et al. 2018).
-        top_p: keep the smallest set of likeliest tokens whose probabilities reach p; 1: all (Holtzman et al. 2020).
-        seed: of the draws.
+        temperature: 0 is greedy decoding, 1 samples from the model's own distribution.
+        top_k: keep the k most probable tokens (and ties with the last of them); 0: all (Fan et al. 2018).
+        top_p: keep the smallest set of most probable tokens whose probabilities reach p; 1: all (Holtzman et al. 2020).
+        seed: seed of the random draws.
     """
 
     temperature: float = 0.0
@@ -62,16 +62,16 @@ class Sampling:
             raise ValueError(f"seed={self.seed}: expected a whole number of at most 64 bits")
 
     def generator(self, device: torch.device) -> torch.Generator:
-        """A new source of draws."""
+        """Returns a new random generator."""
         return torch.Generator(device).manual_seed(self.seed)
 
     @property
     def may_run_ahead(self) -> bool:
-        """Whether a row that has ended may be given one more token, which is dropped: greedy search draws nothing."""
+        """Whether a finished row may get one more token, which is dropped; true if no random numbers are drawn."""
         return self.temperature == 0
 
     def distribution(self, logits: Float[Tensor, "batch vocab"]) -> Float[Tensor, "batch vocab"]:
-        """The probabilities that are sampled from; needs a temperature above 0."""
+        """Returns the probabilities to sample from; the temperature must be above 0."""
         limits = torch.finfo(logits.dtype)
         factor = min(max(1 / self.temperature, limits.tiny), limits.max)  # so that neither 0 inf nor inf - inf occurs
         logits = (logits - logits.amax(-1, keepdim=True)) * factor
@@ -80,13 +80,13 @@ class Sampling:
             logits = logits.masked_fill(logits < smallest_kept, float("-inf"))
         if self.top_p < 1:
             ordered, order = logits.sort(descending=True)
-            before = ordered.softmax(-1).cumsum(-1) - ordered.softmax(-1)  # probability of all likelier tokens
+            before = ordered.softmax(-1).cumsum(-1) - ordered.softmax(-1)  # probability of all more probable tokens
             dropped = torch.zeros_like(before, dtype=torch.bool).scatter(1, order, before >= self.top_p)
             logits = logits.masked_fill(dropped, float("-inf"))
         return logits.softmax(-1)
 
     def choose(self, logits: Float[Tensor, "batch vocab"], generator: torch.Generator) -> Int[Tensor, " batch"]:
-        """One token for each row."""
+        """Selects one token for each row."""
         if self.temperature == 0:
             return logits.argmax(-1)
         return torch.multinomial(self.distribution(logits.float()), 1, generator=generator)[:, 0]
@@ -94,17 +94,17 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Followed(Sampling):
-    """A sampling that tells which tokens it has chosen.
+    """A ``Sampling`` that reports the tokens it selects.
 
     Attributes:
-        follow: is given the tokens of all rows, step by step.
+        follow: called with the tokens of all rows at each step.
     """
 
     follow: Callable[[list[int]], None]
 
     @property
     def may_run_ahead(self) -> bool:
-        """Not so: what is told is written."""
+        """False, since tokens cannot be dropped once they are reported."""
         return False
 
     def choose(self, logits: Float[Tensor, "batch vocab"], generator: torch.Generator) -> Int[Tensor, " batch"]:
@@ -114,18 +114,18 @@ class Followed(Sampling):
 
 
 def followed(sampling: Sampling, follow: Callable[[list[int]], None]) -> Followed:
-    """The same sampling, which tells the tokens that it has chosen."""
+    """Returns the same sampling, which reports the tokens it selects."""
     return Followed(**asdict(sampling), follow=follow)
 
 
 class Prompts(NamedTuple):
-    """Texts that are to be continued.
+    """Prompts to continue.
 
     Attributes:
-        next_token: the model, which has not seen them yet.
-        tokens: of the prompts.
-        mask: True where these have tokens; None: everywhere.
-        limits: the most tokens that each may get.
+        next_token: the model, not yet called with them.
+        tokens: tokens of the prompts.
+        mask: True at non-padding tokens; None: no padding.
+        limits: maximum number of new tokens of each.
     """
 
     next_token: NextToken
@@ -147,25 +147,26 @@ def generate(
     prompt_mask: Bool[Tensor, "batch length"] | None = None,
     more: Callable[[int], Prompts | None] | None = None,
 ) -> list[list[int]]:
-    """New tokens for each row, up to and without the end token. Finished rows leave the batch, and others may take
-    their places (Yu et al. 2022, Orca, section 3).
+    """Generates new tokens for each row, without the end token.
 
-    A GPU need not wait for the CPU, if the sampling may run ahead: it computes a token while the CPU looks at the one
-    before. A row then leaves one step later, and its last token is dropped.
+    Finished rows leave the batch, and others may replace them (Yu et al. 2022, Orca, section 3).
+
+    If the sampling may run ahead, a GPU computes a token while the CPU checks the previous one. A row then leaves one
+    step later, and its last token is dropped.
 
     Args:
         next_token: the model.
-        prompt: the tokens it starts from.
+        prompt: tokens to start from.
         end: token that ends a sequence.
-        max_new_tokens: the most tokens to add to a sequence, or to each.
-        generator: of the draws; None: a new one with the sampling's seed.
-        constraints: what a text may be; None: anything.
-        prompt_mask: True where the prompt has tokens; None: everywhere.
-        more: asked for so many prompts at most when half of the rows have ended (with constraints, when all have);
-            None: there are none left.
+        max_new_tokens: maximum number of new tokens, for all sequences or for each.
+        generator: random generator; None: a new one with the sampling's seed.
+        constraints: constraints on the output; None: no constraints.
+        prompt_mask: True at non-padding tokens; None: no padding.
+        more: called with the maximum number of new prompts when half of the rows (with constraints, all) have
+            finished; returns None if none are left.
 
     Returns:
-        For each row of the prompt, then for each of those that followed.
+        The new tokens of each prompt row, then of each prompt from ``more``.
     """
     ends = {end} if constraints is None else {*(constraints.eos_token_id or [end])}
     generator, device = generator or sampling.generator(prompt.device), prompt.device
@@ -214,16 +215,16 @@ def generate(
 
 
 class _Texts:
-    """The texts that are being written.
+    """The texts being generated.
 
     Args:
-        ends: tokens that end one.
-        ahead: how many tokens of a row may be chosen before the first of them is looked at.
+        ends: tokens that end a text.
+        ahead: number of tokens of a row that may be selected before the first is checked.
 
     Attributes:
-        outputs: the new tokens of each that was begun.
-        rows: the numbers of those that are not finished, in the order of the batch.
-        num_chosen: how many tokens each has, looked at or not.
+        outputs: new tokens of each text.
+        rows: indices of the unfinished texts, in the order of the batch.
+        num_chosen: number of tokens selected for each text, checked or not.
     """
 
     def __init__(self, ends: Collection[int], *, ahead: int) -> None:
@@ -235,7 +236,7 @@ class _Texts:
         self._unseen = deque[tuple[list[int], Download]]()
 
     def begin(self, limits: Sequence[int]) -> list[int]:
-        """Adds texts of at most so many tokens each; their numbers."""
+        """Adds texts with these limits on new tokens and returns their indices."""
         rows = list(range(len(self.outputs), len(self.outputs) + len(limits)))
         self.outputs += [[] for _ in rows]
         self.num_chosen += [0 for _ in rows]
@@ -244,23 +245,24 @@ class _Texts:
         return rows
 
     def are_last(self, rows: Sequence[int]) -> list[bool]:
-        """Whether the next token is the last that a row may have."""
+        """Returns whether the next token of each row is the last within its limit."""
         return [self.num_chosen[row] + 1 == self._limits[row] for row in rows]
 
     @property
     def have_all(self) -> bool:
-        """Whether no row may have more tokens than were chosen for it."""
+        """Whether every row has reached its limit."""
         return all(self.num_chosen[row] >= self._limits[row] for row in self.rows)
 
     def add(self, rows: list[int], tokens: Int[Tensor, " rows"]) -> None:
-        """A token was chosen for each of these rows."""
+        """Records the tokens selected for these rows."""
         self._unseen.append((rows, Download(tokens)))
         for row in rows:
             self.num_chosen[row] += 1
 
     def look(self) -> Int[Tensor, " rows"] | None:
-        """Looks at the oldest tokens that nobody has looked at, unless it is too early; the places of the rows that go
-        on, on the CPU, or None: all do."""
+        """Checks the oldest unchecked tokens, unless it is too early.
+
+        Returns the indices of the rows that continue, on the CPU, or None if all do."""
         if len(self._unseen) <= (0 if self.have_all else self._ahead):
             return None
         rows, download = self._unseen.popleft()
@@ -273,7 +275,7 @@ class _Texts:
         kept = [i for i, row in enumerate(self.rows) if row not in finished]
         if len(kept) == len(self.rows):
             return None
-        places = set(kept)  # the last ones take the places of those that are finished: no other is moved
+        places = set(kept)  # the last rows replace the finished ones; no other row moves
         last = (i for i in reversed(kept) if i >= len(kept))
         kept = [i if i in places else next(last) for i in range(len(kept))]
         self.rows = [self.rows[i] for i in kept]
