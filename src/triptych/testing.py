@@ -1,4 +1,4 @@
-"""``check_part``: tests a part of the blocks that you have written, before a model is trained with it."""
+"""``check_part``: tests a custom part of the blocks before you train a model with it."""
 
 from collections.abc import Callable
 from functools import partial
@@ -24,9 +24,9 @@ from triptych.nn import (
 from triptych.nn.initialization import initialize_linear
 
 LENGTHS = (5, 2, 7)
-"""Positions of the random texts."""
+"""Lengths of the random texts."""
 MEMORY_LENGTHS = (3, 6, 4)
-"""Positions of the memories that cross-attention reads, one for each text."""
+"""Lengths of the memories for cross-attention, one per text."""
 TOLERANCE = 1e-4
 """Largest difference between two ways to compute the same outputs of size 1, which float32 rounds to 1e-6."""
 
@@ -59,10 +59,10 @@ def check_part(
             check_part(attention=partial(MyAttention, temperature=2.0))
 
     Args:
-        position: as of ``Stack``, like the other parts; several may be yours.
-        causal: whether the stack is causal, as a decoder is; None: both kinds are checked.
-        cross_attention: whether to check decoders with a memory too.
-        num_heads: query heads.
+        position: as in ``Stack``, like the other parts; several may be custom.
+        causal: whether the stack is causal, as a decoder is; None: checks both kinds.
+        cross_attention: whether to also check decoders with a memory.
+        num_heads: number of query heads.
         head_dim: width of each head.
 
     Raises:
@@ -100,7 +100,7 @@ def check_part(
             for name, check in _StackCheck(stack).checks().items():
                 try:
                     fault = check()
-                except Exception as error:  # the part is not ours: what it raises is what is wrong with it
+                except Exception as error:  # any exception of a custom part is a fault
                     fault = _describe(error)
                 if fault:
                     faults.setdefault(name, fault)
@@ -113,7 +113,7 @@ def check_part(
 
 
 def is_foreign(part: Callable[..., nn.Module]) -> bool:
-    """Whether a part was written outside of Triptych."""
+    """Returns whether a part is defined outside of Triptych."""
     return str(_class_of(part).__module__).partition(".")[0] != "triptych"
 
 
@@ -122,7 +122,7 @@ def _class_of(part: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
 
 
 def randomize(stack: Stack) -> None:
-    """Adds noise to all weights, because the zeros of new ones would hide faults; no dropout."""
+    """Adds noise to all weights, since initial zeros would hide faults, and disables dropout."""
     with torch.no_grad():
         for module in stack.modules():
             if isinstance(module, nn.Linear):
@@ -145,7 +145,7 @@ class _StackCheck:
         self.memories = [torch.randn(1, length, stack.d_model) for length in MEMORY_LENGTHS]
 
     def checks(self) -> dict[str, Callable[[], str]]:
-        """By their names."""
+        """Returns the checks by name."""
         if self.stack.has_cross_attention:
             return {"cross-attention": self.cross_attention}
         always = {"padding": self.padding, "packing": self.packing}
@@ -156,8 +156,9 @@ class _StackCheck:
         return always | ({"cache": self.cache} if self.stack.causal else {})
 
     def causality(self) -> str:
-        """Row t of the batch has other positions from t on. A stack that is not causal reads the first two positions
-        as a prefix, which all others may attend to."""
+        """Checks that changed positions from t on, in row t, do not affect earlier ones.
+
+        A stack that is not causal gets the first two positions as a prefix, which all others may attend to."""
         text = self.texts[-1]
         first = 0 if self.stack.causal else 2
         starts = torch.arange(first, text.shape[1])
@@ -170,7 +171,7 @@ class _StackCheck:
         return _compare(found * earlier, expected * earlier, "a position attends to later ones")
 
     def padding(self) -> str:
-        """On the right; and of a decoder on the left, where prompts are padded, which are read into a cache."""
+        """Checks padding on the right and, for a decoder with a cache, on the left, as for prompts."""
         with torch.no_grad():
             expected = torch.cat([self.stack(text) for text in self.texts], dim=1)
         faults = []
@@ -191,7 +192,7 @@ class _StackCheck:
         return next(filter(None, faults), "")
 
     def packing(self) -> str:
-        """One row with all texts."""
+        """Checks one packed row with all texts."""
         with torch.no_grad():
             expected = torch.cat([self.stack(text) for text in self.texts], dim=1)
             documents = Documents(LENGTHS, torch.device("cpu"))
@@ -199,14 +200,14 @@ class _StackCheck:
         return _compare(found, expected, "a document in a packed row differs from the same document alone")
 
     def cache(self) -> str:
-        """In steps of one and of more positions."""
+        """Checks decoding in steps of one and of more positions."""
         text = self.texts[-1]
         with torch.no_grad():
             found = self._decode(text, None)
             return _compare(found, self.stack(text), "decoding with a cache differs from one pass")
 
     def bias(self) -> str:
-        """Without it the outputs must differ."""
+        """Checks that the outputs change with a bias."""
         attention = self.stack.layers[0].get_submodule("self_attention")
         assert isinstance(attention, MultiHeadAttention)
         x, sizes = self.texts[0], (1, attention.q.out_features // attention.head_dim, LENGTHS[0], LENGTHS[0])
@@ -217,7 +218,7 @@ class _StackCheck:
         return "the bias of block/position=alibi and relative is not added to the scores" if ignored else ""
 
     def cross_attention(self) -> str:
-        """Each text has a memory of its own."""
+        """Checks cross-attention; each text has its own memory."""
         pairs = list(zip(self.texts, self.memories, strict=True))
         with torch.no_grad():
             expected = [self.stack(text, memory=memory) for text, memory in pairs]
@@ -246,7 +247,7 @@ class _StackCheck:
 def _pad(
     texts: list[Float[Tensor, "1 _length d_model"]], *, on_the_left: bool = False
 ) -> tuple[Float[Tensor, "batch length d_model"], Tensor]:
-    """A batch with random padding, and True at what is real."""
+    """Returns a batch with random padding and a mask, True at non-padding positions."""
     longest = max(text.shape[1] for text in texts)
     x, mask = torch.randn(len(texts), longest, texts[0].shape[2]), torch.zeros(len(texts), longest, dtype=torch.bool)
     for i, text in enumerate(texts):
@@ -256,7 +257,7 @@ def _pad(
 
 
 def _compare(found: Tensor, expected: Tensor, fault: str) -> str:
-    """The fault, if the two differ by more than the tolerance."""
+    """Returns the fault if the two differ by more than the tolerance."""
     if found.shape != expected.shape:
         return f"{fault}: shape {[*found.shape]} instead of {[*expected.shape]}"
     largest = (found - expected).abs().max().item()

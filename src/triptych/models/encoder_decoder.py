@@ -89,8 +89,8 @@ class EncoderDecoder(Writer):
             tokens: input of the decoder.
             source_mask: True at non-padding tokens or frames of the source; None: no padding, as with images.
             mask: True at non-padding tokens of the decoder. Right padding needs it only for a pooled head.
-            source_lengths: lengths of the documents if ``source`` is one packed row; masks are ignored then. None: it is
-                not packed.
+            source_lengths: lengths of the documents if ``source`` is one packed row; masks are then ignored. None: not
+                packed.
             lengths: the same for ``tokens``; document i attends to document i of the source.
             leading: see ``Stack.forward``; applies to the source.
             targets: if given, returns the sum of the losses of these targets instead of logits.

@@ -291,7 +291,7 @@ class MultiHeadAttention(nn.Module):
         qkv_bias: whether the projections to queries, keys and values have a bias; None: ``sizes.bias``.
         k_bias: whether the key projection has a bias if the others have one. It adds a constant to all scores of a
             query, which softmax cancels (Whisper has none, Radford et al. 2022).
-        qk_norm: builds a norm for the queries x W_q and one for the keys m W_k, applied before rotary positions, to keep
+        qk_norm: builds a norm of the queries x W_q and one of the keys m W_k, applied before rotary positions to keep
             scores bounded (Dehghani et al. 2023, section 2). None: no norms.
         qk_norm_over: whether to normalize each head (Qwen 3), or all heads of a layer together (OLMo 2).
         windows: window of self-attention in the first, second, ... block, repeated cyclically; the position itself

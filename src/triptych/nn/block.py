@@ -16,8 +16,8 @@ from triptych.nn.sizes import Sizes
 class Block(nn.Module):
     """Self-attention, cross-attention if there is a memory, and feed-forward, each with a residual connection.
 
-    With ``Parallel`` there is one residual connection around their sum. With ``ParallelNorms`` each has its own norm, and
-    all of them read the input of the block.
+    With ``Parallel`` there is one residual connection around their sum. With ``ParallelNorms`` each has its own norm
+    and reads the input of the block.
 
     Vaswani et al. 2017, section 3.1. Encoder and decoder layers differ only in visibility and cross-attention.
 

@@ -16,7 +16,7 @@ ActivationName = Literal["relu", "gelu", "gelu_tanh", "quick_gelu", "silu", "rel
 def relu_squared(x: Tensor) -> Tensor:
     """max(x, 0)^2. So et al. 2021 (Primer), section 4."""
     y = F.relu(x)
-    return y * y  # autocast would have a power in float32
+    return y * y  # autocast would compute a power in float32
 
 
 def quick_gelu(x: Tensor) -> Tensor:
@@ -38,7 +38,7 @@ class FeedForward(nn.Module):
     """down(dropout(act(up(x)))). Vaswani et al. 2017, section 3.3.
 
     Args:
-        sizes: of the stack.
+        sizes: sizes of the stack.
         activation: act: relu, gelu (exact), gelu_tanh, quick_gelu, silu or relu_squared.
         dropout: probability of dropping a hidden unit.
     """
@@ -51,7 +51,7 @@ class FeedForward(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "batch length d_model"]) -> Float[Tensor, "batch length d_model"]:
-        """Each position by itself."""
+        """Computes each position separately."""
         y: Tensor = self.down(self.dropout(self.activation(self.up(x))))
         return y
 
@@ -60,7 +60,7 @@ class GatedFeedForward(nn.Module):
     """down(dropout(act(gate(x)) * up(x))). Shazeer 2020.
 
     Args:
-        sizes: of the stack.
+        sizes: sizes of the stack.
         activation: act: relu, gelu (exact), gelu_tanh, quick_gelu, silu or relu_squared.
         dropout: probability of dropping a hidden unit.
     """
@@ -74,6 +74,6 @@ class GatedFeedForward(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "batch length d_model"]) -> Float[Tensor, "batch length d_model"]:
-        """Each position by itself."""
+        """Computes each position separately."""
         y: Tensor = self.down(self.dropout(self.activation(self.gate(x)) * self.up(x)))
         return y

@@ -1,4 +1,4 @@
-"""Frames of sound to vectors."""
+"""The embedding of audio frames."""
 
 from typing import Literal
 
@@ -13,29 +13,28 @@ Stem = Literal["stacked", "convolutional"]
 
 
 class FrameEmbedding(nn.Module):
-    """stem(augment(frames)): one vector for each ``stride`` frames of the log-mel spectrogram of a sound.
+    """stem(augment(frames)): one vector per ``stride`` frames of a log-mel spectrogram.
 
-    - ``stacked``: the frames side by side, and a linear map.
+    - ``stacked``: a linear layer on the concatenated frames.
     - ``convolutional``: x = gelu(conv_1(frames)), gelu(conv_2(x)), both over 3 frames, the second with the stride
       (Radford et al. 2022, section 2.2).
 
-    What is beyond the end of a sound is 0 for each convolution, however long the others of a batch are.
+    Each convolution reads 0 beyond the end of an audio clip, however long the others in the batch are.
 
-    Training hides parts (SpecAugment, Park et al. 2019, section 2): ``time_masks`` stretches of time, each of up to
+    Training masks parts (SpecAugment, Park et al. 2019, section 2): ``time_masks`` stretches of time, each of up to
     ``time_share`` of the frames, and ``mel_masks`` bands of up to ``mel_width`` rows, are 0.
 
     Args:
-        rate: samples a second that the frames are made of.
-        num_mels: values of a frame.
+        rate: sampling rate, in samples per second.
+        num_mels: number of values per frame.
         d_model: width.
-        window: seconds of sound that a frame is made of.
-        hop: seconds between two frames.
+        window: length of a frame, in seconds.
+        hop: distance between two frames, in seconds.
         stem: see above.
-        stride: frames for each vector.
-        normalized: whether each sound is first given the mean 0 and the variance 1, over all of its frames (Whisper's
-            is not).
-        seconds: that each sound is continued to with silence, which is heard like the rest (Whisper: 30); None: as long
-            as it is.
+        stride: number of frames per vector.
+        normalized: whether to normalize each audio clip to mean 0 and variance 1 over all of its frames (false in
+            Whisper).
+        seconds: length to which audio is padded with silence, which counts as audio (Whisper: 30); None: no padding.
     """
 
     def __init__(
@@ -89,11 +88,11 @@ class FrameEmbedding(nn.Module):
     def forward(
         self, frames: Float[Tensor, "batch frames mels"], mask: Bool[Tensor, "batch frames"] | None = None
     ) -> Float[Tensor, "batch length d_model"]:
-        """The vectors; see ``positions`` for which of them are real.
+        """Computes the vectors; ``positions`` returns which of them are non-padding.
 
         Args:
-            frames: of each sound; what is behind its end does not matter.
-            mask: True at real frames, which come first; None: all are real.
+            frames: frames of each audio clip; values beyond its end are ignored.
+            mask: True at non-padding frames, which come first; None: no padding.
         """
         dtype = next(self.parameters()).dtype
         x = frames.to(torch.promote_types(dtype, torch.float32))
@@ -115,23 +114,23 @@ class FrameEmbedding(nn.Module):
         return x
 
     def positions(self, mask: Bool[Tensor, "batch frames"]) -> Bool[Tensor, "batch length"]:
-        """True at the vectors of real frames.
+        """Returns a mask that is True at the vectors of non-padding frames.
 
         Args:
-            mask: True at real frames.
+            mask: True at non-padding frames.
         """
         return mask[:, :: self.stride]
 
     def count(self, frames: int) -> int:
-        """The vectors of so many frames."""
+        """Returns the number of vectors for a number of frames."""
         return -(-frames // self.stride)
 
     def _kept(
         self, x: Float[Tensor, "batch frames mels"], mask: Bool[Tensor, "batch frames"] | None
     ) -> Bool[Tensor, "batch frames mels"]:
-        """False at what is hidden."""
+        """Returns a mask that is False at masked values."""
         count, num_frames, num_mels = x.shape
-        # Of float32, whatever the network's type: float16 has no odd numbers above 2048.
+        # In float32, whatever the network's type: float16 has no odd numbers above 2048.
         of_each = x.new_ones(count, dtype=torch.float32)
         lengths = num_frames * of_each if mask is None else mask.sum(1, dtype=torch.float32)
         in_time = _is_hidden(self.time_masks, num_frames, lengths, self.time_share * lengths)
@@ -142,11 +141,11 @@ class FrameEmbedding(nn.Module):
 def normalized(
     x: Float[Tensor, "batch frames mels"], mask: Bool[Tensor, "batch frames"] | None
 ) -> Float[Tensor, "batch frames mels"]:
-    """(x - m) / s, m and s being the mean and the standard deviation of the real frames of each sound.
+    """(x - m) / s, with mean m and standard deviation s of the non-padding frames of each audio clip.
 
     Args:
-        x: in float32 at least: sums over a long sound are beyond float16.
-        mask: True at real frames; None: all are real.
+        x: in float32 at least, since sums over long audio exceed float16.
+        mask: True at non-padding frames; None: no padding.
     """
     real = x.new_ones(x.shape[:2]) if mask is None else mask.to(x.dtype)
     count = (real.sum(1) * x.shape[2])[:, None, None]
@@ -157,7 +156,7 @@ def normalized(
 def _is_hidden(
     num_masks: int, size: int, lengths: Float[Tensor, " batch"], widest: Float[Tensor, " batch"]
 ) -> Bool[Tensor, "batch size"]:
-    """True in stretches whose widths are uniform over 0, ..., widest, at uniform places within the lengths."""
+    """Returns a mask, True in spans of uniform widths 0, ..., widest at uniform positions within the lengths."""
     draws = torch.rand(2, num_masks, len(lengths), dtype=lengths.dtype, device=lengths.device)
     widths = torch.minimum((draws[0] * (widest + 1)).floor(), lengths)
     starts = (draws[1] * (lengths - widths + 1)).floor()

@@ -1,4 +1,4 @@
-"""From states to what is predicted."""
+"""The head, from states to predictions."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -23,20 +23,20 @@ class Head(nn.Module):
     Args:
         d_model: width of the states.
         num_outputs: size of the vocabulary, or number of classes.
-        pool: none (an output for each position); first, last (the first, last real position); mean (over the real
-            positions).
+        pool: none (an output per position); first or last (the first or last non-padding position); mean (over the
+            non-padding positions).
         transform: none, or the act of a dense layer before the output (Devlin et al. 2019: gelu for masked tokens, tanh
             for classes).
-        transform_bias: whether b_t is there.
-        norm: makes the norm of that layer, from its width; None: there is none.
+        transform_bias: whether there is a b_t.
+        norm: builds the norm of that layer, from its width; None: no norm.
         scale_states: scale = 1 / sqrt(d_model) if true, else 1 (Raffel et al. 2020, with a tied W).
-        bias: none, trained, or fixed (a b that training leaves alone).
-        softcap: c in cap(z) = c tanh(z / c), beyond which no logit goes (Gemma 2, Riviere et al. 2024, section 2);
+        bias: none, trained, or fixed (b is not trained).
+        softcap: c in cap(z) = c tanh(z / c), which bounds the logits (Gemma 2, Riviere et al. 2024, section 2);
             None: cap(z) = z.
-        dropout: probability of dropping a unit of what W is applied to.
+        dropout: probability of dropping a unit of the input of W.
 
     Raises:
-        ValueError: a norm that has nothing to follow, or a cap that is not positive.
+        ValueError: there is a norm without a transform, or the cap is not positive.
     """
 
     def __init__(
@@ -78,22 +78,23 @@ class Head(nn.Module):
         mask: Bool[Tensor, "batch length"] | None = None,
         documents: Documents | None = None,
     ) -> Float[Tensor, "rows *length outputs"]:
-        """Logits.
+        """Computes logits.
 
         Args:
-            mask: True at real positions; None: all are real.
-            documents: what ``states`` is one packed row of, each pooled by itself; ``mask`` says nothing then.
+            mask: True at non-padding positions; None: no padding.
+            documents: the documents if ``states`` is one packed row; each is pooled separately and ``mask`` is ignored.
         """
         if documents is not None and self.pool != "none":
             states, mask = documents.padded(states), documents.mask
         return self._logits(self._pooled(states, mask))
 
     def loss(self, states: Float[Tensor, "batch length d_model"], targets: Targets) -> Float[Tensor, "*rows"]:
-        """The sum over the targets of the cross-entropy of their label, or that of each target with its likeliest
-        output; see ``triptych.nn.kernels.cross_entropy``.
+        """Computes the summed cross-entropy of the targets, or that of each target and its most probable output.
+
+        See ``triptych.nn.kernels.cross_entropy``.
 
         Args:
-            targets: at some of its places; the head must not pool.
+            targets: targets at some of the positions; the head must not pool.
         """
         states = states.flatten(0, 1).index_select(0, targets.places)
         if targets.each:
@@ -102,7 +103,7 @@ class Head(nn.Module):
         return linear_cross_entropy(self._transformed(states), weight, bias, targets, self.softcap, self._answer)
 
     def compile_loss(self) -> None:
-        """From now on the loss is computed as torch.compile translates it: on GPUs, in two passes over the logits."""
+        """Compiles the loss with torch.compile; on GPUs it then takes two passes over the logits."""
         self._answer = torch.compile(answer_rows)
 
     def _logits(self, x: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows outputs"]:
@@ -110,7 +111,7 @@ class Head(nn.Module):
         return logits if self.softcap is None else self.softcap * (logits / self.softcap).tanh()
 
     def _transformed(self, x: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows d_model"]:
-        """What the last linear map reads."""
+        """Returns the input of the last linear layer."""
         if self.dense is not None and self.activation is not None:
             x = self.norm(self.activation(self.dense(x)))
         dropped: Tensor = self.dropout(x * self.scale)
@@ -122,7 +123,7 @@ class Head(nn.Module):
         if mask is None:
             mask = torch.ones(states.shape[:2], dtype=torch.bool, device=states.device)
         if self.pool == "mean":
-            wide = torch.promote_types(states.dtype, torch.float32)  # of the sum of a long text
+            wide = torch.promote_types(states.dtype, torch.float32)  # type for the sum of a long text
             total = (states * mask[..., None]).sum(1, dtype=wide)
             return (total / mask.sum(1, keepdim=True).clamp(min=1)).to(states.dtype)
         places = torch.arange(mask.shape[1], device=mask.device)

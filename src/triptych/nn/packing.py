@@ -1,4 +1,4 @@
-"""Documents that stand one after the other in one row, without padding between them."""
+"""Documents packed into one row, without padding between them."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -11,16 +11,16 @@ from triptych.nn.transfer import upload
 
 
 class Documents:
-    """Where each document of a packed row stands.
+    """The positions of the documents in a packed row.
 
     Args:
-        lengths: positions of the documents, in their order.
+        lengths: lengths of the documents, in order.
 
     Attributes:
-        longest: positions of the longest.
-        numbers: the document of each position, from 0.
-        positions: the place of each position in its own document.
-        starts: where the documents start, and where the last one ends.
+        longest: length of the longest document.
+        numbers: index of the document at each position, from 0.
+        positions: position within the document.
+        starts: start of each document, and the end of the last one.
     """
 
     def __init__(self, lengths: Sequence[int], device: torch.device) -> None:
@@ -30,23 +30,23 @@ class Documents:
         self.numbers = torch.arange(len(lengths), device=device).repeat_interleave(self._sizes, output_size=total)
         self.positions = torch.arange(total, device=device) - starts[self.numbers]
         self.starts = starts.to(torch.int32)
-        self._slots = self.numbers * self.longest + self.positions  # in rows of their own, padded
+        self._slots = self.numbers * self.longest + self.positions  # in padded rows, one per document
         self._are_alike = total == len(lengths) * self.longest
 
     @property
     def longest(self) -> int:
-        """Positions of the longest document."""
+        """Length of the longest document."""
         return self._shape[1]
 
     @property
     def mask(self) -> Bool[Tensor, "documents longest"] | None:
-        """True where ``padded`` is real; None: all of it is."""
+        """True at non-padding positions of ``padded``; None: no padding."""
         if self._are_alike:
             return None
         return torch.arange(self.longest, device=self._sizes.device) < self._sizes[:, None]
 
     def padded(self, x: Float[Tensor, "1 positions *width"]) -> Float[Tensor, "documents longest *width"]:
-        """A row for each document; zeros stand behind the shorter ones."""
+        """Returns one row per document, padded with zeros on the right."""
         (x,) = x
         if not self._are_alike:
             num_documents, longest = self._shape
@@ -54,6 +54,6 @@ class Documents:
         return x.reshape(*self._shape, *x.shape[1:])
 
     def packed(self, x: Float[Tensor, "documents longest *width"]) -> Float[Tensor, "1 positions *width"]:
-        """The documents one after the other: undoes ``padded``."""
+        """Concatenates the documents again; the inverse of ``padded``."""
         x = x.flatten(0, 1)
         return (x if self._are_alike else x.index_select(0, self._slots))[None]

@@ -1,4 +1,4 @@
-"""Performer: softmax as a product of positive random features, whose sums over a text cost what the text is long."""
+"""Performer: softmax attention by positive random features, at a cost linear in the length of a text."""
 
 import math
 
@@ -15,7 +15,7 @@ from triptych.nn.positions import MemoryAngles
 from triptych.nn.sizes import Sizes
 
 CHUNK = 128
-"""Positions of a causal text that are taken at a time."""
+"""Number of positions per chunk of a causal text."""
 
 
 class Performer(EfficientAttention):
@@ -23,21 +23,21 @@ class Performer(EfficientAttention):
     x' = x / head_dim^(1/4): on average over Gaussian w, phi(q) phi(k) is exp(q k / sqrt(head_dim)), so y estimates
     attention, at a cost of O(length m). FAVOR+, Choromanski et al. 2021, lemma 1.
 
-    The vectors w_r are drawn once, orthogonal to each other by as many as a head is wide (section 2.4), and all heads
-    of a layer share them. They are kept with the weights; nothing trains them. What a decoder keeps of a key are its
-    features. Cross-attention is that of ``MultiHeadAttention``.
+    The vectors w_r are drawn once, orthogonal within groups of head_dim vectors (section 2.4), and all heads of a
+    layer share them. They are saved with the weights but not trained. The cache of a decoder holds features of keys.
+    Cross-attention is that of ``MultiHeadAttention``.
 
-    Features are computed in float32 at least. Keys with |x'| above 13 or so have none that differ from 0 there.
+    Features are computed in float32 at least, where those of keys with |x'| above about 13 underflow to 0.
 
     Args:
-        sizes: of the stack.
-        layer: the number of the block, from 0.
-        cross: whether it looks at a memory.
+        sizes: sizes of the stack.
+        layer: index of the block, from 0.
+        cross: whether it is cross-attention to a memory.
         num_features: m.
-        qkv_bias: whether the projections to queries, keys and values have a bias; None: as all.
+        qkv_bias: whether the projections to queries, keys and values have a bias; None: ``sizes.bias``.
 
     Raises:
-        ValueError: less than one feature.
+        ValueError: there is less than one feature.
     """
 
     directions: Float[Tensor, "features head_dim"]
@@ -74,7 +74,7 @@ class Performer(EfficientAttention):
         visibility: Visibility,
     ) -> Float[Tensor, "batch heads queries head_dim"]:
         q = self._features(q)
-        q = (q - q.amax(-1, keepdim=True).detach()).exp()  # what all features of a query share falls out
+        q = (q - q.amax(-1, keepdim=True).detach()).exp()  # a factor shared by all features of a query cancels
         y: Tensor = attend_by_features(q, k, v, visibility.key_mask, causal=visibility.causal)
         return y
 
@@ -100,10 +100,10 @@ def attend_by_features(
     """y_i = sum_j (q_i k_j) v_j / sum_j (q_i k_j).
 
     Args:
-        q: features of the queries, the last ones of the keys' positions if there are fewer.
+        q: features of the queries, at the last positions of the keys if there are fewer.
         k: features of the keys.
         v: values.
-        key_mask: True at real keys; None: all are real.
+        key_mask: True at non-padding keys; None: no padding.
         causal: whether the sums end at the query's own position.
     """
     if has_torch_function((q, k, v)):  # see ``attend_explicitly``
@@ -128,7 +128,7 @@ def sum_causally(
     k: Float[Tensor, "batch heads length features"],
     v: Float[Tensor, "batch heads length width"],
 ) -> Float[Tensor, "batch heads length width"]:
-    """y_i = sum over j <= i of (q_i k_j) v_j: of earlier chunks by the sum of all k_j v_j, of its own by pairs.
+    """y_i = sum over j <= i of (q_i k_j) v_j: earlier chunks by the sum of all k_j v_j, the current one by pairs.
 
     Args:
         q: features of the queries.
@@ -144,15 +144,15 @@ def sum_causally(
 
 
 def draw_orthogonal(rows: int, width: int) -> Float[Tensor, "rows width"]:
-    """Gaussian vectors that are orthogonal to each other, by as many as they are wide: directions of a random rotation,
-    with the lengths of independent Gaussian vectors.
+    """Draws Gaussian vectors that are orthogonal within groups of ``width``: directions of a random rotation, with the
+    lengths of independent Gaussian vectors.
 
     Args:
-        rows: how many.
-        width: of each.
+        rows: number of vectors.
+        width: width of each vector.
     """
     rotations, r = torch.linalg.qr(torch.randn(math.ceil(rows / width), width, width))
-    rotations = rotations * r.diagonal(dim1=1, dim2=2).sign()[:, None]  # else not all rotations are as likely
+    rotations = rotations * r.diagonal(dim1=1, dim2=2).sign()[:, None]  # otherwise rotations are not uniform
     lengths: Tensor = torch.randn(rows, width).norm(dim=1, keepdim=True)
     directions: Tensor = rotations.flatten(0, 1)[:rows] * lengths
     return directions

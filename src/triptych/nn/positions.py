@@ -1,4 +1,4 @@
-"""Where a token stands: the position schemes, one class each."""
+"""Position schemes, one class each."""
 
 import math
 from dataclasses import dataclass
@@ -13,17 +13,17 @@ from triptych.nn.sizes import Sizes
 Angles = tuple[Float[Tensor, "*rows length half"], Float[Tensor, "*rows length half"]]
 """cos and sin of the rotation of every position and frequency."""
 MemoryAngles = tuple[Float[Tensor, "*memories source half"], Float[Tensor, "*memories source half"]]
-"""The same of every position of a memory."""
+"""cos and sin of the rotation of every position and frequency of a memory."""
 
 
 class Position(nn.Module):
-    """No positions at all; a scheme is a subclass that overrides what it does.
+    """The base class of position schemes, which alone adds no position information.
 
-    Each stack has a scheme of its own, which serves all its layers. A causal stack without positions can still tell
-    them apart (Haviv et al. 2022).
+    Each stack has one scheme for all of its layers. A causal stack without positions can still distinguish them (Haviv
+    et al. 2022).
 
     Args:
-        sizes: of the stack.
+        sizes: sizes of the stack.
     """
 
     def __init__(self, sizes: Sizes) -> None:
@@ -31,44 +31,44 @@ class Position(nn.Module):
 
     @property
     def room(self) -> int | None:
-        """The positions that there is a vector for; None: no limit."""
+        """Maximum number of positions; None: no limit."""
         return None
 
     @property
     def has_bias(self) -> bool:
-        """Whether scores have a bias: windows are then masks of all pairs."""
+        """Whether the scheme adds a bias to scores; windows are then masks of all pairs."""
         return type(self).bias is not Position.bias
 
     def reset_parameters(self) -> None:
-        """Initialises the parameters, if there are some."""
+        """Initializes the parameters, if there are any."""
 
     def add(
         self, x: Float[Tensor, "batch length d_model"], start: int, places: Int[Tensor, "#batch length"] | None
     ) -> Float[Tensor, "batch length d_model"]:
-        """What goes into the first block.
+        """Returns the input of the first block.
 
         Args:
             x: embedded tokens.
-            start: the place of the first one.
-            places: of all; None: start, start + 1, ...
+            start: position of the first token.
+            places: positions of all tokens; None: start, start + 1, ...
         """
         return x
 
     def angles(self, places: Int[Tensor, "*rows length"], window: int | None = None) -> Angles | None:
-        """How far the queries and keys of these places are rotated; None: they are not.
+        """Returns the rotation of queries and keys at these positions; None: no rotation.
 
         Args:
-            places: of all rows, or of each one, for all of its heads.
-            window: of the layer; None: it sees all.
+            places: positions, shared by all rows or per row, for all heads.
+            window: window of the layer; None: no window.
         """
         return None
 
     def cross_angles(self, places: Int[Tensor, "*rows length"]) -> Angles | None:
-        """The same of cross-attention: of queries at these places, or of keys at these places of the memory."""
+        """Returns the same for cross-attention, for queries or for keys of the memory at these positions."""
         return None
 
     def bias(self, num_queries: int, num_keys: int) -> Float[Tensor, "1 heads queries keys"] | None:
-        """What is added to the scores of the last ``num_queries`` of ``num_keys`` places; None: nothing."""
+        """Returns the bias of the scores of the last ``num_queries`` of ``num_keys`` positions; None: no bias."""
         return None
 
 
@@ -76,7 +76,7 @@ class Table(Position):
     """x + P[first + place].
 
     Args:
-        sizes: of the stack; P has max_length rows more than ``first``.
+        sizes: sizes of the stack; P has ``first`` + max_length rows.
         first: row of the first token.
     """
 
@@ -102,13 +102,13 @@ class Table(Position):
 
 
 class Learned(Table):
-    """A table P that is trained (Gehring et al. 2017, section 3.1), or that stays as it begins, as ``sinusoids`` in
-    halves (the encoder of Whisper, Radford et al. 2022).
+    """A learned table P (Gehring et al. 2017, section 3.1), or fixed ``sinusoids`` in halves (Whisper's encoder,
+    Radford et al. 2022).
 
     Args:
-        sizes: of the stack; P has max_length rows more than ``first``.
+        sizes: sizes of the stack; P has ``first`` + max_length rows.
         first: row of the first token.
-        trained: whether training changes P.
+        trained: whether P is trained.
     """
 
     def __init__(self, sizes: Sizes, *, first: int = 0, trained: bool = True) -> None:
@@ -127,11 +127,11 @@ class Sinusoidal(Table):
     """A table P of ``sinusoids``. Vaswani et al. 2017, section 3.5.
 
     Args:
-        sizes: of the stack; P has max_length rows more than ``first``.
+        sizes: sizes of the stack; P has ``first`` + max_length rows.
         first: row of the first token.
 
     Raises:
-        ValueError: an odd width.
+        ValueError: the width is odd.
     """
 
     def __init__(self, sizes: Sizes, *, first: int = 0) -> None:
@@ -147,12 +147,12 @@ def sinusoids(num_positions: int, d_model: int, *, halves: bool = False) -> Floa
     Computed in float64, then rounded.
 
     Args:
-        num_positions: rows of the table; positions start at 0.
+        num_positions: number of rows; positions start at 0.
         d_model: width, even.
         halves: see above.
 
     Raises:
-        ValueError: an odd width.
+        ValueError: the width is odd.
     """
     if d_model % 2:
         raise ValueError(f"shape.d_model={d_model}: sinusoidal positions need an even width")
@@ -166,19 +166,19 @@ def sinusoids(num_positions: int, d_model: int, *, halves: bool = False) -> Floa
 
 @dataclass(frozen=True, slots=True)
 class RopeScaling:
-    """Slower rotations, for texts longer than those of the training: w becomes (1 - s) w / factor + s w.
+    """Slower rotations, for texts longer than those in training: w becomes (1 - s) w / factor + s w.
 
     s is 0 for all frequencies without ``original_length`` L (Chen et al. 2023), else it grows linearly from 0 at
-    ``low_rotations`` rotations within L to 1 at ``high_rotations`` (the LLaMA 3 herd's, Dubey et al. 2024).
+    ``low_rotations`` rotations within L to 1 at ``high_rotations`` (LLaMA 3, Dubey et al. 2024).
 
     Attributes:
-        factor: how much slower.
-        low_rotations: below, a frequency is slowed in full.
-        high_rotations: above, a frequency stays.
-        original_length: L, positions.
+        factor: factor by which rotations are slowed.
+        low_rotations: frequencies below it are slowed by the full factor.
+        high_rotations: frequencies above it are unchanged.
+        original_length: L, in positions.
 
     Raises:
-        ValueError: a factor or a length that is not positive, or rotations that do not rise.
+        ValueError: the factor or length is not positive, or high_rotations is not above low_rotations.
     """
 
     factor: float
@@ -197,7 +197,7 @@ class RopeScaling:
             )
 
     def __call__(self, frequencies: Float[Tensor, " half"]) -> Float[Tensor, " half"]:
-        """The slower frequencies, in radians a position."""
+        """Returns the slower frequencies, in radians per position."""
         if self.original_length is None:
             return frequencies / self.factor
         rotations = self.original_length * frequencies / (2 * math.pi)
@@ -208,20 +208,20 @@ class RopeScaling:
 class Rotary(Position):
     """Rotates the pairs (i, i + D/2) of queries and keys by the angle p theta^(-2i / D), i < D/2.
 
-    Scores then depend on the distance of two positions alone. Su et al. 2021, section 3.4; the pairing is LLaMA's.
+    Scores then depend only on the distance of two positions. Su et al. 2021, section 3.4; the pairing is LLaMA's.
 
     Args:
-        sizes: of the stack; D is the share of head_dim, even.
+        sizes: sizes of the stack; D is ``share`` times head_dim, even.
         theta: base of the frequencies.
-        local_theta: the same in layers that have a window, which far positions do not concern, and without ``scaling``
-            (Gemma 3, Kamath et al. 2025, section 2; ModernBERT, Warner et al. 2024); None: all layers are alike.
-        share: of each head that is rotated; the rest knows no positions (GPT-NeoX: 0.25, Black et al. 2022, section 2).
-        scaling: of the frequencies; None: as they are.
-        cross: whether cross-attention rotates too: queries by their places, keys by theirs in the memory. (Scores then
-            depend on how much further along one text is than the other.)
+        local_theta: base in layers with a window, without ``scaling`` (Gemma 3, Kamath et al. 2025, section 2;
+            ModernBERT, Warner et al. 2024); None: the same in all layers.
+        share: fraction of each head that is rotated (GPT-NeoX: 0.25, Black et al. 2022, section 2).
+        scaling: scaling of the frequencies; None: no scaling.
+        cross: whether to also rotate in cross-attention, queries by their positions and keys by those in the memory.
+            (Scores then depend on the difference of the two positions.)
 
     Raises:
-        ValueError: an odd width, a base that is not positive, or a share that is none.
+        ValueError: the width is odd, a base is not positive, or the fraction is not in (0, 1].
     """
 
     def __init__(
@@ -250,7 +250,7 @@ class Rotary(Position):
         return self.angles(places) if self.cross else None
 
     def angles(self, places: Int[Tensor, "*rows length"], window: int | None = None) -> Angles:
-        """See ``Position``; in float32 whatever the network's type, computed once for all layers."""
+        """Returns the angles of ``Position`` in float32 for any network type, computed once for all layers."""
         # In bf16-true Lightning makes bf16 the default type, which a quotient of integers would have.
         exponents = -torch.arange(0, self.width, 2, dtype=torch.float32, device=places.device) / self.width
         if window is not None and self.local_theta is not None:
@@ -265,7 +265,7 @@ class Rotary(Position):
 def rotate(
     x: Float[Tensor, "batch heads length head_dim"], angles: Angles
 ) -> Float[Tensor, "batch heads length head_dim"]:
-    """(a, b, c) -> (a cos - b sin, b cos + a sin, c) of each head; a and b are as wide as the angles, c is the rest."""
+    """(a, b, c) -> (a cos - b sin, b cos + a sin, c) in each head; a and b have the width of the angles."""
     cos, sin = angles
     width = 2 * cos.shape[-1]
     a, b = x[..., :width].chunk(2, dim=-1)
@@ -276,16 +276,16 @@ def rotate(
 class Relative(Position):
     """A learned score for each head and bucket of the distance between key and query, added before the softmax.
 
-    Near distances have a bucket each, far ones share buckets that grow logarithmically. Raffel et al. 2020 (T5),
+    Small distances have one bucket each; larger ones share buckets that grow logarithmically. Raffel et al. 2020 (T5),
     section 2.1. One table serves all layers of a stack.
 
     Args:
-        sizes: of the stack; in a causal one all buckets serve the past.
-        num_buckets: rows of the table.
-        max_distance: from this distance on, all share the last bucket.
+        sizes: sizes of the stack; in a causal one all buckets are for past positions.
+        num_buckets: number of rows of the table.
+        max_distance: distance from which on all share the last bucket.
 
     Raises:
-        ValueError: too few buckets, or a distance that has a bucket of its own.
+        ValueError: there are too few buckets, or max_distance is too small.
     """
 
     def __init__(self, sizes: Sizes, *, num_buckets: int = 32, max_distance: int = 128) -> None:
@@ -303,11 +303,11 @@ class Relative(Position):
         self.table = nn.Embedding(num_buckets, sizes.num_heads)
 
     def reset_parameters(self) -> None:
-        """All distances are alike at first."""
+        """Sets all scores to zero."""
         nn.init.zeros_(self.table.weight)
 
     def buckets(self, num_queries: int, num_keys: int) -> Int[Tensor, "queries keys"]:
-        """The bucket of each pair; the queries are the last of the key positions."""
+        """Returns the bucket of each pair; the queries are the last key positions."""
         device = self.table.weight.device
         queries = torch.arange(num_keys - num_queries, num_keys, device=device)[:, None]
         distance = torch.arange(num_keys, device=device)[None] - queries
@@ -327,12 +327,12 @@ class Relative(Position):
 
 
 class Alibi(Position):
-    """Scores fall with the distance: -m_h |i - j| is added to those of head h, in both directions alike.
+    """Scores fall with the distance: -m_h |i - j| is added to those of head h, in both directions.
 
-    Press et al. 2022, section 3. No parameters; it goes on to lengths that training had not.
+    Press et al. 2022, section 3. It has no parameters and extrapolates to longer texts than in training.
 
     Args:
-        sizes: of the stack.
+        sizes: sizes of the stack.
     """
 
     slopes: Tensor
@@ -350,7 +350,7 @@ class Alibi(Position):
 def alibi_slopes(num_heads: int) -> list[float]:
     """m_h = 2^(-8 h / n) for h = 1, ..., n, if n is a power of two.
 
-    Else n is the largest power of two that is less than the number of heads, and the other heads have every second
+    Otherwise n is the largest power of two below the number of heads, and the other heads have every second
     slope of 2 n heads, 2^(-4 (2 h - 1) / n), as in the authors' code.
     """
     n = 1 << (num_heads.bit_length() - 1)

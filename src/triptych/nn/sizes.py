@@ -1,24 +1,24 @@
-"""What the parts of a stack are made from."""
+"""The sizes that the parts of a stack are built from."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """The sizes of a stack, and what else all its parts share.
+    """The sizes of a stack and other options that all its parts share.
 
-    A part takes them first (a norm: the width), then its own options: ``Rotary(sizes, theta=5e5)``. A stack is given
-    parts that lack the sizes only, such as ``Rotary`` or ``partial(Rotary, theta=5e5)``.
+    They are a part's first argument (for a norm, the width), before its own options: ``Rotary(sizes, theta=5e5)``. A
+    stack takes parts that lack only the sizes, such as ``Rotary`` or ``partial(Rotary, theta=5e5)``.
 
     Attributes:
         d_model: width of the states.
-        num_heads: query heads of each attention.
+        num_heads: number of query heads.
         head_dim: width of each head.
         d_ff: width of the feed-forward sub-layers.
-        max_length: the most positions that a table of positions has vectors for.
-        causal: whether a position sees only itself and earlier ones.
-        bias: whether the projections have one.
-        dropout: of the output of each sub-layer.
+        max_length: maximum number of positions in a table of positions.
+        causal: whether a position attends only to itself and earlier ones.
+        bias: whether the projections have a bias.
+        dropout: dropout probability of each sub-layer's output.
     """
 
     d_model: int

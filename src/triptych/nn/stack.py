@@ -22,37 +22,37 @@ from triptych.nn.sizes import Sizes
 
 
 class Stack(nn.Module):
-    """x_0 = dropout(norm_0(position.add(x))); then N blocks, and where residuals need it one last norm.
+    """x_0 = dropout(norm_0(position.add(x))); then N blocks, and a final norm if the residuals need one.
 
-    norm_0 is there by choice. An encoder is a stack; a decoder is a causal stack.
+    norm_0 is optional. An encoder is a stack; a decoder is a causal stack.
 
-    A part is a class that takes the ``Sizes`` of the stack first (a norm: the width); with options, it is
+    A part is a class whose first argument is the ``Sizes`` of the stack (for a norm, the width); with options, use
     ``partial(Rotary, theta=5e5)``. The last linear layer of a sub-layer is its output (``initialize_stack``).
 
     Args:
         num_layers: N.
         d_model: width.
-        num_heads: query heads.
+        num_heads: number of query heads.
         d_ff: width of the feed-forward sub-layers.
-        causal: whether a position sees only itself and earlier ones.
-        cross_attention: whether the blocks look at a memory.
+        causal: whether a position attends only to itself and earlier ones.
+        cross_attention: whether the blocks attend to a memory.
         head_dim: width of each head; None: d_model / num_heads.
-        max_length: the most positions, for position schemes that have a vector for each.
-        bias: whether the projections have one.
-        dropout: of x_0 and of each sub-layer's output.
-        position: the part that says where a token stands.
-        attention: the part that attends.
-        feed_forward: the part that looks at each position by itself.
-        residual: the part that is the way around both.
-        norm: the part that normalises; it takes the width alone.
+        max_length: maximum number of positions, for position schemes with a vector per position.
+        bias: whether the projections have a bias.
+        dropout: dropout probability of x_0 and of each sub-layer's output.
+        position: builds the position scheme.
+        attention: builds the attention sub-layers.
+        feed_forward: builds the feed-forward sub-layers.
+        residual: builds the residual connections.
+        norm: builds the norms, from the width.
         embed_norm: whether there is a norm_0.
-        first_norm: whether the first block normalises what its self-attention reads, which after norm_0 it need not
+        first_norm: whether the first block has a norm before self-attention, which is redundant after norm_0
             (ModernBERT, Warner et al. 2024).
-        activation_checkpointing: whether training keeps only what goes into each block, and computes the block anew in
-            the backward pass, to the same numbers (Chen et al. 2016, section 4.1).
+        activation_checkpointing: whether training keeps only the input of each block and recomputes the block in the
+            backward pass, with identical results (Chen et al. 2016, section 4.1).
 
     Raises:
-        ValueError: sizes that cannot be.
+        ValueError: the sizes are invalid.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Stack(nn.Module):
         ]
         self.d_model, self.causal, self.has_cross_attention = d_model, causal, cross_attention
         self.activation_checkpointing = activation_checkpointing
-        self._compiled: list[Callable[..., Tensor]] = []  # a list, for these are no further modules
+        self._compiled: list[Callable[..., Tensor]] = []  # a plain list, so that they are not registered as submodules
         self.windows = [block.self_attention.window for block in blocks]
         self.layers = nn.ModuleList(blocks)
         self.position = position(sizes)
@@ -128,23 +128,23 @@ class Stack(nn.Module):
 
     @property
     def room(self) -> int | None:
-        """The positions that there is a vector for; None: no limit."""
+        """Maximum number of positions; None: no limit."""
         rooms = (self.position.room, self._attention.room)
         return min((room for room in rooms if room is not None), default=None)
 
     @property
     def _attention(self) -> MultiHeadAttention:
-        """Of the first layer."""
+        """Self-attention of the first layer."""
         attention = self.layers[0].self_attention
         assert isinstance(attention, MultiHeadAttention)
         return attention
 
     def local(self, window: int | None, length: int) -> Local | None:
-        """The blocks in which a layer attends to a whole text; None: it looks at all pairs.
+        """Returns the blocks in which a layer attends to a text; None: it scores all pairs.
 
         Args:
-            window: of the layer.
-            length: of the text.
+            window: window of the layer.
+            length: length of the text.
         """
         if window is None or self.position.has_bias:
             return None
@@ -165,21 +165,21 @@ class Stack(nn.Module):
         prefix: Int[Tensor, " rows"] | None = None,
         leading: Int[Tensor, " rows"] | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
-        """The states of the last layer.
+        """Computes the states of the last layer.
 
         Args:
-            x: embedded tokens; with a cache, the new ones only.
-            mask: True at real tokens, cached ones included; None: all are real.
-            positions: the place of each token, from 0; None: in their order. (Where the padding stands changes no
-                distance, so without a cache only position schemes that add something look at it.)
-            memory: what cross-attention looks at.
-            memory_mask: True at real positions of the memory; None: all are real.
+            x: embedded tokens; with a cache, only the new ones.
+            mask: True at non-padding tokens, including cached ones; None: no padding.
+            positions: position of each token, from 0; None: 0, 1, ... (Padding changes no distance, so without a cache
+                only position schemes that add a vector use it.)
+            memory: states that cross-attention attends to.
+            memory_mask: True at non-padding positions of the memory; None: no padding.
             cache: earlier keys and values; the new ones are added.
-            documents: what ``x`` is one packed row of; each is read as if it stood alone; ``mask`` and ``positions``
-                say nothing then. None: nothing is packed.
-            memory_documents: the same of ``memory``: document i of ``x`` looks at document i of it.
-            prefix: of each text, the leading positions that all others see; those behind them see what precedes them.
-                None: see ``causal``.
+            documents: the documents if ``x`` is one packed row; each is processed separately, and ``mask`` and
+                ``positions`` are ignored. None: ``x`` is not packed.
+            memory_documents: the same for ``memory``; document i of ``x`` attends to document i of it.
+            prefix: number of leading positions of each text that all positions attend to; later positions attend
+                causally. None: see ``causal``.
             leading: of each text, the leading positions that are global where the attention has such (``Longformer``):
                 a question, a text to translate. None: the first.
 
@@ -218,7 +218,7 @@ class Stack(nn.Module):
         bias = self.position.bias(length, past + length)
         if documents is not None:
             places = documents.positions
-        elif cache is not None and positions is not None:  # rows that have joined others were counted by themselves
+        elif cache is not None and positions is not None:  # joined rows have their own positions
             places = positions[:, None]
         else:
             places = torch.arange(past, past + length, device=x.device)
@@ -238,19 +238,19 @@ class Stack(nn.Module):
         prefix: Int[Tensor, " rows"] | None = None,
         leading: Int[Tensor, " rows"] | None = None,
     ) -> Visibility:
-        """Of self-attention.
+        """Returns the visibility of self-attention.
 
         Args:
-            length: positions of ``x``, or of the longest of the documents.
-            device: of the masks.
-            window: of the layer; None: without limit.
-            past: positions whose keys are in a cache.
-            mask: see ``forward``, as the other arguments.
+            length: number of positions of ``x``, or of the longest document.
+            device: device of the masks.
+            window: window of the layer; None: no window.
+            past: number of positions in the cache.
+            mask: see ``forward``, also for the other arguments.
         """
         if not self.has_all_pairs:
             packing = None if documents is None else Packing(documents, documents, self.causal)
             if documents is not None:
-                mask = None if self.causal else documents.mask  # what stands behind a document is after all of it
+                mask = None if self.causal else documents.mask  # causality hides padding after it
             return Visibility(causal=self.causal, key_mask=mask, packing=packing, leading=leading)
         if documents is not None:
             return Visibility.within(documents, causal=self.causal, window=window, prefix=prefix)
@@ -276,18 +276,19 @@ class Stack(nn.Module):
         memory_mask: Bool[Tensor, "memories source"] | None,
         cache: KeyValueCache,
     ) -> Float[Tensor, "batch 1 d_model"]:
-        """``forward`` of one new position whose place stands in a tensor, so that it is the same program at each place:
-        the later keys of the cache are there, and masked.
+        """Computes ``forward`` of one new position, a tensor, so that the kernels are the same at each position.
+
+        Later keys of the cache are masked.
 
         Args:
             x: embedded tokens.
-            place: where the tokens stand in the cache.
-            positions: the same, counted from the first real token of each.
-            mask: True at real tokens; what it says of places behind this one does not matter.
-            bias: of all places of the cache, queries and keys.
-            memory: what cross-attention looks at, whose keys and values are in the cache.
-            memory_mask: True at real positions of the memory.
-            cache: of ``Slot``s.
+            place: position of the tokens in the cache.
+            positions: the same, counted from the first non-padding token of each row.
+            mask: True at non-padding tokens; later positions are ignored.
+            bias: bias of all positions of the cache, as queries and keys.
+            memory: states that cross-attention attends to; their keys and values are in the cache.
+            memory_mask: True at non-padding positions of the memory.
+            cache: a cache of ``Slot``s.
         """
         visibility = {window: Visibility.at(place, mask, window=window) for window in set(self.windows)}
         return self._run(
@@ -307,7 +308,7 @@ class Stack(nn.Module):
         memory: Float[Tensor, "memories source d_model"] | None,
         memory_documents: Documents | None,
     ) -> tuple[Angles, MemoryAngles] | None:
-        """Of rotary positions in cross-attention: at these places, and at those of the memory; None: there are none."""
+        """Returns the rotary angles of cross-attention at these positions and at those of the memory, or None."""
         if memory is None or (own := self.position.cross_angles(places)) is None:
             return None
         of_memory = torch.arange(memory.shape[1], device=places.device)
@@ -328,7 +329,7 @@ class Stack(nn.Module):
         cross_angles: tuple[Angles, MemoryAngles] | None,
         cache: KeyValueCache | None,
     ) -> Float[Tensor, "batch length d_model"]:
-        """The blocks, one after the other; ``visibility`` and ``angles`` by their windows."""
+        """Runs the blocks in order; ``visibility`` and ``angles`` are given per window."""
         trains = torch.is_grad_enabled()
         blocks: Sequence[Callable[..., Tensor]] = self._compiled if self._compiled and trains else [*self.layers]
         if self.activation_checkpointing and trains:
@@ -349,17 +350,18 @@ class Stack(nn.Module):
         return y
 
     def compile_blocks(self, *, dynamic: bool) -> None:
-        """From now on training runs the blocks as torch.compile translates them.
+        """Compiles the blocks with torch.compile for training.
 
         Args:
-            dynamic: whether one program serves batches of all shapes; else each shape has its own.
+            dynamic: whether one compiled program serves batches of all shapes; otherwise each shape has its own.
         """
         self._compiled = [torch.compile(layer, dynamic=dynamic) for layer in self.layers]
 
 
 def initialize_stack(stack: "Stack") -> None:
-    """Initialises the linear layers and the positions of a stack; norms are ones by construction. The output of a
-    sub-layer is the last of its linear layers."""
+    """Initializes the linear layers and the positions of a stack; norms are already ones.
+
+    The output of a sub-layer is its last linear layer."""
     for module in stack.modules():
         if isinstance(module, nn.Linear):
             initialize_linear(module)

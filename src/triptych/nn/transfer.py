@@ -1,4 +1,4 @@
-"""Tensors on their way between the CPU and another device, which goes on meanwhile, and copies with other tensors."""
+"""Asynchronous transfers between the CPU and a device, and copies of modules with other tensors."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -11,11 +11,10 @@ AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
 
 def upload(tensor: Tensor, device: torch.device) -> Tensor:
-    """The tensor on a device, without waiting for what the device has to do before it: a GPU fetches by itself what
-    stands in pinned memory.
+    """Copies a tensor to a device without waiting for the device's earlier work: a GPU reads pinned memory itself.
 
     Args:
-        tensor: of the CPU.
+        tensor: tensor on the CPU.
     """
     if device.type == "cuda":
         tensor = tensor.pin_memory()
@@ -23,10 +22,10 @@ def upload(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 class Download:
-    """Tensors that a device copies to the CPU when it comes to that, while it is told what to do next.
+    """An asynchronous copy of tensors from a device to the CPU.
 
     Args:
-        tensors: of one device.
+        tensors: tensors on one device.
     """
 
     def __init__(self, *tensors: Tensor) -> None:
@@ -37,17 +36,17 @@ class Download:
             self._copied.record()
 
     def wait(self) -> tuple[Tensor, ...]:
-        """The copies, when they are there."""
+        """Waits for the copies and returns them."""
         if self._copied is not None:
             self._copied.synchronize()
         return self._copies
 
 
 def copy_with_tensors(module: AnyModule, make: Callable[[Tensor], Tensor]) -> AnyModule:
-    """A copy of a module with other parameters and buffers in place of its own.
+    """Copies a module with other parameters and buffers.
 
     Args:
-        make: from a parameter or a buffer to what stands in its place in the copy.
+        make: maps a parameter or buffer to its replacement in the copy.
     """
     copies: dict[int, Tensor] = {}
     for tensor in (*module.parameters(), *module.buffers()):

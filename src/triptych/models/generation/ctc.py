@@ -19,9 +19,9 @@ def prefix_beam_search(
 ) -> list[Hypothesis]:
     """Returns the most probable sequences, best first, each scored by all paths that collapse to it.
 
-    log p(y) = logsumexp_{path: collapse(path) = y} sum_t log p_t(path_t). After each frame the ``num_beams`` most probable
-    prefixes are kept, each with the probability of its paths that end in a blank and of those that end in its last
-    token, which repeats only after a blank (Hannun et al. 2014, algorithm 1).
+    log p(y) = logsumexp_{path: collapse(path) = y} sum_t log p_t(path_t). After each frame the ``num_beams`` most
+    probable prefixes are kept, each with the probability of its paths that end in a blank and of those that end in its
+    last token, which repeats only after a blank (Hannun et al. 2014, algorithm 1).
 
     Args:
         log_probabilities: log-probability of each token at each frame.

@@ -1,4 +1,4 @@
-"""One more token of each row by a program that never changes, so that a GPU can repeat it by itself (CUDA graphs)."""
+"""Decoding steps with fixed kernels and tensors, so that a GPU can replay them (CUDA graphs)."""
 
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
@@ -14,13 +14,13 @@ from triptych.nn.kv_cache import Slot
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What a step is made for, at most.
+    """The maximum size of a step.
 
     Attributes:
-        groups: of rows that share a memory, such as the beams of a text; without memories, single rows.
-        rows_of_each: rows of a group.
-        places: of each row, the prompt included.
-        memory_places: of each memory; 0: there are none.
+        groups: number of groups of rows that share a memory, such as the beams of a text; without memories, of rows.
+        rows_of_each: number of rows per group.
+        places: number of positions per row, including the prompt.
+        memory_places: number of positions per memory; 0: no memories.
     """
 
     groups: int
@@ -30,43 +30,44 @@ class Size:
 
     @property
     def rows(self) -> int:
-        """Of all groups."""
+        """Number of rows in all groups."""
         return self.groups * self.rows_of_each
 
     @property
     def memories(self) -> int:
-        """One for each group, if there are any."""
+        """Number of memories: one per group, if there are any."""
         return self.groups if self.memory_places else 0
 
     def holds(self, other: "Size") -> bool:
-        """Whether it is like another one, of as many groups or more."""
+        """Returns whether the other size is the same, with at most this number of groups."""
         return self == replace(other, groups=self.groups) and other.groups <= self.groups
 
     def smaller(self, other: "Size") -> "Size":
-        """Itself, halved as often as it still holds another one: few sizes serve all numbers of groups."""
+        """Halves the groups while the size still holds another one, so that few sizes serve all numbers of groups."""
         half = replace(self, groups=self.groups // 2)
         return half.smaller(other) if half.holds(other) else self
 
 
 class Step:
-    """The tensors of a step, which keep their shapes and their memory: what differs from one token to the next is in
-    them, the place of the token too.
+    """The tensors of a step, with fixed shapes and addresses.
+
+    They hold everything that differs between tokens, including the position.
 
     Args:
-        cache: keys and values of the prompts, whose like will be kept.
-        memory: what cross-attention looks at; None: nothing.
-        bias: of the scores; None: there is none.
+        cache: keys and values of the prompts, which set the types and widths.
+        memory: states that cross-attention attends to; None: no memory.
+        bias: bias of the scores; None: no bias.
 
     Attributes:
-        size: of the tensors.
+        size: size of the tensors.
         reads: see ``weights_read``.
-        tokens: the last one of each row.
-        place: where they stand.
-        mask: True at real tokens of the prompts, and behind the prompts.
-        bias: of all places.
-        memory: as large as the memories, whose keys and values are in the cache.
-        memory_mask: True at real positions of the memories.
-        cache: keys and values of all places.
+        tokens: last token of each row.
+        place: position of these tokens.
+        mask: True at non-padding tokens of the prompts, and after the prompts.
+        bias: bias at all positions.
+        memory: a placeholder with the shape of the memories; their keys and values are in the cache.
+        memory_mask: True at non-padding positions of the memories.
+        cache: keys and values of all positions.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Step:
     ) -> None:
         self.size, self.reads = size, reads
         like, layers = cache.self_attention[0].contents[0], len(cache.self_attention)
-        with torch.inference_mode(False):  # what is filled in inference mode must serve outside of it, too
+        with torch.inference_mode(False):  # the tensors must also be usable outside of inference mode
             self.tokens = torch.zeros(size.rows, 1, dtype=torch.long, device=like.device)
             self.place = self.tokens.new_zeros(1)
             self.mask = torch.ones(size.rows, size.places, dtype=torch.bool, device=like.device)
@@ -99,7 +100,7 @@ class Step:
 
     @property
     def is_captured(self) -> bool:
-        """Whether a graph was made of it."""
+        """Whether a graph was captured."""
         return self._graph is not None
 
     def load(
@@ -109,7 +110,7 @@ class Step:
         memory_mask: Bool[Tensor, "memories source"] | None,
         bias: Float[Tensor, "1 heads places places"] | None,
     ) -> None:
-        """Begins with these keys and values, and with zeros behind them: nothing that was there may be infinite."""
+        """Loads these keys and values, followed by zeros, since old values might be infinite."""
         kept = torch.stack([torch.stack(layer.contents) for layer in cache.self_attention])
         self._rows = kept.shape[2]
         self._kept.zero_()[:, :, : kept.shape[2], :, : kept.shape[4]] = kept
@@ -126,7 +127,7 @@ class Step:
             self.memory_mask[: kept.shape[2], : kept.shape[4]] = True if memory_mask is None else memory_mask
 
     def store(self, cache: KeyValueCache) -> None:
-        """Gives a cache what it has."""
+        """Copies the keys and values to a cache."""
         for layers, kept in (
             (cache.self_attention, self._kept[:, :, : self._rows]),
             (cache.cross_attention, self._kept_of_memory[:, :, : self._memories]),
@@ -135,8 +136,7 @@ class Step:
                 layer.hold(keys, values, layer.length)
 
     def select(self, rows: Int[Tensor, " rows"], memories: Int[Tensor, " memories"] | None, length: int) -> None:
-        """Keeps the given rows, in the given order, of which so many places are filled; and the given memories, unless
-        all stay."""
+        """Keeps the given rows in the given order, up to ``length``, and the given memories (None: all)."""
         self._rows = len(rows)
         filled = self._kept[:, :, :, :, :length]
         filled[:, :, : len(rows)] = filled.index_select(2, rows)
@@ -149,12 +149,12 @@ class Step:
     def __call__(
         self, compute: Callable[["Step"], Tensor], tokens: Int[Tensor, "rows 1"], place: int, *, captures: bool
     ) -> Float[Tensor, "rows vocab"]:
-        """What is computed of these tokens.
+        """Computes the logits for these tokens.
 
         Args:
-            compute: logits of all rows, from the tensors of this step alone.
-            place: where the tokens stand.
-            captures: whether the first call captures the kernels of ``compute``, which later ones repeat.
+            compute: computes logits of all rows from the tensors of this step.
+            place: position of the tokens.
+            captures: whether the first call captures the kernels of ``compute`` and later calls replay them.
         """
         self.tokens[: len(tokens)] = tokens
         self.place.fill_(place)
@@ -166,8 +166,9 @@ class Step:
 
 
 def captured(compute: Callable[[], Tensor]) -> tuple[torch.cuda.CUDAGraph, Tensor]:
-    """A graph of the kernels of some computation, and where its result will be. What is computed once before, as
-    libraries that prepare themselves need it, must do no harm."""
+    """Captures a computation in a graph; returns the graph and its output tensor.
+
+    The computation runs once before the capture, to warm up libraries, and must tolerate that."""
     stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream())
     with _without_cached_casts():
@@ -181,7 +182,7 @@ def captured(compute: Callable[[], Tensor]) -> tuple[torch.cuda.CUDAGraph, Tenso
 
 @contextmanager
 def _without_cached_casts() -> Iterator[None]:
-    """Autocast forgets the copies of the weights that it keeps when it ends, and a graph would go on reading them."""
+    """Disables autocast's cache of weights, which is freed when autocast ends while a graph still reads it."""
     caches = torch.is_autocast_cache_enabled()
     torch.set_autocast_cache_enabled(False)
     try:
@@ -191,7 +192,7 @@ def _without_cached_casts() -> Iterator[None]:
 
 
 def weights_read(network: nn.Module) -> Hashable:
-    """Where the weights of a network lie, and how autocast reads them: what a graph reads for good."""
+    """Returns the addresses of a network's weights and the autocast type, which are fixed in a graph."""
     tensors = [*network.parameters(), *network.buffers()]
     kind = tensors[0].device.type
     cast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
@@ -199,15 +200,14 @@ def weights_read(network: nn.Module) -> Hashable:
 
 
 class Steps:
-    """The steps of a network that no text needs at present; the oldest go first.
+    """A pool of a network's idle steps; the oldest are dropped first.
 
     Args:
-        captures: whether they are CUDA graphs, on CUDA GPUs. False: each is computed from Python, on every device, to
-            look into it.
-        most: how many are kept.
+        captures: whether steps are CUDA graphs, on CUDA GPUs. False: they run from Python on any device, for debugging.
+        most: maximum number of steps to keep.
 
     Attributes:
-        can_capture: False once a capture has failed, as it does where a part waits for the device.
+        can_capture: False after a failed capture, such as of a part that waits for the device.
     """
 
     def __init__(self, *, captures: bool = True, most: int = 4) -> None:
@@ -215,12 +215,11 @@ class Steps:
         self._idle: list[Step] = []
 
     def __getstate__(self) -> dict[str, object]:
-        """A copy of the network has no steps yet."""
+        """Returns the state without steps, since a copy of the network has none."""
         return {**vars(self), "_idle": []}
 
     def serve(self, network: nn.Module) -> bool:
-        """Whether the network can be computed by steps: graphs call no hooks (FSDP is made of them), and keys that are
-        there already must be masked."""
+        """Returns whether the network supports steps: graphs call no hooks (as of FSDP), and later keys need a mask."""
         return (
             self.can_capture
             and all(stack.has_all_pairs for stack in network.modules() if isinstance(stack, Stack))
@@ -229,16 +228,16 @@ class Steps:
         )
 
     def take(self, size: Size, reads: Hashable) -> Step | None:
-        """One of this size that reads these weights; the caller alone has it then. None: there is none."""
+        """Removes and returns a step of this size for these weights, or None."""
         for i, step in enumerate(self._idle):
             if (step.size, step.reads) == (size, reads):
                 return self._idle.pop(i)
         return None
 
     def give(self, step: Step) -> None:
-        """It is needed no more at present."""
+        """Returns a step to the pool."""
         self._idle = [*self._idle, step][-self._most :]
 
     def clear(self) -> None:
-        """Frees their memory."""
+        """Frees the memory of the steps."""
         self._idle.clear()
