@@ -304,7 +304,7 @@ class MultiHeadAttention(nn.Module):
 
     Raises:
         ValueError: the key heads do not divide the query heads, a scale or cap is not positive, a window is below 1, or
-            ``qk_norm_over`` is invalid.
+            ``qk_norm_over`` is set without ``qk_norm``.
     """
 
     has_all_pairs: ClassVar[bool] = True
