@@ -31,8 +31,8 @@ COMMON = [
     "batch.packed=false",
     "batch.eval_size=20",
     "scheduler.warmup_steps=5",
-    "trainer.max_steps=20",
-    "trainer.val_check_interval=20",
+    "trainer.max_steps=25",
+    "trainer.val_check_interval=25",
     "callbacks=default",
     "callbacks.progress.refresh_rate=0",
     "logger=csv",
@@ -139,7 +139,7 @@ Pair = tuple[Run, Run]
 
 @pytest.fixture(scope="module", params=COPIED)
 def double(request: pytest.FixtureRequest, trainings: Trainings) -> Pair:
-    """20 updates in float64, on one process and on two."""
+    """25 steps in float64, on one process and on two."""
     one, two = (
         trainings.run(f"{request.param}-{n}", n, *layout, "trainer.precision=64-true")
         for n, layout in enumerate(layouts(request.param), start=1)
@@ -149,9 +149,9 @@ def double(request: pytest.FixtureRequest, trainings: Trainings) -> Pair:
 
 def test_the_losses_are_those_of_one_process(double: Pair) -> None:
     one, two = double
-    assert len(one.losses) == len(two.losses) in (20, 60)
-    assert one.losses[-1] < 0.95 * one.losses[0]  # it has learned
-    updates = [run.losses.view(20, -1).sum(1) for run in double]
+    assert len(one.losses) == len(two.losses) in (25, 75)
+    assert one.losses[-1] < 0.9 * one.losses[0]  # it has learned
+    updates = [run.losses.view(25, -1).sum(1) for run in double]
     torch.testing.assert_close(updates[1], updates[0], rtol=0, atol=1e-12)
 
 
@@ -207,7 +207,7 @@ def test_so_are_those_of_pairs_which_predict_reads_too(name: str, trainings: Tra
 
 
 def shared(trainings: Trainings, name: str) -> Pair:
-    """20 updates in float32, on one process and on two that share the weights."""
+    """25 steps in float32, on one process and on two that share the weights."""
     alone, together = layouts(name)
     return trainings.run(f"{name}-whole", 1, *alone), trainings.run(f"{name}-shared", 2, *together, *SHARED)
 
@@ -222,7 +222,7 @@ class TestShares:
     """FSDP."""
 
     def test_losses_and_gradients_are_those_of_one_process(self, shares: Pair) -> None:
-        one, two = (run.losses.view(20, -1).sum(1) for run in shares)
+        one, two = (run.losses.view(25, -1).sum(1) for run in shares)
         torch.testing.assert_close(two, one, rtol=1e-5, atol=0)
         check_gradients(*shares, atol=1e-6)
 
@@ -263,8 +263,8 @@ class TestShares:
         self, begun: int, strategy: list[str], ranks: int, trainings: Trainings, request: pytest.FixtureRequest
     ) -> None:
         start = shared(trainings, "written")
-        more = [*LAYOUTS["written"], "trainer.max_steps=30"]
-        expected = trainings.run("written-30", 1, *more, f"resume={start[0].directory}")
+        more = [*LAYOUTS["written"], "trainer.max_steps=35"]
+        expected = trainings.run("written-35", 1, *more, f"resume={start[0].directory}")
         name = request.node.callspec.id
         found = trainings.run(name, ranks, *more, *strategy, f"resume={start[begun].directory}")
         assert len(found.losses) == 10

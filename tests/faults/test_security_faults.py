@@ -485,25 +485,27 @@ class TestOtherWays:
     HOSTILE: Mapping[str, object] = {
         "optimizer": {"_target_": "logging.FileHandler", "filename": "executed"},
         "model": {"_target_": "triptych.launch.local.start", "command": ["mkdir", "executed"], "n_jobs": 2},
-        "data": {"_target_": "logging.FileHandler", "filename": "executed"},
+        "data": {"_target_": "os.mkdir", "path": "executed"},
         "hydra": {"callbacks": {"x": {"_target_": "os.mkdir", "path": "executed"}}},
     }
 
     def test_fault_22_the_configuration_in_a_checkpoint(self, tmp_path: Path, trained: dict[str, Any]) -> None:
         (tmp_path / "in.txt").write_text("3. März 1999\n")
-        commands = []
-        for key, node in self.HOSTILE.items():
-            facts = {**trained["triptych"], "config": {**trained["triptych"]["config"], key: node}}
-            torch.save({**trained, "triptych": facts}, tmp_path / f"{key}.ckpt")
-            commands += TestCheckpoints.commands(f"{key}.ckpt")
+        config, commands = trained["triptych"]["config"], []
+        head = {**config["model"]["head"], "norm": self.HOSTILE["optimizer"]}
+        hostile = {key: {key: node} for key, node in self.HOSTILE.items()}
+        for name, nodes in {**hostile, "head": {"model": {**config["model"], "head": head}}}.items():
+            facts = {**trained["triptych"], "config": {**config, **nodes}}
+            torch.save({**trained, "triptych": facts}, tmp_path / f"{name}.ckpt")
+            commands += TestCheckpoints.commands(f"{name}.ckpt")
         for command, (status, stderr, executed) in zip(commands, answers_to(commands, tmp_path), strict=True):
             assert not executed, command
             key = command[1].removeprefix("checkpoint=").removesuffix(".ckpt")
-            if key == "model" or (command[0], key) == ("evaluate", "data"):  # nothing else is read
+            if key != "hydra" and (command[0], key) not in (("predict", "data"), ("load", "data")):  # they read none
                 assert status == 1
                 assert "not allowed" in stderr.splitlines()[-1]
-        allowed = answers_to([["evaluate", "checkpoint=data.ckpt"]], tmp_path, TRIPTYCH_ALLOW="logging")
-        assert "not allowed" not in allowed[0][1]
+        allowed = answers_to([["load", "head.ckpt"]], tmp_path, TRIPTYCH_ALLOW="logging")
+        assert allowed[0][2], allowed  # it would work
 
 
 class TestSupplyChain:

@@ -110,7 +110,7 @@ def encode_lines(settings: EncodingSettings, task: Task, examples: Sequence[Exam
         return None if arrays is None else EncodedArrays.from_arrays(arrays, examples)
 
     def make() -> EncodedArrays:
-        listed = [*examples]  # what is kept reads an example anew each time
+        listed = [*examples]  # cached examples are read from disk at each access
         items, lost = lay_out(settings, task, listed, name)
         return EncodedArrays.of(items, listed, lost)
 

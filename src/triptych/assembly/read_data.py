@@ -56,8 +56,8 @@ def read_corpus(config: DictConfig, name: str) -> tuple[Corpus, Splits, CorpusFa
 
 
 def train_tokenizer(config: DictConfig, splits: Splits) -> Tokenizer:
-    """The configured tokenizer, trained on the texts, pairs and targets of the training split. (Of images there are
-    none: it has its special tokens, and nobody uses it.)"""
+    """Trains the configured tokenizer on the texts, pairs and targets of the training split. (Images have no texts: the
+    tokenizer then has its special tokens only, and is not used.)"""
     kind: TrainableTokenizer = build(config, "tokenizer")
     train = splits.train
     sources = (

@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from triptych.assembly.network import make_task
-from triptych.config import ConfigError, RunError, refusing, suggestion
+from triptych.config import ConfigError, RunError, refusing, suggestion, target_of
 from triptych.config.run_settings import RunSettings
 from triptych.data import CorpusFacts, SpecialTokens, Tokenizer
 from triptych.storage.run_directory import find_checkpoint
@@ -111,6 +111,8 @@ def restore(path: str | Path, precision: str | None = None) -> tuple[DictConfig,
         precision: to compute in, in place of the training's (``trainer.precision``).
     """
     trained = read_trained(path)
+    for part in ("optimizer", "scheduler"):  # not built here, but their classes must be on the allow list
+        target_of(trained.config, part)
     if precision is not None:
         if precision not in PRECISIONS:
             raise ConfigError(f"trainer.precision={precision}{suggestion(precision, list(PRECISIONS))}")

@@ -53,7 +53,7 @@ def list_overridden() -> list[str]:
 
 
 def check_chosen(overrides: Collection[str]) -> None:
-    """Refuses a training of which the command line says nothing."""
+    """Raises an error if the command line selects nothing to train."""
     if not {"experiment", "task"} & {override.partition("=")[0].lstrip("+") for override in overrides}:
         raise ConfigError(
             "nothing to train is chosen: give experiment=NAME, such as experiment=dates/translation, or "

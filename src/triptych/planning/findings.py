@@ -158,7 +158,7 @@ def check_allocation(config: DictConfig, count: int) -> str:
 
 
 def check_run_dir(run_dir: Path) -> str:
-    """Whether the run directory is there, or can be made, and nobody is at work in it."""
+    """Checks that the run directory exists or can be created, and that no other process uses it."""
     if run_dir.is_file() or RunDirectory(run_dir).lock.exists():
         with locked(run_dir):
             pass

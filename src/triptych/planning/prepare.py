@@ -74,7 +74,7 @@ class Plan:
         data: the examples, and the tokenizer.
         match: what was solved.
         overlap: what of validation and test is in the training split, too; None: long texts.
-        origin: the checkpoint that the run goes on from, or whose stacks it begins with; None: new weights.
+        origin: the checkpoint that the run resumes from, or that initializes its stacks; None: new weights.
     """
 
     settings: RunSettings
@@ -94,7 +94,7 @@ class Plan:
 
     @property
     def earlier(self) -> Earlier | None:
-        """The checkpoint that the run goes on from."""
+        """The checkpoint that the run resumes from."""
         return self.origin if isinstance(self.origin, Earlier) else None
 
     @property
@@ -148,7 +148,7 @@ def find_reference(chosen: Chosen, overrides: Sequence[str], world_size: int) ->
 
 
 def find_earlier(chosen: Chosen) -> Earlier | None:
-    """The checkpoint that the run goes on from; None: it begins."""
+    """The checkpoint that the run resumes from; None: it starts from step 0."""
     earlier = state_to_resume(chosen.config, chosen.plain)
     if earlier is not None:
         earlier.warn_of_place(chosen.plain)
@@ -156,7 +156,7 @@ def find_earlier(chosen: Chosen) -> Earlier | None:
 
 
 def find_origin(chosen: Chosen) -> Earlier | Pretrained | None:
-    """The checkpoint that the run goes on from, or else the one whose stacks it begins with."""
+    """The checkpoint that the run resumes from, or else the one that initializes its stacks."""
     if (earlier := find_earlier(chosen)) is not None:
         return earlier
     if chosen.config.init_from is None:

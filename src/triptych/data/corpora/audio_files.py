@@ -17,10 +17,9 @@ class SoundRows(RowCorpus[str]):
 
     Attributes:
         sound: column of the paths of the files, below ``dir``; of the hub, or of the sounds themselves.
-        target: column of what is said; None: there is none.
-        label: column of the classes; None: there is none.
-        speaker: column of who speaks, whose mean frame is taken from all that he says (see ``AudioInputs``); None:
-            nobody says.
+        target: column of the transcripts; None: no transcripts.
+        label: column of the classes; None: no classes.
+        speaker: column of the speakers, whose mean frames are subtracted (see ``AudioInputs``); None: unknown speakers.
     """
 
     columns = ("sound", "target", "label")
