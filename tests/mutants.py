@@ -38,6 +38,8 @@ SOURCE = Path("src", "triptych")
 TABLE = Path(__file__).with_suffix(".yaml")
 SECONDS = 300.0
 """The longest that the tests of one mutant may take."""
+GRACE_S = 10.0
+"""How long tests may tidy up after that."""
 AT_ONCE = 2
 BY_DAY = "not nightly and not release and not gpu and not site"
 
@@ -115,7 +117,11 @@ def find_failure(folder: Path, tests: list[str], seconds: float) -> str:
             process.wait(seconds)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C does, so that tests tidy up
-            process.wait()
+            try:
+                process.wait(GRACE_S)
+            except subprocess.TimeoutExpired:  # a background job ignores SIGINT
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
         output.seek(0)
         failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output.read(), re.MULTILINE)
     return failed[1] if failed else ""
