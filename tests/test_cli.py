@@ -621,7 +621,7 @@ class TestHear:
             ("silent.wav\ta", "silent.wav: silence; expected a sound"),
             ("short.wav\ta", "0.0004 s of sound; expected more than half a window (frames.window=0.025)"),
             ("long.wav\ta", "5.0 s of sound; the network hears at most 2.6 s"),
-            ("no.wav\ta", "no.wav: no sound that can be read"),
+            ("no.wav\ta", "no.wav: not a readable audio file"),
             ("none.wav", "none.wav: no such file"),
             (" ", "an empty line; expected the path of a sound"),
         ],

@@ -134,7 +134,7 @@ def test_predict_reads_files(
     fitting, done = read_image(tmp_path / "b.png", channels=1, size=(8, 8))
     for answer, shown in zip(found, triptych.load(decoder).predict([image, fitting]), strict=True):
         assert answer["probabilities"] == pytest.approx(shown.probabilities, abs=2e-3)  # a byte has 256 steps, not 17
-    assert done == ("made grey", "stretched")
+    assert done == ("converted to grey", "stretched")
     assert [record.getMessage() for record in caplog.records] == [f"1 of 2 images were {what}" for what in done]
 
 
@@ -143,7 +143,7 @@ def test_predict_reads_files(
     [
         (json.dumps([[0.0] * 7] * 8), "line 2: 8x7; expected 8x8 or 1x8x8 (patches: channels, rows, columns)"),
         ("Donnerstag", "line 2: Donnerstag: no such file"),
-        ("images.jsonl", "line 2: images.jsonl: no image that can be read"),
+        ("images.jsonl", "line 2: images.jsonl: not a readable image"),
         ("", "line 2: not JSON"),
         ('["seven"]', "line 2: not an array of numbers"),
         ("[" * 100_000, "line 2: not JSON"),

@@ -7,7 +7,7 @@ import pytest
 from command_line import composed
 from triptych.assembly.read_data import read_corpus
 
-HEADER = " (no header line? labelled_text has data.columns)"
+HEADER = " (no header line? Use data=labelled_text with data.columns)"
 
 
 @pytest.mark.parametrize(
@@ -28,4 +28,4 @@ def test_a_table_without_a_column(task: str, data: str, settings: list[str], hin
     config = composed(f"task={task}", "model=encoder_only", f"data={data}", *overrides)
     with pytest.raises(ValueError, match="no column") as caught:
         read_corpus(config, data)
-    assert str(caught.value).endswith(f"; there are file, label{hint}")
+    assert str(caught.value).endswith(f"; the columns are file, label{hint}")

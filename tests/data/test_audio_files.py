@@ -47,10 +47,10 @@ def test_sounds_with_texts_and_classes(folder: Path) -> None:
 
 
 def test_mistakes(folder: Path) -> None:
-    with pytest.raises(ValueError, match=r"no column said \(data.target=said\); there are file, text, speaker"):
+    with pytest.raises(ValueError, match=r"no column said \(data.target=said\); the columns are file, text, speaker"):
         corpus(folder, target="said").splits()
     (folder / "clips" / "2.wav").write_text("no sound")
-    with pytest.raises(ValueError, match=r"table.tsv, line 4: .*2.wav: no sound that can be read"):
+    with pytest.raises(ValueError, match=r"table.tsv, line 4: .*2.wav: not a readable audio file"):
         corpus(folder).splits()
     (folder / "clips" / "2.wav").unlink()
     with pytest.raises(ValueError, match=r"table.tsv, line 4: .*2.wav: no such file"):
@@ -77,10 +77,10 @@ def test_what_was_done_to_float_files_is_said_once(folder: Path, caplog: pytest.
         wavfile.write(folder / "clips" / f"{i}.wav", rate, samples.astype(np.float32))
     found = corpus(folder).splits()
     assert (found.train, found.test) == (expected.train, expected.test)
-    said = "6 sounds of table.tsv: 5 rescaled (floats in the range of 16-bit integers), 0 clipped (above 1)"
+    said = "6 audio clips of table.tsv: 5 rescaled (floats in the range of 16-bit integers), 0 clipped (above 1)"
     assert [record.getMessage() for record in caplog.records] == [said]
     wavfile.write(folder / "clips" / "2.wav", 8000, np.array([1e6, 0.0]))
-    with pytest.raises(ValueError, match=r"table.tsv, line 4: .*2.wav: a peak of 1e\+06; expected at most 1"):
+    with pytest.raises(ValueError, match=r"table.tsv, line 4: .*2.wav: the peak is 1e\+06; expected at most 1"):
         corpus(folder).splits()
 
 

@@ -73,13 +73,16 @@ def test_what_was_made_is_kept_as_it_is() -> None:
     [
         ({"messages": []}, r"line 2: messages is \[\]; an empty conversation"),
         ({"messages": "hi"}, 'line 2: messages is "hi"; expected a list of objects with role and content'),
-        ({"messages": [{"role": "user"}]}, "message 1: expected texts for role and content"),
-        ({"messages": [{"from": "human", "value": "a"}]}, "message 1: expected texts for role and content"),
+        ({"messages": [{"role": "user"}]}, "message 1: expected strings for role and content"),
+        ({"messages": [{"from": "human", "value": "a"}]}, "message 1: expected strings for role and content"),
         ({"messages": [*messages("a", "b")[1:]]}, "message 1: 'assistant' out of turn"),
-        ({"messages": messages("a", "b", "c")}, "the last message is of 'user'; expected an answer of 'assistant'"),
+        ({"messages": messages("a", "b", "c")}, "the last message has the role 'user'; expected 'assistant'"),
         ({"messages": messages("a", " ")}, "message 2 of assistant is empty"),
-        ({"messages": messages("a\ud800", "b")}, "message 1: expected texts for role and content"),
-        ({"message": messages("a", "b")}, r"line 2: no column messages .* there are message; did you mean message\?"),
+        ({"messages": messages("a\ud800", "b")}, "message 1: expected strings for role and content"),
+        (
+            {"message": messages("a", "b")},
+            r"line 2: no column messages .* the columns are message; did you mean message\?",
+        ),
     ],
 )
 def test_what_is_no_conversation(tmp_path: Path, row: dict[str, Any], reason: str) -> None:

@@ -65,7 +65,7 @@ def test_the_hash_sees_every_pixel() -> None:
 
 
 def test_shares_that_leave_nothing() -> None:
-    with pytest.raises(ValueError, match=r"data\.validation=0\.5 and data\.test=0\.5: expected shares"):
+    with pytest.raises(ValueError, match=r"data\.validation=0\.5 and data\.test=0\.5: expected fractions"):
         Digits(validation=0.5, test=0.5, split_seed=1)
 
 
@@ -85,8 +85,8 @@ def test_without_scikit_learn_it_says_what_to_install(monkeypatch: pytest.Monkey
         ({"pixels": 1}, "not an array of numbers; expected"),
         (5, "a number; expected"),
         ([[10**400] * 8] * 8, "not an array of numbers"),
-        ([[float("nan")] * 8] * 8, "a pixel that is not a finite number"),
-        ([[None] * 8] * 8, "a pixel that is not a finite number"),
+        ([[float("nan")] * 8] * 8, "a pixel is not a finite number"),
+        ([[None] * 8] * 8, "a pixel is not a finite number"),
     ],
     ids=["columns", "channels", "ragged", "text", "object", "number", "large", "nan", "null"],
 )

@@ -150,9 +150,9 @@ def test_splits() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"languages": ["en", "xx"]}, "data.languages=['en', 'xx']: expected distinct ones of en, de"),
-        ({"languages": ["en", "en"]}, "data.languages=['en', 'en']: expected distinct ones of en, de"),
-        ({"languages": []}, "data.languages=[]: expected distinct ones of en, de"),
+        ({"languages": ["en", "xx"]}, "data.languages=['en', 'xx']: expected distinct codes from en, de"),
+        ({"languages": ["en", "en"]}, "data.languages=['en', 'en']: expected distinct codes from en, de"),
+        ({"languages": []}, "data.languages=[]: expected distinct codes from en, de"),
         ({"max_digits": 4}, "data.max_digits=4: expected at most 3"),
         ({"noise": 0.0}, "data.noise=0.0: expected more than 0"),
         ({"levels": 1}, "data.levels=1: expected 2 to 256"),

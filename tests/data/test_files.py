@@ -84,7 +84,7 @@ def test_a_zst_file_is_read_or_named(tmp_path: Path, content: bytes) -> None:
     path.write_bytes(pa.compress("\ufeffä\r\nb".encode(), "zstd", asbytes=True))
     assert read_text(path) == "ä\nb"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=rf"^{path}: not a whole zstd file"):
+    with pytest.raises(ValueError, match=rf"^{path}: not a complete zstd file"):
         read_text(path)
 
 
@@ -153,7 +153,7 @@ def unpack(folder: Path, kind: str, packed: bytes) -> str:
 class TestPacked:
     def test_cut_anywhere_is_refused(self, tmp_path: Path, kind: str) -> None:
         for size in range(len(PACKED[kind])):
-            with pytest.raises(ValueError, match=rf"text\.txt\.{kind}: not a whole {SAID[kind]} file \("):
+            with pytest.raises(ValueError, match=rf"text\.txt\.{kind}: not a complete {SAID[kind]} file \("):
                 unpack(tmp_path, kind, PACKED[kind][:size])
 
     @pytest.mark.parametrize("what", ["plain text", "more behind it", "cut behind it", "its first byte"])
@@ -165,7 +165,7 @@ class TestPacked:
             "cut behind it": packed + packed[:-1],
             "its first byte": packed[:1],
         }[what]
-        with pytest.raises(ValueError, match=rf"text\.txt\.{kind}: not a whole {SAID[kind]} file \("):
+        with pytest.raises(ValueError, match=rf"text\.txt\.{kind}: not a complete {SAID[kind]} file \("):
             unpack(tmp_path, kind, content)
 
     def test_several_members_are_one_file(self, tmp_path: Path, kind: str) -> None:
@@ -223,7 +223,7 @@ NAN = float("nan")
 )
 def test_refuses_shares_that_leave_nothing(validation: float | str, test: float) -> None:
     given = "" if isinstance(validation, str) else rf"data\.validation={validation} and "
-    with pytest.raises(ValueError, match=rf"^{given}data\.test={test}: expected shares above 0"):
+    with pytest.raises(ValueError, match=rf"^{given}data\.test={test}: expected fractions above 0"):
         check_shares(validation=validation, test=test)
 
 
@@ -287,7 +287,7 @@ class TestSplits:
         [(4, 0.1, 0.5, "validation=0.1"), (4, 0.5, 0.1, "test=0.1"), (3, 0.47, 0.52, "validation=0.47")],
     )
     def test_of_nothing_are_refused(self, size: int, validation: float, test: float, key: str) -> None:
-        with pytest.raises(ValueError, match=rf"^data\.{key}: a share of {size} examples that leaves none"):
+        with pytest.raises(ValueError, match=rf"^data\.{key}: of {size} examples, this leaves a split empty"):
             split(size, validation, test)
 
     def test_a_seed_below_zero_is_refused(self) -> None:

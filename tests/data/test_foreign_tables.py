@@ -64,7 +64,7 @@ def test_quotes_of_csv_in_a_tsv_are_told(tmp_path: Path, caplog: pytest.LogCaptu
     frame.to_csv(tmp_path / "x.tsv", sep="\t", index=False)
     assert read(tmp_path / "x.tsv")[1].text == '"he said ""no"""'
     (warning,) = (record.getMessage() for record in caplog.records if record.levelno == logging.WARNING)
-    assert "x.tsv: 2 fields are quoted as in CSV, first in line 3; they are read as they stand" in warning
+    assert "x.tsv: 2 fields are quoted as in CSV, first in line 3; the quotes are kept" in warning
     caplog.clear()
     frame.to_csv(tmp_path / "y.tsv", sep="\t", index=False, quoting=csv.QUOTE_NONE, quotechar="\x00")
     assert [example.text for example in read(tmp_path / "y.tsv")] == list(frame["text"])

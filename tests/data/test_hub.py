@@ -143,7 +143,9 @@ def test_columns_of_csv_are_texts_as_they_stand(tmp_path: Path, kind: str, strea
     assert [(example.text, example.label) for example in found.test] == list(zip(texts, texts[::-1], strict=True))
     scores = corpus(tmp_path, text="text", score="score", streaming=streaming, limit=2).splits().train
     assert [example.score for example in scores] == [0.5, 1.5]
-    with pytest.raises(ValueError, match=r"no column txet .*; there are text, label, score, other; did you mean text"):
+    with pytest.raises(
+        ValueError, match=r"no column txet .*; the columns are text, label, score, other; did you mean text"
+    ):
         corpus(tmp_path, text="txet", streaming=streaming).splits()
 
 
@@ -171,7 +173,7 @@ def test_one_saved_set_is_the_training_split(tmp_path: Path) -> None:
     [
         (
             {"text": "txet"},
-            r"saved/train: no column txet \(data\.text=txet\); there are text, label; did you mean text\?",
+            r"saved/train: no column txet \(data\.text=txet\); the columns are text, label; did you mean text\?",
         ),
         (
             {"text": "label"},
@@ -180,10 +182,13 @@ def test_one_saved_set_is_the_training_split(tmp_path: Path) -> None:
         ({"label": "label"}, r"saved/train, row 2: class -1; expected 0 to 1, neg, pos"),
         (
             {"split_names": ["train", "dev", "test"]},
-            r"data\.split_names: dev is no split of .*; expected one of train, validation, test "
+            r"data\.split_names: dev is not a split of .*; expected one of train, validation, test "
             r"\(or a number, a fraction of train: data\.split_names=\[train,0\.1,test\]\)$",
         ),
-        ({"split_names": ["train", "test", "tset"]}, r"data\.split_names: tset is no split of .*; did you mean test\?"),
+        (
+            {"split_names": ["train", "test", "tset"]},
+            r"data\.split_names: tset is not a split of .*; did you mean test\?",
+        ),
     ],
 )
 def test_what_is_not_there_is_named(tmp_path: Path, options: dict[str, Any], message: str) -> None:
@@ -201,7 +206,7 @@ def test_what_is_not_there_is_named(tmp_path: Path, options: dict[str, Any], mes
             r"data\.split_names=\['train', 'test'\]: expected \[TRAIN,",
         ),
         ({"split_names": [0.1, "a", "b"]}, r"data\.split_names=\[0\.1, 'a', 'b'\]: expected \[TRAIN,"),
-        ({"split_names": ["a", 0.5, 0.5]}, r"data\.split_names=\['a', 0\.5, 0\.5\]: expected shares above 0"),
+        ({"split_names": ["a", 0.5, 0.5]}, r"data\.split_names=\['a', 0\.5, 0\.5\]: expected fractions above 0"),
         ({"limit": 0}, r"data\.limit=0: expected at least 1"),
         ({"name": "./nowhere"}, r"data\.name=\./nowhere: no such folder \(/.*/nowhere\)"),
     ],
@@ -234,7 +239,7 @@ def test_without_a_network_it_says_so_at_once(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     slept: list[float] = []
     monkeypatch.setattr(time, "sleep", slept.append)
-    with pytest.raises(ValueError, match=r"^data\.name=nobody/nothing: .* the hub cannot be reached \("):
+    with pytest.raises(ValueError, match=r"^data\.name=nobody/nothing: .* the Hub cannot be reached \("):
         corpus("nobody/nothing", text="text").splits()
     assert sum(slept) < 1  # datasets would try five times, for 23 seconds
 
@@ -261,7 +266,7 @@ class TestSounds:
         (tmp_path / "train").mkdir()
         (tmp_path / "train" / "a.wav").write_bytes(as_wav(Sound.of([0.0, 0.5], 8000)))
         (tmp_path / "train" / "metadata.csv").write_text("file_name,said\na.wav,word\n")
-        with pytest.raises(ValueError, match="files of sounds, and no Parquet; expected data=audio_files"):
+        with pytest.raises(ValueError, match="audio files are only supported in Parquet; use data=audio_files"):
             self.corpus(tmp_path, label=None).splits()
 
     def test_what_was_saved_and_tables(self, clips: Dataset, tmp_path: Path) -> None:
@@ -291,17 +296,19 @@ class TestSounds:
         DatasetDict(train=Dataset.from_dict(columns)).save_to_disk(str(tmp_path / "saved"))
         first, second = self.corpus(tmp_path / "saved", split_names=["train", "train", "train"]).splits().train
         assert first.sound == second.sound == Sound(8000, samples.astype("<i2").tobytes())
-        assert "2 sounds of train: 1 rescaled" in caplog.records[0].getMessage()
+        assert "2 audio clips of train: 1 rescaled" in caplog.records[0].getMessage()
 
     def test_mistakes(self, clips: Dataset, tmp_path: Path) -> None:
         DatasetDict(train=clips).save_to_disk(str(tmp_path / "saved"))
-        with pytest.raises(ValueError, match=r"no column sounds \(data\.sound=sounds\); there are audio, said, kind"):
+        with pytest.raises(
+            ValueError, match=r"no column sounds \(data\.sound=sounds\); the columns are audio, said, kind"
+        ):
             self.corpus(tmp_path / "saved", sound="sounds").splits()
-        with pytest.raises(ValueError, match=r"saved/train, row 1: a: no sound that can be read"):
+        with pytest.raises(ValueError, match=r"saved/train, row 1: a: not a readable audio file"):
             self.corpus(tmp_path / "saved", sound="kind", label=None).splits()
         broken = Dataset.from_dict({"audio": [{"bytes": b"no sound", "path": "2.flac"}], "said": ["a"], "kind": ["b"]})
         DatasetDict(train=broken).save_to_disk(str(tmp_path / "broken"))
-        with pytest.raises(ValueError, match=r"train, row 1: 2\.flac: no sound that can be read"):
+        with pytest.raises(ValueError, match=r"train, row 1: 2\.flac: not a readable audio file"):
             self.corpus(tmp_path / "broken", split_names=["train", "train", "train"]).splits()
 
 
@@ -331,7 +338,7 @@ class TestImages:
         assert coloured.image.shape == (3, 2, 2)
         broken = Dataset.from_dict({"image": [{"bytes": b"no", "path": "2.png"}], "said": ["a"], "kind": ["b"]})
         DatasetDict(train=broken).save_to_disk(str(tmp_path / "broken"))
-        with pytest.raises(ValueError, match=r"train, row 1: 2\.png: no image that can be read"):
+        with pytest.raises(ValueError, match=r"train, row 1: 2\.png: not a readable image"):
             self.corpus(tmp_path / "broken", split_names=["train", "train", "train"]).splits()
 
     @pytest.mark.parametrize("streaming", [False, True])

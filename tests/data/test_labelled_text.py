@@ -248,7 +248,7 @@ class TestJson:
             ('{"text": "a", "label": "b"} {}', "not JSON"),
             ("{'text': 'a', 'label': 'b'}", "not JSON"),
             ('{"text": "a\tb", "label": "b"}', "not JSON"),
-            ('{"text": "a", "label": 1, "text": "b"}', r"not JSON \(text twice in an object\)"),
+            ('{"text": "a", "label": 1, "text": "b"}', r"not JSON \(duplicate key text\)"),
             ('{"text": "a", "label": ' + "1" * 5000 + "}", "not JSON"),
             ('{"text": ' + "[" * 100_000, "not JSON"),
             ('\ufeff{"text": "a", "label": "b"}', "not JSON"),
@@ -257,18 +257,18 @@ class TestJson:
             ("[1, 2]", "expected a JSON object"),
             ('"text"', "expected a JSON object"),
             ("null", "expected a JSON object"),
-            ('{"text": null, "label": "b"}', "text is null; expected a text"),
-            ('{"text": 5, "label": "b"}', "text is 5; expected a text"),
-            ('{"text": ["a"], "label": "b"}', r'text is \["a"\]; expected a text'),
+            ('{"text": null, "label": "b"}', "text is null; expected a string"),
+            ('{"text": 5, "label": "b"}', "text is 5; expected a string"),
+            ('{"text": ["a"], "label": "b"}', r'text is \["a"\]; expected a string'),
             ('{"text": "a", "label": null}', "label is null; expected a label"),
             ('{"text": "a", "label": NaN}', "label is NaN; expected a label"),
             ('{"text": "a", "label": -1e999}', "label is -Infinity; expected a label"),
             ('{"text": "a", "label": ["b"]}', r'label is \["b"\]; expected a label'),
             ('{"text": "a", "label": {}}', r"label is \{\}; expected a label"),
             ('{"text": "a", "label": ""}', 'label is ""; expected a label'),
-            ('{"text": "a", "Label": "b"}', r"no column label \(data\.label=label\); there are text, Label"),
-            ('{"label": "b"}', r"no column text \(data\.text=text\); there are label"),
-            (r'{"text": "\ud83d", "label": "b"}', r"text is \"\\ud83d\"; expected a text"),
+            ('{"text": "a", "Label": "b"}', r"no column label \(data\.label=label\); the columns are text, Label"),
+            ('{"label": "b"}', r"no column text \(data\.text=text\); the columns are label"),
+            (r'{"text": "\ud83d", "label": "b"}', r"text is \"\\ud83d\"; expected a string"),
             (r'{"text": "a", "label": "b\udc00"}', r"label is \"b\\udc00\"; expected a label"),
         ],
     )
@@ -289,14 +289,16 @@ class TestColumns:
         """The first line is then an example."""
         content = table(kind, [("a", "b")])
         assert read(tmp_path, f"x.{kind}", content, columns=["label", "text"]) == [("label", "text"), ("b", "a")]
-        with pytest.raises(ValueError, match=rf"/x\.{kind}, line 1: these are the names of the columns"):
+        with pytest.raises(ValueError, match=rf"/x\.{kind}, line 1: this line contains the column names"):
             read(tmp_path, f"x.{kind}", content, columns=["text", "label"])
 
     @pytest.mark.parametrize("kind", FORMATS)
     def test_that_are_missing_are_named_with_those_that_exist(self, tmp_path: Path, kind: str) -> None:
         """And the one that may have been meant."""
         content, line = table(kind, [("a", "b")]), "" if kind == "parquet" else ", line 1"
-        said = rf"/x\.{kind}{line}: no column txet \(data\.text=txet\); there are text, label; did you mean text\?"
+        said = (
+            rf"/x\.{kind}{line}: no column txet \(data\.text=txet\); the columns are text, label; did you mean text\?"
+        )
         with pytest.raises(ValueError, match=said):
             read(tmp_path, f"x.{kind}", content, text="txet")
 
@@ -366,18 +368,21 @@ def test_a_damaged_packed_file_is_named(tmp_path: Path, kind: str, suffix: str, 
     path = tmp_path / f"x.{kind}{suffix}"
     write(path, table(kind, [("a", "b")]))
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(ValueError, match=rf"/x\.{kind}{suffix}: not a whole {said} file"):
+    with pytest.raises(ValueError, match=rf"/x\.{kind}{suffix}: not a complete {said} file"):
         corpus(tmp_path, path.name).splits()
 
 
 class TestParquet:
     def test_nulls_and_other_types_are_named_by_their_row(self, tmp_path: Path) -> None:
         for columns, message in [
-            ({"text": ["a", "b", None], "label": [1, 2, 3]}, "row 3: text is null; expected a text"),
+            ({"text": ["a", "b", None], "label": [1, 2, 3]}, "row 3: text is null; expected a string"),
             ({"text": ["a", "b", "c"], "label": [1.0, 2.0, NAN]}, "row 3: label is NaN; expected a label"),
-            ({"text": [b"a"], "label": ["b"]}, "row 1: text is \"b'a'\"; expected a text"),
+            ({"text": [b"a"], "label": ["b"]}, "row 1: text is \"b'a'\"; expected a string"),
             ({"text": ["a"], "label": [datetime.date(2020, 1, 2)]}, 'row 1: label is "2020-01-02"; expected a label'),
-            ({"text": [[["a"] * 99]], "label": ["b"]}, r"row 1: text is \[\[(\"a\", ){11}\"a\"\.\.\.; expected a text"),
+            (
+                {"text": [[["a"] * 99]], "label": ["b"]},
+                r"row 1: text is \[\[(\"a\", ){11}\"a\"\.\.\.; expected a string",
+            ),
         ]:
             with pytest.raises(ValueError, match=rf"/x\.parquet, {message}$"):
                 read(tmp_path, "x.parquet", parquet(columns))
@@ -435,7 +440,7 @@ class TestPairsAndScores:
 
     def test_labels_beside_scores_are_refused(self, tmp_path: Path) -> None:
         write(tmp_path / "x.tsv", table("tsv", [("a", "1")]))
-        with pytest.raises(ValueError, match=r"data\.score=s stands in place of data\.label=label: give data\.label=n"):
+        with pytest.raises(ValueError, match=r"data\.score=s replaces data\.label=label; set data\.label=n"):
             corpus(tmp_path, "x.tsv", score="s")
 
 
@@ -520,13 +525,13 @@ def test_a_file_for_each_class(tmp_path: Path) -> None:
     write(tmp_path / "none.txt", "\n \n")
     for bad, answer in {
         "bed.gz": "data.train=bed.gz: no such file in .*; did you mean bad.gz",
-        "none.txt": r"none\.txt: blank lines alone; expected a text a line",
+        "none.txt": r"none\.txt: only blank lines; expected one text per line",
     }.items():
         with pytest.raises(ValueError, match=answer):
             corpus(tmp_path, files | {"bad": bad}, validation=0.25, test=0.25).splits()  # type: ignore[arg-type]
     with pytest.raises(
-        ValueError, match=r"data.train=\[a,b\]: expected one file name, or a file for each class, such as "
+        ValueError, match=r"data.train=\[a,b\]: expected one file name, or one file per class, such as "
     ):
         corpus(tmp_path, ["a", "b"], validation=0.1, test=0.1)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"data.train: a file for each class has texts and labels, no other columns"):
+    with pytest.raises(ValueError, match=r"data.train: files per class have texts and labels, no other columns"):
         corpus(tmp_path, files, validation=0.25, test=0.25, pair="other")  # type: ignore[arg-type]

@@ -229,7 +229,7 @@ class TestMixture:
             ("c*.txt", r"^data\.train=c\*\.txt: no such file"),
             (["b.txt", "c.txt"], r"^data\.train=c\.txt: no such file in .*; did you mean b\.txt\?$"),
             (["b.txt", "?.txt"], r"^data\.train=\['b\.txt', '\?\.txt'\]: expected each file once$"),
-            (["b.txt", "b.jsonl"], r"^data\.train: b\.jsonl is a table and b\.txt running text; expected one kind$"),
+            (["b.txt", "b.jsonl"], r"^data\.train: b\.jsonl is a table and b\.txt plain text; expected one kind$"),
         ],
     )
     def test_mistakes_are_named(self, tmp_path: Path, train: Any, message: str) -> None:
@@ -280,5 +280,5 @@ def test_documents_end_with_eos(tmp_path: Path, name: str) -> None:
 
 def test_a_column_that_is_not_there_is_named(tmp_path: Path) -> None:
     TABLES["x.parquet"](tmp_path / "x.parquet", DOCUMENTS)
-    with pytest.raises(ValueError, match=r"x\.parquet: no column text \(data\.text=text\); there are body"):
+    with pytest.raises(ValueError, match=r"x\.parquet: no column text \(data\.text=text\); the columns are body"):
         PlainText(dir=str(tmp_path), train="x.parquet", validation=0.2, test=0.4).splits()

@@ -34,5 +34,5 @@ def test_it_needs_no_other(corpus: Any, test: str | list[str], options: dict[str
     assert len([*alone.test]) > 0
     assert not alone.train
     assert not alone.validation
-    with pytest.raises(ValueError, match=r"^data\.test=0\.5: a share of data\.train, which is not given"):
+    with pytest.raises(ValueError, match=r"^data\.test=0\.5: a fraction of data\.train, which is not set"):
         corpus(dir=str(tmp_path), train=None, validation=None, test=0.5, **options)

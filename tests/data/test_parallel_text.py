@@ -92,8 +92,8 @@ def test_files_of_unequal_length_are_refused(tmp_path: Path, source: int, target
     ("name", "content", "message"),
     [
         ("en", b"one\ntwo\nth\xe4\n", "/en, line 3: not UTF-8"),
-        ("en.gz", gzip.compress(b"one\ntwo\n", mtime=0)[:-5], r"/en\.gz: not a whole gzip file"),
-        ("en.gz", b"one\ntwo\nthree\n", r"/en\.gz: not a whole gzip file"),
+        ("en.gz", gzip.compress(b"one\ntwo\n", mtime=0)[:-5], r"/en\.gz: not a complete gzip file"),
+        ("en.gz", b"one\ntwo\nthree\n", r"/en\.gz: not a complete gzip file"),
     ],
 )
 def test_what_cannot_be_read_is_refused(tmp_path: Path, name: str, content: bytes, message: str) -> None:

@@ -86,7 +86,7 @@ def test_what_is_not_utf8_is_named_by_file_and_line(tmp_path: Path, key: str, en
 
 def test_a_damaged_gz_is_named(tmp_path: Path) -> None:
     (tmp_path / "text.gz").write_bytes(gzip.compress(b"x" * 1000)[:-9])
-    with pytest.raises(ValueError, match=r"/text\.gz: not a whole gzip file"):
+    with pytest.raises(ValueError, match=r"/text\.gz: not a complete gzip file"):
         PlainText(dir=str(tmp_path), train="text.gz", validation=0.1, test=0.1).splits()
 
 

@@ -91,7 +91,7 @@ PLACES = {"squad": "question q1", "squad 2.0": "question q1", "hub": "line 2", "
 @pytest.mark.parametrize("start", [-1, 0, 3, 5, 99])
 def test_an_answer_that_is_not_at_its_place_is_refused(tmp_path: Path, form: str, start: int) -> None:
     name = written(tmp_path, form, [("a?", "x", [("x", 0)]), ("b?", "a b c", [("a b c", 0), ("b c", start)])])
-    said = rf"/{re.escape(name)}, {PLACES[form]}: the answer 'b c' is not at character {start} of its text, which has '"
+    said = rf"/{re.escape(name)}, {PLACES[form]}: expected the answer 'b c' at character {start} of its text, found '"
     with pytest.raises(ValueError, match=said):
         corpus(tmp_path, name).splits()
 
@@ -119,10 +119,10 @@ def test_what_are_no_answers_is_refused(tmp_path: Path, answers: object, said: s
     ("content", "said"),
     [
         ("{", r": not JSON \("),
-        ('{"data": 1}', ": expected an object in which data is a list"),
-        ("[]", ": expected an object in which data is a list"),
-        ('{"data": [1]}', ", data 0: expected an object in which paragraphs is a list"),
-        ('{"data": [{"paragraphs": [{"qas": []}]}]}', ", data 0, paragraph 0: expected an object in which context"),
+        ('{"data": 1}', ": expected an object whose data is a list"),
+        ("[]", ": expected an object whose data is a list"),
+        ('{"data": [1]}', ", data 0: expected an object whose paragraphs is a list"),
+        ('{"data": [{"paragraphs": [{"qas": []}]}]}', ", data 0, paragraph 0: expected an object whose context"),
         ('{"data": [{"paragraphs": []}]}', ": no rows"),
         (json.dumps({"data": [squad(("a?", "x", []), 0, is_impossible=False)]}), ", question q0: is_impossible"),
         (json.dumps({"data": [squad(("a?", "x", [("x", 0)]), 0, is_impossible=True)]}), ", question q0: is_impossible"),
@@ -145,8 +145,6 @@ def test_columns_have_the_names_that_are_given(tmp_path: Path) -> None:
     (tmp_path / "x.parquet").write_bytes(buffer.getvalue())
     assert corpus(tmp_path, "x.parquet", **names).splits() == corpus(tmp_path, "x.jsonl", **names).splits()
     for name, place in (("x.jsonl", "line 1"), ("x.parquet", "row 1")):
-        said = (
-            rf"/{re.escape(name)}, {place}: no column passage\.txt \(data\.pair=passage\.txt\); there are passage\.text"
-        )
-        with pytest.raises(ValueError, match=rf"{said}; did you mean passage\.text\?"):
+        said = rf"/{re.escape(name)}, {place}: no column passage\.txt \(data\.pair=passage\.txt\); the columns are "
+        with pytest.raises(ValueError, match=rf"{said}passage\.text; did you mean passage\.text\?"):
             corpus(tmp_path, name, **names | {"pair": "passage.txt"}).splits()

@@ -104,13 +104,13 @@ class TestSound:
 
     def test_what_is_no_sound(self, tmp_path: Path) -> None:
         (tmp_path / "text.wav").write_text("no sound")
-        with pytest.raises(ValueError, match=r"text.wav: no sound that can be read \(Format not recognised"):
+        with pytest.raises(ValueError, match=r"text.wav: not a readable audio file \(Format not recognised"):
             read_sound(tmp_path / "text.wav")
         soundfile.write(tmp_path / "empty.wav", np.zeros(0), RATE)
         with pytest.raises(ValueError, match=r"empty.wav: no samples"):
             read_sound(tmp_path / "empty.wav")
         soundfile.write(tmp_path / "nan.wav", np.array([0.0, np.nan]), RATE, subtype="FLOAT")
-        with pytest.raises(ValueError, match=r"nan.wav: a sample that is not a finite number"):
+        with pytest.raises(ValueError, match=r"nan.wav: a sample is not a finite number"):
             read_sound(tmp_path / "nan.wav")
 
     @pytest.mark.parametrize("kind", ["PCM_16", "PCM_24", "FLOAT", "ULAW", "MS_ADPCM", "IMA_ADPCM", "FLAC"])
@@ -123,7 +123,7 @@ class TestSound:
         for cut in (content[: len(content) // 2], content[:-2]):
             with soundfile.SoundFile(BytesIO(cut)) as opened:  # which has what there is of a block of IMA's
                 there = r"[\d,]+" if kind == "IMA_ADPCM" else f"{opened.frames:,}"
-            said = "no sound that can be read" if kind == "FLAC" else f"truncated: {there} .* promises {frames:,}$"
+            said = "not a readable audio file" if kind == "FLAC" else f"truncated: {there} .* specifies {frames:,}$"
             path.write_bytes(cut)
             for of_file in (None, cut):
                 with pytest.raises(ValueError, match=rf"cut.wav: {said}"):
@@ -140,7 +140,7 @@ class TestSound:
 
     def test_samples_in_another_range_are_refused(self) -> None:
         """A corpus of one's own easily passes on what scipy reads."""
-        with pytest.raises(ValueError, match="a peak of 12000; expected samples from -1 to 1"):
+        with pytest.raises(ValueError, match="the peak is 12000; expected samples from -1 to 1"):
             Sound.of(np.array([0, 12000], np.int16), RATE)
         assert Sound.of([0.0, 1.5, -2.0], RATE) == Sound.of([0.0, 1.0, -1.0], RATE)
 
@@ -204,7 +204,7 @@ class TestRanges:
             samples, done = read(peak)
             np.testing.assert_allclose(samples, peak * tone / 2**15, atol=2**-15)
             assert done == ("rescaled",)
-        with pytest.raises(ValueError, match=r"^a\.wav: a peak of 40000; expected at most 1, or 32768 "):
+        with pytest.raises(ValueError, match=r"^a\.wav: the peak is 40000; expected at most 1, or 32768 "):
             read(40000.0)
 
     def test_the_peak_is_that_of_the_loudest_channel(self) -> None:

@@ -48,7 +48,7 @@ def test_pieces_are_whole_lines_of_files_of_one_split(folder: Path, caplog: pyte
     assert [len(names) for names in files] == [6, 2, 2]
     assert not files[0] & files[1] | files[0] & files[2] | files[1] & files[2]
     assert {path.name for names in files for path in names} == {f"m{i}.py" for i in range(10)}
-    assert "12 files, 2 left out: blank, or with the content of another" in caplog.text
+    assert "12 files, 2 skipped because blank or duplicate" in caplog.text
 
 
 def test_splits_follow_from_their_seed(folder: Path) -> None:
@@ -94,17 +94,17 @@ def test_each_pattern_has_its_count(folder: Path, caplog: pytest.LogCaptureFixtu
 def test_mistakes(folder: Path) -> None:
     with pytest.raises(ValueError, match=r"data.include: no file in .* matches \*\.rs or /\*\.py$"):
         corpus(folder, include=["*.rs", "*.py", "/*.py"])
-    with pytest.raises(ValueError, match=r"data.exclude: leaves no file of data.include=\['\*\*/\*.py'\]"):
+    with pytest.raises(ValueError, match=r"data.exclude: no file of data.include=\['\*\*/\*.py'\] is left"):
         corpus(folder, include=["**/*.py"], exclude=["*"])
     with pytest.raises(ValueError, match="no such folder"):
         corpus(folder / "nowhere")
     with pytest.raises(ValueError, match=r"data.piece=0: expected at least 1"):
         corpus(folder, piece=0)
-    with pytest.raises(ValueError, match=r"2 files do not make"):
+    with pytest.raises(ValueError, match=r"2 files cannot fill three splits"):
         corpus(folder, include=["m0.py", "**/m1.py"]).splits()
     (folder / "m3.py").unlink(missing_ok=True)
     (folder / "bad.py").write_bytes(b"x = 1\ny = '\xe9'\n")
-    with pytest.raises(ValueError, match=r"bad.py, line 2: not UTF-8 .*; data.exclude leaves files out"):
+    with pytest.raises(ValueError, match=r"bad.py, line 2: not UTF-8 .*; to skip files, set data.exclude"):
         corpus(folder).splits()
 
 

@@ -112,9 +112,9 @@ def test_a_bad_line_is_named(tmp_path: Path, name: str, lines: list[str], messag
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"tag": 2}, r"2 fields; there is no data\.tag=2"),
-        ({"word": -3}, r"2 fields; there is no data\.word=-3"),
-        ({"word": -1, "tag": 1}, r"2 fields; data\.word=-1 and data\.tag=1 are the same one"),
+        ({"tag": 2}, r"2 fields; data\.tag=2 is out of range"),
+        ({"word": -3}, r"2 fields; data\.word=-3 is out of range"),
+        ({"word": -1, "tag": 1}, r"2 fields; data\.word=-1 and data\.tag=1 are the same column"),
     ],
 )
 def test_columns_that_are_not_there_are_refused(tmp_path: Path, options: dict[str, int], message: str) -> None:
@@ -124,7 +124,7 @@ def test_columns_that_are_not_there_are_refused(tmp_path: Path, options: dict[st
 
 def test_a_comment_of_free_text_is_no_word(tmp_path: Path) -> None:
     for content in ("# annotated by hand\n\na X\n", "# 12\n\na X Y\n", "a X\n\n# annotated by hand\n"):
-        with pytest.raises(ValueError, match=r'line 3: .*, as in line 1; of comments, .* "# id \.\.\." and "# key = '):
+        with pytest.raises(ValueError, match=r'line 3: .*in line 1; the only comments are "# id \.\.\." and "# key = '):
             read(tmp_path, "x.txt", content, word=0, tag=-1)
 
 

@@ -47,7 +47,7 @@ def entry(cache: Path) -> Path:
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What each line is about, since the last time."""
-    known = ("tokenizer learned", "tokenizer taken", "is damaged", "is not kept")
+    known = ("tokenizer trained", "tokenizer loaded", "is damaged", "is not kept")
     lines = [next(words for words in known if words in record.getMessage()) for record in caplog.records]
     caplog.clear()
     return lines
@@ -62,7 +62,7 @@ def test_the_second_time_it_is_taken(kind: str, cache: Path, caplog: pytest.LogC
     expected = KINDS[kind].train(TEXTS, TARGETS)
     assert same(learned(KINDS[kind], TEXTS, TARGETS), expected)
     assert same(learned(KINDS[kind], TEXTS, TARGETS), expected)
-    assert said(caplog) == ["tokenizer learned", "tokenizer taken"]
+    assert said(caplog) == ["tokenizer trained", "tokenizer loaded"]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_another_is_learned(
 ) -> None:
     learned(Words(), TEXTS, TARGETS)
     learned(kind, texts, targets)
-    assert said(caplog) == ["tokenizer learned", "tokenizer learned"]
+    assert said(caplog) == ["tokenizer trained", "tokenizer trained"]
 
 
 def _learn(barrier: Barrier, results: "Queue[tuple[str, list[str]]]") -> None:
@@ -107,8 +107,8 @@ def test_four_processes_learn_it_once(cache: Path) -> None:
         process.join()
     assert len({sha256 for sha256, _ in answers}) == 1
     messages = [message for _, records in answers for message in records]
-    assert sum("tokenizer learned" in message for message in messages) == 1
-    assert sum("tokenizer taken" in message for message in messages) == 3
+    assert sum("tokenizer trained" in message for message in messages) == 1
+    assert sum("tokenizer loaded" in message for message in messages) == 3
     assert not list(cache.glob("tokenizers/.*.tmp"))
 
 
@@ -147,7 +147,7 @@ def test_a_damaged_entry_is_learned_anew(
     entry(cache).write_bytes(DAMAGES[damage](whole))
     caplog.clear()
     assert same(learned(Words(), TEXTS, TARGETS), expected)
-    assert said(caplog) == ["is damaged", "tokenizer learned"]
+    assert said(caplog) == ["is damaged", "tokenizer trained"]
     assert entry(cache).read_bytes() == whole
     assert not (tmp_path / "trapped").exists()
 
@@ -161,7 +161,7 @@ def test_the_entry_of_another_is_damage(cache: Path, caplog: pytest.LogCaptureFi
     entry(cache).write_bytes(whole)
     caplog.clear()
     assert same(learned(Words(), TEXTS, []), Words().train(TEXTS))
-    assert said(caplog) == ["is damaged", "tokenizer learned"]
+    assert said(caplog) == ["is damaged", "tokenizer trained"]
 
 
 def test_a_folder_that_cannot_be(cache: Path, caplog: pytest.LogCaptureFixture) -> None:

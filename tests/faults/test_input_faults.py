@@ -77,7 +77,7 @@ DATA_FAULTS = {
     "17 no questions": ([*QUESTIONS, "data.train=none.json"], ["none.json: no rows"]),
     "18 an answer elsewhere": (
         [*QUESTIONS, "data.train=elsewhere.jsonl"],
-        ["elsewhere.jsonl, line 2: the answer 'b' is not at character 1 of its text, which has ' ' there"],
+        ["elsewhere.jsonl, line 2: expected the answer 'b' at character 1 of its text, found ' '"],
     ),
     "17 a set without rows": ([*SETS, "data.name=empty_set"], ["empty_set"]),
     "17 no rows": ([*TABLE, "data.train=empty_set/train.parquet"], ["empty_set/train.parquet: no rows"]),
@@ -87,7 +87,7 @@ DATA_FAULTS = {
     ),
     "18 a set without the column": (
         [*SETS, "data.name=set", "data.text=txet"],
-        ["no column txet (data.text=txet); there are text, label; did you mean text?"],
+        ["no column txet (data.text=txet); the columns are text, label; did you mean text?"],
     ),
     "17 no words": ([*TAGS, "data.train=comment.conllu"], ["comment.conllu", "no rows"]),
     "18 an unknown tag": (

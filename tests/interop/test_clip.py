@@ -233,7 +233,7 @@ def test_what_transformers_5_writes_is_read(tmp_path: Path) -> None:
         ("config", {"architectures": ["CLIPForImageClassification"]}, "expected one of CLIPModel"),
         ("config", {"text_config_dict": {"hidden_size": 16}}, "text_config: hidden_size=32; expected 16"),
         ("config", {"projection_dim": 23}, "text_projection.weight of (24, 32) does not fit head.output.weight"),
-        ("config.text_config", {"eos_token_id": 7}, "text_config: eos_token_id=7: expected token 7 behind each text"),
+        ("config.text_config", {"eos_token_id": 7}, "text_config: eos_token_id=7: expected token 7 after each text"),
         ("config.text_config", {"hidden_act": "mish"}, "text_config: hidden_act=mish"),
         ("config.vision_config", {"image_size": [12, 8]}, "image_size=[12, 8]; expected a whole number"),
         ("config.vision_config", {"patch_size": 5}, "patches.patch_size=[5, 5] does not divide patches.image_size"),
@@ -267,7 +267,7 @@ def test_vocabulary_and_merges_alone_are_refused(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").unlink()
     (tmp_path / "vocab.json").write_text(json.dumps(state["model"]["vocab"]))
     (tmp_path / "merges.txt").write_text("\n".join(map(" ".join, state["model"]["merges"])))
-    with pytest.raises(ConfigError, match=r"expected tokenizer\.json, since this family splits texts unlike GPT-2"):
+    with pytest.raises(ConfigError, match=r"expected tokenizer\.json, since this family does not split like GPT-2"):
         load_pretrained(tmp_path)
 
 

@@ -240,7 +240,7 @@ class TestTokenizersThatContradict:
         oracle.randomized(hf.GPT2ForSequenceClassification(hf.GPT2Config(**sizes, **IDS))).save_pretrained(folder)
 
     @pytest.mark.parametrize(
-        ("role", "i", "name"), [("pad", 7, "'<pad>', of id 1"), ("eos", 9, "'</s>', of id 2")], ids=["pad", "eos"]
+        ("role", "i", "name"), [("pad", 7, "'<pad>' with id 1"), ("eos", 9, "'</s>' with id 2")], ids=["pad", "eos"]
     )
     def test_are_refused(self, role: str, i: int, name: str, tmp_path: Path) -> None:
         self.classifier(tmp_path)

@@ -540,7 +540,7 @@ class TestSounds:
     def test_what_is_no_sound(self, others: Server) -> None:
         assert others.post("/sound", b"no sound") == (
             400,
-            "the sound: no sound that can be read (Format not recognised.)",
+            "the sound: not a readable audio file (Format not recognised.)",
         )
         silent = as_wav(Sound.of(np.zeros(4000), 8000))
         status, source = others.get(f"/?group={HEARERS}&file={others.post('/sound', silent)[1]}")
@@ -604,7 +604,7 @@ class TestImages:
     def test_what_is_no_image(self, others: Server) -> None:
         assert others.post("/image", b"no image") == (
             400,
-            "the image: no image that can be read (UnidentifiedImageError)",
+            "the image: not a readable image (UnidentifiedImageError)",
         )
         sound = others.post("/sound", digits()[1])[1]
         status, source = others.get(f"/?group={SEERS}&file={sound}")

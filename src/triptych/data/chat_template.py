@@ -1,4 +1,4 @@
-"""Conversations as texts, by the templates that Hugging Face's tokenizers have."""
+"""Conversations rendered as text by Jinja chat templates, as in Hugging Face tokenizers."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,22 +13,22 @@ from triptych.data.template_sandbox import TemplateSandbox, watched
 TURNS = """\
 {% for message in messages %}{{ message.content }}\
 {{ eos_token if message.role == "assistant" else sep_token }}{% endfor %}"""
-"""The template of tokenizers that bring none: what a model says ends with eos, all else with sep. (An encoder gets its
-begin and its end as with any text.)"""
+"""The default chat template. The model's messages end with eos, all others with sep. Encoders add their own begin and
+end tokens, as for any text."""
 TURNS_BEHIND_BOS = "{{ bos_token }}" + TURNS
-"""The same for a decoder by itself. Of a single turn it makes what that reads of a source and its target."""
+"""The default for decoder-only models. For a single turn it equals the usual format of a source and its target."""
 
 
 @dataclass(frozen=True)
 class ChatTemplate:
-    """A template in the language of Jinja, with the variables that ``apply_chat_template`` of transformers passes:
-    ``messages``, ``add_generation_prompt``, ``tools`` and ``documents`` (None), and the names of special tokens, as
-    ``bos_token``. It can reach nothing else (``TemplateSandbox``): it may come from a stranger.
+    """A Jinja template with the variables that ``apply_chat_template`` of transformers passes: ``messages``,
+    ``add_generation_prompt``, ``tools`` and ``documents`` (None), and the special tokens by name, such as
+    ``bos_token``. Templates may be untrusted: they have access to nothing else (see ``TemplateSandbox``).
 
     Attributes:
         source: the template.
-        special: by the names of variables, how special tokens are written.
-        tokens: how all special tokens are written, which may stand in the template as they are.
+        special: special tokens by variable name, as strings.
+        tokens: all special tokens as strings. The template may contain them literally.
     """
 
     source: str
@@ -36,14 +36,14 @@ class ChatTemplate:
     tokens: Collection[str] = ()
 
     def render(self, messages: Sequence[Message], *, asks: bool = False) -> str:
-        """The conversation as one text.
+        """Renders the conversation as text.
 
         Args:
-            messages: in their order.
-            asks: whether the text ends with what stands before an answer of the model.
+            messages: the conversation.
+            asks: whether to append the generation prompt.
 
         Raises:
-            ValueError: the template refuses the messages, or is none.
+            ValueError: the template is invalid or fails on these messages.
         """
         try:
             plain = [{"role": message.role, "content": message.content} for message in messages]
@@ -59,12 +59,15 @@ class ChatTemplate:
             raise ValueError(f"the chat template fails: {str(error).partition(chr(10))[0]}") from None
 
     def answers(self, messages: Sequence[Message]) -> tuple[str, list[tuple[int, int]]]:
-        """The conversation as one text, and where in it the model's answers are, from first to last character: what
-        follows the rest of the text that asks for it, up to the end of the turn.
+        """Renders the conversation and locates the model's messages.
+
+        Returns:
+            The text, and the (start, end) characters of each model message: from the end of the generation prompt to
+            the end of the turn.
 
         Raises:
-            ValueError: the template fails, leaves an answer out, or writes the beginning of a conversation in another
-                way than the whole.
+            ValueError: the template fails, skips a model message, or renders the start of a conversation differently
+                from the whole.
         """
         whole, found = self.render(messages), list[tuple[int, int]]()
         for i, message in enumerate(messages):
@@ -73,22 +76,24 @@ class ChatTemplate:
             before, behind = self.render(messages[:i], asks=True), self.render(messages[: i + 1])
             if not (behind.startswith(before) and whole.startswith(behind)):
                 raise ValueError(
-                    f"the chat template writes message {i + 1} in another way where others follow it: what of the text "
-                    "the model is to write is not known"
+                    f"the chat template renders message {i + 1} differently if others follow it, so the text that the "
+                    "model must generate is unknown"
                 )
             if len(before) == len(behind):
-                raise ValueError(f"the chat template does not write message {i + 1}")
+                raise ValueError(f"the chat template does not render message {i + 1}")
             found.append((len(before), self._end_of_turn(whole, len(before), len(behind))))
         return whole, found
 
     def _end_of_turn(self, text: str, start: int, stop: int) -> int:
-        """Behind the last special token of an answer; what stands behind that, nobody has to write."""
+        """Returns the position after the last special token of a model message. The model does not generate the text
+        after it."""
         tokens = {*self.special.values(), *self.tokens}
         ends = [text.rfind(token, start, stop) + len(token) for token in tokens if token]
         return max((end for end in ends if end > start), default=stop)
 
     def __deepcopy__(self, memo: object) -> Self:
-        """Itself, which nothing changes: Jinja's templates cannot be copied, as a moving average copies a task."""
+        """Returns the object itself. It is immutable, and a moving average copies tasks, but Jinja templates cannot be
+        copied."""
         return self
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What a corpus hands over: examples in three splits."""
+"""Examples, the items of a corpus."""
 
 import gc
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,17 +10,17 @@ from triptych.data.images import Image
 from triptych.data.sound import Sound
 
 Place = tuple[Path, int | str]
-"""A file or a data set, and where in it: the number of a line, or a text such as "row 7"."""
+"""A file or a dataset, and the position in it: a line number, or a text such as "row 7"."""
 
 
 def at(place: Place) -> str:
-    """The beginning of a message about what was read from there."""
+    """Formats a place as the start of a message."""
     return f"{place[0]}, {f'line {place[1]}' if isinstance(place[1], int) else place[1]}"
 
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """For what makes many objects, all of which stay: Python would look through them for garbage again and again."""
+    """Disables garbage collection while many objects are made that all stay alive."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -32,11 +32,11 @@ def without_collection() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A part of a text that answers a question.
+    """A span of a text that answers a question.
 
     Attributes:
-        text: of the answer.
-        start: the place of its first character in the text.
+        text: the answer.
+        start: position of its first character in the text.
     """
 
     text: str
@@ -45,12 +45,12 @@ class Answer:
 
 ROLES = ("system", "user", "assistant")
 ANSWERING = "assistant"
-"""The role that a model has."""
+"""The role of the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What one of those who talk says at a time.
+    """One message of a conversation.
 
     Attributes:
         role: one of ``ROLES``.
@@ -63,22 +63,22 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One example of a corpus. A task uses the fields it needs and refuses a corpus that lacks them.
+    """One example of a corpus. A task uses the fields that it needs; a corpus without them is an error.
 
     Attributes:
-        text: the input, or the whole text of a language model; of an image or a sound, its name.
-        target: the text to produce (translation, transcription).
-        label: the class of the whole text, or of the pair (classification).
-        tags: one tag for each word of ``words`` (tagging); None: the word has none, and is not asked.
-        words: the text cut into the units that are tagged (tagging).
-        image: the input, where it is no text.
-        sound: the input, where it is heard.
-        pair: the second text of a pair (classification, similarity); the text that answers the question ``text``.
-        score: a number to predict (similarity).
-        answers: parts of ``pair`` that answer the question, any of which is right; none: it has no answer.
-        messages: a conversation that ends with an answer of the model.
-        difficulty: what makes it hard, in numbers by name (its length, for instance); None: nobody says.
-        place: that it was read from; None: it was made.
+        text: the input, or the whole text for a language model; for images and audio, the name of the file.
+        target: the text to generate (translation, transcription).
+        label: the class of the text, or of the text pair (classification).
+        tags: one tag per word of ``words`` (tagging); None: the word has no tag and is not scored.
+        words: the text split into the units that are tagged (tagging).
+        image: the image, for tasks with image input.
+        sound: the audio, for tasks with audio input.
+        pair: the second text of a pair (classification, similarity); the context of the question ``text``.
+        score: the number to predict (similarity).
+        answers: spans of ``pair`` that answer the question, all of them correct; empty: the question has no answer.
+        messages: a conversation that ends with a message of the model.
+        difficulty: measures of difficulty by name, such as the length; None: unknown.
+        place: where the example was read from; None: it was generated.
     """
 
     text: str
@@ -97,12 +97,12 @@ class Example:
 
     @property
     def where(self) -> str:
-        """The beginning of a message about it."""
+        """The start of a message about the example."""
         return repr(self.text[:60]) if self.place is None else at(self.place)
 
 
 def conversation(messages: Sequence[Message], place: Place | None = None) -> Example:
-    """The example of a conversation: its target is the last answer, and its text what was said before, a message a
+    """Makes the example of a conversation. Its target is the last message, and its text the previous messages, one per
     line."""
     before, last = messages[:-1], messages[-1]
     text = "\n".join(message.content for message in before)
@@ -110,8 +110,8 @@ def conversation(messages: Sequence[Message], place: Place | None = None) -> Exa
 
 
 def each_answer(example: Example) -> list[Example]:
-    """The conversation up to each answer of the model; how many came before tells how hard it is. What is no
-    conversation stays as it is."""
+    """Splits a conversation into one example per message of the model, each with all previous messages. The difficulty
+    is the number of the turn. Other examples are returned unchanged."""
     if example.messages is None:
         return [example]
     ends = [i for i, message in enumerate(example.messages, 1) if message.role == ANSWERING]
@@ -122,21 +122,23 @@ def each_answer(example: Example) -> list[Example]:
 
 
 def check_conversation(messages: Sequence[Message]) -> None:
-    """Refuses what is no conversation that a model could learn from.
+    """Checks that a model can be trained on a conversation.
 
     Raises:
-        ValueError: no message, an unknown role, a role out of turn, an empty message, or none that the model wrote.
+        ValueError: no messages, an unknown role, a role out of turn, an empty message, or a last message of another
+            role than the model's.
     """
     check_turns(messages)
     if messages[-1].role != ANSWERING:
-        raise ValueError(f"the last message is of {messages[-1].role!r}; expected an answer of 'assistant'")
+        raise ValueError(f"the last message has the role {messages[-1].role!r}; expected 'assistant'")
     for i, message in enumerate(messages, 1):
         if not message.content.strip():
             raise ValueError(f"message {i} of {message.role} is empty")
 
 
 def check_turns(messages: Sequence[Message]) -> None:
-    """The same of a conversation that is going on; a model may have answered nothing."""
+    """Checks an unfinished conversation: like ``check_conversation``, but it may end with any role, and the model's
+    messages may be empty."""
     if not messages:
         raise ValueError("an empty conversation")
     for i, message in enumerate(messages):

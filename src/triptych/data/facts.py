@@ -1,4 +1,4 @@
-"""What is known of data or of a tokenizer and goes into a checkpoint."""
+"""Metadata of corpora and tokenizers that checkpoints contain."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -6,16 +6,16 @@ from typing import Any, Self
 
 
 class Facts:
-    """A dataclass whose values are tuples, texts and numbers."""
+    """Base of dataclasses whose values are tuples, strings and numbers."""
 
     __slots__ = ()
 
     def as_plain(self) -> dict[str, Any]:
-        """Plain containers, for a checkpoint."""
+        """Converts to a dictionary for a checkpoint."""
         values: dict[str, Any] = asdict(self)  # type: ignore[call-overload]
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Self:
-        """What ``as_plain`` gave."""
+        """Inverse of ``as_plain``."""
         return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()})

@@ -1,4 +1,4 @@
-"""How many examples of the test and of the validation split are in the training split, too."""
+"""Duplicates: validation and test examples that also occur in the training split."""
 
 import json
 from collections.abc import Hashable, Mapping, Sequence
@@ -14,12 +14,12 @@ from triptych.storage.atomic import write_text
 from triptych.storage.cache import cache_folder, kept, read_json
 
 Overlap = dict[str, dict[str, float]]
-"""Of ``validation`` and ``test``: the share of examples whose input equals that of a training example (``inputs``), and
-of those whose input and target equal those of one (``targets``)."""
+"""For ``validation`` and ``test``: the fraction of examples whose input occurs in the training split (``inputs``), and
+of those whose input and target occur together (``targets``)."""
 
 
 def read_overlap(splits: Splits, digest: str) -> Overlap | None:
-    """The overlap of these splits, which is kept; see ``find_overlap``.
+    """Returns the overlap of these splits (see ``find_overlap``), cached on disk; None for long texts.
 
     Args:
         digest: equal for equal examples.
@@ -43,13 +43,12 @@ def read_overlap(splits: Splits, digest: str) -> Overlap | None:
 
 
 def find_overlap(train: Sequence[Example], others: Mapping[str, Sequence[Example]]) -> Overlap:
-    """The shares of examples of other splits that are in the training split, by hashes of 64 bits. Texts that
-    differ in blanks alone are equal; images and sounds are if their content is. (Of 10^6 x 10^5 pairs, two have equal
-    hashes by chance in one case of 10^8.)
+    """Computes the overlap by 64-bit hashes. Texts that differ only in whitespace are equal; images and audio are equal
+    if their content is. For 10^6 x 10^5 pairs, the probability of a hash collision is 10^-8.
 
     Args:
         train: the training split.
-        others: by name; empty ones are left out.
+        others: splits by name; empty ones are skipped.
     """
     known = _hashes(train)
     found = {}
@@ -62,7 +61,7 @@ def find_overlap(train: Sequence[Example], others: Mapping[str, Sequence[Example
 
 
 def describe_overlap(overlap: Overlap) -> str:
-    """The overlap in words; empty: there is none."""
+    """Describes the overlap in a sentence; empty if there is none."""
     parts = []
     for name, shares in overlap.items():
         if shares["inputs"]:
@@ -77,7 +76,7 @@ def _percent(share: float) -> str:
 
 
 def _hashes(examples: Sequence[Example]) -> Int[np.ndarray, "2 examples"]:
-    """Of the input of each example, and of its input and target. Python's hashes have 64 bits."""
+    """Hashes the input of each example (row 0), and its input and target (row 1). Python's hashes have 64 bits."""
     hashes = np.empty((2, len(examples)), np.int64)
     for i, example in enumerate(examples):
         given = _input_of(example)
@@ -86,7 +85,7 @@ def _hashes(examples: Sequence[Example]) -> Int[np.ndarray, "2 examples"]:
 
 
 def _input_of(example: Example) -> Hashable:
-    """The text of an image or a sound is its name."""
+    """The text of an image or audio example is only its name, so the content is hashed instead."""
     if example.image is not None:
         return example.image.shape, example.image.content
     if example.sound is not None:

@@ -1,16 +1,14 @@
-"""Where a prefix language model cuts a text."""
+"""The prefix of a text that is given to a prefix language model."""
 
 from zlib import crc32
 
 
 def prefix_length(text: str) -> int:
-    """The number of characters of ``text`` that are given; the rest, the continuation, is to be predicted.
+    """Returns the number of characters (code points) of ``text`` that are given; the model predicts the rest.
 
-    ``1 + crc32(utf-8 bytes of text) mod (len(text) - 1)``: pseudo-uniform in ``1 .. len(text) - 1``, and the same in
-    every process, so that every architecture is scored on the same continuations. 0 for a text shorter than 2.
-
-    Returns:
-        the length of the prefix, in characters (code points).
+    The length is ``1 + crc32(utf-8 bytes of text) mod (len(text) - 1)``, pseudo-uniform in ``1 .. len(text) - 1``. It
+    is the same in every process, so that every architecture is scored on the same continuations. Texts shorter than 2
+    have no prefix.
     """
     if len(text) < 2:
         return 0

@@ -1,4 +1,4 @@
-"""Sound as numbers: samples, and the frames that a network reads."""
+"""Audio: reading, samples, and log-mel spectrograms."""
 
 import hashlib
 import struct
@@ -15,16 +15,17 @@ import numpy as np
 from jaxtyping import Float
 
 ENDINGS = (".wav", ".flac", ".mp3", ".ogg")
-"""Of files of sound."""
+"""Suffixes of audio files."""
 LOUDEST, FLOOR = 8.0, 1e-10
-"""Decades below the loudest value beyond which all is silence; and the least energy."""
+"""Dynamic range of the spectrogram in decades below its maximum; and the minimum energy."""
 OVERSHOOT, FULL_SCALE = 2.0, 2.0**15
-"""The largest peak of samples from -1 to 1, such as a decoder of MP3 makes; and of samples in the range of 16 bits."""
+"""The largest peak of samples from -1 to 1, since MP3 decoders may exceed 1; and the largest peak of samples in the
+range of 16-bit integers."""
 
 ADPCM = (0x0002, 0x0011)
-"""Formats of WAV whose blocks have several frames, and say how many: Microsoft's and IMA's."""
+"""WAV formats whose blocks contain several frames and state how many: Microsoft and IMA ADPCM."""
 STREAMED = 0x7FFFF000
-"""The least size in the header of a WAV file whose writer did not know it yet."""
+"""The smallest size in a WAV header that means that the writer did not know the size yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +33,9 @@ class Sound:
     """Samples of one channel.
 
     Attributes:
-        rate: samples a second.
-        content: the samples, 16 bits each, the lower byte first.
-        speaker: who speaks; empty: nobody says.
+        rate: samples per second.
+        content: 16-bit samples, little-endian.
+        speaker: name of the speaker; empty if unknown.
     """
 
     rate: int
@@ -43,37 +44,35 @@ class Sound:
 
     @classmethod
     def of(cls, samples: Float[np.ndarray, " samples"] | Sequence[float], rate: int) -> "Sound":
-        """These samples, -1 to 1; those a little beyond (see ``OVERSHOOT``) are clipped.
+        """Quantizes samples from -1 to 1 to 16 bits; samples up to ``OVERSHOOT`` are clipped.
 
         Raises:
-            ValueError: none, one that is not a finite number, or samples in another range.
+            ValueError: no samples, a sample that is not finite, or one beyond ``OVERSHOOT``.
         """
         values = np.asarray(samples, dtype=np.float64)
         if not values.size or not np.isfinite(values).all():
-            raise ValueError("a sample that is not a finite number" if values.size else "no samples")
+            raise ValueError("a sample is not a finite number" if values.size else "no samples")
         if (peak := np.abs(values).max()) > OVERSHOOT:
-            raise ValueError(
-                f"a peak of {peak:.6g}; expected samples from -1 to 1 (of 16-bit integers: divide by 2**15)"
-            )
+            raise ValueError(f"the peak is {peak:.6g}; expected samples from -1 to 1 (divide 16-bit integers by 2**15)")
         return cls(rate, np.clip(np.rint(values * 2**15), -(2**15), 2**15 - 1).astype("<i2").tobytes())
 
     @property
     def samples(self) -> Float[np.ndarray, " samples"]:
-        """-1 to 1."""
+        """Samples from -1 to 1."""
         return np.frombuffer(self.content, "<i2").astype(np.float32) / 2**15
 
     @property
     def seconds(self) -> float:
-        """How long it is."""
+        """Duration."""
         return len(self.content) / 2 / self.rate
 
     @property
     def is_silent(self) -> bool:
-        """Whether all samples are the same."""
+        """Whether all samples are equal."""
         return len({*np.frombuffer(self.content, "<i2").tolist()}) < 2
 
     def resampled(self, rate: int) -> "Sound":
-        """The same with another rate, by a polyphase filter (scipy's)."""
+        """Returns the audio at another rate, resampled by scipy's polyphase filter."""
         if rate == self.rate:
             return self
         from scipy.signal import resample_poly  # type: ignore[import-untyped]  # takes a second to import
@@ -83,48 +82,45 @@ class Sound:
         return replace(Sound.of(np.clip(samples, -1, 1), rate), speaker=self.speaker)
 
     def __repr__(self) -> str:
-        """Equal for equal sounds, and short: corpora are identified by it."""
+        """Short, and equal for equal audio: the fingerprint of a corpus hashes it."""
         spoken = f", speaker={self.speaker!r}" if self.speaker else ""
         return f"Sound(rate={self.rate}, sha256={hashlib.sha256(self.content).hexdigest()}{spoken})"
 
 
 def read_sound(path: Path, content: bytes | None = None) -> tuple[Sound, tuple[str, ...]]:
-    """A file of sound; of several channels, their mean.
+    """Reads an audio file; multiple channels are averaged.
 
-    The peak of a file of floats tells their range. Up to ``OVERSHOOT`` it is -1 to 1, and louder samples are clipped.
-    Up to ``FULL_SCALE`` it is that of 16-bit integers, as scipy writes them, and the samples are divided by 2^15.
-    (Files of integers have no peak above 1.)
+    For float files the peak determines the range. Up to ``OVERSHOOT`` the range is -1 to 1, and louder samples are
+    clipped. Up to ``FULL_SCALE`` it is that of 16-bit integers, as scipy writes them, and the samples are divided by
+    2^15. Integer files have no peak above 1.
 
     Args:
-        path: of the file, or what messages call it.
-        content: of the file; None: it is read.
+        path: audio file; only used in messages if ``content`` is given.
+        content: content of the file; None: read ``path``.
 
     Returns:
-        The sound, and what was done to it: "rescaled" or "clipped".
+        The audio, and the changes made to it: "rescaled", "clipped".
 
     Raises:
-        ValueError: the library is not there, or the file is no sound, is truncated, has no samples, one that is not
-            finite, or a larger peak.
+        ValueError: soundfile is not installed; or the file is not audio, is truncated, has no samples, a sample that is
+            not finite, or a larger peak.
     """
     if find_spec("soundfile") is None:
-        raise ValueError(
-            f"{path}: soundfile is not installed; pip install soundfile, or Triptych with its extra: "
-            "pip install '.[sound]'"
-        )
-    import soundfile  # type: ignore[import-untyped]  # which not everybody needs
+        raise ValueError(f"{path}: soundfile is not installed; type pip install soundfile, or pip install '.[sound]'")
+    import soundfile  # type: ignore[import-untyped]  # optional dependency
 
     try:
         file = path if content is None else BytesIO(content)
         samples, rate = soundfile.read(file, dtype="float64", always_2d=True)
         check_is_whole(path, path.read_bytes() if content is None else content)
     except (soundfile.LibsndfileError, RuntimeError, TypeError) as error:
-        raise ValueError(f"{path}: no sound that can be read ({str(error).rpartition(': ')[2]})") from None
+        raise ValueError(f"{path}: not a readable audio file ({str(error).rpartition(': ')[2]})") from None
     done = []
     peak = np.abs(samples).max(initial=0)
     if FULL_SCALE < peak < np.inf:
         raise ValueError(
-            f"{path}: a peak of {peak:.6g}; expected at most 1, or {FULL_SCALE:.0f} for floats in the range of 16-bit "
-            "integers"
+            f"{path}: the peak is {peak:.6g}; expected at most 1, or {FULL_SCALE:.0f} for floats in the range of "
+            "16-bit integers"
         )
     if OVERSHOOT < peak < np.inf:
         samples = samples / FULL_SCALE
@@ -139,11 +135,12 @@ def read_sound(path: Path, content: bytes | None = None) -> tuple[Sound, tuple[s
 
 
 def check_is_whole(path: Path, content: bytes) -> None:
-    """Compares the samples in a WAV file with those that its header promises. (libsndfile reads what there is.)
+    """Compares the number of samples in a WAV file with its header, since libsndfile accepts truncated files.
 
-    https://www.mmsp.ece.mcgill.ca/Documents/AudioFormats/WAVE/WAVE.html"""
+    https://www.mmsp.ece.mcgill.ca/Documents/AudioFormats/WAVE/WAVE.html
+    """
     order = {b"RIFF": "<", b"RIFX": ">"}.get(content[:4])
-    place, width, frames = 12, 1, 1  # bytes of a block, and its frames
+    place, width, frames = 12, 1, 1  # bytes per block, frames per block
     while order and place + 8 <= len(content):
         name, size = struct.unpack_from(f"{order}4sI", content, place)
         place += 8
@@ -153,13 +150,13 @@ def check_is_whole(path: Path, content: bytes) -> None:
         if name == b"data":
             if len(content) - place < size < STREAMED:
                 promised, there = (num_bytes // max(width, 1) * frames for num_bytes in (size, len(content) - place))
-                raise ValueError(f"{path}: truncated: {there:,} frames; its header promises {promised:,}")
+                raise ValueError(f"{path}: truncated: {there:,} frames; its header specifies {promised:,}")
             return
         place += size + size % 2
 
 
 def as_wav(sound: Sound) -> bytes:
-    """A sound as a file."""
+    """Encodes audio as a WAV file."""
     file = BytesIO()
     with wave.open(file, "wb") as target:
         target.setnchannels(1)
@@ -172,15 +169,16 @@ def as_wav(sound: Sound) -> bytes:
 def log_mel(
     samples: Float[np.ndarray, " samples"], *, rate: int, num_mels: int, window: float = 0.025, hop: float = 0.01
 ) -> Float[np.ndarray, "frames mels"]:
-    """The log-mel spectrogram of Whisper (Radford et al. 2022, section 2.2): a frame each ``hop`` seconds.
+    """Computes the log-mel spectrogram of Whisper (Radford et al. 2022, section 2.2), with one frame per ``hop``
+    seconds.
 
     x = log10 max(M |F w|^2, 1e-10), y = (max(x, max x - 8) + 4) / 4, where F w is the Fourier transform of the samples
-    around the frame times a Hann window, and M are triangles on the mel scale (see ``mel_filters``). At both ends the
-    samples are continued by their mirror image.
+    around the frame times a Hann window, and M are the triangular filters of ``mel_filters``. Both ends are padded by
+    reflection.
 
     Args:
-        samples: -1 to 1.
-        rate: samples a second.
+        samples: from -1 to 1.
+        rate: samples per second.
         window: seconds.
         hop: seconds.
 
@@ -201,12 +199,12 @@ def log_mel(
 
 @cache
 def mel_filters(rate: int, size: int, num_mels: int) -> Float[np.ndarray, "frequencies mels"]:
-    """Triangles of equal area whose corners have equal distances on Slaney's mel scale (1998), from 0 to half the rate:
-    linear below 1000 Hz, 27 steps from there to 6400 Hz.
+    """Computes triangular filters of equal area, with corners at equal distances on Slaney's mel scale (1998), from 0
+    to half the rate. The scale is linear below 1000 Hz and has 27 steps from there to 6400 Hz.
 
     Args:
-        rate: samples a second.
-        size: samples of a window.
+        rate: samples per second.
+        size: samples per window.
     """
     corners = _hertz(np.linspace(0, _mel(rate / 2), num_mels + 2))
     places = np.fft.rfftfreq(size, 1 / rate)[:, None]

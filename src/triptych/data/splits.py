@@ -12,8 +12,9 @@ from triptych.data.readers.long_text import LongText
 
 @dataclass(frozen=True, slots=True)
 class Splits:
-    """The three parts of a corpus, in memory or, if they are long texts, read as streams. Selection looks at
-    ``validation`` only; ``test`` is read once, at the end. The others are empty where only the test is read."""
+    """The three splits of a corpus: lists in memory, or long texts that are read as streams. Model selection uses
+    ``validation`` only; ``test`` is evaluated once, at the end. If only the test split is read, the others are
+    empty."""
 
     train: "Sequence[Example] | LongText"
     validation: "Sequence[Example] | LongText"
@@ -28,19 +29,20 @@ def make_splits(
     test: Source | float,
     split_seed: int,
 ) -> Splits:
-    """Three splits, each from files of its own or a share of the training examples.
+    """Makes the three splits, each from its own files or as a fraction of the training examples.
 
-    The examples of a share are drawn without replacement by ``split_seed`` and keep their order. Of conversations, each
-    answer of the validation and of the test split is an example of its own (see ``each_answer``).
+    Fractions are drawn without replacement and keep the order of the examples. In the validation and test splits, each
+    assistant message of a conversation becomes a separate example (see ``each_answer``).
 
     Args:
-        read: files to examples.
-        train: files of the training examples; None: there are none, nor shares of them.
-        validation: files, or a share of the training examples; None: there are none.
-        test: files, or a share of the training examples.
+        read: reads the examples of a source.
+        train: source of the training examples; None: no training split, and no fractions of it.
+        validation: a source, or a fraction of the training examples; None: no validation split.
+        test: a source, or a fraction of the training examples.
+        split_seed: seed of the draws.
 
     Raises:
-        ValueError: a share of less than one example, or a seed below 0.
+        ValueError: a fraction that leaves a split empty, or a negative seed.
     """
     if split_seed < 0:
         raise ValueError(f"data.split_seed={split_seed}: expected 0 or more")
@@ -51,7 +53,7 @@ def make_splits(
         if isinstance(source, int | float):
             count = round(len(examples) * source)
             if count == 0 or count >= len(left):
-                raise ValueError(f"data.{name}={source}: a share of {len(examples)} examples that leaves none")
+                raise ValueError(f"data.{name}={source}: of {len(examples)} examples, this leaves a split empty")
             parts[name] = [examples[i] for i in np.sort(left[:count])]
             left = left[count:]
         else:

@@ -1,4 +1,4 @@
-"""A Jinja environment for untrusted chat templates: no access to Python objects; memory and time are bounded."""
+"""A Jinja sandbox for untrusted chat templates: no access to Python objects, and limits on memory and time."""
 
 import datetime
 import functools
@@ -21,13 +21,13 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
 LARGEST = 10_000_000
-"""Characters of the output, or of any other text or list, that a template may make."""
+"""The maximum number of characters in the output, or in any other text or list that a template makes."""
 ITEM = 100
-"""Characters that an item of a list counts as."""
+"""Number of characters that a list item counts as."""
 MOST_BITS = 10_000
-"""Of a whole number."""
+"""The maximum size of an integer."""
 WIDTHS = {"batch", "center", "expandtabs", "indent", "ljust", "rjust", "slice", "to_bytes", "tojson", "zfill"}
-"""Filters and methods that write as many characters, or make as many items, as a number says."""
+"""Filters and methods with a number as argument that sets the number of characters or items of the result."""
 PRODUCTS = {"expandtabs", "indent", "join", "tojson", "translate", "wordwrap"}
 """Filters and methods whose result may be as long as the product of two arguments."""
 
@@ -36,10 +36,10 @@ _SECONDS: ContextVar[float | None] = ContextVar("seconds", default=None)
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Sets how long each template may take that this thread renders meanwhile; one that takes longer fails.
+    """Sets a time limit for each template that this thread renders in the context; a template that exceeds it fails.
 
     Args:
-        seconds: of each template.
+        seconds: limit per template.
     """
     token = _SECONDS.set(seconds)
     try:
@@ -50,10 +50,10 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """Looks at the clock with each line that Python runs meanwhile, if ``time_limit`` is set.
+    """Checks the time at each Python line that is executed in the context, if ``time_limit`` is set.
 
     Raises:
-        TemplateError: the time is over.
+        TemplateError: the time limit is exceeded.
     """
     seconds = _SECONDS.get()
     if seconds is None:
@@ -74,19 +74,19 @@ def watched() -> Iterator[None]:
 
 
 class Generation(Extension):
-    """``{% generation %}`` marks the model's answers for the masks of transformers; it does not change the text."""
+    """``{% generation %}`` marks the model's messages for the masks of transformers; it does not change the text."""
 
-    tags = {"generation"}  # noqa: RUF012 # as Jinja declares it
+    tags = {"generation"}  # noqa: RUF012 # Jinja's declaration
 
     def parse(self, parser: Parser) -> nodes.Node:
-        """Reads up to ``endgeneration``."""
+        """Parses up to ``endgeneration``."""
         line = next(parser.stream).lineno
         return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
 
 
 class TemplateSandbox(ImmutableSandboxedEnvironment):
-    """Jinja's sandbox, with the extensions, filters and functions that transformers gives chat templates. It refuses
-    what would become larger than ``LARGEST`` before the memory is allocated."""
+    """Jinja's sandbox with the extensions, filters and functions that transformers provides for chat templates.
+    Anything that would exceed ``LARGEST`` is an error before memory is allocated."""
 
     intercepted_binops = frozenset({"+", "*", "**", "%"})
 
@@ -111,7 +111,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
             _check_format(left, right if isinstance(right, tuple) else [right])
         return super().call_binop(context, operator, left, right)
 
-    def call(*arguments: Any, **options: Any) -> Any:  # options of a template may have any name
+    def call(*arguments: Any, **options: Any) -> Any:  # a template may name its keyword arguments freely
         self, context, function, *given = arguments
         owner = getattr(getattr(function, "__wrapped__", function), "__self__", None)
         of_owner = [owner] if isinstance(owner, str | bytes | int) else []
@@ -119,7 +119,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         return ImmutableSandboxedEnvironment.call(self, context, function, *given, **options)
 
     @staticmethod
-    def concat(parts: Iterable[str]) -> str:  # Jinja joins with it all that it has written
+    def concat(parts: Iterable[str]) -> str:  # Jinja joins all output with this function
         written, size = list[str](), 0
         for part in parts:
             written.append(part)
@@ -133,10 +133,9 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
 
 
 class _WithoutConcat(NodeTransformer):
-    """a ~ b as (a | string) + (b | string), which the sandbox intercepts."""
+    """Rewrites a ~ b to (a | string) + (b | string), which the sandbox intercepts."""
 
-    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802 # as Jinja calls it
-        """See ``NodeTransformer``."""
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802 # Jinja's name
         self.generic_visit(node)
         texts: list[nodes.Expr] = [
             nodes.Filter(part, "string", [], [], None, None, lineno=node.lineno) for part in node.nodes
@@ -145,9 +144,9 @@ class _WithoutConcat(NodeTransformer):
 
 
 def _bounded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A filter whose arguments are checked first."""
+    """Wraps a filter with a check of its arguments."""
 
-    @functools.wraps(function)  # keeps what Jinja has noted on it
+    @functools.wraps(function)  # keeps Jinja's attributes
     def bounded(*given: Any, **options: Any) -> Any:
         _check_call(name, [*given, *options.values()])
         return function(*given, **options)
@@ -156,7 +155,7 @@ def _bounded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _check_call(name: str, given: list[Any]) -> None:
-    """Refuses arguments that are too large, and those whose product is."""
+    """Raises SecurityError if an argument, or the product of two, is too large."""
     sizes = [_total(part) for part in given]
     _check_size(sum(sizes))
     texts = [part for part in given if isinstance(part, str | bytes | list | tuple | dict)]
@@ -175,24 +174,24 @@ def _check_call(name: str, given: list[Any]) -> None:
 
 
 def _check_format(form: str, given: Iterable[Any]) -> None:
-    """Each mark writes at most the longest argument, or as many columns as the largest number."""
+    """Limits formatted text: each placeholder expands to at most the longest argument or the largest width."""
     given = [*given]
     widths = [int(number) for number in re.findall(r"\d{1,20}", form)]
-    if re.search(r"%[-+ #0]*\*|\{[^{}]*\{|%\.?\*", form):  # the width is an argument
+    if re.search(r"%[-+ #0]*\*|\{[^{}]*\{|%\.?\*", form):  # a width may be an argument
         widths += [abs(_number(part)) for part in given]
     longest = max([0, *(_total(part) for part in given if part != form)])
     _check_size(len(form) + (form.count("%") + form.count("{")) * (longest + max([0, *widths])))
 
 
 def _check_written(value: Any) -> Any:
-    """What the template writes, which may be a container."""
+    """Checks each value that the template outputs, which may be a container."""
     _check_size(_total(value))
     return value
 
 
 def _total(value: Any) -> int:
-    """Characters of a text, or of all that is in containers; of more than ``LARGEST``, some of them: containers that
-    share others may be exponentially large."""
+    """Counts the characters of a text, or in nested containers. Stops above ``LARGEST``, since containers that share
+    items may be exponentially large."""
     total, rest = 0, [value]
     while rest and total <= LARGEST:
         part = rest.pop()
@@ -218,7 +217,7 @@ def _bits(value: Any) -> int:
 
 def _check_bits(bits: int) -> None:
     if bits > MOST_BITS:
-        raise SecurityError(f"a whole number of more than {MOST_BITS:,} bits")
+        raise SecurityError(f"an integer of more than {MOST_BITS:,} bits")
 
 
 def _check_size(size: int) -> None:
@@ -233,7 +232,7 @@ def _as_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """As it is, where Jinja's own filter would escape it for HTML."""
+    """Like Jinja's own filter, but without HTML escapes."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 

@@ -1,1 +1,1 @@
-"""From examples to batches: samplers, padding and packing, windows of long texts."""
+"""From examples to batches: samplers, padding, packing, and windows of long texts."""

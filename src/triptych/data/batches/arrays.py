@@ -1,4 +1,4 @@
-"""A split of short texts as flat arrays: laid out once, read from the disk as it is."""
+"""Encoded splits of short texts as flat arrays, which are cached on disk."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
@@ -14,11 +14,11 @@ from triptych.data.example import Example
 
 
 class Ragged:
-    """Rows of unequal length, one after the other.
+    """Rows of unequal length, concatenated.
 
     Args:
-        values: of all rows.
-        ends: of each row in ``values``.
+        values: values of all rows.
+        ends: end of each row in ``values``.
     """
 
     def __init__(self, values: Integer[np.ndarray, " values"], ends: Int[np.ndarray, " rows"]) -> None:
@@ -27,17 +27,16 @@ class Ragged:
 
     @classmethod
     def of(cls, rows: Sequence[Int[np.ndarray, " length"]]) -> Self:
-        """These rows, in 32 bits."""
+        """Concatenates rows, as 32-bit integers."""
         values = np.concatenate([np.empty(0, np.int32), *(row.astype(np.int32) for row in rows)])
         return cls(values, np.cumsum([len(row) for row in rows], dtype=np.int64))
 
     def __getitem__(self, index: int) -> Int[np.ndarray, " length"]:
-        """A row."""
         end = self.ends[index]
         return self.values[end - self.lengths[index] : end].astype(np.int64)
 
     def take(self, indices: Int[np.ndarray, " batch"]) -> Int[np.ndarray, " values"]:
-        """Some rows, one after the other."""
+        """Returns some rows, concatenated."""
         lengths = self.lengths[indices]
         begins = self.ends[indices] - lengths
         places = np.arange(lengths.sum()) + np.repeat(begins - (np.cumsum(lengths) - lengths), lengths)
@@ -47,12 +46,12 @@ class Ragged:
     def batch(
         self, indices: Int[np.ndarray, " batch"], value: int = 0, *, packed: bool
     ) -> tuple[Int[Tensor, "rows length"], Bool[Tensor, "rows length"]]:
-        """Some rows as one matrix, and True where it is real.
+        """Returns some rows as a matrix, and a mask that is True at non-padding positions.
 
         Args:
-            indices: of the rows.
-            value: what fills up.
-            packed: whether they stand in one row, and nothing is filled up.
+            indices: numbers of the rows.
+            value: padding value.
+            packed: whether to concatenate the rows into one, without padding.
         """
         if packed:
             row = torch.from_numpy(self.take(indices)[None])
@@ -65,11 +64,11 @@ class Ragged:
 
 
 class Chosen(Sequence[Example | None]):
-    """Some examples of a split, each looked up where it is asked for.
+    """Some examples of a split, looked up on access.
 
     Args:
-        examples: of the split.
-        origins: the places of the chosen ones in it; -1: none is there.
+        examples: examples of the split.
+        origins: indices into ``examples``; -1: no example.
     """
 
     def __init__(self, examples: Sequence[Example], origins: Int[np.ndarray, " chosen"]) -> None:
@@ -91,19 +90,19 @@ class Chosen(Sequence[Example | None]):
         return None if origin < 0 else self._examples[origin]
 
     def __reduce__(self) -> tuple[type, tuple[Sequence[Example | None]]]:
-        """Between processes go the examples themselves, and not the whole split."""
+        """Pickles only these examples, not the whole split."""
         return list, (self[:],)
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """What of a split the network will not see.
+    """Statistics of truncated, dropped and unknown input of a split.
 
     Attributes:
-        lines: of the split.
-        too_long: lines that had to be cut or dropped.
-        tokens: of all lines; of a pair of sides, those of the decoder.
-        unknown: tokens that the tokenizer does not know.
+        lines: number of examples.
+        too_long: number of examples that were truncated or dropped.
+        tokens: number of tokens; with an encoder and a decoder, of the decoder.
+        unknown: number of unknown tokens.
     """
 
     lines: int
@@ -113,16 +112,16 @@ class Lost:
 
 
 class EncodedArrays:
-    """A split whose examples are texts, laid out (an ``EncodedSet``).
+    """An encoded split of texts (an ``EncodedSet``).
 
     Args:
-        tokens: see ``Encoded``, of all examples; as the next three.
-        labels: see there.
-        source: see there; None: there is none.
-        prefix: see there.
-        origins: the place of each in ``examples``; -1: it is of none.
-        examples: where they come from.
-        lost: of the split.
+        tokens: ``Encoded.tokens`` of all items.
+        labels: ``Encoded.labels`` of all items.
+        source: ``Encoded.source`` of all items; None: no sources.
+        prefix: ``Encoded.prefix`` of all items.
+        origins: index of each item's example in ``examples``; -1: no example.
+        examples: examples of the split.
+        lost: statistics of the split.
     """
 
     def __init__(
@@ -143,12 +142,12 @@ class EncodedArrays:
 
     @classmethod
     def of(cls, items: Sequence[Encoded], examples: Sequence[Example], lost: Lost) -> Self:
-        """The arrays of laid out examples.
+        """Makes the arrays from encoded examples.
 
         Args:
-            items: each of an example of the split.
-            examples: of the split.
-            lost: see the class.
+            items: encoded examples.
+            examples: examples of the split.
+            lost: statistics of the split.
         """
         places = {id(example): place for place, example in enumerate(examples)}
         sources = [item.source for item in items if item.source is not None]
@@ -164,7 +163,7 @@ class EncodedArrays:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray], examples: Sequence[Example]) -> Self:
-        """What ``as_arrays`` gave, with the examples of the same split."""
+        """Inverse of ``as_arrays``, given the examples of the same split."""
         tokens, labels, source = (
             Ragged(arrays[name], arrays[f"{name}_ends"]) if name in arrays else None
             for name in ("tokens", "labels", "source")
@@ -175,7 +174,7 @@ class EncodedArrays:
         return cls(tokens, labels, source, arrays["prefix"], arrays["origins"], examples, lost)
 
     def as_arrays(self) -> dict[str, np.ndarray]:
-        """All but the examples, by name."""
+        """Returns all data except the examples, by name."""
         sides = {"tokens": self.tokens, "labels": self.labels, "source": self.source}
         arrays = {name: side.values for name, side in sides.items() if side is not None}
         arrays |= {f"{name}_ends": side.ends for name, side in sides.items() if side is not None}
@@ -183,15 +182,15 @@ class EncodedArrays:
 
     @property
     def too_long(self) -> int:
-        """See ``EncodedSet``."""
+        """Number of examples that were truncated or dropped."""
         return self.lost.too_long
 
     def padding(self, batch_size: int | None, batch_tokens: int | None) -> float:
-        """Which share of the positions of padded batches would be padding, if all examples were sorted by length.
+        """Returns the fraction of padding positions in padded batches of examples that are sorted by length.
 
         Args:
-            batch_size: examples of a batch; None: as many as have ``batch_tokens`` tokens.
-            batch_tokens: the most tokens of a batch.
+            batch_size: examples per batch; None: batches of up to ``batch_tokens`` tokens.
+            batch_tokens: maximum number of tokens per batch.
         """
         order = np.argsort(self.sizes, kind="stable")
         if batch_size is None:
@@ -206,18 +205,17 @@ class EncodedArrays:
         return 1 - int(self.sizes.sum()) / positions
 
     def __getitem__(self, index: int) -> Encoded:
-        """One example."""
         source = None if self.source is None else self.source[index]
         example = Chosen(self.examples, self.origins)[index]
         return Encoded(self.tokens[index], self.labels[index], source, int(self.prefix[index]), example)
 
     def collate(self, indices: Int[np.ndarray, " batch"], normalizer: int, *, packed: bool = False) -> Batch:
-        """The batch of some examples, as ``triptych.data.collate`` makes it of each by itself.
+        """Makes the same batch as ``triptych.data.collate``.
 
         Args:
-            indices: their numbers; at least one.
-            normalizer: scored labels of the whole update.
-            packed: whether texts stand in one row, without padding.
+            indices: indices of the examples; at least one.
+            normalizer: number of labels in the whole step that count towards the loss.
+            packed: whether to concatenate the texts into one row, without padding.
         """
         lengths = self.tokens.lengths[indices]
         has_label_each = np.array_equal(self.labels.lengths[indices], lengths)

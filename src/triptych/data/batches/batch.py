@@ -1,4 +1,4 @@
-"""Encoded examples, and the batches that they are collated into."""
+"""Encoded examples, and their collation into batches."""
 
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -13,28 +13,27 @@ from torch import Tensor
 from triptych.data.example import Example
 
 IGNORE = -100
-"""The label of a position that is not scored (the default of torch's cross-entropy)."""
+"""The label of a position that does not count towards the loss (the default of PyTorch's cross-entropy)."""
 
 
 Given: TypeAlias = (
     Int[np.ndarray, " length"] | Float[np.ndarray, "frames mels"] | Float[np.ndarray, "channels height width"]
 )
-"""Tokens, frames of a sound, or the pixels of an image."""
+"""Tokens, audio frames, or pixels of an image."""
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """An example as the network will see it.
+    """An example as input of the network.
 
     Attributes:
-        tokens: what the only stack, or the decoder of the full model, reads; or the image, or the frames of a sound,
-            that the only stack reads.
-        labels: what it should answer: one at each position of ``tokens`` (IGNORE: not scored), or one for the whole.
-        source: what the encoder of the full model reads; or the image, or the frames, that are given before the text.
-        prefix: of one text with a beginning that is given (a source, the prefix of a language model), the number of
-            leading labels that fall into it, one less than its tokens; of a pair of texts that is read as one, the
-            place where the second begins; else 0.
-        example: where it comes from; None for a window of a long text.
+        tokens: input of an encoder-only or decoder-only model, or of the decoder of the full (encoder-decoder) model:
+            tokens, audio frames or an image.
+        labels: one label per position of ``tokens``, or one for the whole; IGNORE: does not count towards the loss.
+        source: input of the encoder of the full model; or the image or audio frames that precede the text.
+        prefix: for a text with a given beginning (a source, or the prefix of a language model), the number of leading
+            labels within it, one less than its tokens; for two texts read as one, the start of the second; else 0.
+        example: the original example; None for a window of a long text.
     """
 
     tokens: Given
@@ -45,13 +44,13 @@ class Encoded:
 
     @property
     def size(self) -> int:
-        """Tokens, or frames, that the network reads; examples of like size make batches with little padding. An image
-        counts as one."""
+        """Number of tokens or frames of both sides; an image counts as one. Batches of examples of similar size have
+        little padding."""
         return sum(map(_size, self._sides))
 
     @property
     def longest(self) -> int:
-        """Tokens of the longer side."""
+        """Number of tokens of the longer side."""
         return max(map(_size, self._sides))
 
     @property
@@ -60,7 +59,7 @@ class Encoded:
 
     @property
     def num_scored(self) -> int:
-        """Labels that count."""
+        """Number of labels that count towards the loss."""
         return int((self.labels != IGNORE).sum())
 
 
@@ -69,29 +68,30 @@ def _size(given: np.ndarray) -> int:
 
 
 class EncodedSet(Protocol):
-    """A split, encoded: random access to its examples, and what the sampler must know of all of them."""
+    """An encoded split: random access to its examples, and the sizes that samplers need."""
 
     @property
     def sizes(self) -> Int[np.ndarray, " examples"]:
-        """Tokens of each example."""
+        """Number of tokens of each example."""
 
     @property
     def num_scored(self) -> Int[np.ndarray, " examples"]:
-        """Scored labels of each example."""
+        """Number of labels of each example that count towards the loss."""
 
     @property
     def too_long(self) -> int:
-        """Examples that had to be truncated or dropped."""
+        """Number of examples that were truncated or dropped."""
 
     def __getitem__(self, index: int) -> Encoded:
-        """One example."""
+        """Returns one example."""
 
 
 class EncodedList:
-    """A split whose examples are all in memory.
+    """An encoded split in memory.
 
     Args:
-        too_long: how many of the split had to be truncated or dropped.
+        items: encoded examples.
+        too_long: number of examples that were truncated or dropped.
     """
 
     def __init__(self, items: Sequence[Encoded], *, too_long: int = 0) -> None:
@@ -102,31 +102,30 @@ class EncodedList:
         self.num_scored: Int[np.ndarray, " examples"] = np.diff(np.append(0, np.cumsum(is_scored))[ends], prepend=0)
 
     def __getitem__(self, index: int) -> Encoded:
-        """One example."""
         return self.items[index]
 
 
 class Batch:
-    """Encoded examples side by side, texts padded on the right; or packed: one after the other in one row. (No
-    dataclass: Lightning would assign to its fields.)
+    """A batch of encoded examples: texts padded on the right, or packed into one row. It is not a dataclass because
+    Lightning would assign to its fields.
 
     Args:
-        tokens: what the only stack, or the decoder of the full model, reads; or images.
-        mask: True at real tokens; None: images, which have no padding.
-        labels: what it should answer; IGNORE where nothing is scored.
-        source: what the encoder of the full model reads, or what is given before the text.
-        source_mask: True at real source tokens, or frames; None: images.
+        tokens: see ``Encoded``.
+        mask: True at non-padding positions of ``tokens``; None: images, which have no padding.
+        labels: see ``Encoded``.
+        source: see ``Encoded``.
+        source_mask: True at non-padding positions of ``source``; None: images.
         prefix: see ``Encoded``.
-        normalizer: scored labels of the whole update that this batch is a part of, over all ranks and accumulated
-            batches; the loss is a sum divided by it.
-        examples: where the rows come from.
-        num_real: real tokens of ``tokens`` and ``source``.
-        lengths: of the examples in the one row of ``tokens``; None: nothing is packed.
-        source_lengths: of those in the one row of ``source``.
-        indices: the numbers of the examples in their split (of windows, see ``TrainingWindows``); None: not known.
+        normalizer: number of labels that count towards the loss in the whole step, over all ranks and accumulated
+            batches. The loss is a sum divided by this number.
+        examples: original examples of the rows.
+        num_real: number of non-padding positions of ``tokens`` and ``source``.
+        lengths: lengths of the examples in the packed row of ``tokens``; None: not packed.
+        source_lengths: lengths of the examples in the packed row of ``source``; None: not packed.
+        indices: indices of the examples in their split (for windows, see ``TrainingWindows``); None: unknown.
 
     Attributes:
-        scored: the places of the scored labels, row by row.
+        scored: flat indices of the labels that count towards the loss.
     """
 
     def __init__(
@@ -152,11 +151,10 @@ class Batch:
         self.scored: Int[Tensor, " scored"] = (labels.flatten() != IGNORE).nonzero()[:, 0]
 
     def to(self, device: torch.device, non_blocking: bool = False) -> "Batch":
-        """The same batch on another device."""
         return self._mapped(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> "Batch":
-        """The same batch where a GPU can fetch it while others compute."""
+        """Copies the batch to pinned memory, which a GPU can read asynchronously."""
         return self._mapped(Tensor.pin_memory)
 
     def _mapped(self, change: Callable[[Tensor], Tensor]) -> "Batch":
@@ -168,12 +166,12 @@ class Batch:
 
     @property
     def num_unscored(self) -> int:
-        """Places of labels that are not scored."""
+        """Number of labels that do not count towards the loss."""
         return self.labels.numel() - len(self.scored)
 
     @property
     def num_slots(self) -> int:
-        """Positions that are computed, padding included; an image counts as one."""
+        """Number of positions that are computed, including padding; an image counts as one."""
         sides = [(self.tokens, self.mask), *([] if self.source is None else [(self.source, self.source_mask)])]
         return sum(len(given) if mask is None else mask.numel() for given, mask in sides)
 
@@ -181,12 +179,12 @@ class Batch:
 def pad(
     rows: Sequence[Int[np.ndarray, " length"] | Sequence[int]], value: int = 0, *, left: bool = False
 ) -> tuple[Int[Tensor, "rows longest"], Bool[Tensor, "rows longest"]]:
-    """Rows of unequal length as one matrix, and True where it is real.
+    """Pads rows to a matrix; returns it with a mask that is True at non-padding positions.
 
     Args:
         rows: token ids or labels.
-        value: what fills up; a mask hides it, so any token does.
-        left: whether the padding stands before the row instead of after it.
+        value: padding value; since a mask hides padding, any token works.
+        left: whether to pad on the left.
     """
     longest = max((len(row) for row in rows), default=0)
     matrix = np.full((len(rows), longest), value, dtype=np.int64)
@@ -201,7 +199,7 @@ def pad(
 def pad_frames(
     rows: Sequence[Float[np.ndarray, "frames mels"]],
 ) -> tuple[Float[Tensor, "rows longest mels"], Bool[Tensor, "rows longest"]]:
-    """Frames of sounds of unequal length, with zeros behind them, and True where they are real."""
+    """Pads audio frames with zeros; returns them with a mask that is True at non-padding frames."""
     lengths = [len(row) for row in rows]
     padded = np.zeros((len(rows), max(lengths), rows[0].shape[1]), dtype=np.float32)
     for row, target in zip(rows, padded, strict=True):
@@ -210,7 +208,7 @@ def pad_frames(
 
 
 def side_by_side(rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor | None]:
-    """Tokens, frames of sounds, or images, as one tensor, and True at what is real; None: all is."""
+    """Stacks tokens, audio frames or images in one tensor; returns it with its mask (None for images)."""
     if rows and rows[0].ndim == 3:
         return torch.from_numpy(np.stack(rows)), None
     return pad_frames(rows) if rows and rows[0].ndim == 2 else pad(rows)
@@ -223,13 +221,13 @@ def collate(
     packed: bool = False,
     indices: Int[np.ndarray, "batch *place"] | None = None,
 ) -> Batch:
-    """The batch of these examples.
+    """Makes a batch of examples.
 
     Args:
-        items: encoded examples, all with a source or all without; none: an empty batch.
-        normalizer: scored labels of the whole update; None: those of this batch.
-        packed: whether texts stand in one row, without padding.
-        indices: their numbers in their split; None: not known.
+        items: encoded examples, all with a source or all without; may be empty.
+        normalizer: number of labels in the whole step that count towards the loss; None: of this batch.
+        packed: whether to concatenate texts into one row, without padding.
+        indices: indices of the examples in their split; None: unknown.
     """
     rows, labels = [item.tokens for item in items], [item.labels for item in items]
     sources = [item.source for item in items if item.source is not None]
@@ -259,10 +257,11 @@ def collate(
 
 
 def nothing(item: Encoded, normalizer: int) -> Batch:
-    """A batch without examples, for a process that has none while others have: the network reads ``item`` and is scored
-    on nothing, so that each parameter gets a gradient, which is zero.
+    """Makes a batch without examples, for a rank that has none while others do. The network processes ``item`` without
+    labels, so every parameter gets a zero gradient.
 
     Args:
+        item: any encoded example.
         normalizer: see ``collate``.
     """
     batch = collate([replace(item, labels=np.full_like(item.labels, IGNORE))], normalizer)

@@ -1,4 +1,4 @@
-"""Batches for the Trainer."""
+"""The LightningDataModule, which makes the data loaders."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -26,24 +26,24 @@ Training = EncodedSet | TrainingWindows
 
 
 class Collated(Dataset[Batch]):
-    """A split whose items are whole batches.
+    """A dataset whose items are whole batches.
 
     Args:
-        examples: of the split.
-        packed: whether texts stand in one row, without padding.
+        examples: encoded split.
+        packed: whether to concatenate texts into one row, without padding.
     """
 
     def __init__(self, examples: Training, *, packed: bool = False) -> None:
         self._examples, self._packed = examples, packed
 
     def __getitem__(self, key: MicroBatch) -> Batch:
-        """The batch of what a sampler yields."""
+        """Collates the examples that a sampler selected."""
         if len(key.indices) and isinstance(self._examples, EncodedArrays):
             return self._examples.collate(key.indices, key.normalizer, packed=self._packed)
         items = [self._examples[i] for i in key.indices]
         if items:
             return collate(items, key.normalizer, packed=self._packed, indices=key.indices)
-        assert not isinstance(self._examples, TrainingWindows)  # of these each part of an update has some
+        assert not isinstance(self._examples, TrainingWindows)  # every part of a step contains windows
         return nothing(self._examples[0], key.normalizer)
 
 
@@ -55,13 +55,14 @@ def training_sampler(
     ranks: RankSlice = SINGLE_RANK,
     start: int = 0,
 ) -> Updates:
-    """The updates of a training split: of windows of long texts, or of examples.
+    """Makes the sampler of a training split: windows of long texts, or examples.
 
     Args:
-        step_size: see ``Updates``, as the others.
+        train: encoded training split.
+        step_size: see ``Updates``, as for the other arguments.
 
     Raises:
-        ValueError: an update that cannot be split evenly, or that has no room for an example.
+        ValueError: a step that cannot be split evenly, or that is too small for an example.
     """
     if isinstance(train, TrainingWindows):
         return WindowSampler(train, step_size=step_size, seed=seed, ranks=ranks, start=start)
@@ -74,23 +75,20 @@ def _identity(batch: Any) -> Any:
 
 
 class DataModule(L.LightningDataModule):
-    """The three encoded splits as loaders.
+    """The three encoded splits as data loaders.
 
     Args:
-        train: encoded training split; None: there will be no training.
-        validation: encoded validation split; None: there will be no validation.
+        train: encoded training split; None: no training.
+        validation: encoded validation split; None: no validation.
         test: encoded test split.
-        step_size: of the training.
-        eval_batch_size: examples of a batch in validation and test; it changes no metric.
-        num_workers: processes that collate batches ahead of time; 0: none.
-        seed: of the order of the examples.
-        packed: whether the texts of a training batch stand in one row, without padding.
+        step_size: size of a training step.
+        eval_batch_size: examples per batch in validation and test; affects no metric.
+        num_workers: number of processes that collate batches in advance; 0: none.
+        seed: seed of the order of the examples.
+        packed: whether to concatenate the texts of a training batch into one row, without padding.
 
     Attributes:
-        start: updates that were done when this run goes on.
-
-    Raises:
-        ValueError: an empty split.
+        start: number of steps that were done before the run was resumed.
     """
 
     def __init__(
@@ -116,21 +114,21 @@ class DataModule(L.LightningDataModule):
 
     @property
     def too_long(self) -> dict[str, int]:
-        """By split: how many examples had more tokens than fit, and were truncated or dropped."""
+        """Number of examples of each split that were truncated or dropped."""
         splits = {"train": self.train, "validation": self.validation, "test": self.test}
         return {name: split.too_long for name, split in splits.items() if split is not None}
 
     def train_dataloader(self) -> DataLoader[Batch]:
-        """Endless: steps are the clock, not epochs."""
+        """Endless: training length is set in steps, not epochs."""
         assert self.train is not None
         return self._loader(Collated(self.train, packed=self.packed), self._training_sampler())
 
     def describe_update(self, update: int, count: int = 3) -> str:
-        """Which examples an update reads, for a message.
+        """Describes the examples of a step for a message.
 
         Args:
-            update: its number, from 1.
-            count: how many of them to name.
+            update: number of the step, from 1.
+            count: number of examples to name.
         """
         assert self.train is not None
         indices = self._training_sampler().update(update - 1)
@@ -139,16 +137,14 @@ class DataModule(L.LightningDataModule):
         return "; ".join(names) + (f"; and {len(indices) - count} more" if len(indices) > count else "")
 
     def val_dataloader(self) -> DataLoader[Batch]:
-        """Each validation example once."""
         assert self.validation is not None
         return self._evaluation_loader(self.validation)
 
     def test_dataloader(self) -> DataLoader[Batch]:
-        """Each test example once."""
         return self._evaluation_loader(self.test)
 
     def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
-        """Does not wait for the copy."""
+        """Copies the batch asynchronously."""
         return batch.to(device, non_blocking=True)
 
     def _training_sampler(self) -> Updates:
@@ -179,5 +175,5 @@ class DataModule(L.LightningDataModule):
 
 
 def ignore_in_worker(_: int) -> None:
-    """For the processes that load data: a signal to the whole group must not take them away from under the run."""
+    """Ignores stop signals in data workers: a signal to the process group must not end the workers before the run."""
     ignore_signals(*STOPS)

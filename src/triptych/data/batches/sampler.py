@@ -1,4 +1,4 @@
-"""Which examples make up which update."""
+"""Samplers of short examples."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -11,12 +11,11 @@ from jaxtyping import Int
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """The share of one rank in one of the accumulated batches of an update.
+    """The part of one accumulated batch of a step that one rank processes.
 
     Attributes:
-        indices: of the examples; of windows of long texts, see ``TrainingWindows``; none: there is nothing left for
-            this part.
-        normalizer: scored labels of the whole update.
+        indices: indices of the examples (for windows, see ``TrainingWindows``); may be empty.
+        normalizer: number of labels in the whole step that count towards the loss.
     """
 
     indices: Int[np.ndarray, "batch *place"]
@@ -25,12 +24,12 @@ class MicroBatch:
 
 @dataclass(frozen=True, slots=True)
 class StepSize:
-    """What an optimizer step reads: a number of examples, or at most a number of tokens.
+    """Size of an optimizer step, as a number of examples or a maximum number of tokens.
 
     Attributes:
-        global_size: examples, over all ranks and accumulated batches; None: as ``max_tokens`` says.
-        max_tokens: the most tokens, likewise; None: as ``global_size`` says.
-        accumulate: batches of each rank.
+        global_size: examples over all ranks and accumulated batches; None: set by ``max_tokens``.
+        max_tokens: maximum number of tokens over all ranks and accumulated batches; None: set by ``global_size``.
+        accumulate: number of batches per rank.
     """
 
     global_size: int | None = None
@@ -40,10 +39,10 @@ class StepSize:
 
 @dataclass(frozen=True, slots=True)
 class RankSlice:
-    """Which batches are those of one rank.
+    """The part of each step that one rank processes.
 
     Attributes:
-        rank: of this process.
+        rank: rank of this process.
         world_size: number of processes.
     """
 
@@ -52,20 +51,19 @@ class RankSlice:
 
 
 SINGLE_RANK = RankSlice()
-"""All of it."""
 
 
 class Updates(ABC):
-    """Endless updates; update k is a function of (seed, k) alone, so a run can go on at any step.
+    """An endless sequence of steps. Step k depends only on (seed, k), so a run can resume at any step.
 
     Args:
-        step_size: of an update.
-        seed: of all draws.
-        ranks: which part of each update this process gets.
-        start: number of micro-batches that this rank has already seen.
+        step_size: size of a step.
+        seed: seed of all draws.
+        ranks: part of each step that this process gets.
+        start: number of micro-batches that this rank has already processed.
 
     Raises:
-        ValueError: an update that cannot be split evenly.
+        ValueError: a step that cannot be split evenly.
     """
 
     def __init__(self, *, step_size: StepSize, seed: int, ranks: RankSlice, start: int) -> None:
@@ -80,43 +78,44 @@ class Updates(ABC):
 
     @abstractmethod
     def update(self, k: int) -> Int[np.ndarray, "update *place"]:
-        """Where the examples of update k are."""
+        """Returns the indices of the examples of step k."""
 
     @abstractmethod
     def num_labels(self, update: Int[np.ndarray, "update *place"]) -> int:
-        """Scored labels of an update."""
+        """Returns the number of labels of a step that count towards the loss."""
 
     def __iter__(self) -> Iterator[MicroBatch]:
-        """This rank's micro-batches, from the one after ``start`` on, without end. Those of ``max_tokens`` may be
-        empty, where an update has few examples: each rank has as many batches as the others."""
+        """Yields this rank's micro-batches after the first ``start``, without end. With ``max_tokens`` they may be
+        empty if a step has few examples, since every rank has the same number of batches."""
         i = self.start
         while True:
             k, part = divmod(i, self.accumulate)
             update = self.update(k)
             first = part * self.ranks.world_size + self.ranks.rank
-            mine = update[first :: self.parts]  # a stride: all parts get all sizes
+            mine = update[first :: self.parts]  # strided, so that every part gets all sizes
             yield MicroBatch(mine, self.num_labels(update))
             i += 1
 
 
 class TrainingSampler(Updates):
-    """Updates of a list of examples (see ``Updates``).
+    """Steps over a list of examples.
 
-    The examples come as one permutation of the split after the other, so each is seen once an epoch. A pool of them is
-    sorted by size and cut into updates whose order is shuffled: examples of like size meet, and little is padding.
+    The examples are one permutation of the split after the other, so each occurs once per epoch. A pool of examples is
+    sorted by size and cut into steps, whose order is shuffled. Examples of similar size thus share a step, with little
+    padding.
 
-    An update holds either so many examples, or at most so many tokens. In the first case ``pool_size`` updates are a
-    pool, and an update may hold the end of one epoch and the start of the next. In the second an epoch is a pool: its
-    sorted sizes are always the same, and so are the places where it is cut.
+    If a step is a number of examples, ``pool_size`` steps form a pool, and a step may contain the end of one epoch and
+    the start of the next. If a step is a maximum number of tokens, an epoch is a pool: its sorted sizes, and hence its
+    cuts, are the same in each epoch.
 
     Args:
-        sizes: tokens of each example.
-        num_scored: scored labels of each example.
-        step_size: see ``Updates``, as the others.
-        pool_size: updates that are drawn together, where these have a number of examples.
+        sizes: number of tokens of each example.
+        num_scored: number of labels of each example that count towards the loss.
+        step_size: see ``Updates``, as for the other arguments.
+        pool_size: steps per pool, if a step is a number of examples.
 
     Raises:
-        ValueError: an update that cannot be split evenly, no examples, or one of more than ``max_tokens``.
+        ValueError: a step that cannot be split evenly, no examples, or an example of more than ``max_tokens``.
     """
 
     def __init__(
@@ -134,9 +133,9 @@ class TrainingSampler(Updates):
             raise ValueError("the training split is empty")
         super().__init__(step_size=step_size, seed=seed, ranks=ranks, start=start)
         self.sizes, self.num_scored = sizes, num_scored
-        self._cuts: Int[np.ndarray, " updates+1"]  # of a sorted pool
+        self._cuts: Int[np.ndarray, " updates+1"]  # into a sorted pool
         if (size := step_size.global_size) is not None:
-            # A pool of several epochs would sort the copies of an example into one update.
+            # A pool of several epochs would sort the copies of an example into one step.
             self._cuts = np.arange(max(1, min(pool_size, len(sizes) // size)) + 1) * size
         else:
             assert step_size.max_tokens is not None
@@ -146,24 +145,23 @@ class TrainingSampler(Updates):
 
     @property
     def pool_size(self) -> int:
-        """Updates that are drawn together."""
+        """Number of steps per pool."""
         return len(self._cuts) - 1
 
     def update(self, k: int) -> Int[np.ndarray, " update"]:
-        """The indices of the examples of update k, in ascending size."""
+        """Returns the indices of the examples of step k, sorted by size."""
         indices, order = self._pool(k // self.pool_size)
         place = order[k % self.pool_size]
         return indices[self._cuts[place] : self._cuts[place + 1]]
 
     def num_labels(self, update: Int[np.ndarray, " update"]) -> int:
-        """Scored labels of an update."""
         return int(self.num_scored[update].sum())
 
     def _permutation_of(self, epoch: int) -> Int[np.ndarray, " examples"]:
         return np.random.default_rng((self.seed, 0, epoch)).permutation(len(self.sizes))
 
     def _pool_of(self, number: int) -> tuple[Int[np.ndarray, " pool"], Int[np.ndarray, " updates"]]:
-        """The examples of a pool in ascending size, and the order of its updates."""
+        """Returns the examples of a pool, sorted by size, and the order of its steps."""
         pool = self._cuts[-1]
         places = np.arange(number * pool, (number + 1) * pool)
         epochs, offsets = np.divmod(places, len(self.sizes))
@@ -173,14 +171,14 @@ class TrainingSampler(Updates):
 
 
 def cuts_of(sizes: Int[np.ndarray, " examples"], batch_tokens: int) -> Int[np.ndarray, " updates+1"]:
-    """Where a list is cut, so that each part has as many examples as ``batch_tokens`` allow; from 0 to its end.
+    """Cuts a list greedily into parts of at most ``batch_tokens`` tokens; returns the cuts, including 0 and the end.
 
     Args:
-        sizes: tokens of each example.
-        batch_tokens: the most tokens of a part.
+        sizes: number of tokens of each example.
+        batch_tokens: maximum number of tokens per part.
 
     Raises:
-        ValueError: an example of more tokens.
+        ValueError: an example has more tokens.
     """
     if sizes.max(initial=0) > batch_tokens:
         raise ValueError(f"batch.tokens={batch_tokens}: an example has {sizes.max()} tokens")
@@ -194,14 +192,15 @@ def cuts_of(sizes: Int[np.ndarray, " examples"], batch_tokens: int) -> Int[np.nd
 def evaluation_batches(
     sizes: Int[np.ndarray, " examples"], batch_size: int, ranks: RankSlice = SINGLE_RANK
 ) -> list[Int[np.ndarray, " batch"]]:
-    """Every example once, like sizes together; whole batches are dealt to the ranks in turn.
+    """Batches every example once, sorted by size, and distributes whole batches over the ranks in turn.
 
-    The batches do not depend on the number of ranks, since padding and shapes may change the last digits of what is
-    computed. A rank for which none is left gets an empty one: the others would wait in vain for its part.
+    The batches do not depend on the number of ranks, since padding and shapes may change the last digits of the
+    results. A rank without a batch gets an empty one, because the other ranks wait for it.
 
     Args:
-        sizes: tokens of each example.
-        batch_size: the most examples of a batch.
+        sizes: number of tokens of each example.
+        batch_size: maximum number of examples per batch.
+        ranks: part that this process gets.
     """
     order = np.argsort(sizes, kind="stable")
     batches = [order[i : i + batch_size] for i in range(0, len(order), batch_size)]

@@ -1,4 +1,4 @@
-"""Texts as token ids on the disk: tokenised once, read by memory map."""
+"""Token ids of texts on disk: tokenized once, read by memory map."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ from triptych.storage.progress import show_progress
 log = logging.getLogger("triptych")
 
 BATCH = 2**19
-"""Characters that are tokenised at once, by all threads together."""
+"""Number of characters that are tokenized together by all threads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,9 @@ class Shard:
     """The tokens of a source.
 
     Attributes:
-        ids: uint16, or uint32 where the vocabulary needs it. Documents end with eos, and eos stands before the first.
-        eos: the token that ends documents; None: it is running text.
-        num_unknown: tokens that stand for what the tokenizer does not know.
+        ids: uint16, or uint32 if the vocabulary requires it. Documents end with eos, and eos precedes the first.
+        eos: the token at the end of each document; None: plain text.
+        num_unknown: number of unknown tokens.
     """
 
     ids: Integer[np.ndarray, " tokens"]
@@ -41,24 +41,25 @@ class Shard:
 
     @property
     def ends(self) -> Int[np.ndarray, " documents_and_one"]:
-        """Document d is predicted by ``ids[ends[d] : ends[d + 1]]``, and its labels are the tokens after these; running
-        text is one document."""
+        """Document boundaries. The inputs of document d are ``ids[ends[d] : ends[d + 1]]``, and its labels are the
+        tokens that follow these. Plain text is one document."""
         return np.array([0, len(self.ids) - 1]) if self.eos is None else np.flatnonzero(self.ids == self.eos)
 
 
 def shard_of(source: Source, tokenizer: Tokenizer, name: str) -> Shard:
-    """The tokens of a source, from the cache if they are there.
+    """Returns the tokens of a source, cached on disk.
 
-    A shard is known by the SHA-256 of the content of its files, the tokenizer, and what of the files it is. It is used
-    only if its size and its SHA-256 are those that it was written with; the latter is computed anew only if the time of
-    its last change is another one.
+    The cache key contains the SHA-256 of the files, the range within them, and the tokenizer. A shard is valid if its
+    size and SHA-256 are unchanged; the SHA-256 is recomputed only if the modification time changed.
 
     Args:
-        name: of the split, for messages.
+        source: the source.
+        tokenizer: the tokenizer.
+        name: name of the split, for messages.
 
     Raises:
         RunError: the shard cannot be written.
-        ValueError: an id beyond the vocabulary.
+        ValueError: an id outside the vocabulary.
     """
     key = hashlib.sha256(json.dumps([source.sha256, tokenizer.sha256]).encode()).hexdigest()
     path = cache_folder() / "tokens" / f"{key}.bin"
@@ -90,9 +91,9 @@ def _write(path: Path, source: Source, tokenizer: Tokenizer, dtype: np.dtype[Any
     end = [] if source.column is None else [special.eos]
     digest, num_tokens, num_unknown, begin = hashlib.sha256(), 0, 0, time.monotonic()
     with replacing(path) as temporary, open(temporary, "wb") as file, show_progress() as progress:
-        bar = progress.add_task(f"tokenising {name}", total=len(source))
+        bar = progress.add_task(f"tokenizing {name}", total=len(source))
         for texts in chain([[]], _batches(source.pieces())):
-            encoded = tokenizer.encode(texts) if texts else [[]]  # before all else, what ends a document
+            encoded = tokenizer.encode(texts) if texts else [[]]  # the shard starts with an eos
             ids = np.fromiter(chain.from_iterable([*text, *end] for text in encoded), np.int64)
             if ids.max(initial=0) >= size:
                 where = ", ".join(map(str, source.files))
@@ -103,7 +104,7 @@ def _write(path: Path, source: Source, tokenizer: Tokenizer, dtype: np.dtype[Any
             num_tokens += len(ids)
             num_unknown += 0 if special.unk is None else int((ids == special.unk).sum())
             progress.advance(bar, len(texts) if end else sum(map(len, texts)))
-    log.info("tokenised %s: %s tokens in %.0f s, %s", name, f"{num_tokens:,}", time.monotonic() - begin, path)
+    log.info("tokenized %s: %s tokens in %.0f s, %s", name, f"{num_tokens:,}", time.monotonic() - begin, path)
     return {"sha256": digest.hexdigest(), "num_tokens": num_tokens, "num_unknown": num_unknown}
 
 

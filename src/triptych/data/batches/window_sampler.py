@@ -1,4 +1,4 @@
-"""Which windows of long texts make up which update."""
+"""The sampler of windows of long texts."""
 
 from dataclasses import replace
 from functools import lru_cache
@@ -10,25 +10,25 @@ from triptych.data.batches.sampler import SINGLE_RANK, RankSlice, StepSize, Upda
 from triptych.data.batches.windows import TrainingWindows
 
 BLOCK = 2**16
-"""Windows whose texts are drawn together."""
+"""Number of windows whose texts are drawn together."""
 
 
 class WindowSampler(Updates):
-    """Updates of windows of long texts (see ``Updates``). Nothing that it keeps grows with the texts.
+    """Steps over windows of long texts. Its memory does not grow with the texts.
 
-    An epoch of a text is cut into windows side by side, so that each token but the first is a label exactly once. The
-    first window of an epoch has 1 to ``length`` labels, by a draw for the epoch: so the cuts are elsewhere in each. The
-    order of the windows is drawn for each epoch, too.
+    In each epoch a text is cut into adjacent windows, so that each token except the first is a label exactly once. The
+    first window has 1 to ``length`` labels, drawn for each epoch, so the cuts differ between epochs. The order of the
+    windows is also drawn for each epoch.
 
-    Of several texts, each window is drawn from one of them with a probability in proportion to its weight, and is the
-    next one of that text: each text has epochs of its own, and "once an epoch" is meant of these.
+    With several texts, each window comes from a text drawn in proportion to the weights and is the next window of that
+    text. Each text has its own epochs.
 
     Args:
-        windows: the texts, and how windows are laid out.
-        step_size: see ``Updates``, as the others.
+        windows: the texts, with the encoding of their windows.
+        step_size: see ``Updates``, as for the other arguments.
 
     Raises:
-        ValueError: an update that cannot be split evenly, or that has no room for a window in each part.
+        ValueError: a step that cannot be split evenly, or that is too small for a window per part.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class WindowSampler(Updates):
         self._block = lru_cache(maxsize=2)(self._block_of)
 
     def update(self, k: int) -> Int[np.ndarray, "batch_size 3"]:
-        """The windows of update k: text, start, stop; see ``TrainingWindows``."""
+        """Returns the windows of step k as (text, start, stop); see ``TrainingWindows``."""
         places = np.arange(k * self.batch_size, (k + 1) * self.batch_size)
         rows = np.empty((self.batch_size, 3), dtype=np.int64)
         for block in np.unique(places // BLOCK).tolist():
@@ -72,20 +72,19 @@ class WindowSampler(Updates):
         return rows
 
     def num_labels(self, update: Int[np.ndarray, "batch_size 3"]) -> int:
-        """Scored labels of an update."""
         return sum(self.windows.num_scored(n) for n in (update[:, 2] - update[:, 1]).tolist())
 
     def _block_of(self, block: int) -> tuple[Int[np.ndarray, " block"], Int[np.ndarray, " texts"]]:
-        """The text of each window of a block, and how many windows of each text there were before."""
+        """Returns the text of each window of a block, and the number of earlier windows of each text."""
         while len(self._drawn) <= block + 1:
             generator = np.random.default_rng((self.seed, 2, len(self._drawn) - 1))
             self._drawn.append(self._drawn[-1] + generator.multinomial(BLOCK, self.shares))
         texts = np.repeat(np.arange(len(self.shares)), self._drawn[block + 1] - self._drawn[block])
-        # independent draws are how many there are of each, in any order
+        # independent draws are multinomial counts in random order
         return np.random.default_rng((self.seed, 3, block)).permutation(texts), self._drawn[block]
 
     def _windows_of(self, text: int, numbers: Int[np.ndarray, " windows"]) -> Int[np.ndarray, "windows 3"]:
-        """The windows of these numbers, which count through all epochs of a text."""
+        """Returns the windows with these numbers, which count through all epochs of a text."""
         begins, length, num_labels = self._begins[text], self.windows.length, len(self.windows.texts[text]) - 1
         while begins[-1] <= numbers[-1]:
             begins.append(begins[-1] + self._num_windows(text, len(begins) - 1))
@@ -109,8 +108,8 @@ class WindowSampler(Updates):
 
 
 def shuffled(places: Int[np.ndarray, " places"], count: int, seed: tuple[int, ...]) -> Int[np.ndarray, " places"]:
-    """What stands in these places of a permutation of 0, ..., count - 1, without making all of it: a Feistel network of
-    eight rounds, walked on from where it leaves the numbers (Black and Rogaway 2002, "Ciphers with arbitrary finite
+    """Returns the values at these places of a random permutation of 0, ..., count - 1, without storing it. It is a
+    Feistel network of eight rounds with cycle walking (Black and Rogaway 2002, "Ciphers with arbitrary finite
     domains")."""
     half = np.uint64(max((count - 1).bit_length() + 1, 2) // 2)
     mask = (np.uint64(1) << half) - np.uint64(1)

@@ -1,4 +1,4 @@
-"""Long texts as windows of tokens: those of an evaluation, and those of a training."""
+"""Windows of long texts, for evaluation and training."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,22 +11,22 @@ from jaxtyping import Int, Integer
 from triptych.data.batches.batch import IGNORE, Encoded
 
 Layout = Callable[[Int[np.ndarray, " window"]], Encoded]
-"""Makes the example of a window, which has one token more than is read, since each token's label is the next one."""
+"""Encodes a window, given one token more than its inputs, since the label of each token is the next one."""
 
 
 class Windows:
-    """The windows of an evaluation: each token but the first of a text is scored exactly once.
+    """The windows of an evaluation. Each token except the first of a text counts towards the loss exactly once.
 
-    The labels of a text begin with its second token; its windows begin at 0, stride, 2 stride, ..., and the last may be
-    shorter. What a window shares with the one before is context, so that every token has at least length - stride
-    tokens before it, but for the beginning of its text. No window crosses the end of a document.
+    The labels of a text start at its second token. Its windows start at 0, stride, 2 stride, ..., and the last may be
+    shorter. The overlap with the previous window is context only, so every token has at least length - stride tokens of
+    context, except near the start of its text. No window crosses the end of a document.
 
     Args:
-        texts: the tokens of each.
-        ends: where the documents of each text lie (see ``Shard.ends``); None: each text is one.
-        length: tokens that are read at once.
-        stride: distance of two windows, at most ``length``.
-        encode: lays a window out.
+        texts: token ids of each text.
+        length: number of inputs per window.
+        stride: distance between windows, at most ``length``.
+        encode: encodes a window.
+        ends: document boundaries of each text (see ``Shard.ends``); None: each text is one document.
 
     Raises:
         ValueError: a text of fewer than two tokens.
@@ -60,7 +60,6 @@ class Windows:
         self.num_scored: Int[np.ndarray, " windows"] = np.minimum(table[stops - starts, 1], num_new)
 
     def __getitem__(self, index: int) -> Encoded:
-        """One window."""
         document = int(np.searchsorted(self._first, index, side="right")) - 1
         start, stop, num_new = map(int, self._places(document, index))
         window = self._encode(self.texts[self._text[document]][start : stop + 1].astype(np.int64))
@@ -70,7 +69,7 @@ class Windows:
         return window
 
     def _places(self, document: Any, index: Any) -> tuple[Any, Any, Any]:
-        """Of windows: the first and the last token, and the labels that the window before did not have."""
+        """Returns the first token and the end of windows, and the number of labels that the previous window lacks."""
         number = index - self._first[document]
         begin, end = self._start[document], self._stop[document]
         start = begin + number * self.stride
@@ -83,12 +82,12 @@ class Windows:
 
 
 def windows_of(line: Encoded, length: int, stride: int) -> list[Encoded]:
-    """A line as the windows in which each of its labels is scored once; one window if it is short.
+    """Splits a line into windows in which each label counts towards the loss once; a short line is one window.
 
     Args:
-        line: each of its tokens has a label, the next one.
-        length: tokens that are read at once.
-        stride: distance of two windows.
+        line: each of its tokens has the next one as label.
+        length: number of inputs per window.
+        stride: distance between windows.
     """
     if len(line.tokens) <= length:
         return [line]
@@ -102,16 +101,16 @@ def windows_of(line: Encoded, length: int, stride: int) -> list[Encoded]:
 
 
 class TrainingWindows:
-    """The windows of a training, of one or several texts; which they are is told by ``WindowSampler``.
+    """The windows of training, over one or several texts. ``WindowSampler`` selects them.
 
     Args:
-        texts: the tokens of each.
-        weights: the share of each in the windows, in any unit.
-        length: tokens that are read at once.
-        encode: lays a window out.
+        texts: token ids of each text.
+        weights: relative frequency of the windows of each text.
+        length: number of inputs per window.
+        encode: encodes a window.
 
     Attributes:
-        size: tokens of a window as the network reads it.
+        size: number of tokens of an encoded window.
 
     Raises:
         ValueError: a text of fewer than two tokens.
@@ -127,7 +126,7 @@ class TrainingWindows:
         self.num_scored = lru_cache(self._num_scored)
 
     def __getitem__(self, window: Int[np.ndarray, "3"]) -> Encoded:
-        """The window whose labels are the tokens after start, ..., stop - 1 of a text.
+        """Returns the window whose labels are the tokens after start, ..., stop - 1 of a text.
 
         Args:
             window: text, start, stop.
@@ -136,12 +135,12 @@ class TrainingWindows:
         return self._encode(self.texts[text][start : stop + 1].astype(np.int64))
 
     def _num_scored(self, num_labels: int) -> int:
-        """Scored labels of a window that has so many."""
+        """Returns the number of labels that count towards the loss in a window of ``num_labels`` labels."""
         return self._encode(np.zeros(num_labels + 1, dtype=np.int64)).num_scored
 
 
 def check_lengths(texts: Sequence[Integer[np.ndarray, " tokens"]]) -> None:
-    """Refuses a text that has no next token."""
+    """Checks that each text has a next token to predict."""
     for ids in texts:
         if len(ids) < 2:
             raise ValueError(f"a split of {len(ids)} tokens: a language model needs at least two")

@@ -1,1 +1,1 @@
-"""What gives examples: embedded corpora, files of one kind each, data sets of the Hub."""
+"""Sources of examples: synthetic corpora, files in common formats, and datasets of the Hugging Face Hub."""

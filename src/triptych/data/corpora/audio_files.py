@@ -1,4 +1,4 @@
-"""Files of sound, with what is said in them or their classes, in tables."""
+"""Audio files with transcripts or classes, in tables."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,10 +13,10 @@ from triptych.data.readers.tables import Row
 
 @dataclass(kw_only=True)
 class SoundRows(RowCorpus[str]):
-    """Rows that have a sound each, and a text or a label.
+    """Rows with an audio clip, and a text or a label.
 
     Attributes:
-        sound: column of the paths of the files, below ``dir``; of the hub, or of the sounds themselves.
+        sound: column of the file paths below ``dir``; in Hugging Face datasets, of the audio.
         target: column of the transcripts; None: no transcripts.
         label: column of the classes; None: no classes.
         speaker: column of the speakers, whose mean frames are subtracted (see ``AudioInputs``); None: unknown speakers.
@@ -31,7 +31,6 @@ class SoundRows(RowCorpus[str]):
 
     @cached_property
     def audio(self) -> AudioReader:
-        """Decodes them."""
         return AudioReader()
 
     @cached_property
@@ -50,5 +49,4 @@ class SoundRows(RowCorpus[str]):
 
 @dataclass(kw_only=True)
 class AudioFiles(SoundRows, TableOfFiles):
-    """A table whose rows have the path of a file of sound (wav, flac, mp3 or ogg), and a text or a label; see
-    ``SoundRows`` and ``TableOfFiles``."""
+    """A table of audio files (wav, flac, mp3 or ogg) with a text or a label; see ``SoundRows`` and ``TableOfFiles``."""

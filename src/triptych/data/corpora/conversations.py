@@ -10,12 +10,11 @@ from triptych.data.readers.tables import NAMES_ITS_COLUMNS
 
 @dataclass(kw_only=True)
 class Conversations(TableCorpus):
-    """A table whose rows have a conversation each: a list of messages with ``role`` (system, user or assistant) and
-    ``content``, which ends with an answer of the assistant. Its name says what it is: .jsonl (an object a line) or
-    .parquet.
+    """A table with one conversation per row: a list of messages with ``role`` (system, user or assistant) and
+    ``content``, which ends with a message of the assistant. The format is .jsonl (one object per line) or .parquet.
 
-    A training reads whole conversations; in the validation and in the test split each answer is an example of its own,
-    with all that was said before it.
+    Training uses whole conversations. In the validation and test splits, each message of the assistant is a separate
+    example, with all previous messages as input.
 
     Attributes:
         messages: column of the conversations.

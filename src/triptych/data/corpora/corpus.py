@@ -1,4 +1,4 @@
-"""What every source of data offers."""
+"""The interface of a corpus."""
 
 import hashlib
 from collections.abc import Sequence
@@ -13,17 +13,17 @@ from triptych.data.splits import Splits
 
 @dataclass(frozen=True, slots=True)
 class CorpusFacts(Facts):
-    """What a trained model must remember of its corpus.
+    """Metadata of a corpus that a checkpoint contains.
 
     Attributes:
-        labels: the classes of classification.
-        tag_labels: the classes of tagging.
-        is_stream: whether the texts are long and are read in windows, not line by line.
-        words_are_characters: whether the words that are tagged are single characters.
-        has_pairs: whether the inputs are pairs of texts; seen at the first example of the training.
-        has_speakers: whether it is known who speaks in a sound; likewise.
-        version: of what the examples come from, where it has one (Python 3.11.7).
-        sha256: of the examples of the training; empty before they are read.
+        labels: classes of classification.
+        tag_labels: classes of tagging.
+        is_stream: whether the texts are long and read in windows, not line by line.
+        words_are_characters: whether the tagged words are single characters.
+        has_pairs: whether the inputs are text pairs; set from the first training example.
+        has_speakers: whether the speakers of the audio are known; set from the first training example.
+        version: version of the data source, if it has one (Python 3.11.7).
+        sha256: fingerprint of the training examples; empty before they are read.
     """
 
     labels: tuple[str, ...] = ()
@@ -40,35 +40,32 @@ class Corpus(Protocol):
     """A source of examples.
 
     Attributes:
-        columns: what it has, of which a task needs some: names of fields of ``Example``, or ``long_text``, which is
-            read in windows.
-        facts: what a model must remember of it.
+        columns: fields of ``Example`` that the corpus has, or ``long_text``, which is read in windows. A task needs
+            some of them.
+        facts: metadata for checkpoints.
 
-    One of ours whose examples follow from its settings alone says ``is_made = True``: they are kept.
+    If the examples of a Triptych corpus depend only on its settings, it sets ``is_made = True``, and they are cached.
     """
 
     columns: tuple[str, ...]
     facts: CorpusFacts
 
-    def splits(self) -> Splits:
-        """The examples."""
-        ...
+    def splits(self) -> Splits: ...
 
     def optimum(self, task: str, architecture: str, examples: Sequence[Example] | LongText) -> dict[str, float]:
-        """The best values of the metrics that any model can reach on these examples, as far as they are known."""
+        """Returns the best score that any model can reach on these examples, for each metric where it is known."""
         ...
 
 
 class RealCorpus:
-    """What our corpora of real data have in common: their best reachable values are not known."""
+    """Base of corpora of real data, whose best scores are unknown."""
 
     def optimum(self, task: str, architecture: str, examples: object) -> dict[str, float]:
-        """None."""
         return {}
 
 
 def sha256(splits: Splits) -> str:
-    """Equal for equal examples in equal order."""
+    """Hashes the examples, including their order."""
     digest = hashlib.sha256()
     for split in (splits.train, splits.validation, splits.test):
         digest.update(b"\x00split")

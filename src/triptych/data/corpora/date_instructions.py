@@ -1,4 +1,4 @@
-"""Conversations about dates: instructions, and what a model is to answer."""
+"""Conversations of instructions about dates."""
 
 import random
 from collections.abc import Sequence
@@ -14,25 +14,25 @@ from triptych.data.example import ANSWERING, Example, Message, conversation, eac
 from triptych.data.splits import Splits
 
 GIVEN, ANSWERED = "full", "long"
-"""CLDR's styles: the first names the weekday, the second does not."""
+"""CLDR's styles of the given date, with the weekday, and of answers, without it."""
 SORT, WEEKDAY = "sort", "which weekday is it"
 
 
 @dataclass(kw_only=True)
 class DateInstructions(Dates):
-    """Conversations of one to ``turns`` instructions, each with the model's answer, equally often of two kinds.
+    """Conversations of one to ``turns`` instructions with answers, of two equally frequent kinds:
 
-    - About one date, which the first instruction gives in CLDR's full style in any language: "say it in French", to be
-      answered in CLDR's long style, or "which weekday is it", in English, with equal probability. Later instructions do
-      not repeat the date: "say it in German".
-    - About several dates: "sort: 1998-03-05, 1971-12-24", two to four of them in ISO form, then "say the first in
+    - One date, given in the first instruction in CLDR's full style and any language. The instruction is "say it in
+      French", answered in CLDR's long style, or "which weekday is it", answered in English, with equal probability.
+      Later instructions do not repeat the date: "say it in German".
+    - Several dates: "sort: 1998-03-05, 1971-12-24" with two to four of them in ISO format, then "say the first in
       French" or "say the last in French".
 
-    Languages and dates are drawn independently and uniformly, dates as ``Dates`` deals them to the splits. In the
-    validation and in the test split each answer is an example of its own.
+    Languages and dates are drawn independently and uniformly, and ``Dates`` divides the dates among the splits. In the
+    validation and test splits, each answer is a separate example.
 
     Attributes:
-        turns: the most instructions of a conversation.
+        turns: maximum number of instructions in a conversation.
     """
 
     columns = ("messages", "text", "target")
@@ -48,7 +48,6 @@ class DateInstructions(Dates):
 
     @property
     def facts(self) -> CorpusFacts:
-        """There are no classes."""
         return CorpusFacts()
 
     def splits(self) -> Splits:
@@ -59,13 +58,8 @@ class DateInstructions(Dates):
         return Splits(found.train, validation, test)
 
     def optimum(self, task: str, architecture: str, examples: Sequence[Example]) -> dict[str, float]:
-        """The best values reachable on these examples, for a model that knows the corpus's distribution: of chat and of
-        text_to_text ``exact_match``, the mean of max_answer p(answer | what was said before).
-
-        Args:
-            architecture: does not matter.
-            examples: at least one example of this corpus.
-        """
+        """Returns the best possible score on these examples for a model that knows the distribution of the corpus. For
+        chat and text_to_text it is ``exact_match``, the mean of max_answer p(answer | previous messages)."""
         if task not in ("chat", "text_to_text"):
             return {}
         talks = [example.messages or () for example in examples]
@@ -101,7 +95,7 @@ class DateInstructions(Dates):
 
     def _talk_of_several(self, generator: random.Random, numbers: Sequence[int]) -> Example:
         drawn = [generator.choice(numbers) for _ in range(generator.randint(2, 4))]
-        in_order = sorted(drawn)  # days are numbered in their order
+        in_order = sorted(drawn)  # numbers follow the calendar
         said = [(f"{SORT}: {self._listed(drawn)}", self._listed(in_order))]
         for _ in range(generator.randint(1, self.turns) - 1):
             which, place = generator.choice((("first", 0), ("last", -1)))
@@ -113,14 +107,14 @@ class DateInstructions(Dates):
         return ", ".join(self._targets[number] for number in numbers)
 
     def _answer(self, asked: str, number: int) -> str:
-        """The right answer to an instruction about one date."""
+        """Returns the correct answer to an instruction about one date."""
         if asked == WEEKDAY:
             return self._weekdays[self._dates[number][3]]
         return self._write(self._codes[asked.removeprefix("say it in ")], ANSWERED, number)[0]
 
     @cached_property
     def _codes(self) -> dict[str, str]:
-        """The languages by their English names."""
+        """The languages by English name."""
         names = Locale.parse("en").languages
         return {names[code]: code for code in self.labels}
 

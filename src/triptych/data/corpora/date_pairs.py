@@ -1,4 +1,4 @@
-"""Pairs of dates, and questions about dates: what else the corpus of dates can serve."""
+"""Pairs of dates, and questions about dates."""
 
 import random
 from collections import Counter
@@ -15,28 +15,23 @@ ASKED = ("day", "month", "year", "weekday")
 
 
 class DatePairs(Dates):
-    """Two dates of ``Dates``, each in a language and style of its own: ``text`` and ``pair``.
+    """Two dates of ``Dates``, each in its own language and style: ``text`` and ``pair``.
 
-    With probability one half both are the same date; else the second is drawn again, independently. ``label`` says
-    whether the dates are the same, and ``score`` is 1 - (days between them) / (days of the whole range, less one).
+    With probability one half both are the same date; otherwise the second is drawn independently. ``label`` is "same"
+    or "different", and ``score`` is 1 - (days between them) / (days of the whole range - 1).
     """
 
     columns = ("text", "pair", "label", "score")
 
     @property
     def facts(self) -> CorpusFacts:
-        """The two classes."""
         return CorpusFacts(labels=SAME, has_pairs=True)
 
     def optimum(self, task: str, architecture: str, examples: Sequence[Example]) -> dict[str, float]:
-        """The best values reachable on these examples, for a model that knows the corpus's distribution: of
-        classification ``accuracy``, the mean of max_label p(label | text, pair); of similarity ``mean_squared_error``,
-        the mean of the variance of p(score | text, pair). The date is drawn from the whole range.
-
-        Args:
-            architecture: does not matter.
-            examples: at least one example of this corpus.
-        """
+        """Returns the best possible scores on these examples for a model that knows the distribution of the corpus. For
+        classification it is ``accuracy``, the mean of max_label p(label | text, pair). For similarity it is
+        ``mean_squared_error``, the mean of the variance of p(score | text, pair). The dates are drawn from the whole
+        range."""
         if task not in ("classification", "similarity"):
             return {}
         sources = self._sources(text for example in examples for text in (example.text, example.pair or ""))
@@ -71,21 +66,15 @@ class DatePairs(Dates):
 
 
 class DateQuestions(Dates):
-    """A question about a date of ``Dates``: ``text`` asks for a field ("day", "month", "year" or "weekday", with equal
-    probability), ``pair`` is the date as it is written, and ``answers`` the part that writes the field. Not every style
-    writes the weekday: such a question has no answer.
-    """
+    """A question about a date of ``Dates``. ``text`` names a field ("day", "month", "year" or "weekday", with equal
+    probability), ``pair`` is the formatted date, and ``answers`` the part that contains the field. In styles without
+    the weekday, that question has no answer."""
 
     columns = ("text", "pair", "answers")
 
     def optimum(self, task: str, architecture: str, examples: Sequence[Example]) -> dict[str, float]:
-        """The best value reachable on these examples, for a model that knows the corpus's distribution:
-        ``exact_match``, the mean of max_answer p(answer | question, text).
-
-        Args:
-            architecture: does not matter.
-            examples: at least one example of this corpus.
-        """
+        """Returns the best possible score on these examples for a model that knows the distribution of the corpus:
+        ``exact_match``, the mean of max_answer p(answer | question, text)."""
         if task != "question_answering":
             return {}
         sources = self._sources(example.pair or "" for example in examples)
@@ -110,7 +99,7 @@ class DateQuestions(Dates):
 
     @staticmethod
     def _answers(field: str, text: str, tags: Sequence[str]) -> tuple[Answer, ...]:
-        """The parts of the text with this tag."""
+        """Returns the parts of the text with this tag."""
         found, start = [], 0
         for tag, group in groupby(tags):
             end = start + len(list(group))

@@ -1,4 +1,4 @@
-"""Dates written in many languages: a corpus that needs no download and whose best reachable scores are known."""
+"""Dates in many languages: a synthetic corpus whose best possible scores are known."""
 
 import datetime
 import difflib
@@ -24,8 +24,8 @@ from triptych.data.example import Example, without_collection
 from triptych.data.prefix import prefix_length
 from triptych.data.splits import Splits
 
-# Languages whose CLDR default is the Gregorian calendar with the digits 0-9. Others are left out because Babel writes
-# them differently from CLDR: Thai and Persian have another calendar; Bengali, Burmese and Nepali other digits.
+# Languages whose CLDR default is the Gregorian calendar with the digits 0-9. Others are excluded because Babel formats
+# them differently from CLDR: Thai and Persian use other calendars; Bengali, Burmese and Nepali other digits.
 # fmt: off
 LANGUAGES = (
     "am", "ar", "bg", "cs", "da", "de", "el", "en", "es", "et", "fi", "fr", "he", "hi", "hu", "hy", "id", "it", "ja",
@@ -36,42 +36,43 @@ STYLES = ("short", "medium", "long", "full")
 FIELDS = ("day", "month", "year", "weekday", "other")
 
 _DAY, _MONTH, _YEAR, _WEEKDAY, _OTHER = range(len(FIELDS))
-# CLDR's pattern letters: these are all that the date formats of Babel's locales use. The era (G) is the same for every
-# year after 0, hence no field of its own.
+# All pattern letters of CLDR that Babel's date formats use. The era (G) is not a separate field, since it is the same
+# for every year after 0.
 _FIELD_OF_LETTER = {"d": _DAY, "M": _MONTH, "y": _YEAR, "E": _WEEKDAY, "c": _WEEKDAY, "G": _OTHER}
 
-# A pattern is a sequence of pieces: a field, and how each of its values is written. A date is the tuple of its values,
-# (day, month, year, weekday, 0), so that date[field] is the key; literal text is the field "other", whose value is 0.
+# A pattern is a list of pieces: a field, and the text of each of its values. A date is the tuple of its values, (day,
+# month, year, weekday, 0), so that date[field] is the key. Literal text is the field "other", whose value is 0.
 _Pattern: TypeAlias = list[tuple[int, dict[int, str]]]
 _Date: TypeAlias = tuple[int, int, int, int, int]
 
 
 @dataclass(kw_only=True)
 class Dates:
-    """Dates of the Gregorian calendar as Babel's CLDR data write them.
+    """Dates of the Gregorian calendar as Babel's CLDR data format them.
 
-    An example is a language, a style and a date, drawn independently and uniformly: ``text`` is
+    An example is a language, a style and a date, drawn independently and uniformly. ``text`` is
     ``babel.dates.format_date(date, style, language)``, ``label`` the language, ``words`` the characters of the text
-    (code points), ``tags`` the field that each belongs to, ``target`` the date in one fixed form. The dates of the
-    range are dealt to the splits (80 %, 10 % and 10 % of them), which hence share no date, and the examples of a split
-    are drawn with replacement from its dates.
+    (code points), ``tags`` the field of each character, and ``target`` the date in one fixed format. The dates of the
+    range are divided among the splits (80 %, 10 % and 10 %), so the splits share no date. The examples of a split are
+    drawn with replacement from its dates.
 
     Attributes:
-        columns: what its examples have.
-        tag_labels: the classes of tagging.
-        languages: distinct codes, of ``LANGUAGES``.
-        styles: distinct styles, of ``STYLES``.
-        first_year: the range begins on January 1 of this year.
-        last_year: the range ends on December 31 of this year; at most 100 years in all, so that a year written with two
-            digits is unique.
-        num_train: training examples.
-        num_validation: validation examples.
-        num_test: test examples.
-        target: "iso" (1998-03-05), or a Babel locale, whose long style is then the target.
-        seed: deals the dates and draws the examples.
+        columns: see ``Corpus``.
+        tag_labels: classes of tagging.
+        languages: distinct codes from ``LANGUAGES``.
+        styles: distinct styles from ``STYLES``.
+        first_year: the range starts on January 1 of this year.
+        last_year: the range ends on December 31 of this year; at most 100 years in total, so that two-digit years are
+            unique.
+        num_train: number of training examples.
+        num_validation: number of validation examples.
+        num_test: number of test examples.
+        target: "iso" (1998-03-05), or a Babel locale for its long style.
+        seed: seed that divides the dates and draws the examples.
 
     Raises:
-        ValueError: an argument is out of bounds; names the key, the value, what is expected and the nearest.
+        ValueError: an argument is out of range; the message contains the key, the value, the expected and the nearest
+            valid value.
     """
 
     columns: ClassVar[tuple[str, ...]] = ("text", "target", "label", "words", "tags")
@@ -103,7 +104,7 @@ class Dates:
 
     @property
     def labels(self) -> list[str]:
-        """The classes of classification: the languages, in the order given."""
+        """The classes of classification: the languages in the given order."""
         return list(self.languages)
 
     @property
@@ -114,21 +115,21 @@ class Dates:
     def _years(self) -> range:
         return range(self.first_year, self.last_year + 1)
 
-    # Tables are made when they are asked for: not where the examples were kept.
+    # Tables are computed on demand, since cached examples do not need them.
     @cached_property
     def _dates(self) -> list[_Date]:
-        """Of all days of the range."""
+        """All days of the range."""
         return [(day.day, day.month, day.year, day.weekday(), 0) for day in self._days()]
 
     @cached_property
     def _patterns(self) -> dict[tuple[str, str], _Pattern]:
-        """How each language writes each field in each style."""
+        """The format of each language and style."""
         cells = product(self.labels, self.styles)
         return {(language, style): _pattern(language, style, self._years) for language, style in cells}
 
     @cached_property
     def _targets(self) -> list[str]:
-        """What each date is to be written as."""
+        """The target text of each date."""
         if self.target == "iso":
             return [day.isoformat() for day in self._days()]
         return list(_render(_pattern(self.target, "long", self._years), self._dates))
@@ -139,16 +140,12 @@ class Dates:
 
     @property
     def facts(self) -> CorpusFacts:
-        """The classes, of texts and of characters."""
         return CorpusFacts(labels=tuple(self.labels), tag_labels=FIELDS, words_are_characters=True)
 
     @without_collection()
     def splits(self) -> Splits:
-        """Deal the dates and draw the examples.
-
-        Returns:
-            the three splits; the same in every process, each independent of the size of the others.
-        """
+        """Divides the dates and draws the examples. They are the same in every process, and each split is independent
+        of the sizes of the others."""
         numbers = list(range(len(self._dates)))
         random.Random(f"{self.seed} deal").shuffle(numbers)
         tenth = len(numbers) // 10
@@ -159,32 +156,33 @@ class Dates:
         )
 
     def optimum(self, task: str, architecture: str, examples: Sequence[Example]) -> dict[str, float]:
-        """The best values reachable on these examples, for a model that knows the corpus's distribution and no more.
+        """Returns the best possible scores on these examples for a model that knows only the distribution of the
+        corpus.
 
-        The distribution is that of the corpus: language, style and date independent and uniform, the date over the
-        whole range. All sums are over every combination of these that is written as the text, by enumeration.
+        Language, style and date are independent and uniform, with the date over the whole range. All sums are over
+        every combination that is formatted as the text, by enumeration.
 
         - classification: ``accuracy``, the mean of max_language p(language | text).
         - translation: ``exact_match``, the mean of max_target p(target | text).
         - tagging: ``accuracy``, the mean over all characters of max_tag p(tag of the character | text).
         - language_modeling: ``bits_per_byte``, - sum log2 p'(text) / sum of UTF-8 bytes, where p'(text) is the
-          probability of the line, its end included, if the weekday were uniform and independent of the date (a small
-          model does not learn the calendar); ``bits_per_byte_with_calendar`` is the same with the true p. For prefix
-          models (all but "decoder_only"), which read the first ``prefix_length(text)`` characters, p'(text) becomes
-          p'(text) / p'(line begins with the prefix), and the bytes are those of the continuation; what the place of the
-          cut tells of the line's length is not used (some 0.2 %). "decoder_only" has this figure besides, as
-          ``continuation_bits_per_byte``. Other architectures give no probability of a line.
+          probability of the line, including its end, if the weekday were uniform and independent of the date (a small
+          model does not learn the calendar). ``bits_per_byte_with_calendar`` uses the true p. Prefix models (all but
+          "decoder_only") are given the first ``prefix_length(text)`` characters: p'(text) becomes p'(text) / p'(line
+          starts with the prefix), and the bytes are those of the continuation. The information of the prefix length
+          about the line length is ignored (some 0.2 %). "decoder_only" also has this score as
+          ``continuation_bits_per_byte``. "encoder_only" models have none.
 
         Args:
-            task: the task; one that the corpus does not know has no figures.
-            architecture: matters for language modeling only.
+            task: other tasks have no known scores.
+            architecture: only used for language modeling.
             examples: at least one example of this corpus.
 
         Returns:
-            the name of each metric with its value; empty where nothing is known.
+            Scores by metric; empty if none are known.
 
         Raises:
-            ValueError: there is no example, or a text that the corpus cannot contain.
+            ValueError: no examples, or a text that the corpus cannot contain.
         """
         texts = [example.text for example in examples]
         if task == "language_modeling":
@@ -203,20 +201,20 @@ class Dates:
         return {"accuracy": fmean(certainty for text in texts for certainty in certainties[text])}
 
     def _draw(self, split: str, numbers: Sequence[int]) -> list[Example]:
-        """The examples of a split, from the dates with these numbers."""
-        # A string seeds through SHA-512, whatever PYTHONHASHSEED; a generator a split keeps the splits independent.
+        """Draws the examples of a split from the dates with these numbers."""
+        # String seeds use SHA-512 and not PYTHONHASHSEED. One generator per split keeps the splits independent.
         generator = random.Random(f"{self.seed} {split}")
         cells = generator.choices(list(self._patterns), k=self._sizes[split])
         drawn = generator.choices(numbers, k=self._sizes[split])
         examples = []
         for (language, style), number in zip(cells, drawn, strict=True):
             text, tags = self._write(language, style, number)
-            words = tuple(map(sys.intern, text))  # shared: a character outside Latin-1 is a new object each time
+            words = tuple(map(sys.intern, text))  # saves memory: characters outside Latin-1 would be new objects
             examples.append(Example(text=text, target=self._targets[number], label=language, words=words, tags=tags))
         return examples
 
     def _write(self, language: str, style: str, number: int) -> tuple[str, tuple[str, ...]]:
-        """The text of one date and the tags of its characters."""
+        """Returns the text of a date and the tags of its characters."""
         date = self._dates[number]
         text = ""
         tags: list[str] = []
@@ -227,7 +225,8 @@ class Dates:
         return text, tuple(tags)
 
     def _sources(self, texts: Iterable[str]) -> dict[str, list[tuple[str, str, int]]]:
-        """Every (language, style, number of the date) that is written as the text; all are equally probable."""
+        """Returns every (language, style, number of the date) that is formatted as each text; all are equally
+        likely."""
         sources: dict[str, list[tuple[str, str, int]]] = {text: [] for text in texts}
         for (language, style), pattern in self._patterns.items():
             for number, line in enumerate(_render(pattern, self._dates)):
@@ -261,7 +260,7 @@ class Dates:
         }
 
     def _line_probabilities(self, texts: Iterable[str], *, calendar: bool) -> dict[str, float]:
-        """p(text) of each text, or p'(text) without the calendar."""
+        """Computes p(text) of each text, or p'(text) without the calendar."""
         probabilities = dict.fromkeys(texts, 0.0)
         for lines in self._cells(calendar):
             share = 1 / len(self._patterns) / len(lines)
@@ -271,19 +270,20 @@ class Dates:
         return probabilities
 
     def _prefix_probabilities(self, prefixes: Iterable[str], *, calendar: bool) -> dict[str, float]:
-        """The probability, under p or p', that a line begins with each prefix."""
+        """Computes the probability, under p or p', that a line starts with each prefix."""
         probabilities = dict.fromkeys(prefixes, 0.0)
         for lines in self._cells(calendar):
             lines.sort()
             share = 1 / len(self._patterns) / len(lines)
             for prefix in probabilities:
-                # The last code point is no character, so that every line with the prefix is before it.
+                # The last code point is not a character, so every line with the prefix sorts before it.
                 begin, end = bisect_left(lines, prefix), bisect_left(lines, prefix + "\U0010ffff")
                 probabilities[prefix] += share * (end - begin)
         return probabilities
 
     def _cells(self, calendar: bool) -> Iterator[list[str]]:
-        """The lines of each language and style, equally probable; without the calendar, each date on all weekdays."""
+        """Yields the lines of each language and style, equally likely; without the calendar, each date on all
+        weekdays."""
         for pattern in self._patterns.values():
             if calendar or all(field != _WEEKDAY for field, _ in pattern):
                 yield list(_render(pattern, self._dates))
@@ -293,13 +293,13 @@ class Dates:
 
 
 def _pattern(locale: str, style: str, years: Iterable[int]) -> _Pattern:
-    """The pieces of a locale's date format, each value as Babel writes it."""
-    # For each field, a date that has the value: Babel formats dates, not fields.
+    """Returns the pieces of a locale's date format, with each value as Babel formats it."""
+    # For each value of a field, a date that has it: Babel formats dates, not fields.
     dates = {
         _DAY: {day: datetime.date(2000, 1, day) for day in range(1, 32)},
         _MONTH: {month: datetime.date(2000, month, 1) for month in range(1, 13)},
         _YEAR: {year: datetime.date(year, 1, 1) for year in years},
-        _WEEKDAY: {day: datetime.date(2001, 1, 1 + day) for day in range(7)},  # 2001 began on a Monday
+        _WEEKDAY: {day: datetime.date(2001, 1, 1 + day) for day in range(7)},  # 2001 started on a Monday
         _OTHER: {0: datetime.date(2000, 1, 1)},
     }
     pattern = []
@@ -315,13 +315,13 @@ def _pattern(locale: str, style: str, years: Iterable[int]) -> _Pattern:
 
 
 def _render(pattern: _Pattern, dates: Sequence[_Date]) -> Iterator[str]:
-    """The dates as text, a column for each piece at a time for speed."""
+    """Formats the dates, one piece of all dates at a time for speed."""
     values = list(zip(*dates, strict=True))
     return map("".join, zip(*(map(table.__getitem__, values[field]) for field, table in pattern), strict=True))
 
 
 def certainty(answers: Iterable[Hashable]) -> float:
-    """The share of the most frequent answer: the accuracy of the best guess among equally probable cases."""
+    """Returns the fraction of the most frequent answer: the accuracy of the best guess among equally likely cases."""
     counts = Counter(answers)
     return max(counts.values()) / counts.total()
 

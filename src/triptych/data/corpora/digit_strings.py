@@ -1,4 +1,4 @@
-"""Strings of digits in noise, made on the spot: what sounds and images of them have in common."""
+"""The base of synthetic corpora of digit strings in noise."""
 
 import math
 from abc import ABC, abstractmethod
@@ -13,16 +13,16 @@ from triptych.data.splits import Splits
 
 @dataclass(kw_only=True)
 class DigitStrings(ABC):
-    """A corpus whose examples are drawn; each split is independent of the size of the others.
+    """A corpus of generated examples. Each split is independent of the sizes of the others.
 
     Attributes:
-        min_digits: of a string.
-        max_digits: of a string; of single digits each is a class.
-        noise: its standard deviation.
-        num_train: training examples.
-        num_validation: validation examples.
-        num_test: test examples.
-        seed: of all draws.
+        min_digits: minimum number of digits in a string.
+        max_digits: maximum number of digits in a string; if it is 1, each digit is a class.
+        noise: standard deviation of the noise.
+        num_train: number of training examples.
+        num_validation: number of validation examples.
+        num_test: number of test examples.
+        seed: seed of all draws.
     """
 
     min_digits: int
@@ -46,25 +46,23 @@ class DigitStrings(ABC):
 
     @property
     def counts(self) -> range:
-        """Of digits, that a string may have."""
+        """Possible numbers of digits in a string."""
         return range(self.min_digits, self.max_digits + 1)
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Examples of each split."""
+        """Number of examples of each split."""
         return {"train": self.num_train, "validation": self.num_validation, "test": self.num_test}
 
     @abstractmethod
     def draw(self, split: str) -> Iterator[Example]:
-        """The examples of a split, one by one."""
+        """Yields the examples of a split."""
 
     @property
     def facts(self) -> CorpusFacts:
-        """The digits as classes, where each string is one."""
         return CorpusFacts(labels=tuple("0123456789") if self.counts.stop == 2 else ())
 
     def splits(self) -> Splits:
-        """The examples."""
         return self._splits
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The images of handwritten digits that come with scikit-learn: a corpus of images that needs no download."""
+"""The images of handwritten digits that are part of scikit-learn, so that no download is needed."""
 
 import random
 from functools import cached_property
@@ -12,17 +12,16 @@ from triptych.data.splits import Splits
 
 
 class Digits(RealCorpus):
-    """1,797 digits of 8x8 pixels, each 0, 1/16, ..., 1: the test set of Alpaydin and Kaynak 1998 (UCI repository).
-
-    Each class is dealt to the splits by itself, so that all splits have all classes in like shares.
+    """1,797 digits of 8x8 pixels, each 0, 1/16, ..., 1: the test set of Alpaydin and Kaynak 1998 (UCI repository). The
+    splits are stratified by class.
 
     Args:
-        validation: share of the images.
-        test: share of the images.
-        split_seed: of the deal.
+        validation: fraction of the images for validation.
+        test: fraction of the images for the test.
+        split_seed: seed that draws the splits.
 
     Raises:
-        ValueError: scikit-learn is not installed, or shares that leave nothing to train on.
+        ValueError: scikit-learn is not installed, or fractions that leave no training data.
     """
 
     columns = ("image", "label")
@@ -32,18 +31,17 @@ class Digits(RealCorpus):
         check_shares(validation=validation, test=test)
         if find_spec("sklearn") is None:
             raise ValueError(
-                "data=digits: scikit-learn is not installed; pip install scikit-learn, or Triptych with its extra: "
-                "pip install '.[images]'"
+                "data=digits: scikit-learn is not installed; type pip install scikit-learn, or pip install '.[images]'"
             )
         self.validation, self.test, self.split_seed = validation, test, split_seed
 
     def splits(self) -> Splits:
-        """The images with their classes, in the order of scikit-learn."""
+        """Returns the images with their classes, in the order of scikit-learn."""
         return self._splits
 
     @cached_property
     def _splits(self) -> Splits:
-        from sklearn.datasets import load_digits  # type: ignore[import-untyped]  # takes a second to import
+        from sklearn.datasets import load_digits  # type: ignore[import-untyped]  # slow import (1 s)
 
         digits = load_digits()
         examples = [

@@ -1,4 +1,4 @@
-"""Drawn digits beside a flag: images that need no download, with captions, whose best reachable scores are known."""
+"""Images of a flag and digits with captions: synthetic data whose best possible scores are known."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -14,12 +14,12 @@ from triptych.data.example import Example
 from triptych.data.images import WHITE, Image
 
 CELL = 12
-"""Pixels of a side of the flag, and of what each digit is drawn into."""
+"""Width and height in pixels of the flag, and of the cell of each digit."""
 MOST_DIGITS = 3
-"""Beside a flag."""
+"""Maximum number of digits next to a flag."""
 INK = {"w": (1, 1, 1), "#": (0, 0, 0), "r": (0.9, 0.1, 0.2), "b": (0.1, 0.2, 0.7),
        "g": (0.1, 0.6, 0.3), "y": (1, 0.8, 0.1)}  # fmt: skip
-"""Red, green and blue of each letter of a flag."""
+"""RGB value of each letter in ``FLAGS``."""
 FLAGS = {
     "en": ("wwrrww", "wwrrww", "rrrrrr", "rrrrrr", "wwrrww", "wwrrww"),
     "de": ("######", "######", "rrrrrr", "rrrrrr", "yyyyyy", "yyyyyy"),
@@ -32,7 +32,7 @@ FLAGS = {
     "da": ("rrwrrr", "rrwrrr", "wwwwww", "wwwwww", "rrwrrr", "rrwrrr"),
     "fi": ("wwbwww", "wwbwww", "bbbbbb", "bbbbbb", "wwbwww", "wwbwww"),
 }
-"""Of each language, simplified; a letter is 2x2 pixels."""
+"""Simplified flag of each language; a letter is 2x2 pixels."""
 WORDS = {
     "en": "zero one two three four five six seven eight nine",
     "de": "null eins zwei drei vier fünf sechs sieben acht neun",
@@ -45,38 +45,38 @@ WORDS = {
     "da": "nul en to tre fire fem seks syv otte ni",
     "fi": "nolla yksi kaksi kolme neljä viisi kuusi seitsemän kahdeksan yhdeksän",
 }
-"""Of 0 to 9."""
+"""Names of 0 to 9."""
 SEGMENTS = ("abcdef", "bc", "abged", "abgcd", "fgbc", "afgcd", "afgedc", "abc", "abcdefg", "abcdfg")
-"""Of a seven-segment display, that make 0 to 9."""
+"""Segments of 0 to 9 on a seven-segment display."""
 PLACES: dict[str, tuple[int | slice, int | slice]] = {
     "a": (0, slice(0, 5)), "g": (4, slice(0, 5)), "d": (8, slice(0, 5)), "f": (slice(0, 5), 0),
     "b": (slice(0, 5), 4), "e": (slice(4, 9), 0), "c": (slice(4, 9), 4),
 }  # fmt: skip
-"""Rows and columns of each segment, of 9 by 5 pixels."""
+"""Rows and columns of each segment, in 9 by 5 pixels."""
 ALMOST_SURE = 1 - 1e-12
-"""Of a probability whose complement has a logarithm."""
+"""Maximum probability, so that the logarithm of its complement is finite."""
 OFFSETS = tuple(product(range(CELL - 9 + 1), range(CELL - 5 + 1)))
-"""Where a digit may begin in its cell."""
+"""Possible positions of a digit in its cell."""
 
 
 @dataclass(kw_only=True)
 class DrawnDigits(DigitStrings):
-    """A flag, and one to three digits beside it, white on black, in Gaussian noise; the caption names the digits in the
-    language of the flag ("drei sieben").
+    """A flag and one to three digits to the right of it, white on black, in Gaussian noise. The caption names the
+    digits in the language of the flag ("drei sieben").
 
-    An example is a language, a number of digits, the digits, and the place of each in its cell, all drawn independently
-    and uniformly; each value of each pixel has noise of its own. ``image`` is what is seen: red, green and blue of 12
-    rows and of 12 columns for the flag and for each of ``max_digits``. ``target`` is the caption, and where there is
-    one digit in each image, ``label`` is the digit.
+    The language, the number of digits, the digits, and the position of each in its cell are drawn independently and
+    uniformly. The noise is independent for each pixel and channel. ``image`` has three channels (RGB), 12 rows, and 12
+    columns for the flag and for each of ``max_digits``. ``target`` is the caption. ``label`` is the digit if each image
+    has one.
 
     Attributes:
-        languages: distinct codes, of ``WORDS``.
-        max_digits: of an image, 1 to 3; images of fewer are dark at their ends.
-        noise: its standard deviation, white being 1 and black 0.
-        levels: to so many each value of a pixel is rounded, black and white included.
+        languages: distinct codes from ``WORDS``.
+        max_digits: maximum number of digits, 1 to 3; images with fewer digits are dark on the right.
+        noise: standard deviation of the noise; white is 1, black 0.
+        levels: number of values to which pixels are rounded, including black and white.
 
     Raises:
-        ValueError: a number that cannot be, or a language that is not known.
+        ValueError: a number out of range, or an unknown language.
     """
 
     columns = ("image", "target", "label")
@@ -86,7 +86,7 @@ class DrawnDigits(DigitStrings):
 
     def __post_init__(self) -> None:
         if not self.languages or len({*self.languages} & WORDS.keys()) < len(self.languages):
-            raise ValueError(f"data.languages={list(self.languages)}: expected distinct ones of {', '.join(WORDS)}")
+            raise ValueError(f"data.languages={list(self.languages)}: expected distinct codes from {', '.join(WORDS)}")
         if self.max_digits > MOST_DIGITS:
             raise ValueError(f"data.max_digits={self.max_digits}: expected at most {MOST_DIGITS}")
         if not 2 <= self.levels <= WHITE + 1:
@@ -95,21 +95,21 @@ class DrawnDigits(DigitStrings):
 
     @property
     def contrast(self) -> float:
-        """What white and black are apart, so that little noise is cut."""
+        """Difference between white and black, chosen so that little noise is clipped."""
         return 1 / (1 + 4 * self.noise)
 
     def optimum(self, task: str, architecture: str, examples: Sequence[Example]) -> dict[str, float]:
-        """The best values reachable on these examples, for one who knows how they are made:
+        """Returns the best possible scores on these examples, given how they are generated:
 
         - classification: ``accuracy``, the mean of max_digit p(digit | image)
         - captioning: ``exact_match``, the mean of max_caption p(caption | image)
-        - image_generation: ``bits_per_dimension``, the mean of -log2 p(image | caption), for each value of a pixel
+        - image_generation: ``bits_per_dimension``, the mean of -log2 p(image | caption) per pixel and channel
         - image_text_matching: ``image_to_text_recall_1``, the mean of max_caption p(caption | image, it is one of the
           examples'); ``text_to_image_recall_1``, the mean of max_image p(caption | image, one of the images has it)
 
         Args:
-            task: one that the corpus does not know has no figures.
-            architecture: does not matter.
+            task: other tasks have no known scores.
+            architecture: not used.
             examples: at least one example of this corpus.
         """
         images = [example.image for example in examples if example.image is not None]
@@ -126,7 +126,7 @@ class DrawnDigits(DigitStrings):
             given, of_examples = np.unique([example.target for example in examples], return_inverse=True)
             places = [self.captions.index(caption) for caption in given]
             found = np.stack([self.read(image)[places] for image in images])
-            of_one = 1 - np.exp(np.log1p(-np.minimum(found, ALMOST_SURE)).sum(0))  # that one of the images has it
+            of_one = 1 - np.exp(np.log1p(-np.minimum(found, ALMOST_SURE)).sum(0))  # p(any image has it)
             return {
                 "image_to_text_recall_1": float((found.max(1) / found.sum(1)).mean()),
                 "text_to_image_recall_1": float((found.max(0) / of_one)[of_examples].mean()),
@@ -136,10 +136,10 @@ class DrawnDigits(DigitStrings):
         return {}
 
     def read(self, image: Image) -> Float[np.ndarray, " captions"]:
-        """p(caption | image) of each of ``captions``: the sum over the languages that say it so.
+        """Computes p(caption | image) for each of ``captions``, summed over the languages that share a caption.
 
         Args:
-            image: of this corpus.
+            image: image of this corpus.
         """
         of_digits = self._of_digits(image)
         of_strings = [of_digits[range(len(digits)), digits].sum() for digits in self._strings]
@@ -148,9 +148,10 @@ class DrawnDigits(DigitStrings):
         return found
 
     def likelihood(self, image: Image, caption: str) -> float:
-        """log p(image | caption): of the languages that say it so, each is as likely.
+        """Computes log p(image | caption), where the languages that share the caption are equally likely.
 
         Args:
+            image: image of this corpus.
             caption: one of ``captions``.
         """
         of_languages, of_digits = self._of_languages(image), self._of_digits(image) + math.log(10)
@@ -165,7 +166,7 @@ class DrawnDigits(DigitStrings):
 
     @cached_property
     def captions(self) -> tuple[str, ...]:
-        """All that there are."""
+        """All possible captions."""
         return tuple(dict.fromkeys(self._caption(code, digits) for code in self.languages for digits in self._strings))
 
     @staticmethod
@@ -175,12 +176,12 @@ class DrawnDigits(DigitStrings):
 
     @cached_property
     def _strings(self) -> list[tuple[int, ...]]:
-        """Of digits, all."""
+        """All possible strings of digits."""
         return [digits for count in self.counts for digits in product(range(10), repeat=count)]
 
     @cached_property
     def _numbers(self) -> Int[np.ndarray, "languages strings"]:
-        """Of the caption of each string in each language."""
+        """Index into ``captions`` for each string in each language."""
         number = {caption: i for i, caption in enumerate(self.captions)}
         return np.array([[number[self._caption(code, digits)] for digits in self._strings] for code in self.languages])
 
@@ -201,12 +202,12 @@ class DrawnDigits(DigitStrings):
             )
 
     def _shown(self, values: Float[np.ndarray, "*size"]) -> Float[np.ndarray, "*size"]:
-        """Grey is in the middle, so that noise is seen on both sides."""
+        """Reduces the contrast around grey, so that noise is visible on both sides."""
         shown: Float[np.ndarray, "*size"] = 0.5 + self.contrast * (values - 0.5)
         return shown
 
     def _of_languages(self, image: Image) -> Float[np.ndarray, " languages"]:
-        """log p(flag | language), but for what does not depend on the language."""
+        """Computes log p(flag | language), up to a constant."""
         levels = np.searchsorted(DRAWN, np.stack([FLAGS_DRAWN[code] for code in self.languages]))
         found: Float[np.ndarray, " languages"] = self._log_likelihood[levels, _bytes_of(image)[:, :, :CELL]].sum(
             (1, 2, 3)
@@ -214,7 +215,7 @@ class DrawnDigits(DigitStrings):
         return found
 
     def _of_digits(self, image: Image) -> Float[np.ndarray, "places 10"]:
-        """log p(cell, digit) - log p(cell | it is dark), of each place beside the flag."""
+        """Computes log p(cell, digit) - log p(cell | dark) for each cell to the right of the flag."""
         black, white = self._log_likelihood[np.searchsorted(DRAWN, (0, 1))]
         of_pixels = (white - black)[_bytes_of(image)[:, :, CELL:]].sum(0)
         cells = of_pixels.reshape(CELL, -1, CELL).swapaxes(0, 1)
@@ -224,13 +225,13 @@ class DrawnDigits(DigitStrings):
 
     @cached_property
     def _log_likelihood(self) -> Float[np.ndarray, "levels bytes"]:
-        """log p(byte | value without noise), of each of ``DRAWN``: byte i stands for what is rounded to i; the first
-        and the last for all beyond, too."""
-        from scipy.special import log_ndtr  # type: ignore[import-untyped]  # takes a while to import
+        """log p(byte | value without noise) for each of ``DRAWN``. Byte i stands for values that round to i; the first
+        and the last also for all values outside the range."""
+        from scipy.special import log_ndtr  # type: ignore[import-untyped]  # slow import
 
         limits = np.array([-np.inf, *(np.arange(self.levels - 1) + 0.5), np.inf]) / (self.levels - 1)
         z = (limits - self._shown(np.array(DRAWN)[:, None])) / (self.contrast * self.noise)
-        # of two limits above the middle, the upper tails are subtracted: they are not near 1
+        # above the middle, subtract upper tails instead, which are not close to 1
         low, high = z[:, :-1], z[:, 1:]
         low, high = np.where(low > 0, -high, low), np.where(low > 0, -low, high)
         found: Float[np.ndarray, "levels bytes"] = log_ndtr(high) + np.log1p(-np.exp(log_ndtr(low) - log_ndtr(high)))
@@ -263,4 +264,4 @@ FLAGS_DRAWN = {language: _draw_flag(rows) for language, rows in FLAGS.items()}
 DRAWN = sorted({float(level) for flag in FLAGS_DRAWN.values() for level in flag.ravel()} | {0.0, 1.0})
 """All values that are drawn."""
 DIGITS_DRAWN = np.array([[_draw_digit(segments, offset) for offset in OFFSETS] for segments in SEGMENTS])
-"""Of each digit at each of its places."""
+"""Each digit at each offset."""

@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face hub."""
+"""Datasets of the Hugging Face Hub."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -17,30 +17,30 @@ from triptych.data.readers.columns import Columns, outermost
 from triptych.data.readers.tables import Row
 
 PATIENCE = 10.0
-"""Seconds to wait for the hub's first answer."""
+"""Timeout of the first request to the Hub in seconds."""
 
 
 @dataclass(kw_only=True)
 class HubRows(RowCorpus[str]):
-    """A data set of the Hugging Face hub, or a local folder in its form: of .parquet, .jsonl, .csv or .txt files, or
-    written by ``save_to_disk``. No code of the data set is run.
+    """A dataset of the Hugging Face Hub, or a local folder in the same format: .parquet, .jsonl, .csv or .txt files, or
+    written by ``save_to_disk``. No code of the dataset is executed.
 
-    Classes go by their names. What was read from the hub stays in the cache of ``datasets``; HF_HUB_OFFLINE=1 in the
-    environment reads it from there, without a network.
+    Classes are identified by their names. Downloads stay in the cache of ``datasets``; with HF_HUB_OFFLINE=1 in the
+    environment they are read without a network.
 
-    Of .csv and .tsv files, the columns that are asked for are read as they stand (01 is not 1, and NA is a text),
-    unless the data set declares their types.
+    The requested columns of .csv and .tsv files are read as text (01 is not 1, and NA is a text), unless the dataset
+    declares their types.
 
     Attributes:
-        name: on the hub, or of a local folder.
-        config: of several that the data set may have; None: the only one.
-        split_names: of the training, the validation and the test split; a number is a share of the training split.
-        streaming: whether the rows are read while they are downloaded, so that no more than the limit is.
-        limit: the most rows to read of each split; None: all.
-        split_seed: of the draws of the shares.
+        name: name on the Hub, or a local folder.
+        config: configuration of the dataset; None: the only one.
+        split_names: names of the training, validation and test splits; a number is a fraction of the training split.
+        streaming: whether to read rows while they are downloaded, so that only ``limit`` rows are downloaded.
+        limit: maximum number of rows per split; None: all.
+        split_seed: seed that draws the fractions.
 
     Raises:
-        ValueError: not three splits, shares that leave nothing to train on, or no such folder.
+        ValueError: not three splits, fractions that leave no training data, or no such folder.
     """
 
     name: str
@@ -54,9 +54,9 @@ class HubRows(RowCorpus[str]):
         names, limit = self.split_names, self.limit
         shares = [share for share in names[1:] if not isinstance(share, str)]
         if len(names) != 3 or not isinstance(names[0], str):
-            raise ValueError(f"data.split_names={names}: expected [TRAIN,VALIDATION,TEST], or shares of TRAIN")
+            raise ValueError(f"data.split_names={names}: expected [TRAIN,VALIDATION,TEST], or fractions of TRAIN")
         if any(not 0 < share < 1 for share in shares) or sum(shares) >= 1:
-            raise ValueError(f"data.split_names={names}: expected shares above 0 that leave some to train")
+            raise ValueError(f"data.split_names={names}: expected fractions above 0 that leave some training data")
         if limit is not None and limit < 1:
             raise ValueError(f"data.limit={limit}: expected at least 1")
         if self.name.startswith((".", "/")) and not Path(self.name).is_dir():
@@ -64,7 +64,7 @@ class HubRows(RowCorpus[str]):
         self.dir, self.train, self.validation, self.test = self.name, names[0], names[1], names[2]
 
     def rows(self, source: str) -> Iterator[tuple[Place, Row]]:
-        """See ``RowCorpus``; a row goes by its number in the split, from 1."""
+        """Yields the rows of a split, with their numbers from 1 as places."""
         if source not in self._sets:
             known = suggestion(source, list(self._sets))
             if source != self.train:
@@ -72,8 +72,8 @@ class HubRows(RowCorpus[str]):
                 names = [0.1 if isinstance(name, str) and name not in self._sets else name for name in others]
                 shares = f"data.split_names=[{self.train},{names[0]},{names[1]}]"
                 known += f" (or a number, a fraction of {self.train}: {shares})"
-            raise ValueError(f"data.split_names: {source} is no split of data.name={self.dir}{known}")
-        rows, place = self._sets[source].with_format(None), Path(self.dir, source)  # plain values, whatever was saved
+            raise ValueError(f"data.split_names: {source} is not a split of data.name={self.dir}{known}")
+        rows, place = self._sets[source].with_format(None), Path(self.dir, source)  # plain values in any case
         features: Mapping[str, Any] = rows.features or {}
         if features:
             self.reader.check(features, str(place))
@@ -86,7 +86,7 @@ class HubRows(RowCorpus[str]):
                 row = next(read)
             except StopIteration:
                 return
-            except Exception as error:  # whatever the reader of the format raises
+            except Exception as error:  # each format raises its own
                 raise ValueError(f"{place}, row {number}: {_first_line(error)}") from None
             here = (place, f"row {number}")
             try:
@@ -96,8 +96,8 @@ class HubRows(RowCorpus[str]):
 
     @cached_property
     def _sets(self) -> Mapping[str, Any]:
-        """The splits by their names."""
-        import datasets  # type: ignore[import-untyped]  # takes three seconds
+        """The splits by name."""
+        import datasets  # type: ignore[import-untyped]  # slow import (3 s)
 
         folder = Path(self.dir)
         name = str(folder.resolve()) if folder.is_dir() else _on_the_hub(self.dir)
@@ -107,16 +107,16 @@ class HubRows(RowCorpus[str]):
                 return saved if isinstance(saved, dict) else {"train": saved}
             options = self._csv_options(name)
             return dict(datasets.load_dataset(name, self.config, streaming=self.streaming, **options))
-        except Exception as error:  # datasets' own, pyarrow's, those of the network, ...
+        except Exception as error:  # errors of datasets, pyarrow, the network, ...
             config = "" if self.config is None else f" data.config={self.config}"
             said = _first_line(error.__cause__ or error)
-            if "torchcodec" in said:  # which it wants for files that it should not open
-                said = "files of sounds, and no Parquet; expected data=audio_files with the table of them"
+            if "torchcodec" in said:  # datasets requires it for files that it should not open
+                said = "audio files are only supported in Parquet; use data=audio_files with a table of the files"
             raise ValueError(f"data.name={self.dir}{config}: {said}") from None
 
     def _csv_options(self, name: str) -> dict[str, Any]:
-        """Arguments of ``load_dataset`` for CSV files whose types the data set does not declare: the needed columns are
-        read as they stand. Without these arguments pandas guesses."""
+        """Returns arguments of ``load_dataset`` for CSV files whose types the dataset does not declare. With them the
+        needed columns are read as text; otherwise pandas infers types."""
         from datasets import Features, Value, load_dataset, load_dataset_builder
         from datasets.packaged_modules.csv.csv import CsvConfig  # type: ignore[import-untyped]
         from datasets.packaged_modules.folder_based_builder.folder_based_builder import (  # type: ignore[import-untyped]
@@ -134,7 +134,7 @@ class HubRows(RowCorpus[str]):
         found: Mapping[str, Any] = rows.features or dict.fromkeys(next(iter(rows), {}), Value("string"))
         needed = {outermost(column, found) for _, column in self.reader.items()}
         if not needed <= found.keys():
-            return {}  # one is missing, and all that there are will be named
+            return {}  # a column is missing, and an error will list all columns
         features = {column: found[column] for column in needed}
         texts = {column: Value("string") for column, feature in features.items() if isinstance(feature, Value)}
         return {"features": Features(features | texts), **({"keep_default_na": False} if is_csv else {})}
@@ -142,19 +142,18 @@ class HubRows(RowCorpus[str]):
 
 @dataclass(kw_only=True)
 class Hub(HubRows):
-    """A data set of texts: see ``HubRows``. The columns have the names of the fields of ``Example``: a task needs some
-    of them.
+    """A text dataset (see ``HubRows``). The settings map fields of ``Example`` to columns; a task needs some of them.
 
     Attributes:
         text: column of the texts, or of the questions.
-        target: column of their translations.
+        target: column of the translations.
         label: column of the labels.
-        pair: column of the second texts, or of the texts that answer the questions.
+        pair: column of the second texts, or of the contexts of the questions.
         score: column of the scores.
-        words: column of lists of words; the text is then these.
-        tags: column of lists with a tag for each word.
+        words: column with a list of words, which then form the text.
+        tags: column with a list of one tag per word.
         answers: column of the answers.
-        messages: column of conversations, in place of text and target.
+        messages: column of conversations, instead of text and target.
     """
 
     columns = ("text", "target", "label", "pair", "score", "words", "tags", "answers", "messages")
@@ -178,14 +177,13 @@ class Hub(HubRows):
 
 
 class _HubFiles(HubRows):
-    """A data set of files, which are decoded by whom they are asked."""
+    """A dataset of files, which ``datasets`` does not decode."""
 
     feature: ClassVar[str]
     """The class of ``datasets`` that decodes such files."""
 
     @cached_property
     def _sets(self) -> Mapping[str, Any]:
-        """See ``HubRows``; not decoded."""
         import datasets
 
         column, files = getattr(self, self.columns[0]), getattr(datasets, self.feature)(decode=False)
@@ -197,20 +195,20 @@ class _HubFiles(HubRows):
 
 @dataclass(kw_only=True)
 class HubAudio(SoundRows, _HubFiles):
-    """A data set of sounds: see ``HubRows`` and ``SoundRows``. They are decoded by soundfile."""
+    """An audio dataset (see ``HubRows`` and ``SoundRows``), decoded by soundfile."""
 
     feature = "Audio"
 
 
 @dataclass(kw_only=True)
 class HubImages(ImageRows, _HubFiles):
-    """A data set of images: see ``HubRows`` and ``ImageRows``. They are decoded by pillow."""
+    """An image dataset (see ``HubRows`` and ``ImageRows``), decoded by pillow."""
 
     feature = "Image"
 
 
 def _on_the_hub(name: str) -> str:
-    """The whole name of a data set, if the hub has it. (Without a network ``datasets`` would try for half a minute.)"""
+    """Returns the full name of a dataset on the Hub. Without a network ``datasets`` would retry for half a minute."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
 
@@ -220,12 +218,12 @@ def _on_the_hub(name: str) -> str:
         return HfApi().dataset_info(name, timeout=PATIENCE).id
     except (RepositoryNotFoundError, HFValidationError):
         raise ValueError(
-            f"data.name={name}: no such folder, and no such data set on the hub, or not without HF_TOKEN"
+            f"data.name={name}: no such folder, and no such dataset on the Hub; a private one needs HF_TOKEN"
         ) from None
-    except Exception as error:  # of the HTTP library, which changes
+    except Exception as error:  # depends on the HTTP library
         raise ValueError(
-            f"data.name={name}: no such folder, and the hub cannot be reached ({_first_line(error)}); expected a "
-            "network, a local folder, or HF_HUB_OFFLINE=1 in the environment, to read what was downloaded before"
+            f"data.name={name}: no such folder, and the Hub cannot be reached ({_first_line(error)}); expected a "
+            "network, a local folder, or HF_HUB_OFFLINE=1 in the environment to read earlier downloads"
         ) from None
 
 
@@ -234,10 +232,10 @@ def _first_line(error: BaseException) -> str:
 
 
 def _named(value: Any, feature: Any) -> Any:
-    """A value of the hub with the names of classes in place of their numbers.
+    """Replaces class numbers by class names.
 
     Raises:
-        IndexError: a class without a name; -1 stands for one that is not public.
+        IndexError: a class without a name; -1 is a class that is not public.
     """
     from datasets import ClassLabel, LargeList, List
 

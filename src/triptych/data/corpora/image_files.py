@@ -1,4 +1,4 @@
-"""Files of images, with captions or their classes, in tables."""
+"""Image files with captions or classes, in tables."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from triptych.data.readers.tables import Row
 
 @dataclass(kw_only=True)
 class ImageRows(RowCorpus[str]):
-    """Rows that have an image each, and a caption or a label; see ``ImageReader`` for what becomes of them.
+    """Rows with an image, and a caption or a label; ``ImageReader`` converts the images.
 
     Attributes:
-        image: column of the paths of the files, below ``dir``; of the hub, or of the images themselves.
-        target: column of the captions; None: there is none.
-        label: column of the classes; None: there is none.
-        channels: 1, grey; or 3, red, green and blue: all images become so.
-        size: height and width to which others are stretched; None: they keep theirs.
+        image: column of the file paths below ``dir``; in Hugging Face datasets, of the images.
+        target: column of the captions; None: no captions.
+        label: column of the classes; None: no classes.
+        channels: channels of all images: 1 (grey) or 3 (RGB).
+        size: height and width to resize to; None: keep the size.
     """
 
     columns = ("image", "target", "label")
@@ -52,5 +52,5 @@ class ImageRows(RowCorpus[str]):
 
 @dataclass(kw_only=True)
 class ImageFiles(ImageRows, TableOfFiles):
-    """A table whose rows have the path of a file of an image (png, jpeg, and what else pillow reads), and a caption or
-    a label; see ``ImageRows`` and ``TableOfFiles``."""
+    """A table of image files (png, jpeg, and other formats of pillow) with a caption or a label; see ``ImageRows`` and
+    ``TableOfFiles``."""

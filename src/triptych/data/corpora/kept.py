@@ -1,4 +1,4 @@
-"""The examples of a corpus that is made on the spot are kept: the runs of a sweep draw them once."""
+"""A cache of generated examples, shared by the runs of a sweep."""
 
 import json
 import sys
@@ -20,15 +20,15 @@ from triptych.storage.cache import cache_folder, kept, read_json
 
 NAMES = ("train", "validation", "test")
 FIELDS = [field.name for field in fields(Example) if field.name not in ("image", "sound", "place")]
-"""Of an example that was made; images and sounds are kept by nobody, and a place has what was read."""
+"""Fields of a generated example. Images and audio are not cached, and only examples that were read have a place."""
 
 
 class KeptExamples(Sequence[Example]):
-    """The examples of a split as the lines of a text, each read where it is asked for.
+    """The examples of a split as lines of text, each parsed on access.
 
     Args:
-        text: a JSON value for each example, one after the other.
-        ends: of each in the text.
+        text: concatenated JSON values, one per example.
+        ends: end of each example in the text.
         key: see ``ListedExamples``.
     """
 
@@ -37,7 +37,7 @@ class KeptExamples(Sequence[Example]):
 
     @classmethod
     def write(cls, examples: Sequence[Example]) -> tuple[UInt8[np.ndarray, " bytes"], Int[np.ndarray, " examples"]]:
-        """The first two arguments of the constructor, of these examples."""
+        """Returns the first two arguments of the constructor for these examples."""
         lines = [
             json.dumps(_plain(example), ensure_ascii=False, separators=(",", ":")).encode() for example in examples
         ]
@@ -56,7 +56,7 @@ class KeptExamples(Sequence[Example]):
     def __getitem__(self, index: int | slice) -> Example | Sequence[Example]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        index = range(len(self))[index]  # counts from the end, and ends an iteration
+        index = range(len(self))[index]  # resolves negative indices; IndexError ends an iteration
         begin = self._ends[index - 1] if index else 0
         return _example(json.loads(self._text[begin : self._ends[index]]))
 
@@ -65,7 +65,7 @@ class ListedExamples(list[Example]):
     """The examples of a split in memory.
 
     Args:
-        examples: of the split.
+        examples: examples of the split.
         key: equal for equal examples in equal order.
     """
 
@@ -95,24 +95,24 @@ def _example(plain: dict[str, Any]) -> Example:
 
 
 def versions() -> list[Any]:
-    """Of what decides, besides our code, what is made."""
+    """Returns the versions of Python and the libraries that determine the examples."""
     return [sys.version_info[:2], version("babel"), version("numpy")]
 
 
 def is_ours(corpus: Corpus) -> bool:
-    """Whether it is made on the spot, by our code: the same settings make the same."""
+    """Returns whether Triptych generates the corpus, so that equal settings give equal examples."""
     return getattr(corpus, "is_made", False) and type(corpus).__module__.startswith("triptych.")
 
 
 def read_splits(corpus: Corpus, settings: Mapping[str, Any]) -> tuple[Splits, str]:
-    """The examples of a corpus, and a text that is equal for equal ones: what was kept of one that is made on the spot
-    (``is_made``), if it is one of ours.
+    """Returns the examples of a corpus and their fingerprint; generated corpora (``is_made``) are cached.
 
     Args:
-        settings: what the corpus was built from.
+        corpus: the corpus.
+        settings: configuration of the corpus.
 
     Raises:
-        ValueError: it cannot be read.
+        ValueError: the corpus cannot be read.
     """
     if not is_ours(corpus):
         return _with_keys(corpus.splits())
@@ -143,13 +143,14 @@ def read_optimum(
     architecture: str,
     examples: Sequence[Example] | LongText,
 ) -> dict[str, float]:
-    """``corpus.optimum`` of these examples; what was kept of one of ours that is made on the spot.
+    """Returns ``corpus.optimum`` of these examples, cached for generated corpora.
 
     Args:
-        settings: what the corpus was built from.
+        corpus: the corpus.
+        settings: configuration of the corpus.
 
     Raises:
-        ValueError: the corpus cannot contain them.
+        ValueError: the corpus cannot contain the examples.
     """
 
     def find() -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Sentence pairs in two files, as translation data come."""
+"""Sentence pairs in two files, as is common for translation."""
 
 from collections.abc import Sequence
 
@@ -10,18 +10,18 @@ from triptych.data.splits import Splits, make_splits
 
 
 class ParallelText(RealCorpus):
-    """Pairs of files in which line i of the one translates line i of the other. An empty line is an empty text.
-    Language models and denoising read the source sentences.
+    """Pairs of files in which line i of one translates line i of the other. An empty line is an empty text. Language
+    modeling and denoising use the source sentences.
 
     Args:
         dir: folder of the files.
-        train: names of the source file and of the target file, plain, .gz or .zst; None: only the test is read.
-        validation: names of two files, or a share of the training pairs; None: there are none.
-        test: names of two files, or a share of the training pairs.
-        split_seed: of the draws of the shares.
+        train: names of the source and target files, plain, .gz or .zst; None: only the test split is read.
+        validation: names of two files, or a fraction of the training pairs; None: no validation split.
+        test: names of two files, or a fraction of the training pairs.
+        split_seed: seed that draws the fractions.
 
     Raises:
-        ValueError: no such file, not two names, or shares that leave nothing to train on.
+        ValueError: no such file, not two names, or fractions that leave no training data.
     """
 
     columns = ("text", "target")
@@ -45,7 +45,7 @@ class ParallelText(RealCorpus):
         self.test = test if isinstance(test, float) else self._two("test", test)
 
     def splits(self) -> Splits:
-        """The pairs.
+        """Returns the pairs.
 
         Raises:
             ValueError: files of unequal length, or that are empty or not UTF-8.
@@ -59,7 +59,7 @@ class ParallelText(RealCorpus):
             raise ValueError(f"data.{name}={given}: expected two files, such as 'data.{name}=[{source},TARGET]'")
         for file in files:
             find(self.dir, f"data.{name}", file)
-            check_is_text(f"data.{name}", file, "a sentence a line",
+            check_is_text(f"data.{name}", file, "one sentence per line",
                           f"data=hub data.name={self.dir} data.text=COLUMN data.target=COLUMN")  # fmt: skip
         return list(files)
 
@@ -71,7 +71,7 @@ class ParallelText(RealCorpus):
             fewer, more = sorted((len(sources), len(targets)))
             raise ValueError(
                 f"{longer}, line {fewer + 1}: no such line in {shorter} ({more:,} and {fewer:,} lines); "
-                "expected files whose lines belong together"
+                "expected files of aligned lines"
             )
         if not sources:
             raise ValueError(f"{paths[0]}: no lines")

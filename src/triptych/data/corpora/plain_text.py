@@ -1,4 +1,4 @@
-"""Running text, and tables of documents, as a corpus for language models."""
+"""Plain text, and tables of documents, for language models."""
 
 import math
 from dataclasses import replace
@@ -14,31 +14,31 @@ Files = str | list[str]
 
 
 class PlainText(RealCorpus):
-    """Files for a language model, however large: they are read as streams, and tokenised once for all runs.
+    """Files of any size for a language model. They are read as streams and tokenized once for all runs.
 
-    The end of a file's name says what it is: .jsonl, .parquet, .csv and .tsv are tables of documents, a row each, in
-    the column ``text``; any other file is running text. Each may be packed (.gz, .zst). Several files are read one
-    after the other: running text goes on from one into the next, as if ``cat`` had joined them. A document ends with
-    eos, and is read after the eos of the one before.
+    The suffix determines the format: .jsonl, .parquet, .csv and .tsv are tables of documents, one per row in the column
+    ``text``. Any other file is plain text. Each file may be compressed (.gz, .zst). Several files are read in order;
+    plain text continues across files, as if ``cat`` had joined them. A document ends with eos and follows the eos of
+    the previous one.
 
-    Shares are cut from the end of the training data, in characters of running text or in documents: first what trains,
-    then what validates, then what tests; from each corpus of a mixture.
+    Fractions are cut from the end of the training data, in characters of plain text or in documents, in the order
+    training, validation, test; in a mixture, from each corpus.
 
-    Of a mixture, each training window is drawn from one corpus with a probability in proportion to its weight. Each
-    corpus has epochs of its own: it is read through before any of it comes again, and a corpus of small weight may not
-    be read through at all. The tokenizer is trained on all of them alike.
+    In a mixture, each training window is drawn from one corpus in proportion to the weights. Each corpus has its own
+    epochs: all of it is read before any of it repeats, and a corpus of small weight may not be read completely. The
+    tokenizer is trained on all corpora, regardless of their weights.
 
     Args:
         dir: folder of the files.
-        train: name of the file that is trained on; or several names, in which * stands for anything; or a mixture, from
-            names to weights; None: only the test is read.
-        validation: names of files, or a share of the training data; None: there are none.
-        test: names of files, or a share of the training data.
+        train: name of the training file; or several names, with * as wildcard; or a mixture, as a mapping from names to
+            weights; None: only the test split is read.
+        validation: names of the validation files, or a fraction of the training data; None: no validation split.
+        test: names of the test files, or a fraction of the training data.
         text: column of the documents in tables.
 
     Raises:
-        ValueError: no such file, tables beside running text in one corpus, a weight that is not above 0, or shares that
-            leave nothing to train on.
+        ValueError: no such file, tables and plain text in one corpus, a weight that is not positive, or fractions that
+            leave no training data.
     """
 
     columns = ("long_text",)
@@ -74,10 +74,10 @@ class PlainText(RealCorpus):
                 raise ValueError(f"data.{key}={given}: expected the name of a file")
 
     def splits(self) -> Splits:
-        """The three parts.
+        """Returns the three splits.
 
         Raises:
-            ValueError: text that is not UTF-8, a row that cannot be read, or a part of fewer than two characters.
+            ValueError: text that is not UTF-8, a row that cannot be read, or a split of fewer than two characters.
         """
         sources = {key: [self._source(*corpus) for corpus in corpora] for key, corpora in self._files.items()}
         sizes = [len(source) for source in sources.get("train", ())]
@@ -97,11 +97,11 @@ class PlainText(RealCorpus):
     def _found(self, key: str, names: list[str]) -> tuple[Path, ...]:
         paths = tuple(path for name in names for path in find_all(self.dir, key, name))
         for path in paths:
-            check_is_text(key, path.name, "running text, or documents in .jsonl, .parquet, .csv or .tsv",
+            check_is_text(key, path.name, "plain text, or documents in .jsonl, .parquet, .csv or .tsv",
                           reader_of_texts(self.dir, path.name), {*NO_TEXT} - {*FORMATS})  # fmt: skip
         kinds = {format_of(path.name) in FORMATS: path.name for path in paths}
         if len(kinds) > 1:
-            raise ValueError(f"{key}: {kinds[True]} is a table and {kinds[False]} running text; expected one kind")
+            raise ValueError(f"{key}: {kinds[True]} is a table and {kinds[False]} plain text; expected one kind")
         if len(set(paths)) < len(paths):
             raise ValueError(f"{key}={names}: expected each file once")
         return paths

@@ -1,4 +1,4 @@
-"""Questions that a part of a text answers."""
+"""Questions that a span of a text answers."""
 
 import json
 from collections.abc import Iterator
@@ -16,19 +16,19 @@ from triptych.data.readers.tables import NAMES_ITS_COLUMNS, Row
 
 @dataclass(kw_only=True)
 class QuestionAnswering(TableCorpus):
-    """Questions, with a text each, and the parts of that text that answer them. The name of the file says what it is:
+    """Questions, a text for each, and the spans of the text that answer it. The suffix determines the format:
 
     - .json: SQuAD's files, 1.1 and 2.0 (Rajpurkar et al. 2016, 2018);
-    - .jsonl: an object a line with a question, a context and its answers, ``{"text": [...], "answer_start": [...]}`` as
-      on the Hugging Face hub, or a list of objects with these two, as in SQuAD's files;
-    - .parquet: likewise.
+    - .jsonl: one object per line with a question, a context and its answers, ``{"text": [...], "answer_start": [...]}``
+      as in Hugging Face datasets, or a list of objects with these two keys, as in SQuAD's files;
+    - .parquet: the same columns.
 
-    Each may be packed (.gz, .zst). No answers: the text does not answer the question. Shares are drawn of the
-    questions, so that questions about the same text may come to different splits.
+    Each file may be compressed (.gz, .zst). If there are no answers, the text does not answer the question. Fractions
+    are drawn from the questions, so questions about one text may be in different splits.
 
     Attributes:
         text: column of the questions, in .jsonl and .parquet.
-        pair: column of the texts that answer them.
+        pair: column of the contexts.
         answers: column of the answers.
     """
 
@@ -44,7 +44,7 @@ class QuestionAnswering(TableCorpus):
         return Columns(text=self.text, pair=self.pair, answers=self.answers)
 
     def rows(self, source: str) -> Iterator[tuple[Place, Row]]:
-        """See ``RowCorpus``; a question of SQuAD's files goes by its id."""
+        """Yields the questions; the place of a question in SQuAD's files is its id."""
         path = find(self.dir, "data", source)
         if format_of(source) != ".json":
             yield from super().rows(source)
@@ -55,7 +55,7 @@ class QuestionAnswering(TableCorpus):
 
 
 def _squad(path: Path) -> Iterator[tuple[str, object, object, object]]:
-    """Name, question, context and answers of each question of a file of SQuAD."""
+    """Yields name, question, context and answers of each question in a SQuAD file."""
     try:
         content = json.loads(read_text(path))
     except (json.JSONDecodeError, RecursionError) as error:
@@ -80,6 +80,6 @@ def _squad(path: Path) -> Iterator[tuple[str, object, object, object]]:
 
 def _part(value: object, key: str, kind: type[list[Any]] | type[str], where: str) -> Any:
     if not isinstance(value, dict) or not isinstance(value.get(key), kind):
-        name = "a text" if kind is str else "a list"
-        raise ValueError(f"{where}: expected an object in which {key} is {name} (SQuAD's form)")
+        name = "a string" if kind is str else "a list"
+        raise ValueError(f"{where}: expected an object whose {key} is {name} (SQuAD's format)")
     return value[key]

@@ -1,4 +1,4 @@
-"""The files of programs: a folder of sources as people have it, or Python's own standard library."""
+"""Source code: the files of a folder, or Python's standard library."""
 
 import fnmatch
 import hashlib
@@ -27,22 +27,22 @@ ANY_FOLDERS = re.compile(r"(?<![^/])(?:\*\*/)+")
 
 
 class SourceFiles(RealCorpus):
-    """Source files, each cut into pieces of whole lines. A file is in one split alone, and of files with the same
-    content only the first counts.
+    """Source files, split into pieces of whole lines. All pieces of a file are in one split, and duplicate files are
+    skipped.
 
     Args:
-        dir: folder that is searched, with all within; None: the standard library of this Python.
-        include: patterns of the files' paths in it, in which * stands for anything, folders too, and **/ for any
-            folders or none; each has to match a file.
-        exclude: patterns of those that are left out.
-        piece: the most characters of a piece; a line that is longer is a piece of its own.
-        validation: share of the files.
-        test: share of the files.
-        split_seed: of the draw of the files.
+        dir: folder that is searched recursively; None: the standard library of this Python.
+        include: patterns of paths in the folder, where * matches anything, including folders, and **/ matches zero or
+            more folders; each must match a file.
+        exclude: patterns of paths to skip.
+        piece: maximum number of characters per piece; a longer line is a separate piece.
+        validation: fraction of the files for validation.
+        test: fraction of the files for the test.
+        split_seed: seed that draws the splits.
 
     Raises:
-        ValueError: no such folder, a pattern that matches none, shares that leave nothing to train on, or a number that
-            cannot be.
+        ValueError: no such folder, a pattern without a match, fractions that leave no training data, or a number out of
+            range.
     """
 
     columns = ("text",)
@@ -71,15 +71,15 @@ class SourceFiles(RealCorpus):
         if useless := [pattern for pattern, count in self._found.included.items() if not count]:
             raise ValueError(f"data.include: no file in {self.folder} matches {' or '.join(useless)}")
         if not self._found.paths:
-            raise ValueError(f"data.exclude: leaves no file of data.include={[*include]} in {self.folder}")
+            raise ValueError(f"data.exclude: no file of data.include={[*include]} is left in {self.folder}")
 
     @property
     def facts(self) -> CorpusFacts:
-        """The version of Python, where it is its library."""
+        """The version of Python, if the files are its standard library."""
         return CorpusFacts(version=f"Python {platform.python_version()}" if self.is_library else "")
 
     def splits(self) -> Splits:
-        """The pieces.
+        """Returns the pieces.
 
         Raises:
             ValueError: a file that is not UTF-8, with the line, or too few files for three splits.
@@ -88,7 +88,7 @@ class SourceFiles(RealCorpus):
 
     @cached_property
     def _found(self) -> "_Found":
-        """The files, in the order of their paths."""
+        """The files, sorted by path."""
         found = _Found([], dict.fromkeys(self.include, 0), dict.fromkeys(self.exclude, 0))
         for path in sorted(self.folder.rglob("*")):
             name = path.relative_to(self.folder).as_posix()
@@ -112,23 +112,23 @@ class SourceFiles(RealCorpus):
                 shown = ", ".join(f"{pattern} {counted(count, 'file')}" for pattern, count in counts.items())
                 log.info("data.%s: %s", key, shown)
         useless = [pattern for pattern, count in self._found.excluded.items() if not count]
-        if useless and not self.is_library:  # whose parts depend on who packaged it
+        if useless and not self.is_library:  # its files depend on the distribution of Python
             log.warning("data.exclude: no file in %s matches %s", self.folder, " or ".join(useless))
         for path in found:
             try:
                 text = read_text(path)
             except ValueError as error:
-                raise ValueError(f"{error}; data.exclude leaves files out") from None
+                raise ValueError(f"{error}; to skip files, set data.exclude") from None
             digest = hashlib.sha256(text.encode()).digest()
             if text.strip() and digest not in seen:
                 seen.add(digest)
                 texts.append((path, text))
-        log.info("%s, %s left out: blank, or with the content of another", counted(len(found), "file"),
+        log.info("%s, %s skipped because blank or duplicate", counted(len(found), "file"),
                  f"{len(found) - len(texts):,}")  # fmt: skip
         order = np.random.default_rng(self.split_seed).permutation(len(texts))
         num_test, num_validation = (round(share * len(texts)) for share in (self.test, self.validation))
         if not (num_test and num_validation and num_test + num_validation < len(texts)):
-            raise ValueError(f"{self.folder}: {counted(len(texts), 'file')} do not make three splits")
+            raise ValueError(f"{self.folder}: {counted(len(texts), 'file')} cannot fill three splits")
         parts = np.split(order, [num_test, num_test + num_validation])
         test, validation, train = (
             [piece for i in np.sort(part) for piece in self._pieces(*texts[i])] for part in parts
@@ -136,7 +136,7 @@ class SourceFiles(RealCorpus):
         return Splits(train, validation, test)
 
     def _pieces(self, path: Path, text: str) -> Iterator[Example]:
-        """Pieces of whole lines that are not blank."""
+        """Yields pieces of whole lines that are not blank."""
         lines, start = list[str](), 1
         for number, line in enumerate([*lines_of(text), None], 1):
             if lines and (line is None or sum(map(len, lines)) + len(lines) + len(line) > self.piece):
@@ -148,7 +148,7 @@ class SourceFiles(RealCorpus):
 
 
 class _Found(NamedTuple):
-    """Files, and how many each pattern matches; of the files that are excluded, if they were included."""
+    """Files, and the number of matches per pattern; excluded patterns count only files that were included."""
 
     paths: list[Path]
     included: dict[str, int]
@@ -156,7 +156,8 @@ class _Found(NamedTuple):
 
 
 def _matches(name: str, pattern: str) -> bool:
-    """Whether a path is of this pattern: ``*`` stands for anything, folders too; ``**/`` for any folders, or none."""
+    """Returns whether a path matches a pattern, where ``*`` matches anything, including folders, and ``**/`` matches
+    zero or more folders."""
     parts = ANY_FOLDERS.split(pattern)
     spellings = product(("", "**/"), repeat=len(parts) - 1)
     return any(

@@ -1,4 +1,4 @@
-"""Corpora that are tables: each example is a row."""
+"""Corpora whose examples are rows of tables."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -19,16 +19,16 @@ Source = TypeVar("Source")
 
 
 class RowCorpus(RealCorpus, ABC, Generic[Source]):
-    """A corpus of rows. The classes, and the tags, are those of the training examples, in order (as numbers, if they
-    are).
+    """A corpus of rows. Its classes and tags are those of the training examples, sorted (as numbers if they are
+    numbers).
 
     Attributes:
         columns: see ``Corpus``.
-        dir: where the sources are.
-        train: source of the training rows; None: only the test is read.
-        validation: source of these rows, or a share of the training examples; None: there are none.
-        test: source of these rows, or a share of the training examples.
-        split_seed: of the draws of the shares.
+        dir: location of the sources.
+        train: source of the training rows; None: only the test split is read.
+        validation: source of the validation rows, or a fraction of the training examples; None: no validation split.
+        test: source of the test rows, or a fraction of the training examples.
+        split_seed: seed that draws the fractions.
     """
 
     columns: tuple[str, ...]
@@ -44,11 +44,11 @@ class RowCorpus(RealCorpus, ABC, Generic[Source]):
     @property
     @abstractmethod
     def reader(self) -> Columns:
-        """Which column holds which field of an example."""
+        """The column of each field."""
 
     @abstractmethod
     def rows(self, source: Source) -> Iterator[tuple[Place, Row]]:
-        """The rows of one of the sources, each with its place.
+        """Yields the rows of a source, each with its place.
 
         Raises:
             ValueError: a row that cannot be read, with its place.
@@ -56,13 +56,12 @@ class RowCorpus(RealCorpus, ABC, Generic[Source]):
 
     @cached_property
     def facts(self) -> CorpusFacts:
-        """The classes and the tags."""
         labels = {example.label for example in self._splits.train if example.label is not None}
         tags = {tag for example in self._splits.train for tag in example.tags or () if tag is not None}
         return CorpusFacts(labels=_in_order(labels), tag_labels=_in_order(tags))
 
     def splits(self) -> Splits:
-        """The examples.
+        """Returns the examples.
 
         Raises:
             ValueError: a row that cannot be read, with its place, or no rows.
@@ -74,15 +73,15 @@ class RowCorpus(RealCorpus, ABC, Generic[Source]):
         return make_splits(self._read, self.train, self.validation, self.test, self.split_seed)
 
     def example(self, row: Row, place: Place) -> Example:
-        """What a row says.
+        """Converts a row to an example.
 
         Raises:
-            ValueError: a value that does not fit, with its place.
+            ValueError: an invalid value, with its place.
         """
         return self.reader.example(row, place)
 
     def file_of(self, example: Example) -> Path:
-        """The file that a row names."""
+        """Returns the file that a row names."""
         return Path(example.text)
 
     def _read(self, source: Source) -> list[Example]:
@@ -94,18 +93,19 @@ class RowCorpus(RealCorpus, ABC, Generic[Source]):
 
 @dataclass(kw_only=True)
 class TableCorpus(RowCorpus[str]):
-    """Tables in a folder. The name of each says what it is.
+    """Tables in a folder. The suffix of each file name determines the format.
 
     Attributes:
-        formats: endings that their names may have, packings apart; none: any.
+        formats: allowed suffixes, without compression; empty: any.
         dir: folder of the tables, and of the files that their rows name.
-        train: name of the table of the training examples; None: only the test is read.
-        validation: likewise, or a share of the training examples; None: there are none.
-        test: likewise, or a share of the training examples.
-        split_seed: of the draws of the shares.
+        train: file name of the training table; None: only the test split is read.
+        validation: file name of the validation table, or a fraction of the training examples; None: no validation
+            split.
+        test: file name of the test table, or a fraction of the training examples.
+        split_seed: seed that draws the fractions.
 
     Raises:
-        ValueError: no such table, a name of no known format, or shares that leave nothing to train on.
+        ValueError: no such table, an unknown format, or fractions that leave no training data.
     """
 
     formats: ClassVar[Sequence[str]]
@@ -125,6 +125,6 @@ class TableCorpus(RowCorpus[str]):
 
 def _in_order(names: set[str]) -> tuple[str, ...]:
     ordered = sorted(names)
-    with suppress(ValueError):  # of equal numbers, such as 1 and 01, the order of the texts remains
+    with suppress(ValueError):  # equal numbers, such as 1 and 01, stay sorted as texts
         ordered = sorted(ordered, key=float)
     return tuple(ordered)

@@ -10,16 +10,16 @@ from triptych.data.readers.tables import FORMATS
 
 @dataclass(kw_only=True)
 class TableOfFiles(TableCorpus):
-    """A table whose rows have the path of a file. Its name says what it is: .tsv, .csv, .jsonl or .parquet, as of
-    ``LabelledText``; the first line of .tsv and .csv names the columns."""
+    """A table whose rows contain the path of a file. The formats are .tsv, .csv, .jsonl and .parquet, as in
+    ``LabelledText``; the first line of .tsv and .csv contains the column names."""
 
     formats = FORMATS
 
     def file_of(self, example: Example) -> Path:
-        """The file that a row names.
+        """Returns the file that a row names.
 
         Raises:
-            ValueError: there is no such file.
+            ValueError: no such file.
         """
         path = Path(self.dir, example.text)
         if not path.is_file():

@@ -1,4 +1,4 @@
-"""Words with a tag each: CoNLL-U, or a word a line."""
+"""Words with one tag each: CoNLL-U, or one word per line."""
 
 import re
 from collections.abc import Iterator
@@ -15,29 +15,29 @@ from triptych.data.readers.files import find, format_of, read_lines
 from triptych.data.readers.tables import NO_TEXT, Row, check_is_text
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
-NO_WORD = re.compile(r"\d+-\d+|\d+\.\d+")  # the line of several words that are written as one, or an empty node
-COMMENT = re.compile(r"# (?:id[ \t].+|newdoc|newpar|[A-Za-z][^\t=]* = .*)")  # a word may be # as well
-COMMENTS = '; of comments, only those like "# id ..." and "# key = value" before a sentence are left out'
+NO_WORD = re.compile(r"\d+-\d+|\d+\.\d+")  # a multiword token or an empty node
+COMMENT = re.compile(r"# (?:id[ \t].+|newdoc|newpar|[A-Za-z][^\t=]* = .*)")  # "#" may also be a word
+COMMENTS = '; the only comments are "# id ..." and "# key = value" before a sentence'
 DOCUMENT = "-DOCSTART-"
 
 
 @dataclass(kw_only=True)
 class TaggedText(TableCorpus):
-    """Sentences, a word a line, with an empty line between them. The text of an example is its words, joined by blanks.
-    The name of the file says what it is:
+    """Sentences with one word per line, separated by empty lines. The text of an example is its words, joined by
+    spaces. The file name determines the format:
 
-    - .conllu: CoNLL-U, ten columns between tabs; comments, lines of several words (1-2) and empty nodes (8.1) are left
-      out. https://universaldependencies.org/format.html
-    - any other: as many columns in each line, between tabs, or if there are none in the line, between blanks; lines
-      that begin with -DOCSTART- are left out (CoNLL-2003), and so are comments before the first word of a sentence:
-      ``# id ...`` (MultiCoNER) and ``# key = value`` (CoNLL-U). Any other ``#`` is a word.
+    - .conllu: CoNLL-U, ten tab-separated columns; comments, multiword tokens (1-2) and empty nodes (8.1) are skipped.
+      https://universaldependencies.org/format.html
+    - other names: the same number of columns in each line, separated by tabs, or by spaces in lines without tabs. Lines
+      that start with -DOCSTART- are skipped (CoNLL-2003), as are comments before the first word of a sentence: ``# id
+      ...`` (MultiCoNER) and ``# key = value`` (CoNLL-U). Any other ``#`` is a word.
 
-    Each may be packed (.gz, .zst). The tags are those of the training examples.
+    Each file may be compressed (.gz, .zst). The tags are those of the training examples.
 
     Attributes:
-        column: of the tags in CoNLL-U.
-        word: number of the words' column in other files, from 0; from -1 downwards: from the end.
-        tag: number of the tags' column in other files.
+        column: column of the tags in CoNLL-U.
+        word: column number of the words in other files, from 0; negative numbers count from the end.
+        tag: column number of the tags in other files, from 0; negative numbers count from the end.
     """
 
     formats = ()
@@ -52,7 +52,7 @@ class TaggedText(TableCorpus):
         for name, file in (("train", self.train), ("validation", self.validation), ("test", self.test)):
             if isinstance(file, str):
                 check_is_text(
-                    f"data.{name}", file, "CoNLL-U, or a word a line with tabs or blanks between its columns",
+                    f"data.{name}", file, "CoNLL-U, or one word per line with tabs or spaces between its columns",
                     f"data=hub data.name={self.dir} data.words=COLUMN data.tags=COLUMN", {*NO_TEXT} - {".tsv"},
                 )  # fmt: skip
 
@@ -61,10 +61,10 @@ class TaggedText(TableCorpus):
         return Columns(words="words", tags="tags")
 
     def rows(self, source: str) -> Iterator[tuple[Place, Row]]:
-        """The sentences, each with its first line that has a word.
+        """Yields the sentences, with the line of the first word as place.
 
         Raises:
-            ValueError: a line that is none of these, or that has no word or no tag.
+            ValueError: a line in no such format, or without a word or a tag.
         """
         path = find(self.dir, "data", source)
         words = self._conllu_words(path) if format_of(source) == ".conllu" else self._table_words(path)
@@ -80,7 +80,7 @@ class TaggedText(TableCorpus):
                 sentence = []
 
     def _conllu_words(self, path: Path) -> Iterator[tuple[int, tuple[str, str] | None]]:
-        """Line, and word and tag, or None at the end of a sentence."""
+        """Yields the line, and word and tag, or None at the end of a sentence."""
         tag, number = CONLLU.index(self.column), 0
         for line, text in enumerate([*read_lines(path), ""], 1):
             fields = text.split("\t")
@@ -100,10 +100,10 @@ class TaggedText(TableCorpus):
                 yield line, (fields[1], fields[tag])
 
     def _table_words(self, path: Path) -> Iterator[tuple[int, tuple[str, str] | None]]:
-        """Line, and word and tag, or None at the end of a sentence."""
-        first, width = 0, 0  # the number of the first line, and of its fields
-        is_within = False  # a sentence
-        is_comment = False  # the first line, perhaps
+        """Yields the line, and word and tag, or None at the end of a sentence."""
+        first, width = 0, 0  # number of the first line, number of its fields
+        is_within = False  # within a sentence
+        is_comment = False  # the first line may be a comment
         for line, text in enumerate([*read_lines(path), ""], 1):
             if not text.strip(" \t") or text.startswith(DOCUMENT):
                 is_within = False
@@ -118,9 +118,9 @@ class TaggedText(TableCorpus):
                 first, width, is_comment = line, len(fields), text.startswith("#")
                 for key in ("word", "tag"):
                     if not -width <= getattr(self, key) < width:
-                        raise ValueError(f"{found}; there is no data.{key}={getattr(self, key)}")
+                        raise ValueError(f"{found}; data.{key}={getattr(self, key)} is out of range")
                 if self.word % width == self.tag % width:
-                    raise ValueError(f"{found}; data.word={self.word} and data.tag={self.tag} are the same one")
+                    raise ValueError(f"{found}; data.word={self.word} and data.tag={self.tag} are the same column")
             if len(fields) != width:
                 hint = COMMENTS if is_comment or text.startswith("#") else ""
                 raise ValueError(f"{found}; expected {width}, as in line {first}{hint}")

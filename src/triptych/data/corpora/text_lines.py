@@ -1,4 +1,4 @@
-"""Texts without labels, a line each."""
+"""Texts without labels, one per line."""
 
 from triptych.data.corpora.corpus import CorpusFacts, RealCorpus
 from triptych.data.example import Example
@@ -8,18 +8,18 @@ from triptych.data.splits import Splits, make_splits
 
 
 class TextLines(RealCorpus):
-    """Files in which each line is a text of its own, such as a sentence or a paragraph; blank lines are left out. For
-    denoising, and for language models that read no line's neighbours (``PlainText`` reads files as one text).
+    """Files in which each line is a separate text, such as a sentence or a paragraph; blank lines are skipped. It
+    serves denoising and language models without context across lines. ``PlainText`` reads each file as one text.
 
     Args:
         dir: folder of the files.
-        train: name of the file that is trained on, plain, .gz or .zst; None: only the test is read.
-        validation: name of a file, or a share of the training texts; None: there are none.
-        test: name of a file, or a share of the training texts.
-        split_seed: of the draws of the shares.
+        train: name of the training file, plain, .gz or .zst; None: only the test split is read.
+        validation: name of the validation file, or a fraction of the training texts; None: no validation split.
+        test: name of the test file, or a fraction of the training texts.
+        split_seed: seed that draws the fractions.
 
     Raises:
-        ValueError: no such file, or shares that leave nothing to train on.
+        ValueError: no such file, or fractions that leave no training data.
     """
 
     columns = ("text",)
@@ -32,14 +32,14 @@ class TextLines(RealCorpus):
         for name, source in (("train", train), ("validation", validation), ("test", test)):
             if isinstance(source, str):
                 find(dir, f"data.{name}", source)
-                check_is_text(f"data.{name}", source, "a text a line", reader_of_texts(dir, source))
+                check_is_text(f"data.{name}", source, "one text per line", reader_of_texts(dir, source))
         self.dir, self.train, self.validation, self.test, self.split_seed = dir, train, validation, test, split_seed
 
     def splits(self) -> Splits:
-        """The texts.
+        """Returns the texts.
 
         Raises:
-            ValueError: a file that is not UTF-8, or has blank lines alone.
+            ValueError: a file that is not UTF-8, or contains only blank lines.
         """
         return make_splits(self._read, self.train, self.validation, self.test, self.split_seed)
 
@@ -47,5 +47,5 @@ class TextLines(RealCorpus):
         path = find(self.dir, "data", file)
         found = [Example(text, place=(path, n)) for n, text in enumerate(read_lines(path), 1) if text.strip()]
         if not found:
-            raise ValueError(f"{path}: blank lines alone; expected a text a line")
+            raise ValueError(f"{path}: only blank lines; expected one text per line")
         return found

@@ -1,4 +1,4 @@
-"""Digits as tones in noise: sounds that need no download and whose best reachable scores are known."""
+"""Digits as tones in noise: synthetic audio whose best possible scores are known."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -16,47 +16,47 @@ RATE = 8000
 STEP = 160
 """Samples of 20 ms, the unit of all lengths."""
 TONE = 3 * STEP
-"""Samples of a tone."""
+"""Samples per tone."""
 HERTZ = (400, 600, 850, 1200, 1700)
-"""Of the tones: each has whole periods in a step, so that no two of them are alike in the least."""
+"""Frequencies of the tones. Each has whole periods in a step, so the tones are orthogonal."""
 PAIRS = tuple(combinations(range(len(HERTZ)), 2))
-"""The two tones of each digit, one after the other."""
+"""The two successive tones of each digit."""
 LONGEST_SILENCE = 4
-"""Steps before the first digit, and after the last one."""
+"""Maximum number of steps before the first digit and after the last one."""
 
 
 @dataclass(kw_only=True)
 class ToneDigits(DigitStrings):
-    """Strings of digits, each digit two of five tones, one after the other, 60 ms each, in white noise.
+    """Digit strings in white noise. Each digit is two of five tones in succession, 60 ms each.
 
-    An example is a number of digits, the digits, and 0 to 4 steps of 20 ms of silence before and after them, all drawn
-    independently and uniformly; each tone has a phase of its own. ``sound`` is what is heard, ``target`` the digits
-    with blanks between them, and of one digit ``label``.
+    The number of digits, the digits, and 0 to 4 silent steps of 20 ms before and after them are drawn independently and
+    uniformly, and so is the phase of each tone. ``sound`` is the audio, ``target`` the digits separated by spaces, and
+    ``label`` the digit if each string has one.
 
     Attributes:
-        noise: its standard deviation, the tones' amplitude being 1.
+        noise: standard deviation of the noise; the tones have amplitude 1.
     """
 
     columns = ("sound", "target", "label")
 
     @property
     def loudness(self) -> float:
-        """Of the tones, so that nothing is cut."""
+        """Scale of the samples that avoids clipping."""
         return 1 / (1 + 6 * self.noise)
 
     def optimum(self, task: str, architecture: str, examples: Sequence[Example]) -> dict[str, float]:
-        """The best values reachable on these examples, for a listener who knows how they are made, but the phases:
+        """Returns the best possible scores on these examples, given how they are generated except for the phases:
 
-        - classification: ``accuracy``, the mean of max_digit p(digit | sound)
-        - transcription: ``exact_match``, the mean of max_string p(string | sound), over the strings that are the
-          likeliest for some number of digits and length of the silences
+        - classification: ``accuracy``, the mean of max_digit p(digit | audio)
+        - transcription: ``exact_match``, the mean of max_string p(string | audio), over the strings that are most
+          likely for some number of digits and length of the silences
 
-        The probability of a tone of unknown phase in n samples x of white noise is that of noise alone times
-        I_0(a |sum_t x_t e^{-i w t}| / s^2) exp(-a^2 n / 4 s^2) (Kay 1998, section 7.6).
+        The probability of a tone of unknown phase in n samples x of white noise is that of noise alone times I_0(a
+        |sum_t x_t e^{-i w t}| / s^2) exp(-a^2 n / 4 s^2) (Kay 1998, section 7.6).
 
         Args:
-            task: one that the corpus does not know has no figures.
-            architecture: does not matter.
+            task: other tasks have no known scores.
+            architecture: not used.
             examples: at least one example of this corpus.
         """
         name = {"classification": "accuracy", "transcription": "exact_match"}.get(task)
@@ -81,14 +81,14 @@ class ToneDigits(DigitStrings):
         return np.cos(2 * math.pi * HERTZ[tone] * np.arange(TONE) / RATE + phase)
 
     def listen(self, sound: Sound) -> tuple[str, float]:
-        """The likeliest digits, and how probable they are.
+        """Returns the most likely digits and their probability.
 
         Args:
-            sound: of this corpus.
+            sound: audio of this corpus.
         """
         tones, digit = self._evidence(sound), 2 * TONE // STEP
         steps, (first, second) = len(tones) - 1 + TONE // STEP, np.array(PAIRS).T
-        scores = list[Float[np.ndarray, "digits 10"]]()  # of each number of digits and place of the first
+        scores = list[Float[np.ndarray, "digits 10"]]()  # per number of digits and place of the first
         for count in self.counts:
             for before in range(LONGEST_SILENCE + 1):
                 if 0 <= steps - before - count * digit <= LONGEST_SILENCE:
@@ -105,8 +105,8 @@ class ToneDigits(DigitStrings):
         return best, found[best]
 
     def _evidence(self, sound: Sound) -> Float[np.ndarray, "starts tones"]:
-        """log p(samples | tone) - log p(samples | noise alone), of a tone that begins at each step."""
-        from scipy.special import ive  # type: ignore[import-untyped]  # not everybody needs it
+        """Computes log p(samples | tone) - log p(samples | only noise) for a tone that starts at each step."""
+        from scipy.special import ive  # type: ignore[import-untyped]  # optional dependency
 
         heard = sound.samples.astype(np.float64) / self.loudness
         windows = np.lib.stride_tricks.sliding_window_view(heard, TONE)[::STEP]

@@ -1,1 +1,1 @@
-"""Files to lines, rows, fields and long texts."""
+"""File readers: lines, rows, fields, images, audio and long texts."""

@@ -1,4 +1,4 @@
-"""Sounds of one range out of files of several."""
+"""Reads the audio files of a corpus, all with samples from -1 to 1."""
 
 import logging
 from collections import Counter
@@ -15,27 +15,24 @@ log = logging.getLogger(__name__)
 
 
 class AudioReader:
-    """Reads sounds, and counts what ``read_sound`` did to them."""
+    """Reads audio and counts the changes that ``read_sound`` makes."""
 
     def __init__(self) -> None:
         self._done, self._count = Counter[str](), 0
 
     def read(self, path: Path, content: bytes | None = None) -> Sound:
-        """See ``read_sound``."""
+        """Like ``read_sound``, without the changes."""
         sound, done = read_sound(path, content)
         self._done.update(done)
         self._count += 1
         return sound
 
     def with_audio(self, example: Example, columns: Columns, row: Mapping[str, object], path: Path) -> Example:
-        """The example of a row with its sound, and who speaks in it.
+        """Returns the example of a row with its audio and speaker.
 
         Args:
-            row: the columns with their values; the sound is a path, or bytes with a path.
-            path: of the file, if the row has no bytes.
-
-        Raises:
-            ValueError: no sound that can be read.
+            row: values by column; the audio is a path, or bytes with a path.
+            path: audio file, for rows without bytes.
         """
         assert columns.sound is not None
         with refusing(f"{example.where}: "):
@@ -43,10 +40,10 @@ class AudioReader:
         return replace(example, sound=replace(sound, speaker=speaker_of(columns, row)))
 
     def report_changes(self, source: str) -> None:
-        """Logs a line if sounds of the source were changed, and resets the counts."""
+        """Logs the changes to the audio of a source, if any, and resets the counts."""
         if self._done:
             log.warning(
                 "%s of %s: %s rescaled (floats in the range of 16-bit integers), %s clipped (above 1)",
-                counted(self._count, "sound"), source, f"{self._done['rescaled']:,}", f"{self._done['clipped']:,}",
+                counted(self._count, "audio clip"), source, f"{self._done['rescaled']:,}", f"{self._done['clipped']:,}",
             )  # fmt: skip
         self._done, self._count = Counter(), 0

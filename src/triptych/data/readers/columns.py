@@ -1,4 +1,4 @@
-"""From the rows of a table to examples."""
+"""Converts rows of a table to examples."""
 
 import json
 import math
@@ -11,14 +11,14 @@ from typing import Any
 from triptych.config import nearest
 from triptych.data.example import Answer, Example, Message, Place, at, check_conversation, conversation
 
-HALF_A_PAIR = re.compile("[\ud800-\udfff]")  # JSON can spell such surrogates, UTF-8 cannot
+HALF_A_PAIR = re.compile("[\ud800-\udfff]")  # surrogates, which JSON can represent but UTF-8 cannot
 
 
 class MissingColumnError(ValueError):
-    """A table without a column that the configuration names.
+    """A table lacks a column that the configuration names.
 
     Args:
-        field: of ``Columns``, that names it.
+        field: field of ``Columns`` that names the column.
         message: for the user.
     """
 
@@ -29,11 +29,10 @@ class MissingColumnError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Which column of a table holds which field of an example (see ``Example``); None: none does. A column may stand
-    within another: ``translation.en``.
+    """The column of each field of ``Example``; None: no column. A column may be nested: ``translation.en``.
 
-    If there are words, the text is these, joined by blanks; if there are messages, see ``conversation``; if there is a
-    sound, or an image, the text is the path of its file, and it is read by whom it is asked.
+    If there are words, the text is the words joined by spaces. If there are messages, see ``conversation``. For audio
+    and images, the text is the path of the file, which other classes read.
     """
 
     text: str | None = None
@@ -50,38 +49,40 @@ class Columns:
     image: str | None = None
 
     def items(self) -> Iterator[tuple[str, str]]:
-        """The fields that have a column, and the column of each."""
+        """Yields the fields that have a column, with the column."""
         for field in fields(self):
             column = getattr(self, field.name)
             if column is not None:
                 yield field.name, column
 
     def check(self, there: Collection[str], where: str, advice: str = "") -> None:
-        """Refuses a table without one of the columns.
+        """Checks that a table has all columns.
 
         Args:
-            where: it was found.
-            advice: what to do about it.
+            there: columns of the table.
+            where: start of the message.
+            advice: end of the message.
 
         Raises:
-            MissingColumnError: there is no such column.
+            MissingColumnError: a column is missing.
         """
         for field, column in self.items():
             if outermost(column, there) not in there:
                 raise MissingColumnError(
                     field,
                     f"{where}: no column {column} (data.{field}={column}); "
-                    f"there are {', '.join(there)}{nearest(column, list(there))}{advice}",
+                    f"the columns are {', '.join(there)}{nearest(column, list(there))}{advice}",
                 )
 
     def example(self, row: Mapping[str, object], place: Place) -> Example:
-        """What a row says.
+        """Converts a row to an example.
 
         Args:
-            row: the columns with their values.
+            row: values by column.
+            place: where the row was read from.
 
         Raises:
-            ValueError: a column that the row lacks, or a value that does not fit.
+            ValueError: a missing column or an invalid value.
         """
         self.check(row, at(place))
         values: dict[str, Any] = {}
@@ -97,7 +98,7 @@ class Columns:
                 raise ValueError(f"{at(place)}: {column} is {shown}; {error}") from None
         if "messages" in values:
             return conversation(values["messages"], place)
-        values.pop("speaker", None)  # is the sound's
+        values.pop("speaker", None)  # the reader of the audio stores it
         name = values.pop("sound", "") or values.pop("image", "") or " ".join(values.get("words", ()))
         example = Example(**{"text": name, **values}, place=place)
         _check(example)
@@ -105,17 +106,17 @@ class Columns:
 
 
 def speaker_of(columns: Columns, row: Mapping[str, object]) -> str:
-    """Who speaks in the sound of a row; empty: there is no such column."""
+    """Returns the speaker of a row; empty without such a column."""
     return "" if columns.speaker is None else _label(row[columns.speaker])
 
 
 def content_of(file: object) -> bytes | None:
-    """Of a file that a data set of the hub has in itself; None: it has the path alone."""
+    """Returns the content of a file that a Hugging Face dataset contains; None: it contains only the path."""
     return file.get("bytes") if isinstance(file, dict) else None
 
 
 def outermost(column: str, there: Collection[str]) -> str:
-    """The column of a table that this one is, or stands within."""
+    """Returns the column of the table that contains this column, or is this column."""
     return column if column in there else column.partition(".")[0]
 
 
@@ -124,7 +125,7 @@ def _inner(value: object, column: str, field: str, place: Place) -> object:
     if not isinstance(value, dict) or inner not in value:
         there = [f"{outer}.{name}" for name in value] if isinstance(value, dict) else [outer]
         raise ValueError(
-            f"{at(place)}: no column {column} (data.{field}={column}); there are {', '.join(there)}"
+            f"{at(place)}: no column {column} (data.{field}={column}); the columns are {', '.join(there)}"
             f"{nearest(column, there)}"
         )
     return value[inner]
@@ -132,14 +133,14 @@ def _inner(value: object, column: str, field: str, place: Place) -> object:
 
 def _text(value: object) -> str:
     if not isinstance(value, str) or HALF_A_PAIR.search(value):
-        raise ValueError("expected a text")
+        raise ValueError("expected a string")
     return value
 
 
 def _label(value: object) -> str:
     is_number = isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
     if is_number:
-        return json.dumps(value)  # true, not Python's True
+        return json.dumps(value)  # "true", not Python's "True"
     if not isinstance(value, str) or not value or HALF_A_PAIR.search(value):
         raise ValueError("expected a label")
     return value
@@ -168,7 +169,7 @@ def _tags(value: object) -> tuple[str, ...]:
 
 
 def _answers(value: object) -> tuple[Answer, ...]:
-    """Of a list of objects, as in SQuAD's files, or of an object of lists, as on the hub."""
+    """Parses a list of objects, as in SQuAD's files, or an object of lists, as in Hugging Face datasets."""
     expected = "expected objects with text and answer_start, or an object with lists of these"
     if isinstance(value, dict):
         texts, starts = value.get("text"), value.get("answer_start")
@@ -185,13 +186,13 @@ def _answers(value: object) -> tuple[Answer, ...]:
 
 
 def as_messages(value: object) -> tuple[Message, ...]:
-    """The messages of a list of objects; these may have other keys too."""
+    """Parses a list of objects with role and content; other keys are ignored."""
     if not isinstance(value, list) or not all(isinstance(message, dict) for message in value):
         raise ValueError("expected a list of objects with role and content")
     messages = [(message.get("role"), message.get("content")) for message in value]
     for i, said in enumerate(messages, 1):
         if not all(isinstance(part, str) and not HALF_A_PAIR.search(part) for part in said):
-            raise ValueError(f"message {i}: expected texts for role and content")
+            raise ValueError(f"message {i}: expected strings for role and content")
     return tuple(Message(role, content) for role, content in messages)
 
 
@@ -202,12 +203,12 @@ def _conversation(value: object) -> tuple[Message, ...]:
 
 
 def _file(kind: str, value: object) -> str:
-    """The path of a file, which data sets of the hub have beside its bytes, or in place of them."""
+    """Returns the path of a file. Hugging Face datasets contain the path, the bytes or both."""
     path = value.get("path") if isinstance(value, dict) else value
     if isinstance(value, dict) and value.get("bytes"):
         return str(path or kind)
     if not isinstance(path, str) or not path:
-        raise ValueError(f"expected {kind}, or the path of its file")
+        raise ValueError(f"expected {kind}, or the path of a file")
     return path
 
 
@@ -225,11 +226,11 @@ PARSERS: Mapping[str, Callable[[object], object]] = {
     "speaker": _label,
     "image": partial(_file, "an image"),
 }
-"""From the value of a column to that of a field of ``Example``."""
+"""Converts the value of a column to that of the field of ``Example``."""
 
 
 def _check(example: Example) -> None:
-    """Whether the columns fit together: words and tags, answers and their text."""
+    """Checks that words match tags, and that answers match their text."""
     words, tags = example.words, example.tags
     if words is not None and tags is not None and len(words) != len(tags):
         raise ValueError(f"{example.where}: {len(words)} words, but {len(tags)} tags")
@@ -239,6 +240,6 @@ def _check(example: Example) -> None:
         if answer.start < 0 or context[answer.start : end] != answer.text:
             there = context[max(answer.start, 0) : end]
             raise ValueError(
-                f"{example.where}: the answer {answer.text[:60]!r} is not at character {answer.start} of its text, "
-                f"which has {there[:60]!r} there"
+                f"{example.where}: expected the answer {answer.text[:60]!r} at character {answer.start} of its text, "
+                f"found {there[:60]!r}"
             )

@@ -1,4 +1,4 @@
-"""Text files as people have them, and what of them trains, validates and tests."""
+"""Finds, opens and reads text files, which may be compressed."""
 
 import codecs
 import difflib
@@ -15,17 +15,22 @@ from triptych.storage.downloads import advice, check_folder
 
 BYTE_ORDER_MARK = "\ufeff"
 PART = 2**18
-"""Bytes of a file that are read at once."""
+"""Number of bytes to read at once."""
 PACKINGS = {".gz": "gzip", ".zst": "zstd"}
-"""Ends of the names of packed files, and what packs them."""
+"""Compression formats by suffix."""
 Source = TypeVar("Source")
 
 
 def find(dir: str, key: str, name: str) -> Path:
-    """The file of this name in a folder.
+    """Returns the path of a file in a folder.
 
     Args:
-        key: of the name in the configuration.
+        dir: the folder.
+        key: configuration key of the name.
+        name: name of the file.
+
+    Raises:
+        ValueError: no such file.
     """
     check_folder(dir)
     folder = Path(dir)
@@ -40,18 +45,20 @@ def find(dir: str, key: str, name: str) -> Path:
 
 
 def unpacked(name: str) -> str:
-    """The name of a file without the ending of its packing."""
+    """Removes the suffix of the compression from a file name."""
     path = Path(name)
     return str(path.with_suffix("")) if path.suffix in PACKINGS else name
 
 
 def format_of(name: str) -> str:
-    """The ending of a file's name in lower case, without that of its packing: ``.jsonl`` of ``a.JSONL.gz``."""
+    """Returns the suffix of a file name in lower case, without that of the compression: ``.jsonl`` for
+    ``a.JSONL.gz``."""
     return Path(unpacked(name)).suffix.lower()
 
 
 def find_all(dir: str, key: str, name: str) -> list[Path]:
-    """The files of this name in a folder, in their order; * and ? stand for anything, ** for any folders."""
+    """Returns the files in a folder that match a name, sorted. ``*`` and ``?`` are wildcards, and ``**`` matches any
+    folders."""
     if not any(character in name for character in "*?["):
         return [find(dir, key, name)]
     found = sorted(path for path in Path(dir).glob(name) if path.is_file())
@@ -59,7 +66,7 @@ def find_all(dir: str, key: str, name: str) -> list[Path]:
 
 
 def open_packed(path: Path) -> BinaryIO:
-    """The content of a file as a stream of bytes, unpacked if its name ends in .gz or .zst."""
+    """Opens a file as a byte stream, decompressed if its name ends in .gz or .zst."""
     if path.suffix == ".gz":
         return cast(BinaryIO, gzip.open(path))
     if path.suffix == ".zst":
@@ -71,35 +78,31 @@ def open_packed(path: Path) -> BinaryIO:
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """Like ``open_packed``, for as long as the stream is needed.
+    """Like ``open_packed``, as a context manager.
 
     Raises:
-        ValueError: a damaged .gz or .zst file, wherever the damage is met.
+        ValueError: a damaged .gz or .zst file, at whatever point the damage is found.
     """
     try:
-        if path.suffix in PACKINGS and path.stat().st_size == 0:  # the libraries take this for an empty file
+        if path.suffix in PACKINGS and path.stat().st_size == 0:  # the libraries would read an empty file
             raise EOFError("0 bytes")
         with open_packed(path) as file:
             yield file
     except (OSError, EOFError, zlib.error) as error:
         if path.suffix not in PACKINGS:
             raise
-        raise ValueError(f"{path}: not a whole {PACKINGS[path.suffix]} file ({error})") from None
+        raise ValueError(f"{path}: not a complete {PACKINGS[path.suffix]} file ({error})") from None
 
 
 def read_parts(path: Path) -> Iterator[str]:
-    """The content of a UTF-8 file, part by part: see ``read_text``.
-
-    Raises:
-        ValueError: bytes that are not UTF-8 (with the line), or a damaged .gz or .zst file.
-    """
+    """Like ``read_text``, in parts."""
     with opened(path) as file:
         yield from decoded_parts(file, str(path))
 
 
 def read_text(path: Path) -> str:
-    """The content of a UTF-8 file, unpacked if its name ends in .gz or .zst, without a byte-order mark at its
-    beginning, and with Windows line ends as line feeds. Nothing else is changed.
+    """Reads a UTF-8 file, decompressed if its name ends in .gz or .zst. A byte-order mark is removed, and Windows line
+    ends become line feeds.
 
     Raises:
         ValueError: bytes that are not UTF-8 (with the line), or a damaged .gz or .zst file.
@@ -108,10 +111,11 @@ def read_text(path: Path) -> str:
 
 
 def decoded(content: bytes, name: str) -> str:
-    """UTF-8 bytes as text, without a byte-order mark, and with Windows line ends as line feeds.
+    """Decodes UTF-8 without a byte-order mark; Windows line ends become line feeds.
 
     Args:
-        name: of where they come from.
+        content: the bytes.
+        name: of their source, for messages.
 
     Raises:
         ValueError: bytes that are not UTF-8 (with the line).
@@ -120,21 +124,14 @@ def decoded(content: bytes, name: str) -> str:
 
 
 def decoded_parts(file: BinaryIO, name: str) -> Iterator[str]:
-    """Like ``decoded``, of a stream, part by part.
-
-    Args:
-        name: of where it comes from.
-
-    Raises:
-        ValueError: bytes that are not UTF-8 (with the line).
-    """
+    """Like ``decoded``, for a stream, in parts."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     num_bytes, line, is_first, held = 0, 1, True, ""
     is_last = False
     while not is_last:
         content = file.read(PART)
         is_last = not content
-        pending, _ = decoder.getstate()  # a character that the part before has cut
+        pending, _ = decoder.getstate()  # an incomplete character of the previous part
         try:
             text = decoder.decode(content, final=is_last)
         except UnicodeDecodeError as error:
@@ -146,17 +143,16 @@ def decoded_parts(file: BinaryIO, name: str) -> Iterator[str]:
         if is_first and text:
             text, is_first = text.removeprefix(BYTE_ORDER_MARK), False
         text = held + text
-        held = "\r" if text.endswith("\r") and not is_last else ""  # half of a line end, perhaps
+        held = "\r" if text.endswith("\r") and not is_last else ""  # may be half of a line end
         yield text.removesuffix(held).replace("\r\n", "\n")
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a file."""
     return list(stream_lines(path))
 
 
 def stream_lines(path: Path) -> Iterator[str]:
-    """The lines of a file, one after the other."""
+    """Yields the lines of a file."""
     rest = ""
     for part in read_parts(path):
         *lines, rest = (rest + part).split("\n")
@@ -166,35 +162,38 @@ def stream_lines(path: Path) -> Iterator[str]:
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines of a text: only a line feed ends a line (not U+0085, U+2028 or the others of ``str.splitlines``)."""
+    """Splits a text into lines. Only a line feed ends a line, not U+0085, U+2028 or the others of
+    ``str.splitlines``."""
     lines = text.split("\n")
     return lines if lines[-1] else lines[:-1]
 
 
 def check_shares(**sources: object) -> None:
-    """Refuses shares of the training data that leave nothing.
+    """Checks the fractions of the training data.
 
     Args:
-        sources: ``train``, ``validation`` and ``test``; those that are numbers are shares.
+        sources: ``train``, ``validation`` and ``test``; numbers are fractions.
 
     Raises:
-        ValueError: such a share, or one of training data that are not given.
+        ValueError: a fraction without training data, or fractions that leave a split empty.
     """
     shares = {name: source for name, source in sources.items() if isinstance(source, int | float)}
     if shares and "train" in sources and sources["train"] is None:
         name, share = next(iter(shares.items()))
-        raise ValueError(f"data.{name}={share}: a share of data.train, which is not given")
+        raise ValueError(f"data.{name}={share}: a fraction of data.train, which is not set")
     if any(not 0 < share < 1 for share in shares.values()) or sum(shares.values()) >= 1:
         given = " and ".join(f"data.{name}={share}" for name, share in shares.items())
-        raise ValueError(f"{given}: expected shares above 0 that leave some to train")
+        raise ValueError(f"{given}: expected fractions above 0 that leave some training data")
 
 
 def check_files(dir: str, endings: Sequence[str], **sources: object) -> None:
-    """Refuses files that are not there, and shares of the training data that leave nothing.
+    """Checks that files exist, and the fractions of the training data.
 
     Args:
-        endings: that a file's name may have, its packing apart; none: any.
-        sources: ``train``, ``validation`` and ``test``: those that are texts are names of files; None: not needed.
+        dir: folder of the files.
+        endings: allowed suffixes, without compression; empty: any.
+        sources: ``train``, ``validation`` and ``test``; strings are file names, numbers are fractions, None is not
+            needed.
     """
     check_shares(**sources)
     for name, file in sources.items():

@@ -1,4 +1,4 @@
-"""Images of one kind out of files of many kinds."""
+"""Reads the image files of a corpus, converted to the same channels and size."""
 
 import logging
 from collections import Counter
@@ -15,11 +15,11 @@ log = logging.getLogger(__name__)
 
 
 class ImageReader:
-    """Reads images, makes them alike, and counts what it did to them.
+    """Reads images, converts them, and counts the changes.
 
     Args:
-        channels: 1, grey; or 3, red, green and blue: all images become so.
-        size: height and width to which others are stretched; None: they keep theirs.
+        channels: channels of all images: 1 (grey) or 3 (RGB).
+        size: height and width to resize to; None: keep the size.
     """
 
     def __init__(self, channels: int, size: Sequence[int] | None) -> None:
@@ -31,14 +31,11 @@ class ImageReader:
         self._done, self._count = Counter[str](), 0
 
     def with_image(self, example: Example, columns: Columns, row: Mapping[str, object], path: Path) -> Example:
-        """The example of a row with its image.
+        """Returns the example of a row with its image.
 
         Args:
-            row: the columns with their values; the image is a path, or has its bytes beside it.
-            path: of the file, if the row has no bytes.
-
-        Raises:
-            ValueError: no image that can be read.
+            row: values by column; the image is a path, or bytes with a path.
+            path: image file, for rows without bytes.
         """
         assert columns.image is not None
         with refusing(f"{example.where}: "):
@@ -49,7 +46,7 @@ class ImageReader:
         return replace(example, image=image)
 
     def tell(self, source: str) -> None:
-        """Says what was done to the images of a source, and begins to count anew."""
+        """Logs the changes to the images of a source and resets the counts."""
         for what, count in self._done.items():
             log.warning("%s of %s images of %s were %s", f"{count:,}", f"{self._count:,}", source, what)
         self._done, self._count = Counter(), 0

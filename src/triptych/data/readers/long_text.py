@@ -1,4 +1,4 @@
-"""Texts that are read as streams, however long they are."""
+"""Texts of any length, read as streams."""
 
 import hashlib
 import json
@@ -16,18 +16,18 @@ from triptych.data.readers.tables import table_rows
 from triptych.storage.cache import remembered
 
 PIECE = 2**14
-"""The most characters of a piece of running text."""
+"""The maximum number of characters in a piece of plain text."""
 AFTER_LINE = re.compile(r".*\S\n(?=\S)", re.DOTALL)
 BEFORE_BLANK = re.compile(r".*\S(?= \S)", re.DOTALL)
 
 
 def pieces_of(parts: Iterable[str]) -> Iterator[str]:
-    """A text cut into pieces of at most ``PIECE`` characters, wherever it comes cut already.
+    """Splits a text, given in parts, into pieces of at most ``PIECE`` characters.
 
-    A piece ends after a line feed between two characters that are not white space; if there is none, before a blank
-    between such characters; if there is none, anywhere. At the first two our byte-pair encoding never merges, so the
-    tokens of the pieces are those of the text; only a word of more than ``PIECE`` characters can differ. (Bytes and
-    characters can be cut anywhere. Of others' tokenizers, one that puts a blank before a text puts it before a piece.)
+    A piece ends after a line feed between two non-whitespace characters, else before a space between two such
+    characters, else anywhere. Triptych's byte-pair encoding never merges across the first two, so the tokens of the
+    pieces equal those of the text, except in words of more than ``PIECE`` characters. Byte and character tokenizers
+    allow any split. A pretrained tokenizer that adds a space before a text adds one before each piece.
     """
     text = ""
     for part in parts:
@@ -43,14 +43,14 @@ def pieces_of(parts: Iterable[str]) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A part of a corpus: some characters of running text, or some rows of tables of documents.
+    """A part of a corpus: a range of characters of plain text, or of rows in tables of documents.
 
     Attributes:
-        files: one after the other.
-        column: of the documents, in tables; None: the files are running text.
-        start: the first character or document that belongs to it.
-        stop: the one after the last.
-        weight: its share in a mixture, in any unit.
+        files: files in reading order.
+        column: column of the documents in tables; None: the files are plain text.
+        start: first character or document.
+        stop: end of the range (exclusive).
+        weight: relative weight in a mixture.
     """
 
     files: tuple[Path, ...]
@@ -60,22 +60,22 @@ class Source:
     weight: float = 1.0
 
     def __len__(self) -> int:
-        """Characters, or documents."""
+        """Number of characters or documents."""
         return self.stop - self.start
 
     @property
     def unit(self) -> str:
-        """What is counted."""
+        """Unit of the length."""
         return "characters" if self.column is None else "documents"
 
     @property
     def sha256(self) -> str:
-        """Equal for equal content and the same part of it."""
+        """Equal for equal content and range."""
         contents = [contents_of(path, self.column)["sha256"] for path in self.files]
         return hashlib.sha256(json.dumps([contents, self.column, self.start, self.stop]).encode()).hexdigest()
 
     def pieces(self) -> Iterator[str]:
-        """Its documents, or the pieces of its running text."""
+        """Yields the documents, or pieces of plain text."""
         if self.column is not None:
             return islice(
                 chain.from_iterable(documents(path, self.column) for path in self.files), self.start, self.stop
@@ -97,37 +97,37 @@ class Source:
 
 
 class LongText:
-    """A split that is never in memory as a whole. Iteration reads it anew, piece by piece.
+    """A split that is never completely in memory. Each iteration reads it again.
 
     Args:
-        sources: its parts; in a mixture, those with a weight each.
+        sources: parts of the split; in a mixture, each with a weight.
     """
 
     def __init__(self, *sources: Source) -> None:
         self.sources = sources
 
     def __iter__(self) -> Iterator[Example]:
-        """Its pieces, those of one source after the other, whatever their weights."""
+        """Yields the pieces of one source after the other, regardless of the weights."""
         return (Example(piece) for source in self.sources for piece in source.pieces())
 
     def __str__(self) -> str:
-        """How much it is."""
         sizes = {unit: sum(len(s) for s in self.sources if s.unit == unit) for unit in ("characters", "documents")}
         return " and ".join(f"{size:,} {unit}" for unit, size in sizes.items() if size) or "nothing"
 
     @property
     def sha256(self) -> str:
-        """Equal for equal sources with equal weights."""
+        """Equal for equal sources and weights."""
         parts = [(source.sha256, source.weight) for source in self.sources]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def contents_of(path: Path, column: str | None) -> dict[str, Any]:
-    """The SHA-256 of a file and its size, in documents if it is a table of them, else in characters; both are
-    remembered for as long as the file does not change.
+    """Returns the SHA-256 and the size of a file, cached until the file changes. The size is in documents for tables
+    and in characters for plain text.
 
     Args:
-        column: of the documents; None: it is running text.
+        path: the file.
+        column: column of the documents; None: plain text.
 
     Raises:
         ValueError: a file that cannot be read, with the line.
@@ -146,13 +146,6 @@ def contents_of(path: Path, column: str | None) -> dict[str, Any]:
 
 
 def documents(path: Path, column: str) -> Iterator[str]:
-    """The texts in a column of a table, row by row.
-
-    Args:
-        path: of a table; see ``triptych.data.readers.tables``.
-
-    Raises:
-        ValueError: a row that cannot be read, or no such column.
-    """
+    """Yields the texts in a column of a table."""
     columns = Columns(text=column)
     return (columns.example(row, place).text for place, row in table_rows(path, columns))

@@ -1,4 +1,4 @@
-"""The rows of tables in files."""
+"""Reads rows of TSV, CSV, JSON Lines and Parquet files."""
 
 import csv
 import json
@@ -17,27 +17,27 @@ log = logging.getLogger("triptych")
 Row = dict[str, object]
 FORMATS = (".tsv", ".csv", ".jsonl", ".parquet")
 NAMES_ITS_COLUMNS = (".jsonl", ".parquet")
-"""The formats that hold more than lines of texts, and name the columns of each value."""
+"""Formats that name the columns in each row and can hold lists and objects."""
 NO_TEXT = (*FORMATS, ".json", ".ndjson")
-"""The formats that are no running text, though most of them are text."""
+"""Formats that are not plain text for a language model."""
 LABELLED = {"text", "label", "pair", "score"}
-"""The fields that labelled_text reads, from tables without a header line too."""
+"""Fields that labelled_text reads, also from tables without a header line."""
 QUOTED = re.compile(r'"(?:[^"]|"")*"')
-"""A field of CSV that holds quotes, which stand twice in it."""
+"""A quoted CSV field; quotes inside it are doubled."""
 
-csv.field_size_limit(2**31 - 1)  # a document is longer than the 131,072 characters of the default
+csv.field_size_limit(2**31 - 1)  # documents may exceed the default of 131,072 characters
 
 
 def table_rows(path: Path, columns: Columns, names: list[str] | None = None) -> Iterator[tuple[Place, Row]]:
-    """The rows of a file, each with the line in which it begins, or the number of the row in Parquet.
+    """Yields the rows of a file, each with its first line, or with its row number in Parquet.
 
     Args:
-        path: of a file in one of the formats, perhaps packed.
-        columns: that are needed; others may be left out.
-        names: of the columns of a TSV or CSV file; None: the first line names them.
+        path: file in one of ``FORMATS``, possibly compressed.
+        columns: required columns; others may be omitted.
+        names: column names of a TSV or CSV file; None: the first line contains them.
 
     Raises:
-        ValueError: a row that cannot be read, or columns that are not there.
+        ValueError: a row that cannot be read, or a missing column.
     """
     kind = format_of(path.name)
     if kind == ".parquet":
@@ -48,31 +48,31 @@ def table_rows(path: Path, columns: Columns, names: list[str] | None = None) -> 
 
 
 def check_is_text(key: str, name: str, expected: str, instead: str, tables: Collection[str] = NO_TEXT) -> None:
-    """Refuses a table where a text is expected.
+    """Checks that a file is not a table.
 
     Args:
-        key: of the file in the configuration.
-        name: of the file.
-        expected: what it should be.
-        instead: what reads it.
-        tables: the formats that are refused.
+        key: configuration key of the file.
+        name: name of the file.
+        expected: description of the expected file.
+        instead: settings that read such a table.
+        tables: formats that are errors.
 
     Raises:
         ValueError: the file has such a format.
     """
     if (kind := format_of(name)) in tables:
-        raise ValueError(f"{key}={name}: expected {expected}; {kind} is read by {instead}")
+        raise ValueError(f"{key}={name}: expected {expected}; for {kind}, use {instead}")
 
 
 def reader_of_texts(dir: str, name: str) -> str:
-    """What to type so that the texts of such a table are read, each by itself."""
+    """Returns the settings that read each text of such a table as an example."""
     if format_of(name) in FORMATS:
         return "data=labelled_text data.text=COLUMN data.label=null"
     return f"data=hub data.name={dir} data.text=COLUMN"
 
 
 def check_names(names: list[str], where: str) -> None:
-    """Refuses a table in which two columns have the same name."""
+    """Checks that column names are unique."""
     if len(set(names)) < len(names):
         raise ValueError(f"{where}: the columns {', '.join(names)}; expected different names")
 
@@ -86,10 +86,10 @@ def _named_rows(
             names = row
             check_names(names, f"{path}, line {line}")
             is_text = {field for field, _ in columns.items()} <= LABELLED
-            advice = " (no header line? labelled_text has data.columns)" if is_text else ""
+            advice = " (no header line? Use data=labelled_text with data.columns)" if is_text else ""
             columns.check(names, f"{path}, line {line}", advice)
         elif row == given:
-            raise ValueError(f"{path}, line {line}: these are the names of the columns; keep data.columns=null")
+            raise ValueError(f"{path}, line {line}: this line contains the column names; set data.columns=null")
         elif len(row) != len(names):
             raise ValueError(
                 f"{path}, line {line}: {counted(len(row), 'field')}; expected {len(names)}, {', '.join(names)} "
@@ -107,8 +107,8 @@ def _tsv_fields(path: Path) -> Iterator[tuple[int, list[str]]]:
         yield line, row
     if quoted:
         log.warning(
-            "%s: %s quoted as in CSV, first in line %s; they are read as they stand. Expected a table without quotes, "
-            "or .csv with commas",
+            "%s: %s quoted as in CSV, first in line %s; the quotes are kept. Expected a table without quotes, or .csv "
+            "with commas",
             path, "1 field is" if len(quoted) == 1 else f"{len(quoted):,} fields are", quoted[0],
         )  # fmt: skip
 
@@ -131,7 +131,7 @@ def _object(pairs: list[tuple[str, object]]) -> Row:
     row: Row = {}
     for name, value in pairs:
         if name in row:
-            raise ValueError(f"{name} twice in an object")
+            raise ValueError(f"duplicate key {name}")
         row[name] = value
     return row
 
@@ -152,7 +152,7 @@ def _parquet_rows(path: Path, columns: Columns) -> Iterator[tuple[Place, Row]]:
     import pyarrow as pa  # type: ignore[import-untyped]  # takes a quarter of a second
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-    with opened(path) as packed:  # a plain file is read as it is needed
+    with opened(path) as packed:  # an uncompressed file is read on demand
         source = path if unpacked(path.name) == path.name else pa.BufferReader(packed.read())
     number = 0
     try:
@@ -168,4 +168,4 @@ def _parquet_rows(path: Path, columns: Columns) -> Iterator[tuple[Place, Row]]:
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}, row {number}: not UTF-8 (byte {error.start}: {error.reason})") from None
     except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{path}: not a whole Parquet file ({str(error).splitlines()[0]})") from None
+        raise ValueError(f"{path}: not a complete Parquet file ({str(error).splitlines()[0]})") from None

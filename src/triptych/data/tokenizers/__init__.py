@@ -1,1 +1,1 @@
-"""Text to ids and back: learned here, or published."""
+"""Text to token ids and back: trained tokenizers and pretrained ones."""

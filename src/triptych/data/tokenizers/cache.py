@@ -1,4 +1,4 @@
-"""Learned tokenizers are kept, so that the runs of a sweep, and the processes of a run, learn each but once."""
+"""A cache of trained tokenizers, shared by the runs of a sweep and the processes of a run."""
 
 import hashlib
 import inspect
@@ -17,20 +17,20 @@ log = logging.getLogger("triptych")
 
 
 def learned(kind: Learned | Characters, texts: Iterable[str], targets: Iterable[str], sha256: str) -> Tokenizer:
-    """The tokenizer of these texts: the one that was kept, or else a new one, which is learned by one process while
-    others that want the same wait for it, and kept.
+    """Returns the tokenizer of these texts, cached on disk. One process trains it while others that need it wait.
 
-    It is kept as JSON text, under the hash of the texts, the settings, the versions of the libraries and the code that
-    learns. An entry carries its own hash; a damaged one is replaced. A cache that cannot be written to costs a warning
-    and nothing else.
+    The cache key contains the hash of the texts, the settings, the versions of the libraries and the training code.
+    Each entry contains its own hash, and a damaged entry is replaced. If the cache is not writable, a warning is
+    logged.
 
     Args:
-        texts: of the training split, targets excepted.
-        targets: of the training split.
+        kind: kind of tokenizer.
+        texts: texts of the training split, without targets.
+        targets: targets of the training split.
         sha256: equal for equal texts and targets.
 
     Raises:
-        ValueError: texts that no such tokenizer can be learned from.
+        ValueError: the tokenizer cannot be trained on these texts.
     """
     facts = {
         "texts": sha256,
@@ -47,18 +47,18 @@ def learned(kind: Learned | Characters, texts: Iterable[str], targets: Iterable[
         if entry is None or entry.get("sha256") != _sha256(f"{key} {entry.get('content')}"):
             return None
         content = json.loads(entry["content"])
-        log.info("tokenizer taken from %s", path)
+        log.info("tokenizer loaded from %s", path)
         return Tokenizer.from_json(content["tokenizer"], SpecialTokens.from_plain(content["special_tokens"]))
 
     def make() -> Tokenizer:
         if path.exists():
-            log.warning("%s is damaged: the tokenizer is learned anew", path)
+            log.warning("%s is damaged: the tokenizer is trained again", path)
         return kind.train(texts, targets)
 
     def write(tokenizer: Tokenizer) -> None:
         content = json.dumps({"tokenizer": tokenizer.to_json(), "special_tokens": tokenizer.special.as_plain()})
         write_text(path, json.dumps({"sha256": _sha256(f"{key} {content}"), "content": content}))
-        log.info("tokenizer learned, and kept as %s", path)
+        log.info("tokenizer trained and saved as %s", path)
 
     return kept(path, "the tokenizer is", read, make, write)
 

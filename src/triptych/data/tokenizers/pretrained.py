@@ -1,6 +1,6 @@
-"""The tokenizer files of a Hugging Face folder, read and written by the ``tokenizers`` library alone.
+"""Reads and writes the tokenizer files of Hugging Face folders with the ``tokenizers`` library only.
 
-No code of a folder is run (``auto_map``), and no pickle is read.
+No code from a folder is executed (``auto_map``), and no pickle is loaded.
 """
 
 import json
@@ -28,47 +28,47 @@ FILES = (
     ("tokenizer.model",),
     ("source.spm", "target.spm", "vocab.json"),
 )
-"""What a tokenizer may be made of; the first that is there is read."""
+"""Sets of files that define a tokenizer; the first complete set is read."""
 
 
 class Pretrained:
-    """The tokenizer of a Hugging Face folder: it is read, not trained.
+    """The tokenizer of a Hugging Face folder, which is not trained.
 
     Args:
         dir: the folder.
 
     Raises:
-        ValueError: no such folder, or what ``read_tokenizer`` says of it.
+        ValueError: no such folder, or no valid tokenizer (see ``read_tokenizer``).
     """
 
     def __init__(self, *, dir: str) -> None:
         folder = Path(dir)
         if not folder.is_dir():
             raise ValueError(f"tokenizer.dir={dir}: no such folder ({folder.resolve()})")
-        with refusing("tokenizer.dir="):  # what it says begins with the folder
+        with refusing("tokenizer.dir="):  # its messages start with the folder
             self._tokenizer = read_tokenizer(folder)
 
     def train(self, texts: Iterable[str], targets: Iterable[str] = ()) -> Tokenizer:
-        """The tokenizer; it does not depend on the texts."""
+        """Returns the tokenizer; the texts are not used."""
         return self._tokenizer
 
 
 def read_tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer of a Hugging Face folder: BERT's, RoBERTa's, GPT-2's, T5's, BART's, Pegasus', MarianMT's, LLaMA's,
-    or any other that ``tokenizer.json`` describes.
+    """Reads the tokenizer of a Hugging Face folder: BERT, RoBERTa, GPT-2, T5, BART, Pegasus, MarianMT, LLaMA, or any
+    other that ``tokenizer.json`` describes.
 
-    ``begin`` and ``end`` are what the folder's tokenizer puts around a text. A special token that the folder does not
-    name is the nearest that it does: cls or else eos for bos; sep for eos; eos for sep and pad. A folder by
-    ``write_tokenizer`` says them all.
+    ``begin`` and ``end`` are the tokens that the folder's tokenizer adds around a text. Missing special tokens default
+    to related ones: bos to cls, else eos; eos to sep; sep and pad to eos. Folders from ``write_tokenizer`` define all
+    of them.
 
     Args:
-        folder: with ``tokenizer.json``, or else ``vocab.txt`` (word pieces), ``vocab.json`` and ``merges.txt`` (byte
+        folder: contains ``tokenizer.json``; or ``vocab.txt`` (WordPiece), ``vocab.json`` and ``merges.txt`` (byte
             pairs), ``spiece.model`` or ``tokenizer.model`` (SentencePiece), or ``source.spm``, ``target.spm`` and
-            ``vocab.json`` (MarianMT); ``tokenizer_config.json``, ``special_tokens_map.json``, ``added_tokens.json``
-            and ``config.json`` are read where they are there.
+            ``vocab.json`` (MarianMT). ``tokenizer_config.json``, ``special_tokens_map.json``, ``added_tokens.json`` and
+            ``config.json`` are optional.
 
     Raises:
-        ValueError: no tokenizer, or files that contradict themselves or one another; with the file.
+        ValueError: no tokenizer, or inconsistent files; the message names the file.
     """
     settings = _Settings.read(folder)
     try:
@@ -78,17 +78,17 @@ def read_tokenizer(folder: Path) -> Tokenizer:
         roles = _add_tokens(backend, settings)
         special = _special_tokens(backend, settings, roles)
         _check_model(backend, settings, special, roles)
-        backend.encode("\U0010ffff")  # fails where there is no token for the unknown
+        backend.encode("\U0010ffff")  # fails without an unknown token
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # the library raises nothing finer, and when it panics no Exception
+    except BaseException as error:  # the library raises plain Exception, and a BaseException if it panics
         message = str(error)
         if not (isinstance(error, ValueError) and message.startswith(str(folder))):
-            message = f"{settings.path}: it, or a file beside it, is not as it should be ({message})"
+            message = f"{settings.path}: this file, or another one in its folder, is invalid ({message})"
         raise ValueError(message.splitlines()[0]) from None
     ids = sorted(backend.get_vocab().values())
     if ids != list(range(len(ids))):
-        raise ValueError(f"{settings.path}: {len(ids)} tokens, but their ids are not those from 0 to {len(ids) - 1}")
+        raise ValueError(f"{settings.path}: {len(ids)} tokens, but their ids are not 0 to {len(ids) - 1}")
     backend.post_processor = None
     if settings.path.name == "source.spm":
         return Tokenizer(backend, special, ((folder / "source.spm").read_bytes(), (folder / "target.spm").read_bytes()))
@@ -97,7 +97,7 @@ def read_tokenizer(folder: Path) -> Tokenizer:
 
 
 def _chat_template(folder: Path, said: Mapping[str, Any]) -> str:
-    """The template of a folder, in a file of its own or in ``tokenizer_config.json``; of several, the default."""
+    """Returns the template from ``chat_template.jinja`` or ``tokenizer_config.json``; of several, the default."""
     path = folder / "chat_template.jinja"
     if path.is_file():
         return read_text(path)
@@ -106,7 +106,7 @@ def _chat_template(folder: Path, said: Mapping[str, Any]) -> str:
         named = {str(one.get("name")): one.get("template") for one in template if isinstance(one, dict)}
         template = named.get("default") or ""
     if not isinstance(template, str):
-        raise ValueError(f"{folder / 'tokenizer_config.json'}: chat_template is no text")
+        raise ValueError(f"{folder / 'tokenizer_config.json'}: chat_template is not a string")
     return template
 
 
@@ -121,16 +121,18 @@ def write_tokenizer(
     has_token_types: bool = False,
 ) -> None:
     """Writes ``tokenizer.json``, ``tokenizer_config.json`` and ``special_tokens_map.json``, for ``AutoTokenizer`` of
-    transformers and for ``read_tokenizer``. MarianMT's has ``source.spm``, ``target.spm`` and ``vocab.json`` instead of
-    the first, and there ``AutoTokenizer`` puts eos after a text, whatever ``begin`` and ``end`` are.
+    transformers and for ``read_tokenizer``. MarianMT has ``source.spm``, ``target.spm`` and ``vocab.json`` instead of
+    the first; its ``AutoTokenizer`` appends eos, regardless of ``begin`` and ``end``.
 
     Args:
-        folder: where; it is there.
-        begin: ids that ``AutoTokenizer`` puts before a text; None: ``special.begin``.
-        end: ids that it puts after a text; None: ``special.end``.
-        padding_side: left for a decoder by itself that writes.
-        model_max_length: the most tokens that the model reads.
-        has_token_types: whether the model tells the two texts of a pair apart, so that ``AutoTokenizer`` gives types.
+        tokenizer: the tokenizer.
+        folder: an existing folder.
+        begin: ids that ``AutoTokenizer`` adds before a text; None: ``special.begin``.
+        end: ids that it adds after a text; None: ``special.end``.
+        padding_side: left for generation with a decoder-only model.
+        model_max_length: maximum number of input tokens of the model.
+        has_token_types: whether the model distinguishes the two texts of a pair, so that ``AutoTokenizer`` returns
+            token types.
 
     Raises:
         RunError: a file cannot be written.
@@ -151,7 +153,7 @@ def write_tokenizer(
     if before:
         names["cls_token"] = before[0][0]
     settings = {
-        # The first takes tokenizer.json as it is; the families' own classes rebuild parts of it.
+        # PreTrainedTokenizerFast uses tokenizer.json unchanged; the classes of the families rebuild parts of it.
         "tokenizer_class": "PreTrainedTokenizerFast" if tokenizer.sentencepiece is None else "MarianTokenizer",
         "model_input_names": ["input_ids", *(["token_type_ids"] if has_token_types else []), "attention_mask"],
         "padding_side": padding_side,
@@ -174,14 +176,14 @@ def write_tokenizer(
 
 @dataclass(frozen=True)
 class _Family:
-    """What the class of a tokenizer knows, and its folder need not say.
+    """Defaults of a tokenizer class, which its folder may omit.
 
     Attributes:
-        names: of special tokens, where the vocabulary has them.
-        begin: the special token before a text; None: there is none.
-        end: the special token after a text; None: there is none.
-        start: what the decoder of the full model reads first.
-        between: the special tokens between two texts that are read as one; (): sep alone.
+        names: special tokens by role, used if the vocabulary contains them.
+        begin: role of the token before a text; None: no token.
+        end: role of the token after a text; None: no token.
+        start: role of the first input token of the decoder of the full model.
+        between: roles of the tokens between the two texts of a pair; (): only sep.
     """
 
     names: Mapping[str, str]
@@ -207,7 +209,7 @@ _FAMILIES = {
     "llama": _Family({"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}, begin="bos_token"),
 }
 _SPLIT_OTHERWISE = ("qwen3", "olmo2", "clip")
-"""Families whose words are not GPT-2's, which files of byte pairs alone do not say."""
+"""Families that split words differently from GPT-2, which byte-pair files alone do not specify."""
 _BY_FILE = {
     "vocab.txt": "bert",
     "vocab.json": "gpt2",
@@ -219,14 +221,14 @@ _BY_FILE = {
 
 @dataclass(frozen=True)
 class _Settings:
-    """What the files of a folder say, but for the vocabulary.
+    """The content of a folder, except for the vocabulary.
 
     Attributes:
-        path: the vocabulary.
-        tokenizer: ``tokenizer_config.json``, and if it is an older one ``special_tokens_map.json`` over it.
+        path: path of the vocabulary.
+        tokenizer: ``tokenizer_config.json``; for older folders updated with ``special_tokens_map.json``.
         added: ids of the tokens in ``added_tokens.json``.
         model: ``config.json``.
-        family: what the files need not say.
+        family: defaults of the tokenizer class.
     """
 
     path: Path
@@ -248,13 +250,13 @@ class _Settings:
         return cls(path, said, added, model, _FAMILIES[known[0]] if known else _Family({}))
 
     def model_id(self, key: str) -> int | None:
-        """A token's id in ``config.json`` (the first, where it lists several); None: it says none."""
+        """Returns the id of a token in ``config.json``, the first of a list; None if it is not set."""
         value = self.model.get(key)
         i = value[0] if isinstance(value, list) and value else value
         return i if isinstance(i, int) and i >= 0 else None
 
     def token(self, said: Any) -> AddedToken:
-        """A token as these files write it: its text, or its text and its flags."""
+        """Parses a token, which is a text, or an object with text and flags."""
         try:
             if isinstance(said, str):
                 return AddedToken(said, normalized=False)
@@ -272,7 +274,7 @@ def _files(folder: Path) -> tuple[str, ...]:
 
 
 def _read_object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; an empty one if there is no such file."""
+    """Reads the object in a JSON file; an empty one if the file does not exist."""
     if not path.is_file():
         return {}
     try:
@@ -288,17 +290,17 @@ def _from_json(settings: _Settings) -> tokenizers.Tokenizer:
     state = _read_object(settings.path)
     backend = tokenizers.Tokenizer.from_str(json.dumps(state))
     for token in state["added_tokens"]:
-        if backend.token_to_id(token["content"]) != token["id"]:  # the library numbers it as it likes
+        if backend.token_to_id(token["content"]) != token["id"]:  # the library may assign another id
             raise ValueError(f"{settings.path}: added token {token['content']!r} cannot have id {token['id']}")
     return backend
 
 
 def _word_pieces(settings: _Settings) -> tokenizers.Tokenizer:
-    """As BERT reads: Devlin et al. 2019."""
+    """BERT's tokenizer (Devlin et al. 2019)."""
     vocabulary: dict[str, int] = {}
     for i, token in enumerate(read_lines(settings.path)):
         if vocabulary.setdefault(token, i) != i:
-            raise ValueError(f"{settings.path}, line {i + 1}: {token!r} stands in line {vocabulary[token] + 1} already")
+            raise ValueError(f"{settings.path}, line {i + 1}: {token!r} is a duplicate of line {vocabulary[token] + 1}")
     unk = settings.token(settings.tokenizer.get("unk_token") or "[UNK]").content
     backend = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=unk))
     backend.normalizer = normalizers.BertNormalizer(
@@ -312,9 +314,9 @@ def _word_pieces(settings: _Settings) -> tokenizers.Tokenizer:
 
 
 def _byte_pairs(settings: _Settings) -> tokenizers.Tokenizer:
-    """As GPT-2 reads: Radford et al. 2019, section 2.2."""
+    """GPT-2's tokenizer (Radford et al. 2019, section 2.2)."""
     if settings.model.get("model_type") in _SPLIT_OTHERWISE:
-        raise ValueError(f"{settings.path}: expected tokenizer.json, since this family splits texts unlike GPT-2")
+        raise ValueError(f"{settings.path}: expected tokenizer.json, since this family does not split like GPT-2")
     vocabulary, path = _read_object(settings.path), settings.path.with_name("merges.txt")
     merges = []
     for number, line in enumerate(read_lines(path), 1):
@@ -322,7 +324,7 @@ def _byte_pairs(settings: _Settings) -> tokenizers.Tokenizer:
             continue
         left, _, right = line.partition(" ")
         if not {left, right, left + right} <= vocabulary.keys():
-            raise ValueError(f"{path}, line {number}: {line!r} is not a pair of tokens that makes a third")
+            raise ValueError(f"{path}, line {number}: {line!r} is not a pair of tokens that form a token")
         merges.append((left, right))
     backend = tokenizers.Tokenizer(models.BPE(vocabulary, merges))
     add_prefix_space = settings.tokenizer.get("add_prefix_space", False)
@@ -332,7 +334,7 @@ def _byte_pairs(settings: _Settings) -> tokenizers.Tokenizer:
 
 
 def _sentencepiece(settings: _Settings) -> tokenizers.Tokenizer:
-    """As T5, Pegasus and LLaMA read: the first two have tokens that their files lack."""
+    """The tokenizers of T5, Pegasus and LLaMA. The files of the first two lack some tokens."""
     model = SentencePieceModel.read(settings.path)
     pieces = model.pieces
     if settings.family is _FAMILIES["t5"]:
@@ -345,10 +347,10 @@ def _sentencepiece(settings: _Settings) -> tokenizers.Tokenizer:
 
 
 def _marian(settings: _Settings) -> tokenizers.Tokenizer:
-    """As MarianMT numbers what two SentencePiece models cut: Junczys-Dowmunt et al. 2018."""
+    """MarianMT's tokenizer (Junczys-Dowmunt et al. 2018): a vocabulary for the pieces of two SentencePiece models."""
     if settings.tokenizer.get("separate_vocabs"):
-        raise ValueError(f"{settings.path.parent}: separate_vocabs; expected one vocabulary for sources and targets")
-    for name in ("source.spm", "target.spm"):  # are they whole?
+        raise ValueError(f"{settings.path.parent}: separate_vocabs is not supported; expected a shared vocabulary")
+    for name in ("source.spm", "target.spm"):  # are they complete?
         SentencePieceModel.read(settings.path.with_name(name))
     vocabulary = _read_object(settings.path.with_name("vocab.json"))
     backend = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
@@ -367,10 +369,10 @@ _BACKENDS = {
 
 
 def _add_tokens(backend: tokenizers.Tokenizer, settings: _Settings) -> dict[str, int]:
-    """Adds what the vocabulary lacks, and makes special what the settings call special.
+    """Adds the tokens that the vocabulary lacks, and marks special tokens as such.
 
     Returns:
-        the id of each special token that has a role.
+        The id of each special token that has a role.
     """
     said, folder = settings.tokenizer, settings.path.parent
     added = {int(i): token for i, token in said.get("added_tokens_decoder", {}).items()}
@@ -395,11 +397,7 @@ def _add_tokens(backend: tokenizers.Tokenizer, settings: _Settings) -> dict[str,
 
 
 def _add(backend: tokenizers.Tokenizer, token: AddedToken, special: bool = False) -> int:
-    """Adds a token, unless it is one already; then it may still become special.
-
-    Returns:
-        its id.
-    """
+    """Adds a token, or marks an existing one as special; returns its id."""
     known = {known.content: known for known in backend.get_added_tokens_decoder().values()}
     token = known.get(token.content, token)
     token.special = token.special or special
@@ -416,7 +414,7 @@ def _special_tokens(backend: tokenizers.Tokenizer, settings: _Settings, roles: M
         for value in special.as_plain().values():
             for i in value if isinstance(value, list) else [value]:
                 if isinstance(i, int) and backend.id_to_token(i) is None:
-                    raise ValueError(f"{folder / 'tokenizer_config.json'}: triptych: there is no token of id {i}")
+                    raise ValueError(f"{folder / 'tokenizer_config.json'}: triptych: no token has id {i}")
         return special
     eos = roles.get("eos_token", roles.get("sep_token"))
     if eos is None:
@@ -443,12 +441,12 @@ def _special_tokens(backend: tokenizers.Tokenizer, settings: _Settings, roles: M
         sep=sep,
         start=roles.get(family.start, bos) if start is None else start,
         pad=roles.get("pad_token", eos),
-        unk=None if unk in (bos, eos) else unk,  # GPT-2's: it knows all bytes
+        unk=None if unk in (bos, eos) else unk,  # GPT-2 covers all bytes
         mask=roles.get("mask_token"),
         begin=begin,
         end=end,
         between=() if between == (sep,) else between,
-        # its labels are texts like others, but Whisper's begin with the start
+        # labels are encoded like other texts, except that Whisper's decoder starts with the first begin token
         target_begin=() if not is_full else begin[1:] if family is _FAMILIES["whisper"] else begin,
         sentinels=tuple(hidden[token] for token in sorted(hidden, key=lambda token: int(token[10:-1]))),
     )
@@ -457,41 +455,42 @@ def _special_tokens(backend: tokenizers.Tokenizer, settings: _Settings, roles: M
 def _check_model(
     backend: tokenizers.Tokenizer, settings: _Settings, special: SpecialTokens, roles: Mapping[str, int]
 ) -> None:
-    """Refuses a tokenizer that fills up or ends texts with another token than the model does, as far as both say one:
-    a classifier of ``transformers`` looks for these ids to find the end of a text."""
+    """Checks that the pad and eos tokens of the tokenizer and the model are the same, if both define them. Classifiers
+    of ``transformers`` use these ids to find the end of a text."""
     for role, i in (("pad_token", special.pad), ("eos_token", special.eos)):
         said = settings.model.get(f"{role}_id")
         ids = [other for other in (said if isinstance(said, list) else [said]) if isinstance(other, int) and other >= 0]
         if role in roles and ids and i not in ids:
             raise ValueError(
                 f"{settings.path.parent / 'config.json'}: {role}_id={said}, but {role} of the tokenizer "
-                f"({settings.path.name}, tokenizer_config.json) is {_name(backend, i)!r}, of id {i}"
+                f"({settings.path.name}, tokenizer_config.json) is {_name(backend, i)!r} with id {i}"
             )
-    if settings.model.get("model_type") == "clip":  # whose text speaks by the token that its configuration says
+    if settings.model.get("model_type") == "clip":  # it pools the text at this token
         said = settings.model.get("text_config", {}).get("eos_token_id", 49407)
-        end = backend.get_vocab_size() - 1 if said == 2 else said  # 2 was a mistake: there it is the largest of a text
+        end = backend.get_vocab_size() - 1 if said == 2 else said  # 2 was an error: such models pool at the largest id
         if special.end[-1:] != (end,):
             raise ValueError(
                 f"{settings.path.parent / 'config.json'}: text_config: eos_token_id={said}: expected token {end} "
-                f"behind each text, but the tokenizer ({settings.path.name}) puts {list(special.end)} there"
+                f"after each text, but the tokenizer ({settings.path.name}) adds {list(special.end)}"
             )
 
 
 def _unknown(backend: tokenizers.Tokenizer) -> int | None:
-    """What the model itself makes of what it does not know."""
+    """Returns the unknown token of the model itself."""
     model = json.loads(backend.to_str())["model"]
     name, i = model.get("unk_token"), model.get("unk_id")
     return i if name is None else backend.token_to_id(name)
 
 
 def _surroundings(backend: tokenizers.Tokenizer, path: Path, eos: int) -> tuple[tuple[int, ...], ...]:
-    """What a tokenizer puts before a text, after it, and between two, seen at texts of one token."""
+    """Returns the tokens that a tokenizer adds before a text, after it, and between two, found by encoding texts of one
+    token."""
     name = _name(backend, eos)
     encoding, pair = backend.encode(name), backend.encode(name, name)
     for token, i in zip(encoding.tokens, encoding.ids, strict=True):
         if backend.id_to_token(i) != token:
             what = "no" if backend.id_to_token(i) is None else "another"
-            raise ValueError(f"{path}: the post-processor puts {token!r} as {i}, which is {what} token")
+            raise ValueError(f"{path}: the post-processor adds {token!r} with id {i}, which is {what} token")
     text = encoding.special_tokens_mask.index(0)
     first, second = (i for i, is_special in enumerate(pair.special_tokens_mask) if not is_special)
     return tuple(encoding.ids[:text]), tuple(encoding.ids[text + 1 :]), tuple(pair.ids[first + 1 : second])
@@ -500,15 +499,15 @@ def _surroundings(backend: tokenizers.Tokenizer, path: Path, eos: int) -> tuple[
 def _name(backend: tokenizers.Tokenizer, i: int) -> str:
     name = backend.id_to_token(i)
     if name is None:
-        raise ValueError(f"the tokenizer has no token of id {i}")
+        raise ValueError(f"the tokenizer has no token with id {i}")
     return name
 
 
 def keep_out_of_text(backend: tokenizers.Tokenizer) -> None:
-    """Sees to it that no text becomes a special token.
+    """Prevents text from becoming special tokens.
 
-    ``encode_special_tokens`` alone does not where the model itself has special tokens among its words, as T5's has
-    "</s>". These are cut after their first character wherever they stand in a text.
+    ``encode_special_tokens`` is not enough if the model's vocabulary contains special tokens, such as "</s>" in T5.
+    These are split after their first character wherever they occur in a text.
     """
     vocabulary = backend.get_vocab(with_added_tokens=False)
     words = []
@@ -516,7 +515,9 @@ def keep_out_of_text(backend: tokenizers.Tokenizer) -> None:
         name = token.content
         if token.special and len(name) > 1 and name in vocabulary:
             is_word = vocabulary[name] in [piece.id for piece in backend.model.tokenize(name)]
-            is_unknown = isinstance(backend.model, models.WordLevel) and name == backend.model.unk_token  # as any word
+            is_unknown = (
+                isinstance(backend.model, models.WordLevel) and name == backend.model.unk_token
+            )  # like any word
             if is_word and not is_unknown and any(name in part for part in _parts(backend, name)):
                 words.append(name)
     if words:
@@ -527,7 +528,7 @@ def keep_out_of_text(backend: tokenizers.Tokenizer) -> None:
 
 
 def _parts(backend: tokenizers.Tokenizer, text: str) -> list[str]:
-    """What of a text the model sees at a time."""
+    """Returns the parts of a text that the model tokenizes separately."""
     if backend.normalizer is not None:
         text = backend.normalizer.normalize_str(text)
     if backend.pre_tokenizer is None:

@@ -1,4 +1,4 @@
-"""SentencePiece models as tokenizers of the ``tokenizers`` library. Kudo and Richardson 2018."""
+"""Converts SentencePiece models to the ``tokenizers`` library. Kudo and Richardson 2018."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -10,11 +10,11 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 
 from triptych.config import refusing
 
-BLANK = "\u2581"  # how pieces write a blank
+BLANK = "\u2581"  # a space within a piece
 
 
 class Kind(IntEnum):
-    """What a piece is."""
+    """SentencePiece's type of a piece."""
 
     NORMAL = 1
     UNKNOWN = 2
@@ -29,9 +29,9 @@ class Piece:
     """A token.
 
     Attributes:
-        text: with blanks as ``BLANK``.
-        score: its log probability, in a unigram model.
-        kind: what it is.
+        text: the text, with ``BLANK`` for spaces.
+        score: log-probability in a unigram model.
+        kind: type of the piece.
     """
 
     text: str
@@ -41,15 +41,15 @@ class Piece:
 
 @dataclass(frozen=True)
 class SentencePieceModel:
-    """What a model says of encoding and decoding.
+    """The parts of a model that determine encoding and decoding.
 
     Attributes:
-        pieces: in the order of their ids.
-        is_unigram: whether it is Kudo 2018's unigram model, or else of byte pairs.
+        pieces: pieces in the order of their ids.
+        is_unigram: whether it is a unigram model (Kudo 2018); else byte pairs.
         byte_fallback: whether unknown characters become bytes.
-        charsmap: compiled rules that normalise characters; empty: there are none.
-        add_dummy_prefix: whether a blank is put before a text.
-        remove_extra_whitespaces: whether blanks are removed at the ends of a text, and all but one between words.
+        charsmap: compiled rules that normalize characters; empty: none.
+        add_dummy_prefix: whether a space is prepended to each text.
+        remove_extra_whitespaces: whether leading, trailing and repeated spaces are removed.
     """
 
     pieces: list[Piece]
@@ -61,24 +61,24 @@ class SentencePieceModel:
 
     @classmethod
     def read(cls, path: Path) -> "SentencePieceModel":
-        """The model in a file.
+        """Reads a model file.
 
         Raises:
-            ValueError: not such a file, or a model of another kind.
+            ValueError: not a SentencePiece model, or not a supported type.
         """
         with refusing(f"{path}: "):
             return cls.parse(path.read_bytes())
 
     @classmethod
     def parse(cls, content: bytes) -> "SentencePieceModel":
-        """The model in these bytes of a file."""
-        from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # takes a tenth of a second
-        from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]  # likewise
+        """Parses the content of a model file."""
+        from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # slow import (0.1 s)
+        from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]  # slow too
 
         try:
             model = ModelProto.FromString(content)
             pieces = [
-                Piece(piece.piece, float(f"{piece.score:.9g}"), Kind(_type(piece, piece.type)))  # as JSON keeps it
+                Piece(piece.piece, float(f"{piece.score:.9g}"), Kind(_type(piece, piece.type)))  # the precision of JSON
                 for piece in model.pieces
             ]
         except (DecodeError, ValueError) as error:
@@ -86,11 +86,11 @@ class SentencePieceModel:
         trainer, normalizer = model.trainer_spec, model.normalizer_spec
         model_type = _type(trainer, trainer.model_type)
         if model_type not in (1, 2):
-            raise ValueError(f"a SentencePiece model of type {model_type}; expected 1, unigram, or 2, BPE")
+            raise ValueError(f"SentencePiece model type {model_type} is not supported; expected 1 (unigram) or 2 (BPE)")
         if not all(isinstance(piece.text, str) for piece in pieces):
             raise ValueError("not a SentencePiece model (a piece is not UTF-8)")
         if [piece.kind for piece in pieces].count(Kind.UNKNOWN) != 1:
-            raise ValueError("not a SentencePiece model (expected one piece for what is unknown)")
+            raise ValueError("not a SentencePiece model (expected one unknown piece)")
         return cls(
             pieces=pieces,
             is_unigram=model_type == 1,
@@ -101,7 +101,7 @@ class SentencePieceModel:
         )
 
     def backend(self) -> tokenizers.Tokenizer:
-        """The same tokenizer, by the ``tokenizers`` library."""
+        """Converts the model to a tokenizer of the ``tokenizers`` library."""
         (unknown,) = (i for i, piece in enumerate(self.pieces) if piece.kind == Kind.UNKNOWN)
         model: models.Model
         if self.is_unigram:
@@ -121,7 +121,7 @@ class SentencePieceModel:
             steps.append(normalizers.Prepend(BLANK))
         backend.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", BLANK)])
         backend.decoder = decoder(self.add_dummy_prefix)
-        if self.is_unigram and self.byte_fallback:  # text that looks like the name of a byte is none
+        if self.is_unigram and self.byte_fallback:  # text such as <0x41> is not a byte
             backend.pre_tokenizer = pre_tokenizers.Split(Regex("<(?=0x[0-9A-F]{2}>)"), "merged_with_previous")
         for piece in self.pieces:
             token = AddedToken(piece.text, normalized=False)
@@ -132,24 +132,25 @@ class SentencePieceModel:
         return backend
 
     def _merges(self) -> list[tuple[str, str]]:
-        """The pairs of pieces that make a third; the pieces stand in the order in which they are merged."""
+        """Returns all pairs of pieces whose concatenation is a piece. Pieces are listed in merge order."""
         texts = dict.fromkeys(piece.text for piece in self.pieces)
         cuts = ((text[:i], text[i:]) for text in texts for i in range(1, len(text)))
         return [(left, right) for left, right in cuts if left in texts and right in texts]
 
 
 def decoder(add_dummy_prefix: bool = True) -> decoders.Decoder:
-    """From pieces to text."""
+    """Makes the decoder from pieces to text."""
     blank = decoders.Strip(" ", left=int(add_dummy_prefix))
     return decoders.Sequence([decoders.Replace(BLANK, " "), decoders.ByteFallback(), decoders.Fuse(), blank])
 
 
 def _type(message: Any, known: int) -> int:
-    """The type of a piece or of a model, its field 3. Protocol Buffers keep a number that they have no name for among
-    the unknown fields, and say the default.
+    """Reads field 3, the type of a piece or a model. Protocol Buffers keeps a value without a known name among the
+    unknown fields and returns the default.
 
     Args:
-        known: what they say.
+        message: the piece or the training settings.
+        known: the value that Protocol Buffers returns.
     """
     from google.protobuf.unknown_fields import UnknownFieldSet  # type: ignore[import-untyped]
 

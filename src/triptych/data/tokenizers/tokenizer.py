@@ -1,4 +1,4 @@
-"""Text to token ids and back, by the ``tokenizers`` library."""
+"""Text to token ids and back, based on the ``tokenizers`` library."""
 
 import base64
 import hashlib
@@ -21,38 +21,38 @@ from triptych.data.tokenizers.sentencepiece import SentencePieceModel
 PAD, BOS, EOS, SEP, UNK, MASK = range(6)
 SPECIAL_TOKENS = ["<pad>", "<bos>", "<eos>", "<sep>", "<unk>", "<mask>"]
 
-# Byte-level tokenizers write each byte as one character: those that are visible in Latin-1 as these, the others, in
-# their order, as the characters from 256 on.
+# Byte-level tokenizers represent each byte by a character: printable Latin-1 bytes by themselves, and the others, in
+# order, by the characters from 256 on.
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
 _VISIBLE = [ord(character) for character in ALPHABET if ord(character) < 256]
 BYTE_OF = dict(zip(ALPHABET, _VISIBLE + sorted(set(range(256)) - set(_VISIBLE)), strict=True))
 
 
 AT_ONCE = 1000
-"""Texts that are encoded together."""
+"""Number of texts that are encoded together."""
 EACH_CHARACTER = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
-"""Makes a word of each character."""
+"""Splits a text into characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpecialTokens(Facts):
-    """The ids of the tokens that are no text, and how they surround texts. The defaults are those of Triptych's own
-    tokenizers; each published family has others.
+    """The ids of special tokens and how they surround texts. The defaults are those of Triptych's tokenizers;
+    pretrained families have others.
 
     Attributes:
-        bos: begins a text that is read from left to right.
-        eos: ends a text that is written.
-        sep: between source and target, where a decoder by itself reads both.
-        start: what the decoder of the full model reads first.
-        pad: fills up; in Triptych a mask hides padding, so any id serves.
-        unk: stands for what the tokenizer does not know; None: it knows everything.
-        mask: hides a token; None: there is none.
-        begin: stand before a text that is read as a whole.
-        end: stand after such a text.
-        between: stand between two texts that are read as one (RoBERTa has two of them there); (): sep alone.
-        target_begin: the first tokens that the decoder of the full model is to write.
-        sentinels: hide a span each, in this order (Raffel et al. 2020, section 3.1.4).
-        chat_template: how they surround conversations (see ``ChatTemplate``); empty: nobody says.
+        bos: starts a text that is read from left to right.
+        eos: ends a generated text.
+        sep: separates source and target in decoder-only models.
+        start: first input token of the decoder of the full model.
+        pad: padding. Since a mask hides padding, any id works.
+        unk: unknown text; None: every text can be encoded.
+        mask: mask token; None: no mask token.
+        begin: tokens before a text that is encoded as a whole.
+        end: tokens after such a text.
+        between: tokens between the two texts of a pair (RoBERTa has two); (): only sep.
+        target_begin: first output tokens of the decoder of the full model.
+        sentinels: tokens that each replace a span, in this order (Raffel et al. 2020, section 3.1.4).
+        chat_template: format of conversations (see ``ChatTemplate``); empty: not defined.
     """
 
     bos: int = BOS
@@ -71,47 +71,47 @@ class SpecialTokens(Facts):
 
     @property
     def ids(self) -> frozenset[int]:
-        """All of them."""
+        """All ids of special tokens."""
         values = [value if isinstance(value, tuple) else (value,) for value in asdict(self).values()]
         return frozenset(i for ids in values for i in ids if isinstance(i, int))
 
     def single(self, ids: Sequence[int]) -> list[int]:
-        """A text that is read as a whole: begin, ids, end. It has a token even if there is none of these."""
+        """Adds begin and end to a text that is encoded as a whole. The result is never empty: it has at least bos."""
         return [*self.begin, *ids, *self.end] or [self.bos]
 
     def pair(self, first: Sequence[int], second: Sequence[int]) -> tuple[list[int], int]:
-        """Two texts that are read as one: begin, first, between, second, end; and the place where the second begins.
-        (BERT's "[CLS] first [SEP] second [SEP]", RoBERTa's "<s> first </s></s> second </s>".)"""
+        """Joins two texts as begin, first, between, second, end; also returns the start of the second. BERT's format is
+        "[CLS] first [SEP] second [SEP]", and RoBERTa's is "<s> first </s></s> second </s>"."""
         before = [*self.begin, *first, *self.separator]
         return [*before, *second, *self.end], len(before)
 
     @property
     def separator(self) -> tuple[int, ...]:
-        """What stands between the two texts of a pair."""
+        """Tokens between the two texts of a pair."""
         return self.between or (self.sep,)
 
     def opening(self, ids: Sequence[int]) -> list[int]:
-        """A text that a decoder by itself goes on with: begin, ids. It has a token even if there is none of these."""
+        """Adds begin to a text that a decoder-only model continues. The result is never empty: it has at least bos."""
         return [*self.begin, *ids] or [self.bos]
 
     def written(self, ids: Sequence[int]) -> tuple[list[int], list[int]]:
-        """What the decoder of the full model reads while it writes a text, and its answer at each place: start,
-        target_begin, ids; and target_begin, ids, eos."""
+        """Returns the inputs and labels of a text for the decoder of the full model: start, target_begin, ids; and
+        target_begin, ids, eos."""
         text = [*self.target_begin, *ids]
         return [self.start, *text], [*text, self.eos]
 
 
 class Tokenizer:
-    """A trained tokenizer. Text never turns into special tokens, but for unk.
+    """A trained tokenizer. It never encodes text as special tokens, except unk.
 
     Args:
-        backend: a tokenizer of the ``tokenizers`` library that knows the special tokens.
-        sides: what cuts sources and what cuts targets into tokens, which ``backend`` then only numbers: one table, two
-            models. Each is a tokenizer of the library as JSON text, or the bytes of a SentencePiece model (MarianMT's).
-            None: ``backend`` does both.
+        backend: tokenizer of the ``tokenizers`` library, with the special tokens.
+        special: special tokens; None: those of Triptych.
+        sides: separate models for sources and targets, whose tokens ``backend`` only maps to ids. Both are JSON texts
+            of the library, or the bytes of SentencePiece models (MarianMT). None: ``backend`` tokenizes both.
 
     Raises:
-        ValueError: ids that are not those from 0 up to the number of tokens, or a special token beyond them.
+        ValueError: an id is not below the number of tokens.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Tokenizer:
         special: SpecialTokens | None = None,
         sides: tuple[str, str] | tuple[bytes, bytes] | None = None,
     ) -> None:
-        backend.encode_special_tokens = True  # "<eos>" in a text is five characters, not the end
+        backend.encode_special_tokens = True  # "<eos>" in a text is five characters, not eos
         self._backend, self.special, self.sides = backend, special or SpecialTokens(), sides
         largest = max(*backend.get_vocab().values(), *self.special.ids)
         if largest >= self.vocab_size:
@@ -128,7 +128,7 @@ class Tokenizer:
 
     @classmethod
     def from_json(cls, text: str, special: SpecialTokens | None = None) -> "Tokenizer":
-        """The tokenizer that ``to_json`` wrote."""
+        """Inverse of ``to_json``."""
         if text.startswith('{"version"'):
             return cls(tokenizers.Tokenizer.from_str(text), special)
         state = json.loads(text)
@@ -136,8 +136,8 @@ class Tokenizer:
         return cls(tokenizers.Tokenizer.from_str(state["backend"]), special, (sides[0], sides[1]))
 
     def to_json(self) -> str:
-        """Everything that it is, in the format of the ``tokenizers`` library; there, two models have no place and stand
-        beside it."""
+        """Serializes the tokenizer in the format of the ``tokenizers`` library, or as an object that also contains the
+        two models."""
         text: str = self._backend.to_str()
         if self.sides is None:
             return text
@@ -146,14 +146,15 @@ class Tokenizer:
         return json.dumps({"sides": self.sides, "backend": text})
 
     def without_merges(self, share: float, seed: Sequence[int]) -> "Tokenizer":
-        """The tokenizer that has the same tokens, but cuts texts into smaller ones.
+        """Returns the tokenizer with the same vocabulary but fewer merges, so that it produces shorter tokens
+        (BPE-dropout).
 
         Args:
-            share: each merge of two tokens is left out with this probability.
-            seed: of the choice.
+            share: probability that a merge is dropped.
+            seed: seed of the draws.
 
         Raises:
-            ValueError: a tokenizer that merges no pairs.
+            ValueError: the tokenizer has no merges.
         """
         generator = np.random.default_rng(seed)
 
@@ -175,20 +176,20 @@ class Tokenizer:
 
     @property
     def last_of_model(self) -> int:
-        """The largest id of the model's own vocabulary, behind which are those of the tokens that were added to it."""
+        """Largest id of the model's vocabulary; the ids of added tokens follow it."""
         return int(self._backend.get_vocab_size(with_added_tokens=False)) - 1
 
     def exchanged(self, one: int, other: int) -> "Tokenizer":
-        """The tokenizer that cuts texts alike, with the ids of two tokens exchanged.
+        """Returns the tokenizer with the ids of two tokens swapped; texts are split in the same way.
 
         Args:
             one: at most ``last_of_model``.
-            other: the same.
+            other: at most ``last_of_model``.
         """
         ids = {one: other, other: one}
         state = json.loads(self._backend.to_str())
         model = state["model"]
-        if isinstance(model["vocab"], list):  # Unigram's: a piece and its score at each id
+        if isinstance(model["vocab"], list):  # Unigram: a piece and its score per id
             pieces = model["vocab"]
             pieces[one], pieces[other] = pieces[other], pieces[one]
             model["unk_id"] = ids.get(model["unk_id"], model["unk_id"])
@@ -205,7 +206,7 @@ class Tokenizer:
 
     @property
     def sentencepiece(self) -> tuple[bytes, bytes] | None:
-        """The SentencePiece models of sources and targets, where that is what ``sides`` are."""
+        """The SentencePiece models of sources and targets, if ``sides`` are such models."""
         match self.sides:
             case bytes() as source, bytes() as target:
                 return source, target
@@ -213,39 +214,39 @@ class Tokenizer:
 
     @property
     def sha256(self) -> str:
-        """Equal for equal tokenizers."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     @property
     def vocab_size(self) -> int:
-        """Number of tokens, special ones included."""
+        """Number of tokens, including special ones."""
         size: int = self._backend.get_vocab_size()
         return size
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
-        """The tokens that stand for no text."""
+        """Ids of tokens that represent no text."""
         added = self._backend.get_added_tokens_decoder()
         return self.special.ids | {i for i, token in added.items() if token.special}
 
     @cached_property
     def text_ids(self) -> Int[np.ndarray, " text_tokens"]:
-        """The tokens that stand for text, in their order."""
+        """Sorted ids of tokens that represent text."""
         return np.setdiff1d(np.arange(self.vocab_size), list(self.special_ids))
 
     def encode(self, texts: Sequence[str], as_target: bool = False) -> list[list[int]]:
-        """The token ids of each text, without special tokens around them.
+        """Returns the token ids of each text, without special tokens around them.
 
         Args:
-            as_target: whether they are targets of a translation, which ``sides`` cut in another way.
+            texts: the texts.
+            as_target: whether to encode with the target model of ``sides``.
         """
         unk = self.special.unk
         if unk is not None and (table := self._characters) is not None:
             id_of = table.get
             return [[id_of(character, unk) for character in text] for text in texts]
         if self.sides is None:
-            # encode_batch_fast, which finds no places, took 1.2 to 2 times as long (tokenizers 0.23). The library's
-            # results take ten times the memory of the ids.
+            # encode_batch_fast, which computes no offsets, took 1.2 to 2 times as long (tokenizers 0.23). The results
+            # of the library take ten times the memory of the ids, hence the parts.
             parts = (texts[start : start + AT_ONCE] for start in range(0, len(texts), AT_ONCE))
             found = (
                 encoding for part in parts for encoding in self._backend.encode_batch(part, add_special_tokens=False)
@@ -255,8 +256,8 @@ class Tokenizer:
 
     @cached_property
     def _characters(self) -> dict[str, int] | None:
-        """The ids of the characters, if each character of a text is a token: to look them up takes a fifth of the
-        library's time. None: texts are cut in another way."""
+        """Ids by character, if each character is a token: the lookup takes a fifth of the library's time. None: texts
+        are split differently."""
         backend = self._backend
         is_table = (
             self.sides is None
@@ -272,28 +273,24 @@ class Tokenizer:
     def encode_with_places(
         self, texts: Sequence[str], as_target: bool = False
     ) -> list[tuple[list[int], list[tuple[int, int]]]]:
-        """Like ``encode``, with the place of each token in its text, as (start, end): ``text[start:end]`` is what the
-        token was made of. Tokens that are parts of one character all have its place; white space that is in no token
-        is in no place.
-
-        Args:
-            as_target: see ``encode``.
+        """Like ``encode``, with the character offsets (start, end) of each token: it encodes ``text[start:end]``.
+        Tokens that are parts of one character all have its offsets. Whitespace in no token is in no span.
 
         Returns:
-            of each text, its ids and their places, in characters (code points).
+            For each text, its ids and their offsets in characters (code points).
         """
         if self.sides is None:
             encodings = self._backend.encode_batch(texts, add_special_tokens=False)
             return [(encoding.ids, encoding.offsets) for encoding in encodings]
         unk = self.special.unk
         assert unk is not None
-        # encode_batch_fast does not say what the unknown was, which the vocabulary may have from the other model.
+        # encode_batch_fast hides the text of unknown tokens, which the vocabulary may contain for the other model.
         encodings = self._cutters[as_target].encode_batch(texts, add_special_tokens=False)
         return [([self._ids.get(token, unk) for token in encoding.tokens], encoding.offsets) for encoding in encodings]
 
     @cached_property
     def _cutters(self) -> list[tokenizers.Tokenizer]:
-        """What cuts sources and targets; MarianMT's ">>fr<<" asks for a language and stays in one piece."""
+        """The models of sources and targets. MarianMT's language tags such as ">>fr<<" stay whole."""
         cutters = []
         for side in self.sides or ():
             if isinstance(side, str):
@@ -308,18 +305,18 @@ class Tokenizer:
 
     @cached_property
     def _ids(self) -> dict[str, int]:
-        """The numbers of what may stand in a text."""
+        """Ids of the tokens that may occur in text."""
         return {token: i for token, i in self._backend.get_vocab().items() if i not in self.special_ids}
 
     def encode_marked(self, texts: Sequence[str], marks: Sequence[int]) -> list[list[int]]:
-        """Like ``encode``, but these special tokens are understood where a text names them: "a <mask> c".
+        """Like ``encode``, but encodes the names of some special tokens as these tokens: "a <mask> c".
 
         Args:
-            texts: with names of tokens in them.
-            marks: the ids of the tokens whose names are understood.
+            texts: texts that contain such names.
+            marks: ids of these special tokens.
         """
         added = self._backend.get_added_tokens_decoder()
-        tokens = {added[i].content: i for i in marks}  # of two that begin alike, the longer one is meant
+        tokens = {added[i].content: i for i in marks}  # if one name is a prefix of another, the longer one matches
         pattern = "|".join(
             (r"\s*" if added[i].lstrip else "") + f"({re.escape(name)})" + (r"\s*" if added[i].rstrip else "")
             for name, i in sorted(tokens.items(), key=lambda item: -len(item[0]))
@@ -331,13 +328,13 @@ class Tokenizer:
         ]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of these ids; special tokens are left out."""
+        """Returns the text of the ids, without special tokens."""
         text: str = self._backend.decode([i for i in ids if i not in self.special_ids], skip_special_tokens=False)
         return text
 
     def names(self, ids: Sequence[int]) -> list[str]:
-        """Each token by itself, for people to read: its text, or the name of a special token. The bytes of a part of a
-        character are written as <0xE6>."""
+        """Returns a readable name of each token: its text, or the name of a special token. Bytes of incomplete
+        characters become <0xE6>."""
         return [self._name(i) for i in ids]
 
     def _name(self, i: int) -> str:
@@ -350,19 +347,19 @@ class Tokenizer:
             return "".join(f"<0x{byte:02X}>" for byte in content)
 
     def begins_word(self, ids: Sequence[int]) -> Bool[np.ndarray, " length"]:
-        """Whether each token of a text begins a word. The white space before a word is a part of it; so the first token
-        does, and one that begins with white space, or follows one that ends in it, unless that is nothing else.
-        WordPiece marks what goes on with a word: the others begin one.
+        """Returns whether each token begins a word. Whitespace before a word belongs to it. A token therefore begins a
+        word if it is the first, starts with whitespace, or follows a token that ends in whitespace; but not after a
+        token of whitespace only. WordPiece marks continuations; all other tokens begin a word.
 
         Args:
-            ids: the text, without special tokens around it.
+            ids: ids of a text, without special tokens around it.
         """
         starts, ends, is_blank = self._word_limits[:, list(ids)]
         return np.append(True, (starts[1:] | ends[:-1]) & ~is_blank[:-1])[: len(ids)]
 
     @cached_property
     def _word_limits(self) -> Bool[np.ndarray, "3 vocab"]:
-        """Of each token: whether white space comes first, comes last, and is all that there is."""
+        """Whether each token starts with whitespace, ends in whitespace, and is only whitespace."""
         if self.reads_words:
             starts = np.ones(self.vocab_size, dtype=bool)
             starts[list(self._continuations)] = False
@@ -371,49 +368,44 @@ class Tokenizer:
 
     @cached_property
     def reads_words(self) -> bool:
-        """Whether white space only separates words and is in no token (``Words``, ``WordPiece``)."""
+        """Whether whitespace only separates words and is in no token (``Words``, ``WordPiece``)."""
         return any(part["type"] == "WordPiece" for part in self._decoders)
 
     @cached_property
     def _continuations(self) -> frozenset[int]:
-        """The tokens that go on with a word; only tokenizers that read words have some."""
+        """Ids of the tokens that continue a word; empty unless the tokenizer reads words."""
         prefixes = tuple(part["prefix"] for part in self._decoders if part["type"] == "WordPiece")
         return frozenset(i for token, i in self._backend.get_vocab().items() if token.startswith(prefixes))
 
     def num_bytes(self) -> Int[np.ndarray, "2 vocab"]:
-        """How many UTF-8 bytes of text each token stands for; special tokens stand for none. (SentencePiece puts a
-        blank before a text, and that counts.)
+        """Returns the number of UTF-8 bytes of text per token; special tokens have none. SentencePiece's space before a
+        text counts.
 
-        Where white space is in no token (``reads_words``), a word is counted as ``decode`` writes it: with one blank
-        before it, unless it begins a text or a line.
+        If no token contains whitespace (``reads_words``), a word counts as ``decode`` writes it: with one space before
+        it, except at the start of a text or line.
 
         Returns:
-            row 0: after a token that does not end in white space; row 1: after one that does, or at the start of a text
+            Row 0: after a token that does not end in whitespace. Row 1: after one that does, or at the start of a text
             (see ``ends_in_space``).
         """
         return np.array([[len(content) for content in row] for row in self._contents])
 
     def num_characters(self) -> Int[np.ndarray, "2 vocab"]:
-        """How many characters (code points) of text begin in each token: one that is cut into several tokens counts
-        where its first byte is. unk stands for one character, other special tokens stand for none.
-
-        Returns:
-            see ``num_bytes``.
-        """
+        """Returns the number of characters (code points) that begin in each token: a character of several tokens counts
+        where its first byte is. unk counts as one character, other special tokens as none. For the rows see
+        ``num_bytes``."""
         counts = np.array([[sum(byte & 0xC0 != 0x80 for byte in text) for text in row] for row in self._contents])
         if self.special.unk is not None:
             counts[:, self.special.unk] = 1
         return counts
 
     def num_words(self) -> Int[np.ndarray, "2 vocab"]:
-        """How many words begin in each token.
+        """Returns the number of words that begin in each token. For the rows see ``num_bytes``; in row 0 the start of a
+        token continues a word.
 
-        Words are separated by white space (``str.split``), and each end of a line is a word too, "\\n" in a text and
-        eos after one: ``len(text.split()) + text.count("\\n")``. unk is part of a word, or one where words are tokens,
-        and so is a blank of several bytes, such as U+00A0, where a byte-level tokenizer cuts it apart.
-
-        Returns:
-            see ``num_bytes``. In row 0, what a token begins with goes on with a word.
+        Whitespace separates words (``str.split``), and each line end is a word: "\\n" within a text, and eos after it.
+        A text has ``len(text.split()) + text.count("\\n")`` words. unk is part of a word, or a word if tokens are
+        words. A multi-byte space such as U+00A0 is part of a word if a byte-level tokenizer splits it.
         """
         goes_on, after_space = self._texts
         return np.array(
@@ -424,13 +416,13 @@ class Tokenizer:
         )
 
     def ends_in_space(self) -> Bool[np.ndarray, " vocab"]:
-        """Whether what follows each token begins a word: it ends in white space, or is bos or eos."""
+        """Returns, for each token, whether the next one begins a word: after whitespace, bos or eos."""
         return np.array([text[-1:].isspace() for text in self._texts[1]])
 
     @cached_property
     def _contents(self) -> tuple[list[bytes], list[bytes]]:
-        """The bytes of text that each token stands for, by what the decoder makes of it, after a token that does not
-        end in white space and after one that does."""
+        """The bytes of text of each token, as the decoder writes it: after a token that does not end in whitespace, and
+        after one that does."""
         added, parts = self._backend.get_added_tokens_decoder(), self._decoders
         contents = [b""] * self.vocab_size
         for token, i in self._backend.get_vocab().items():
@@ -441,19 +433,19 @@ class Tokenizer:
         ], contents
 
     def _blank(self, i: int) -> bytes:
-        """What ``decode`` puts between a word and this token."""
+        """Returns the text that ``decode`` inserts between a word and this token."""
         return b" " if self.reads_words and i not in self._continuations else b""
 
     @cached_property
     def _decoders(self) -> list[dict[str, Any]]:
-        """The steps from tokens to text, as the library writes them."""
+        """The steps of the decoder, in the format of the library."""
         decoder = json.loads(self._backend.to_str())["decoder"] or {"type": None}
         return decoder["decoders"] if decoder["type"] == "Sequence" else [decoder]
 
     @cached_property
     def _texts(self) -> tuple[list[str], list[str]]:
-        """What each token is where words are counted (see ``_contents``): bos white space, eos the end of a line, unk
-        and parts of characters something else than white space."""
+        """The text of each token for counting words (see ``_contents``). bos counts as whitespace, eos as a line end,
+        and unk and parts of characters as non-whitespace."""
         goes_on, after_space = ([content.decode(errors="replace") for content in row] for row in self._contents)
         for texts in (goes_on, after_space):
             for i in (self.special.bos, self.special.start, *self.special.begin):
@@ -465,10 +457,10 @@ class Tokenizer:
 
 
 def _content(token: str, parts: Sequence[Mapping[str, Any]]) -> bytes:
-    """The bytes of text that a token of the model stands for.
+    """Returns the bytes of text of a token of the model.
 
     Args:
-        token: as the vocabulary has it.
+        token: name in the vocabulary.
         parts: steps of the decoder.
     """
     for part in parts:

@@ -1,4 +1,4 @@
-"""The kinds of tokenizers that are trained here: bytes, characters, words, word pieces, byte pairs and unigrams."""
+"""Tokenizers that Triptych trains: bytes, characters, words, WordPiece, byte pairs and unigram."""
 
 import io
 import re
@@ -18,22 +18,22 @@ from triptych.data.tokenizers.pretrained import keep_out_of_text
 from triptych.data.tokenizers.sentencepiece import BLANK, Kind, Piece, SentencePieceModel
 from triptych.data.tokenizers.tokenizer import ALPHABET, EACH_CHARACTER, SPECIAL_TOKENS, UNK, SpecialTokens, Tokenizer
 
-SPACE = r"\s\x1c-\x1f"  # what str.split takes for white space, for the library's regular expressions
-PREFIX = "##"  # of pieces that go on with a word
+SPACE = r"\s\x1c-\x1f"  # whitespace of str.split, in the regular expressions of the library
+PREFIX = "##"  # of pieces that continue a word
 
 
 class TrainableTokenizer(Protocol):
-    """A kind of tokenizer, before it has seen text."""
+    """A kind of tokenizer before training."""
 
     def train(self, texts: Iterable[str], targets: Iterable[str] = ()) -> Tokenizer:
-        """The tokenizer of these texts and targets (those of the training split)."""
+        """Trains on the texts and targets of the training split."""
 
 
 class _Unlearned:
-    """A kind of tokenizer that learns no model.
+    """A tokenizer without a trained model.
 
     Args:
-        num_sentinels: the vocabulary ends with so many of them, <extra_id_0> and so on.
+        num_sentinels: number of sentinels <extra_id_0>, <extra_id_1>, ... at the end of the vocabulary.
     """
 
     def __init__(self, *, num_sentinels: int = 0) -> None:
@@ -41,10 +41,10 @@ class _Unlearned:
 
 
 class Bytes(_Unlearned):
-    """One token for each UTF-8 byte: 256 tokens and the special ones, whatever the text."""
+    """One token per UTF-8 byte: 256 tokens and the special ones, for any text."""
 
     def train(self, texts: Iterable[str], targets: Iterable[str] = ()) -> Tokenizer:
-        """The tokenizer; it does not depend on the texts."""
+        """Returns the tokenizer; the texts are not used."""
         vocabulary = {token: i for i, token in enumerate([*SPECIAL_TOKENS, *ALPHABET])}
         backend = _byte_level(models.BPE(vocab=vocabulary, merges=[]), lowercase=False)
         backend.add_special_tokens(SPECIAL_TOKENS)
@@ -52,10 +52,9 @@ class Bytes(_Unlearned):
 
 
 class Characters(_Unlearned):
-    """One token for each character of the training text; others become unk."""
+    """One token per character of the training text; other characters become unk."""
 
     def train(self, texts: Iterable[str], targets: Iterable[str] = ()) -> Tokenizer:
-        """The tokenizer of the characters in these texts."""
         backend = _of_vocabulary(sorted({*chain.from_iterable(chain(texts, targets))}))
         backend.pre_tokenizer = EACH_CHARACTER
         backend.decoder = decoders.Fuse()
@@ -64,20 +63,20 @@ class Characters(_Unlearned):
 
 @dataclass(frozen=True, kw_only=True)
 class Learned(ABC):
-    """A kind of tokenizer whose vocabulary is learned from text.
+    """A tokenizer whose vocabulary is trained on text.
 
-    By default one model is learned from sources and targets together. With ``joint=False`` each side has a model of its
-    own, learned from that side only, which cuts texts as if the other were not there. The table is shared even then: a
-    token of both sides has one id, hence one embedding, in a vocabulary that is the union of the two (so it has up to
-    twice ``vocab_size`` tokens), and where the output is tied to it, the decoder may write tokens of either side.
+    By default one model is trained on sources and targets. With ``joint=False`` each side has its own model, trained on
+    that side only. The vocabulary is still shared: it is the union of both and has up to twice ``vocab_size`` tokens. A
+    token of both sides has one id and one embedding. If the output layer is tied to the embedding, the decoder may
+    generate tokens of either side.
 
     Args:
-        lowercase: whether texts are read, and hence written, in lower case.
-        joint: whether sources and targets are cut by one model.
-        num_sentinels: the vocabulary ends with so many of them, <extra_id_0> and so on.
+        lowercase: whether to lowercase all texts, so that output is in lower case too.
+        joint: whether sources and targets share one model.
+        num_sentinels: number of sentinels <extra_id_0>, <extra_id_1>, ... at the end of the vocabulary.
 
     Raises:
-        ValueError: a vocabulary that has no room for what it has to hold, or fewer than 0 sentinels.
+        ValueError: a vocabulary that is too small, or a negative number of sentinels.
     """
 
     lowercase: bool = False
@@ -86,18 +85,17 @@ class Learned(ABC):
 
     @property
     def sentinels(self) -> list[str]:
-        """Their names."""
         return _sentinel_names(self.num_sentinels)
 
     def train(self, texts: Iterable[str], targets: Iterable[str] = ()) -> Tokenizer:
-        """The tokenizer of these texts: the same texts in the same order give the same tokenizer.
+        """Trains the tokenizer. The same texts in the same order give the same tokenizer.
 
         Args:
-            texts: of the training split, targets excepted.
-            targets: of the training split.
+            texts: texts of the training split, without targets.
+            targets: targets of the training split.
 
         Raises:
-            ValueError: texts that no such tokenizer can be learned from.
+            ValueError: the tokenizer cannot be trained on these texts.
         """
         if self.joint:
             return self.learn(chain(texts, targets))
@@ -114,18 +112,15 @@ class Learned(ABC):
 
     @abstractmethod
     def learn(self, texts: Iterable[str]) -> Tokenizer:
-        """One model of all these texts."""
+        """Trains one model on all texts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BytePairs(Learned):
-    """Byte-pair encoding over bytes: starts from the 256 bytes, merges frequent pairs. Sennrich et al. 2016.
+    """Byte-pair encoding over bytes: starts from the 256 bytes and merges frequent pairs. Sennrich et al. 2016.
 
     Args:
-        vocab_size: number of tokens, bytes and special ones included (at least 262 and the sentinels).
-        lowercase: see ``Learned``, also for the others.
-        joint: see there.
-        num_sentinels: see there.
+        vocab_size: number of tokens, including bytes and special ones (at least 262 plus the sentinels).
     """
 
     vocab_size: int
@@ -134,7 +129,6 @@ class BytePairs(Learned):
         _check_size(self.vocab_size, len(self.sentinels) + 256, "bytes, special tokens")
 
     def learn(self, texts: Iterable[str]) -> Tokenizer:
-        """The tokenizer with the merges learned from these texts."""
         backend = _byte_level(models.BPE(), self.lowercase)
         trainer = trainers.BpeTrainer(
             vocab_size=self.vocab_size - self.num_sentinels,
@@ -148,22 +142,19 @@ class BytePairs(Learned):
 
 @dataclass(frozen=True, kw_only=True)
 class Words(Learned):
-    """One token for each word, and one for each end of a line, "\\n", as is the custom with Penn Treebank and WikiText:
-    a text has ``len(text.split()) + text.count("\\n")`` tokens. Words that are not in the vocabulary become unk, and so
-    does one that is spelled like a special token.
+    """One token per word, and one per line end, "\\n", as is common for Penn Treebank and WikiText: a text has
+    ``len(text.split()) + text.count("\\n")`` tokens. Words outside the vocabulary become unk, as does a word spelled
+    like a special token.
 
-    What ``decode`` writes has one blank between two words of a line, and no other white space.
+    ``decode`` writes one space between two words of a line and no other whitespace.
 
     Args:
-        vocab_size: the most tokens, special ones included: the most frequent words of the training text; null: all.
-        min_frequency: how often a word of the vocabulary occurs there at least.
-        split_punctuation: whether each punctuation mark is a word of its own; else white space alone separates words.
-        lowercase: see ``Learned``, also for the others.
-        joint: see there.
-        num_sentinels: see there.
+        vocab_size: maximum number of tokens, including special ones; the most frequent words are kept; null: all words.
+        min_frequency: minimum number of occurrences of a word in the training text.
+        split_punctuation: whether each punctuation mark is a word; else only whitespace separates words.
 
     Raises:
-        ValueError: see there; or a min_frequency below 1.
+        ValueError: a vocabulary that is too small, or a min_frequency below 1.
     """
 
     vocab_size: int | None = None
@@ -176,8 +167,7 @@ class Words(Learned):
             raise ValueError(f"tokenizer.min_frequency={self.min_frequency}: expected 1 or more")
 
     def learn(self, texts: Iterable[str]) -> Tokenizer:
-        """The tokenizer of the words in these texts; the most frequent come first, equally frequent ones in the order
-        of their characters."""
+        """Trains on these texts. The vocabulary is sorted by frequency, then by characters."""
         reader = _word_level(" ", self.lowercase, self.split_punctuation, self.sentinels)
         words = (word for word in _count_words(reader, texts, self.min_frequency) if word not in SPECIAL_TOKENS)
         room = None if self.vocab_size is None else self.vocab_size - self.num_sentinels - len(SPECIAL_TOKENS)
@@ -189,18 +179,15 @@ class Words(Learned):
 
 @dataclass(frozen=True, kw_only=True)
 class WordPiece(Learned):
-    """Pieces of words, the longest first that the vocabulary has; all but a word's first begin with "##". White space
-    and punctuation separate words, and the end of a line is a word. Schuster and Nakajima 2012; Devlin et al. 2019.
+    """Word pieces; each word is split into the longest pieces first, and all pieces but its first start with "##".
+    Whitespace and punctuation separate words, and a line end is a word. Schuster and Nakajima 2012; Devlin et al. 2019.
 
-    A word with a character that was never seen becomes unk, and so does one of more than 100 characters. What
-    ``decode`` writes has one blank between two words of a line, punctuation marks included, and no other white space.
+    A word with an unseen character, or of more than 100 characters, becomes unk. ``decode`` writes one space between
+    two words of a line, including punctuation, and no other whitespace.
 
     Args:
-        vocab_size: number of tokens, the characters of the training text (twice: first in a word, and not) and special
-            ones included. Pieces are learned as byte pairs are, by frequency.
-        lowercase: see ``Learned``, also for the others.
-        joint: see there.
-        num_sentinels: see there.
+        vocab_size: number of tokens, including special ones and the characters of the training text (twice: at the
+            start of a word, and within). Pieces are merged by frequency, like byte pairs.
     """
 
     vocab_size: int
@@ -209,10 +196,9 @@ class WordPiece(Learned):
         _check_size(self.vocab_size, len(self.sentinels) + 1, "special tokens and a character")
 
     def learn(self, texts: Iterable[str]) -> Tokenizer:
-        """The tokenizer of the pieces in these texts."""
         texts = list(texts)
         backend = _word_level(PREFIX, self.lowercase, split_punctuation=True)
-        # The trainer numbers these in a random order, which decides between pieces that are equally frequent.
+        # The trainer's order of these is random, and it breaks ties between pieces of equal frequency.
         rests = sorted({PREFIX + character for word in _count_words(backend, texts) for character in word[1:]})
         backend.model = models.WordPiece(unk_token=SPECIAL_TOKENS[UNK])
         size = self.vocab_size - self.num_sentinels
@@ -233,19 +219,16 @@ class WordPiece(Learned):
 
 @dataclass(frozen=True, kw_only=True)
 class Unigram(Learned):
-    """Pieces that make the training text most probable, each independent of the others; of the ways to cut a text, the
-    most probable one. Kudo 2018, trained by SentencePiece (Kudo and Richardson 2018; the trainer of the ``tokenizers``
-    library learns other pieces from the same text each time).
+    """The unigram model (Kudo 2018): independent pieces that maximize the probability of the training text. A text is
+    split in the most probable way. SentencePiece trains it (Kudo and Richardson 2018), because the trainer of the
+    ``tokenizers`` library is not deterministic.
 
-    A piece may begin with a blank and has no other. Characters that are too rare for a piece are read as bytes. Unlike
-    SentencePiece's default, no blank is put before a text and none is removed, so that ``decode`` writes what was read,
-    but for U+2581, which becomes a blank.
+    A space can only be the first character of a piece. Characters too rare for a piece become bytes. Unlike
+    SentencePiece's default, no space is added before a text and none is removed. ``decode`` therefore restores the
+    text, except that U+2581 becomes a space.
 
     Args:
-        vocab_size: number of tokens, bytes and special ones included, at most: of a short text there are not so many.
-        lowercase: see ``Learned``, also for the others.
-        joint: see there.
-        num_sentinels: see there.
+        vocab_size: maximum number of tokens, including bytes and special ones; a short text yields fewer.
     """
 
     vocab_size: int
@@ -254,10 +237,9 @@ class Unigram(Learned):
         _check_size(self.vocab_size, len(self.sentinels) + 257, "bytes, special tokens and a character")
 
     def learn(self, texts: Iterable[str]) -> Tokenizer:
-        """The tokenizer of the pieces in these texts."""
         read = normalizers.Lowercase().normalize_str if self.lowercase else str
         content = io.BytesIO()
-        others = len(SPECIAL_TOKENS) - 1 + self.num_sentinels  # unk is SentencePiece's
+        others = len(SPECIAL_TOKENS) - 1 + self.num_sentinels  # unk is part of SentencePiece's vocabulary
         try:
             SentencePieceTrainer.train(
                 sentence_iterator=(line for text in texts for line in read(text).split("\n") if line),
@@ -265,7 +247,7 @@ class Unigram(Learned):
                 model_type="unigram",
                 vocab_size=self.vocab_size - others,
                 hard_vocab_limit=False,
-                max_sentence_length=2**30,  # else longer ones are left out
+                max_sentence_length=2**30,  # longer lines would be skipped
                 normalization_rule_name="identity",
                 add_dummy_prefix=False,
                 remove_extra_whitespaces=False,
@@ -283,7 +265,7 @@ class Unigram(Learned):
         model = SentencePieceModel.parse(content.getvalue())
         specials = [Piece(name, kind=Kind.CONTROL) for name in SPECIAL_TOKENS]
         specials[UNK] = Piece(SPECIAL_TOKENS[UNK], kind=Kind.UNKNOWN)
-        known = {*SPECIAL_TOKENS, *self.sentinels}  # a text that is full of them
+        known = {*SPECIAL_TOKENS, *self.sentinels}  # pieces learned from a text that contains them
         pieces = [piece for piece in model.pieces[1:] if piece.text not in known]
         backend = replace(model, pieces=[*specials, *pieces]).backend()
         at_blanks = pre_tokenizers.Split(BLANK, behavior="merged_with_next")
@@ -301,14 +283,14 @@ def _sentinel_names(num_sentinels: int) -> list[str]:
 
 
 def _check_size(vocab_size: int | None, others: int, what: str) -> None:
-    """Refuses a vocabulary that is too small for what it has to hold beside the special tokens."""
+    """Checks that a vocabulary has space for the special tokens and ``others`` more."""
     smallest = len(SPECIAL_TOKENS) + others
     if vocab_size is not None and vocab_size < smallest:
         raise ValueError(f"tokenizer.vocab_size={vocab_size}: expected at least {smallest} ({what})")
 
 
 def _of_vocabulary(tokens: Iterable[str]) -> tokenizers.Tokenizer:
-    """The special tokens and these, in their order; each is looked up as a whole."""
+    """Makes a tokenizer of the special tokens and these, in order, which are looked up as whole words."""
     vocabulary = {token: i for i, token in enumerate(chain(SPECIAL_TOKENS, tokens))}
     backend = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token=SPECIAL_TOKENS[UNK]))
     backend.add_special_tokens(SPECIAL_TOKENS)
@@ -327,13 +309,13 @@ def _byte_level(model: models.Model, lowercase: bool) -> tokenizers.Tokenizer:
 def _word_level(
     prefix: str, lowercase: bool, split_punctuation: bool, sentinels: Sequence[str] = ()
 ) -> tokenizers.Tokenizer:
-    """What cuts texts into words and ends of lines, and writes words with blanks between them.
+    """Splits texts into words and line ends, and decodes words with spaces between them.
 
     Args:
-        prefix: of pieces that go on with a word; a blank: there are none.
-        lowercase: whether texts are read in lower case.
-        split_punctuation: whether each punctuation mark is a word of its own.
-        sentinels: names of special tokens, beside the usual ones.
+        prefix: prefix of pieces that continue a word; a space: no such pieces.
+        lowercase: whether to lowercase texts.
+        split_punctuation: whether each punctuation mark is a word.
+        sentinels: names of additional special tokens.
     """
     backend = tokenizers.Tokenizer(models.WordLevel(unk_token=SPECIAL_TOKENS[UNK]))
     steps: list[normalizers.Normalizer] = [normalizers.Lowercase()] if lowercase else []
@@ -342,7 +324,7 @@ def _word_level(
     ]
     if split_punctuation:
         words.append(pre_tokenizers.Punctuation())
-    else:  # the model would look up the name of a special token
+    else:  # the model would encode the name of a special token as this token
         names = "|".join(re.escape(name) for name in (*SPECIAL_TOKENS, *sentinels))
         steps.append(normalizers.Replace(Regex(rf"(?<![^{SPACE}])({names})(?![^{SPACE}])"), SPECIAL_TOKENS[UNK]))
     backend.normalizer = normalizers.Sequence(steps)
@@ -353,7 +335,7 @@ def _word_level(
 
 
 def _count_words(backend: tokenizers.Tokenizer, texts: Iterable[str], min_frequency: int = 1) -> list[str]:
-    """The words that occur so often, the most frequent first; the backend's model knows them then."""
+    """Returns the words with at least this frequency, most frequent first; also sets the vocabulary of the backend."""
     trainer = trainers.WordLevelTrainer(
         vocab_size=sys.maxsize, min_frequency=min_frequency, special_tokens=[], show_progress=False
     )
@@ -362,12 +344,12 @@ def _count_words(backend: tokenizers.Tokenizer, texts: Iterable[str], min_freque
 
 
 def _tokens(backend: tokenizers.Tokenizer) -> list[str]:
-    """The tokens in the order of their ids."""
+    """Returns the tokens in the order of their ids."""
     return [token for token, _ in sorted(backend.get_vocab().items(), key=itemgetter(1))]
 
 
 def _finish(backend: tokenizers.Tokenizer, sentinels: Sequence[str], sides: tuple[str, str] | None = None) -> Tokenizer:
-    """Sentinels come last."""
+    """Appends the sentinels."""
     backend.add_special_tokens(list(sentinels))
     vocabulary = backend.get_vocab()
     return Tokenizer(backend, SpecialTokens(sentinels=tuple(vocabulary[name] for name in sentinels)), sides)

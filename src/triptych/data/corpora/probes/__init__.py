@@ -1,4 +1,4 @@
-"""Probes: small questions whose answers follow from the input, made on the spot, each with axes of difficulty."""
+"""Synthetic diagnostic tasks whose answers follow from the input, with configurable difficulty."""
 
 from triptych.data.corpora.probes.bits import Majority, Parity
 from triptych.data.corpora.probes.brackets import Brackets

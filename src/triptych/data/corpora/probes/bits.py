@@ -1,4 +1,4 @@
-"""Probes of bits: parity and majority."""
+"""Synthetic tasks on bits: parity and majority."""
 
 import random
 from abc import abstractmethod
@@ -14,18 +14,18 @@ from triptych.data.example import Example
 
 @dataclass(frozen=True, kw_only=True)
 class Bits(Probe):
-    """Bits, drawn uniformly and independently: ``tags`` has the class of the bits up to each one, ``label`` that of all
-    of them. Difficulty: ``length``. (Hahn 2020, Theoretical Limitations of Self-Attention; Chiang and Cholak 2022,
+    """Bits, drawn uniformly and independently. ``tags`` contains the class of the bits up to each one, ``label`` that
+    of all bits. Difficulty: ``length``. (Hahn 2020, Theoretical Limitations of Self-Attention; Chiang and Cholak 2022,
     Overcoming a Theoretical Limitation of Self-Attention.)
 
     Attributes:
-        classes: in the order of their numbers.
-        min_length: bits of a text, at least.
-        max_length: at most, in training and validation.
-        test_max_length: at most, in the test.
+        classes: class names.
+        min_length: minimum number of bits in a text.
+        max_length: maximum number of bits in training and validation.
+        test_max_length: maximum number of bits in the test.
 
     Raises:
-        ValueError: a range that is empty.
+        ValueError: an empty range.
     """
 
     columns = ("text", "label", "words", "tags")
@@ -45,19 +45,16 @@ class Bits(Probe):
 
     @property
     def facts(self) -> CorpusFacts:
-        """The classes, which are those of texts and of words."""
         return CorpusFacts(labels=self.classes, tag_labels=self.classes)
 
     @abstractmethod
     def classify(self, ones: int, zeros: int) -> str:
-        """The class of so many ones and zeros."""
+        """Returns the class of these numbers of ones and zeros."""
 
     def choose_sizes(self, generator: random.Random, *, is_test: bool) -> tuple[int, ...]:
-        """The length."""
         return (self._length.draw(generator, is_test=is_test),)
 
     def draw(self, generator: random.Random, sizes: tuple[int, ...]) -> Example:
-        """Bits and their classes."""
         (length,) = sizes
         words = tuple(generator.choices("01", k=length))
         tags = self._tag(words)
@@ -78,7 +75,7 @@ class Parity(Bits):
 
 
 class Majority(Bits):
-    """Whether there are more ones, more zeros, or as many of both."""
+    """Whether there are more ones, more zeros, or the same number of both."""
 
     classes = ("ones", "zeros", "tie")
 

@@ -1,4 +1,4 @@
-"""A probe of nesting: brackets of several kinds."""
+"""A synthetic task of nested brackets."""
 
 import random
 from collections.abc import Sequence
@@ -14,27 +14,27 @@ NOTHING = "-"
 
 @dataclass(frozen=True, kw_only=True)
 class Brackets(Probe):
-    """Brackets of k kinds, (0 0), (1 1), and so on: ``tags`` says at each which one would have to close now, ``label``
-    whether the text is balanced. (The language is Dyck-k of bounded depth: Hewitt et al. 2020, RNNs can generate
-    bounded hierarchical languages with optimal memory; Yao et al. 2021, Self-Attention Networks Can Process Bounded
-    Hierarchical Languages.)
+    """Brackets of k kinds, (0 0), (1 1), and so on. ``tags`` contains, at each position, the bracket that closes the
+    innermost open one, ``label`` whether the text is balanced. The language is Dyck-k of bounded depth: Hewitt et al.
+    2020, RNNs can generate bounded hierarchical languages with optimal memory; Yao et al. 2021, Self-Attention Networks
+    Can Process Bounded Hierarchical Languages.
 
-    A text has a length and a depth that it does not exceed. Where neither says what comes next, a bracket opens or
-    closes with probability one half; each kind is as probable as the others. In half of the texts one bracket becomes
-    one of another kind (of one kind alone: a bracket is turned round), so that they are not balanced. Tags go on there
-    as if it had been the right one. Difficulty: ``length``, and ``depth``, the most that are open at once.
+    Each text has a length and a maximum depth. Where both an opening and a closing bracket are possible, each has
+    probability one half; kinds are uniform. In half of the texts one bracket is replaced by one of another kind (with
+    only one kind, it is reversed), so that they are not balanced. After a wrong closing bracket the tags continue as if
+    it were correct. Difficulty: ``length``, and ``depth``, the maximum number of open brackets.
 
     Attributes:
-        kinds: how many kinds there are.
-        min_length: brackets of a text, at least; lengths are even.
-        max_length: at most, in training and validation.
-        test_max_length: at most, in the test.
-        min_depth: the least depth that a text may have as its limit.
-        max_depth: at most, in training and validation.
-        test_max_depth: at most, in the test.
+        kinds: number of kinds.
+        min_length: minimum number of brackets in a text; lengths are even.
+        max_length: maximum number of brackets in training and validation.
+        test_max_length: maximum number of brackets in the test.
+        min_depth: smallest maximum depth of a text.
+        max_depth: largest maximum depth of a text in training and validation.
+        test_max_depth: largest maximum depth of a text in the test.
 
     Raises:
-        ValueError: a range that is empty, a length that is odd, a depth that no text can have, or no kinds.
+        ValueError: an empty range, an odd length, an impossible depth, or no kinds.
     """
 
     columns = ("text", "label", "words", "tags")
@@ -72,19 +72,18 @@ class Brackets(Probe):
 
     @property
     def facts(self) -> CorpusFacts:
-        """Whether a text is balanced; which bracket would have to close."""
         closing = tuple(f"{kind})" for kind in range(self.kinds))
         return CorpusFacts(labels=("broken", "balanced"), tag_labels=(NOTHING, *closing))
 
     def choose_sizes(self, generator: random.Random, *, is_test: bool) -> tuple[int, ...]:
-        """The length and the largest depth."""
+        """Draws the length and the maximum depth."""
         length = self._length.draw(generator, is_test=is_test)
         return length + length % 2, self._depth.draw(generator, is_test=is_test)
 
     def draw(self, generator: random.Random, sizes: tuple[int, ...]) -> Example:
-        """Brackets, their tags, and whether they are balanced."""
+        """Draws brackets with their tags and label."""
         length, limit = sizes
-        brackets: list[tuple[bool, int]] = []  # whether it opens, and its kind
+        brackets: list[tuple[bool, int]] = []  # (is opening, kind)
         open_kinds: list[int] = []
         deepest = 0
         for left in range(length, 0, -1):
@@ -112,8 +111,8 @@ class Brackets(Probe):
 
 
 def _tag(brackets: Sequence[tuple[bool, int]]) -> tuple[str, ...]:
-    """The bracket that closes the innermost open one; what closes, closes it whatever its kind, and nothing if none is
-    open."""
+    """Returns, at each position, the bracket that closes the innermost open one. A closing bracket of any kind closes
+    it; if none is open, it has no effect."""
     open_kinds: list[int] = []
     tags = []
     for opens, kind in brackets:

@@ -1,4 +1,4 @@
-"""A probe of nested operations: ListOps."""
+"""The synthetic task ListOps: nested operations."""
 
 import random
 from collections.abc import Callable, Mapping
@@ -11,39 +11,39 @@ from triptych.data.example import Example
 
 DIGITS = tuple("0123456789")
 OPERATION_SHARE = 0.25
-"""Of the arguments that may be operations themselves (Tay et al. 2021, as in their code)."""
+"""Probability that an argument is an operation (Tay et al. 2021, as in their code)."""
 
 MOST_TREES = 1000
-"""Expressions that are drawn for one of the right length."""
+"""Number of attempts to draw an expression of an allowed length."""
 
 OPERATIONS: Mapping[str, Callable[[list[int]], int]] = {
     "[MIN": min,
     "[MAX": max,
-    "[MED": lambda values: int(median(values)),  # of an even number the mean of the middle two, rounded down
+    "[MED": lambda values: int(median(values)),  # for an even count, the mean of the middle two, rounded down
     "[SM": lambda values: sum(values) % 10,
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class ListOps(Probe):
-    """Nested operations on lists of digits, and the digit that they come to: [MAX 2 9 [MIN 4 7 ] 0 ] is 9. (Nangia and
-    Bowman 2018. The grammar is that of Long Range Arena, Tay et al. 2021: an operation has 2 to ``max_args`` arguments,
-    each of them an operation again with probability 1/4, else a digit.) Difficulty: ``depth`` and ``length``.
+    """Nested operations on lists of digits, and their result: [MAX 2 9 [MIN 4 7 ] 0 ] is 9 (Nangia and Bowman 2018).
+    The grammar is that of Long Range Arena (Tay et al. 2021): an operation has 2 to ``max_args`` arguments, each an
+    operation with probability 1/4, else a digit. Difficulty: ``depth`` and ``length``.
 
-    The depth is drawn first, uniformly, and one argument of each operation on the way leads to it; the others are as
-    deep as they happen to be, and no deeper. Long Range Arena's size is max_args=10, max_depth=10, min_length=500,
-    max_length=2000; what is less deep than min_depth=6 is hardly ever so long.
+    The depth is drawn first, uniformly. One path of operations has exactly this depth, and the others at most. Long
+    Range Arena uses max_args=10, max_depth=10, min_length=500, max_length=2000; expressions below min_depth=6 are
+    rarely that long.
 
     Attributes:
-        max_args: arguments of an operation, at most.
-        min_depth: of operations within operations, at least.
-        max_depth: at most, in training and validation.
-        test_max_depth: at most, in the test.
-        min_length: words of a text, at least; an operation has two.
-        max_length: at most.
+        max_args: maximum number of arguments of an operation.
+        min_depth: minimum depth of nested operations.
+        max_depth: maximum depth in training and validation.
+        test_max_depth: maximum depth in the test.
+        min_length: minimum number of words in a text; the brackets of an operation are two.
+        max_length: maximum number of words in a text.
 
     Raises:
-        ValueError: a range that is empty, or lengths that no text of these depths can have.
+        ValueError: an empty range, or lengths that are impossible at these depths.
     """
 
     columns = ("text", "label")
@@ -80,18 +80,17 @@ class ListOps(Probe):
 
     @property
     def facts(self) -> CorpusFacts:
-        """The digits."""
         return CorpusFacts(labels=DIGITS)
 
     def choose_sizes(self, generator: random.Random, *, is_test: bool) -> tuple[int, ...]:
-        """The depth."""
+        """Draws the depth."""
         return (self._depth.draw(generator, is_test=is_test),)
 
     def draw(self, generator: random.Random, sizes: tuple[int, ...]) -> Example:
-        """An expression and its value.
+        """Draws an expression.
 
         Raises:
-            ValueError: none of many expressions has a length that is allowed.
+            ValueError: none of many expressions has an allowed length.
         """
         (depth,) = sizes
         for _ in range(MOST_TREES):
@@ -102,11 +101,11 @@ class ListOps(Probe):
                 return Example(" ".join(words), label=str(value), difficulty=difficulty)
         raise ValueError(
             f"data.min_length={self.min_length}, data.max_length={self.max_length}: none of {MOST_TREES:,} texts of "
-            f"depth {depth} has such a length; expected lengths or depths that fit each other better"
+            f"depth {depth} has such a length; expected other lengths or depths"
         )
 
     def _draw_operation(self, generator: random.Random, depth: int, words: list[str], *, is_deep: bool) -> int:
-        """Appends an operation of at most this depth, or, where it is to be deep, of exactly this depth; its value."""
+        """Appends an operation of at most this depth, or exactly this depth if ``is_deep``; returns its value."""
         name = generator.choice(list(OPERATIONS))
         count = generator.randint(2, self.max_args)
         deep = generator.randrange(count) if is_deep else None
@@ -116,7 +115,7 @@ class ListOps(Probe):
         return OPERATIONS[name](values)
 
     def _draw_argument(self, generator: random.Random, depth: int, words: list[str], *, is_deep: bool) -> int:
-        """Appends an operation, as above, or a digit; its value."""
+        """Appends an operation (see ``_draw_operation``) or a digit; returns its value."""
         if depth > 0 and (is_deep or generator.random() < OPERATION_SHARE):
             return self._draw_operation(generator, depth, words, is_deep=is_deep)
         words.append(generator.choice(DIGITS))

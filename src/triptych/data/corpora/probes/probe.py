@@ -1,4 +1,4 @@
-"""What all probes share: how examples are drawn, and that the best reachable score is 1."""
+"""The base of synthetic diagnostic tasks: random examples whose best possible score is 1."""
 
 import random
 from abc import ABC, abstractmethod
@@ -12,25 +12,25 @@ from triptych.data.example import Example, without_collection
 from triptych.data.splits import Splits
 
 MOST_DRAWS = 300
-"""Draws for one example: that none of so many is of a part with a tenth of the texts happens once in 10^13 times."""
+"""Draws per example. The probability that none of them is in a split with a tenth of the texts is 10^-13."""
 
 METRICS = {"translation": "exact_match", "classification": "accuracy", "tagging": "accuracy"}
-"""By task: the share of right answers."""
+"""Fraction of correct answers, by task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A size that makes examples harder; ``data.min_NAME``, ``data.max_NAME`` and ``data.test_max_NAME``.
+    """A size that makes examples harder; set by ``data.min_NAME``, ``data.max_NAME`` and ``data.test_max_NAME``.
 
     Attributes:
-        name: in the messages.
-        low: the least.
-        high: the most in training and validation.
-        test_high: the most in the test: what is beyond ``high`` asks for generalisation.
-        least: that ``low`` may be.
+        name: name in messages.
+        low: minimum.
+        high: maximum in training and validation.
+        test_high: maximum in the test; values above ``high`` measure generalization.
+        least: smallest allowed value of ``low``.
 
     Raises:
-        ValueError: a range that is empty, or a test that does not cover what is trained.
+        ValueError: an empty range, or a test range that does not include the training range.
     """
 
     name: str
@@ -50,28 +50,28 @@ class Axis:
             )
 
     def draw(self, generator: random.Random, *, is_test: bool) -> int:
-        """Any size, each as probable as the others."""
+        """Draws a size uniformly."""
         return generator.randint(self.low, self.test_high if is_test else self.high)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Probe(ABC):
-    """A corpus of words with blanks between them, whose answers follow from the words alone: the best reachable score
-    is 1, whatever the architecture. (A tag follows from the words up to its own, so a causal stack can know it; but for
-    those of ``Reverse`` and ``Sort``.)
+    """A corpus of space-separated words, whose answers follow from the words alone. The best possible score is 1 for
+    every architecture. A tag follows from the words up to its own, so a causal model can predict it, except in
+    ``Reverse`` and ``Sort``.
 
-    An example has a size (its length, for instance), uniform in its range, and a text of this size, drawn at random.
-    Texts are dealt to the splits, 80 %, 10 % and 10 % of all, by a function of the text, so none is in two of them;
-    where ``MOST_DRAWS`` draws of a size find no text of a split, for there are so few, it has one of another split.
-    Within a split a text may come up again.
+    Each example has a size, such as its length, uniform in its range, and a random text of this size. A hash of the
+    text assigns it to a split (80 %, 10 %, 10 %), so no text is in two splits. If ``MOST_DRAWS`` draws of a size find
+    no text of a split, because so few exist, a text of another split is used. A text may occur several times within a
+    split.
 
     Attributes:
         columns: see ``Corpus``.
-        is_made: likewise.
-        num_train: training examples.
-        num_validation: of the sizes of the training.
-        num_test: of larger sizes, too.
-        seed: draws the examples and deals the texts.
+        is_made: see ``Corpus``.
+        num_train: number of training examples.
+        num_validation: number of validation examples, with the sizes of training.
+        num_test: number of test examples, which may also have larger sizes.
+        seed: seed that draws the examples and assigns the texts.
 
     Raises:
         ValueError: a split without examples.
@@ -92,24 +92,20 @@ class Probe(ABC):
 
     @property
     def facts(self) -> CorpusFacts:
-        """The classes, of texts and of words."""
         return CorpusFacts()
 
     @abstractmethod
     def choose_sizes(self, generator: random.Random, *, is_test: bool) -> tuple[int, ...]:
-        """The sizes of an example."""
+        """Draws the sizes of an example."""
 
     @abstractmethod
     def draw(self, generator: random.Random, sizes: tuple[int, ...]) -> Example:
-        """An example of these sizes; its ``difficulty`` says what they came to."""
+        """Draws an example of these sizes; its ``difficulty`` contains the actual values."""
 
     @without_collection()
     def splits(self) -> Splits:
-        """Draw the examples.
-
-        Returns:
-            the three splits; the same in every process, each independent of the size of the others.
-        """
+        """Draws the examples. They are the same in every process, and each split is independent of the sizes of the
+        others."""
         return Splits(
             train=self._draw_split("train", self.num_train),
             validation=self._draw_split("validation", self.num_validation),
@@ -117,16 +113,11 @@ class Probe(ABC):
         )
 
     def optimum(self, task: str, architecture: str, examples: Sequence[Example]) -> dict[str, float]:
-        """The best values reachable: 1 of the share of right answers.
-
-        Args:
-            architecture: does not matter.
-            examples: do not matter.
-        """
+        """Returns the best possible score: 1 for the fraction of correct answers."""
         return {METRICS[task]: 1.0} if task in METRICS else {}
 
     def _draw_split(self, split: str, count: int) -> list[Example]:
-        generator = random.Random(f"{self.seed} {split}")  # a string seeds through SHA-512, whatever PYTHONHASHSEED
+        generator = random.Random(f"{self.seed} {split}")  # string seeds use SHA-512, not PYTHONHASHSEED
         examples = []
         for _ in range(count):
             sizes = self.choose_sizes(generator, is_test=split == "test")
@@ -142,6 +133,6 @@ class Probe(ABC):
 
 
 def check_vocabulary(vocabulary: int, least: int, of: str) -> None:
-    """Refuses a vocabulary that is too small."""
+    """Checks that a vocabulary has at least ``least`` words."""
     if vocabulary < least:
         raise ValueError(f"data.vocabulary={vocabulary}: expected at least {least} ({of})")

@@ -1,4 +1,4 @@
-"""Probes of what is found again in a text: associative recall, and a needle in a haystack."""
+"""Synthetic retrieval tasks: associative recall, and a needle in a haystack."""
 
 import random
 from dataclasses import dataclass
@@ -8,31 +8,31 @@ from triptych.data.corpora.probes.probe import Axis, Probe, check_vocabulary
 from triptych.data.example import Example
 
 POWER = 0.01
-"""Of the law of the places of queries (Arora et al. 2023, as in their code)."""
+"""Exponent of the distribution of query positions (Arora et al. 2023, as in their code)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recall(Probe):
-    """Associative recall with many queries: pairs of a key and a value, then each key again, once, in any order; the
-    ``tags`` of these queries are the values, and other words have no tag. (MQAR: Arora et al. 2023, Zoology, section
-    3.1 and appendix; its full size is vocabulary=8192, 4 to 64 pairs in 64 to 512 words.)
+    """Multi-query associative recall (MQAR): pairs of a key and a value, then each key once, in any order. The ``tags``
+    of these queries are the values; other words have no tag. Arora et al. 2023, Zoology, section 3.1 and appendix; the
+    full size is vocabulary=8192 with 4 to 64 pairs in 64 to 512 words.
 
-    Half of the words are keys and half are values, and the keys of a text differ, as do its values. Behind the pairs,
-    every second place may hold a query; those that do are drawn without replacement with probabilities proportional to
-    g ** -0.99, where g = 1, 2, ... is the number of the place. All other places hold any words. So the value of a query
-    is the word behind the first time that it stands in the text. Difficulty: ``pairs`` and ``length``.
+    Half of the vocabulary are keys and half values; the keys of a text are distinct, and so are its values. After the
+    pairs, every second position may hold a query. These positions are drawn without replacement with probabilities
+    proportional to g ** -0.99, where g = 1, 2, ... is the number of the position. All other positions hold random
+    words. The value of a query is thus the word after its first occurrence. Difficulty: ``pairs`` and ``length``.
 
     Attributes:
-        vocabulary: how many words there are, keys and values.
-        min_pairs: of a key and a value, at least.
-        max_pairs: at most, in training and validation.
-        test_max_pairs: at most, in the test.
-        min_length: words of a text, at least; and at least 4 for each pair.
-        max_length: at most, in training and validation.
-        test_max_length: at most, in the test.
+        vocabulary: number of words, keys and values together.
+        min_pairs: minimum number of pairs.
+        max_pairs: maximum number of pairs in training and validation.
+        test_max_pairs: maximum number of pairs in the test.
+        min_length: minimum number of words in a text; at least 4 per pair.
+        max_length: maximum number of words in training and validation.
+        test_max_length: maximum number of words in the test.
 
     Raises:
-        ValueError: a range that is empty, more pairs than keys, or than there is room for.
+        ValueError: an empty range, or more pairs than keys or than fit into the length.
     """
 
     columns = ("text", "words", "tags")
@@ -66,7 +66,6 @@ class Recall(Probe):
 
     @property
     def facts(self) -> CorpusFacts:
-        """The values."""
         return CorpusFacts(tag_labels=tuple(f"v{number}" for number in range(self._num_keys)))
 
     @property
@@ -74,12 +73,12 @@ class Recall(Probe):
         return self.vocabulary // 2
 
     def choose_sizes(self, generator: random.Random, *, is_test: bool) -> tuple[int, ...]:
-        """The numbers of pairs and of words."""
+        """Draws the numbers of pairs and of words."""
         pairs = self._pairs.draw(generator, is_test=is_test)
         return pairs, max(self._length.draw(generator, is_test=is_test), 4 * pairs)
 
     def draw(self, generator: random.Random, sizes: tuple[int, ...]) -> Example:
-        """Pairs, and queries among other words."""
+        """Draws pairs, and queries among other words."""
         num_pairs, length = sizes
         keys, values = (
             [f"{kind}{number}" for number in generator.sample(range(self._num_keys), num_pairs)] for kind in "kv"
@@ -95,27 +94,27 @@ class Recall(Probe):
 
     @staticmethod
     def _draw_places(generator: random.Random, count: int, num_places: int) -> list[int]:
-        """So many places, one after the other, each by its probability among those that are left: those whose
-        exponential clocks of the rates g ** (POWER - 1) ring first."""
+        """Draws ``count`` sorted positions without replacement: those whose exponential clocks with rates g ** (POWER -
+        1) ring first."""
         rings = [generator.expovariate((place + 1) ** (POWER - 1)) for place in range(num_places)]
         return sorted(range(num_places), key=rings.__getitem__)[:count]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Needle(Probe):
-    """A needle in a haystack: words, drawn uniformly, and somewhere among them one that is a needle; ``label`` says
-    which. (After Mohtashami and Jaggi 2023, Landmark Attention, section 4.2, who hide a pass key in a long text.)
-    Difficulty: ``length``, and ``depth``, where the needle stands: 0 at the beginning, 100 at the end, in tens.
+    """A needle in a haystack: uniformly drawn words with one needle among them; ``label`` is the needle. (After
+    Mohtashami and Jaggi 2023, Landmark Attention, section 4.2, with a pass key in a long text.) Difficulty: ``length``,
+    and ``depth``, the position of the needle from 0 (start) to 100 (end), in tens.
 
     Attributes:
-        vocabulary: how many words there are besides the needles: 0, 1, 2, ...
-        needles: how many needles there are: needle0, needle1, ...
-        min_length: words of a text, at least.
-        max_length: at most, in training and validation.
-        test_max_length: at most, in the test.
+        vocabulary: number of other words: 0, 1, 2, ...
+        needles: number of needles: needle0, needle1, ...
+        min_length: minimum number of words in a text.
+        max_length: maximum number of words in training and validation.
+        test_max_length: maximum number of words in the test.
 
     Raises:
-        ValueError: a range that is empty, no words, or fewer than two needles.
+        ValueError: an empty range, no words, or fewer than two needles.
     """
 
     columns = ("text", "label")
@@ -139,16 +138,15 @@ class Needle(Probe):
 
     @property
     def facts(self) -> CorpusFacts:
-        """The needles."""
         return CorpusFacts(labels=tuple(f"needle{number}" for number in range(self.needles)))
 
     def choose_sizes(self, generator: random.Random, *, is_test: bool) -> tuple[int, ...]:
-        """The length, and the place of the needle."""
+        """Draws the length and the position of the needle."""
         length = self._length.draw(generator, is_test=is_test)
         return length, generator.randrange(length)
 
     def draw(self, generator: random.Random, sizes: tuple[int, ...]) -> Example:
-        """Words with a needle among them."""
+        """Draws words with a needle among them."""
         length, place = sizes
         words = [str(number) for number in generator.choices(range(self.vocabulary), k=length)]
         words[place] = f"needle{generator.randrange(self.needles)}"

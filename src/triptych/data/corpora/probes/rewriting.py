@@ -1,4 +1,4 @@
-"""Probes whose answer is a sequence of words: copying, reversing, sorting, adding."""
+"""Synthetic tasks with a sequence of words as answer: copying, reversing, sorting, adding."""
 
 import random
 from abc import abstractmethod
@@ -13,17 +13,17 @@ from triptych.data.example import Example
 
 @dataclass(frozen=True, kw_only=True)
 class Rewriting(Probe):
-    """Words, drawn uniformly and independently, and what becomes of them: ``target``, and word by word ``tags``.
-    Difficulty: ``length``.
+    """Words, drawn uniformly and independently, and their transformed sequence, as ``target`` and word by word as
+    ``tags``. Difficulty: ``length``.
 
     Attributes:
-        vocabulary: how many words there are: 0, 1, 2, ...
-        min_length: words of a text, at least.
-        max_length: at most, in training and validation.
-        test_max_length: at most, in the test.
+        vocabulary: number of words: 0, 1, 2, ...
+        min_length: minimum number of words in a text.
+        max_length: maximum number of words in training and validation.
+        test_max_length: maximum number of words in the test.
 
     Raises:
-        ValueError: a range that is empty, or fewer than two words.
+        ValueError: an empty range, or fewer than two words.
     """
 
     columns = ("text", "target", "words", "tags")
@@ -44,26 +44,24 @@ class Rewriting(Probe):
 
     @property
     def facts(self) -> CorpusFacts:
-        """The words, which are the tags."""
+        """The words are the tags."""
         return CorpusFacts(tag_labels=tuple(map(str, range(self.vocabulary))))
 
     @abstractmethod
     def rewrite(self, numbers: list[int]) -> list[int]:
-        """The answer."""
+        """Returns the transformed sequence."""
 
     def choose_sizes(self, generator: random.Random, *, is_test: bool) -> tuple[int, ...]:
-        """The length."""
         return (self._length.draw(generator, is_test=is_test),)
 
     def draw(self, generator: random.Random, sizes: tuple[int, ...]) -> Example:
-        """Words and their answer."""
         (length,) = sizes
         numbers = generator.choices(range(self.vocabulary), k=length)
         words, tags = (tuple(map(str, found)) for found in (numbers, self.rewrite(numbers)))
         return Example(" ".join(words), target=" ".join(tags), words=words, tags=tags, difficulty={"length": length})
 
     def optimum(self, task: str, architecture: str, examples: Sequence[Example]) -> dict[str, float]:
-        """See ``Probe``; not known of tags that follow from words that a causal stack has not seen."""
+        """Like ``Probe.optimum``; unknown if tags depend on words that a causal model has not read yet."""
         is_hidden = task == "tagging" and architecture == "decoder_only" and not isinstance(self, Copy)
         return {} if is_hidden else super().optimum(task, architecture, examples)
 
@@ -91,19 +89,19 @@ class Sort(Rewriting):
 
 @dataclass(frozen=True, kw_only=True)
 class Addition(Probe):
-    """Two numbers with as many digits, and their sum; a digit is a word. Difficulty: ``digits`` of each number, and
-    ``carries``, the longest run of digits that carry. (Lee et al. 2024, Teaching Arithmetic to Small Transformers,
-    section 3, write the sum's digits from the lowest to the highest, too.)
+    """Two numbers with the same number of digits, and their sum; each digit is a word. Difficulty: ``digits`` of each
+    number, and ``carries``, the longest run of digits that carry. (Lee et al. 2024, Teaching Arithmetic to Small
+    Transformers, section 3, also write the sum from the lowest to the highest digit.)
 
     Attributes:
-        min_digits: of a number, at least.
-        max_digits: at most, in training and validation.
-        test_max_digits: at most, in the test.
-        lowest_first: whether all three numbers begin with their last digit: then each digit of the sum follows from
-            what was read and written before it.
+        min_digits: minimum number of digits of a number.
+        max_digits: maximum number of digits in training and validation.
+        test_max_digits: maximum number of digits in the test.
+        lowest_first: whether all three numbers start with their last digit, so that each digit of the sum follows from
+            the text before it.
 
     Raises:
-        ValueError: a range that is empty.
+        ValueError: an empty range.
     """
 
     columns = ("text", "target")
@@ -122,11 +120,10 @@ class Addition(Probe):
         return Axis("digits", self.min_digits, self.max_digits, self.test_max_digits)
 
     def choose_sizes(self, generator: random.Random, *, is_test: bool) -> tuple[int, ...]:
-        """The number of digits."""
         return (self._digits.draw(generator, is_test=is_test),)
 
     def draw(self, generator: random.Random, sizes: tuple[int, ...]) -> Example:
-        """Two numbers without leading zeros, and their sum."""
+        """Draws two numbers without leading zeros."""
         (digits,) = sizes
         first, second = (generator.randrange(10 ** (digits - 1) if digits > 1 else 0, 10**digits) for _ in range(2))
         return Example(
@@ -140,7 +137,7 @@ class Addition(Probe):
 
 
 def longest_carry(first: int, second: int) -> int:
-    """How many digits in a row carry, at most, when two numbers are added."""
+    """Returns the maximum number of successive digits that carry when two numbers are added."""
     places = range(1, len(str(max(first, second))) + 1)
     carries = [first % 10**place + second % 10**place >= 10**place for place in places]
     return max((len(list(run)) for carry, run in groupby(carries) if carry), default=0)
