@@ -16,6 +16,7 @@ from omegaconf import DictConfig
 from torch.utils._pytree import tree_leaves
 
 import tiny
+from cases import by_day
 from command_line import complete
 from stand_in import HERE, NAME, Device, Missing, Mixed, StandIn, StandInAccelerator, on_stand_in, strategy, twins
 from triptych.assembly.loaders import make_data_module
@@ -57,6 +58,7 @@ CELLS = {
     "matching/drawn": [*FEW, "optimizer=adamw", "optimizer.lr=1e-3", "data.max_digits=1", "patches.image_size=[12,24]"],
 }
 DATES = [*FEW, "data.languages=[de,en,ja]"]
+WITHOUT_FLOAT64 = [*CELLS][3:10]
 QUIET = {
     "logger": False,
     "enable_checkpointing": False,
@@ -118,7 +120,7 @@ def plain(value: Any) -> Any:
     return pytest.approx(value, rel=1e-3, abs=1.01) if isinstance(value, int | float) else value
 
 
-@pytest.mark.parametrize("experiment", CELLS)
+@pytest.mark.parametrize("experiment", by_day(CELLS, [*CELLS][::3]))
 def test_a_task_trains_and_is_measured_as_on_the_cpu(experiment: str, chosen: Chosen) -> None:
     """A twin has the same examples, so the means are those of one process; but not where all pairs count together."""
     ranks = nullcontext() if experiment.startswith("matching") else twins()
@@ -133,11 +135,7 @@ def test_a_task_trains_and_is_measured_as_on_the_cpu(experiment: str, chosen: Ch
     assert found[3] == plain(seen)  # thousandths
 
 
-@pytest.mark.parametrize(
-    "experiment",
-    ["dates/translation", "dates/pairs model=full", "dates/similarity", "dates/language_modeling model=full",
-     "dates/question_answering", "dates/tagging model=decoder_only"],
-)  # fmt: skip
+@pytest.mark.parametrize("experiment", by_day(WITHOUT_FLOAT64, ["dates/similarity"]))
 def test_a_device_without_float64_is_enough(experiment: str, chosen: Chosen, monkeypatch: pytest.MonkeyPatch) -> None:
     """Apple's GPUs are such ones."""
     monkeypatch.setattr(exact, "WITHOUT_FLOAT64", (NAME,))
@@ -164,7 +162,7 @@ class Waits(L.Callback):
             self.waits = Counter(Device.active.waits)
 
 
-@pytest.mark.parametrize("experiment", CELLS)
+@pytest.mark.parametrize("experiment", by_day(CELLS, [*CELLS][1::3]))
 def test_an_update_waits_for_nothing(experiment: str, chosen: Chosen) -> None:
     waits = Waits()
     with on_stand_in():

@@ -38,7 +38,10 @@ def summary(run_dir: Path) -> dict[str, Any]:
     "network",
     [
         pytest.param([], marks=pytest.mark.nightly),
-        ["shape.max_length=128", "block.attention.windows=[8]", "task.label_smoothing=0.1", "task.z_loss=1e-3"],
+        pytest.param(
+            ["shape.max_length=128", "block.attention.windows=[8]", "task.label_smoothing=0.1", "task.z_loss=1e-3"],
+            marks=pytest.mark.nightly,
+        ),
         pytest.param(["block/attention=reformer"], marks=pytest.mark.nightly),
         pytest.param(["block/attention=performer"], marks=pytest.mark.nightly),
         pytest.param(["block/attention=longformer", "block.attention.windows=[8]"], marks=pytest.mark.faults),
