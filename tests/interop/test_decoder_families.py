@@ -143,7 +143,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=name_of)
+@pytest.mark.parametrize("case", by_day(CASES, one_a_class(CASES)), ids=name_of)
 def test_equals_theirs(case: Case, tmp_path: Path) -> None:
     check(case, tmp_path)
 

@@ -17,6 +17,7 @@ from transformers import AutoTokenizer
 
 import oracle
 import triptych
+from cases import values_by_day
 from command_line import complete, composed
 from predicting import in_double, predict
 from triptych.assembly.network import make_task
@@ -145,9 +146,12 @@ def checkpoint_of(folder: Path, *overrides: str, of_dates: bool = True) -> Path:
 
 
 class TestExport:
-    @pytest.mark.parametrize("tokenizer", ["characters", "bytes", "bpe tokenizer.vocab_size=300"])
     @pytest.mark.parametrize(
-        "task", ["translation", "language_modeling", "translation task.num_beams=3", "text_to_text"]
+        ("task", "tokenizer"),
+        values_by_day(
+            ["translation", "language_modeling", "translation task.num_beams=3", "text_to_text"],
+            ["characters", "bytes", "bpe tokenizer.vocab_size=300"],
+        ),
     )
     def test_a_decoder_writes_the_same(self, tmp_path: Path, task: str, tokenizer: str) -> None:
         path = checkpoint_of(tmp_path, "model=decoder_only", *f"task={task} tokenizer={tokenizer}".split())

@@ -13,6 +13,7 @@ import transformers as hf
 from tokenizers import models, pre_tokenizers, processors
 
 import oracle
+from cases import values_by_day
 from predicting import in_double, predict
 from triptych.config import ConfigError
 from triptych.interop import import_folder, load_pretrained, save_pretrained
@@ -114,11 +115,15 @@ FULL: list[dict[str, Any]] = [
 SETTINGS_OF = [(bart, settings) for settings in BOTH + FULL] + [(gpt2, settings) for settings in BOTH]
 
 
-@pytest.mark.parametrize("num_beams", [1, 4])
-@pytest.mark.parametrize(("make", "settings"), SETTINGS_OF, ids=[f"{make.__name__} {s}" for make, s in SETTINGS_OF])
+def name_of(value: Any) -> str:
+    return f"{value[0].__name__} {value[1]}" if isinstance(value, tuple) else str(value)
+
+
+@pytest.mark.parametrize(("case", "num_beams"), values_by_day(SETTINGS_OF, [1, 4]), ids=name_of)
 def test_what_generate_writes_we_write(
-    make: Callable[[], Any], settings: dict[str, Any], num_beams: int, tmp_path: Path
+    case: tuple[Callable[[], Any], dict[str, Any]], num_beams: int, tmp_path: Path
 ) -> None:
+    make, settings = case
     model, texts = published(tmp_path, make, {**settings, "num_beams": num_beams})
     task_name = "translation" if make is bart else "language_modeling"
     task: Any = load_pretrained(tmp_path, task_name).task

@@ -125,7 +125,7 @@ class TestRealSteps:
 
 
 class TestFormula:
-    @settings(max_examples=20)
+    @settings(max_examples=8)
     @given(data=st.data())
     def test_a_deeper_network_takes_what_the_formula_says(self, build: Callable[..., Any], data: st.DataObject) -> None:
         """Two layers more; so what a kernel needs for a moment, of which the formula knows nothing, cancels out."""

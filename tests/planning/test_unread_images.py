@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 from omegaconf import DictConfig
 
+from cases import by_day
 from command_line import with_parts
 from triptych.models.flops import TrainingCost
 from triptych.planning.batch_shapes import UnreadData
@@ -17,9 +18,10 @@ EXPERIMENTS = {
     "matching/handwritten": ["two_encoders", "two_decoders"],
     "generation/handwritten": ["full", "encoder_only"],
 }
+CASES = [f"{name} {model}" for name, models in EXPERIMENTS.items() for model in models]
 
 
-@pytest.mark.parametrize("name", [f"{name} {model}" for name, models in EXPERIMENTS.items() for model in models])
+@pytest.mark.parametrize("name", by_day(CASES, CASES[::3]))
 def test_an_image_is_as_long_as_its_patches(name: str, chosen: Callable[..., DictConfig]) -> None:
     experiment, model = name.split()
     config = with_parts(chosen(f"experiment={experiment}", f"model={model}", *HANDWRITTEN))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from browser import SCREENS, Browser, needs_browser
+from cases import values_by_day
 from triptych.report.compare import compare, compare_runs
 from triptych.report.page.charts import draw_results
 from triptych.report.page.render import Panel
@@ -269,8 +270,7 @@ def test_a_study_begins_with_its_findings(study_page: Path) -> None:
 
 
 @needs_browser
-@pytest.mark.parametrize("width", [390, 1280])
-@pytest.mark.parametrize("which", ["page", "hard_page", "study_page"])
+@pytest.mark.parametrize(("which", "width"), values_by_day(["page", "hard_page", "study_page"], [390, 1280]))
 def test_the_page_fits_on_a_screen(which: str, width: int, browser: Browser, request: pytest.FixtureRequest) -> None:
     """Whatever is shown: no title, label or name is cut, and the page is as wide as the screen."""
     browser.open(request.getfixturevalue(which).as_uri(), width=width, height=844)
