@@ -31,8 +31,9 @@ class Encoded:
             tokens, audio frames or an image.
         labels: one label per position of ``tokens``, or one for the whole; IGNORE: does not count towards the loss.
         source: input of the encoder of the full model; or the image or audio frames that precede the text.
-        prefix: for a text with a given beginning (a source, or the prefix of a language model), the number of leading
-            labels within it, one less than its tokens; for two texts read as one, the start of the second; else 0.
+        prefix: for a text with a given beginning (a source, or the prefix of a language model), the number of labels
+            within the beginning. It is one less than the tokens of the beginning. For two texts read as one, the start
+            of the second; else 0.
         example: the original example; None for a window of a long text.
     """
 

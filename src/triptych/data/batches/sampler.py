@@ -104,15 +104,15 @@ class TrainingSampler(Updates):
     sorted by size and cut into steps, whose order is shuffled. Examples of similar size thus share a step, with little
     padding.
 
-    If a step is a number of examples, ``pool_size`` steps form a pool, and a step may contain the end of one epoch and
-    the start of the next. If a step is a maximum number of tokens, an epoch is a pool: its sorted sizes, and hence its
-    cuts, are the same in each epoch.
+    If the step size is a number of examples, ``pool_size`` steps form a pool. A step may then contain the end of one
+    epoch and the start of the next. If the step size is a maximum number of tokens, an epoch is a pool: its sorted
+    sizes, and hence its cuts, are the same in each epoch.
 
     Args:
         sizes: number of tokens of each example.
         num_scored: number of labels of each example that count towards the loss.
         step_size: see ``Updates``, as for the other arguments.
-        pool_size: steps per pool, if a step is a number of examples.
+        pool_size: steps per pool, if the step size is a number of examples.
 
     Raises:
         ValueError: a step that cannot be split evenly, no examples, or an example of more than ``max_tokens``.

@@ -18,8 +18,8 @@ class Windows:
     """The windows of an evaluation. Each token except the first of a text counts towards the loss exactly once.
 
     The labels of a text start at its second token. Its windows start at 0, stride, 2 stride, ..., and the last may be
-    shorter. The overlap with the previous window is context only, so every token has at least length - stride tokens of
-    context, except near the start of its text. No window crosses the end of a document.
+    shorter. The overlap with the previous window is only context. Except near the start of its text, every token thus
+    has at least length - stride tokens of context. No window crosses the end of a document.
 
     Args:
         texts: token ids of each text.

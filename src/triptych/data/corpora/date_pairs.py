@@ -66,9 +66,9 @@ class DatePairs(Dates):
 
 
 class DateQuestions(Dates):
-    """A question about a date of ``Dates``. ``text`` names a field ("day", "month", "year" or "weekday", with equal
-    probability), ``pair`` is the formatted date, and ``answers`` the part that contains the field. In styles without
-    the weekday, that question has no answer."""
+    """A question about a date of ``Dates``. ``text`` names a field: "day", "month", "year" or "weekday", with equal
+    probability. ``pair`` is the formatted date, and ``answers`` the part that contains the field. In styles without the
+    weekday, that question has no answer."""
 
     columns = ("text", "pair", "answers")
 

@@ -51,10 +51,10 @@ class Dates:
     """Dates of the Gregorian calendar as Babel's CLDR data format them.
 
     An example is a language, a style and a date, drawn independently and uniformly. ``text`` is
-    ``babel.dates.format_date(date, style, language)``, ``label`` the language, ``words`` the characters of the text
-    (code points), ``tags`` the field of each character, and ``target`` the date in one fixed format. The dates of the
-    range are divided among the splits (80 %, 10 % and 10 %), so the splits share no date. The examples of a split are
-    drawn with replacement from its dates.
+    ``babel.dates.format_date(date, style, language)``, ``label`` the language, and ``target`` the date in one fixed
+    format. ``words`` are the characters of the text (code points), and ``tags`` the field of each character. The dates
+    of the range are divided among the splits (80 %, 10 % and 10 %), so the splits share no date. The examples of a
+    split are drawn with replacement from its dates.
 
     Attributes:
         columns: see ``Corpus``.
@@ -165,13 +165,13 @@ class Dates:
         - classification: ``accuracy``, the mean of max_language p(language | text).
         - translation: ``exact_match``, the mean of max_target p(target | text).
         - tagging: ``accuracy``, the mean over all characters of max_tag p(tag of the character | text).
-        - language_modeling: ``bits_per_byte``, - sum log2 p'(text) / sum of UTF-8 bytes, where p'(text) is the
-          probability of the line, including its end, if the weekday were uniform and independent of the date (a small
-          model does not learn the calendar). ``bits_per_byte_with_calendar`` uses the true p. Prefix models (all but
-          "decoder_only") are given the first ``prefix_length(text)`` characters: p'(text) becomes p'(text) / p'(line
-          starts with the prefix), and the bytes are those of the continuation. The information of the prefix length
-          about the line length is ignored (some 0.2 %). "decoder_only" also has this score as
-          ``continuation_bits_per_byte``. "encoder_only" models have none.
+        - language_modeling: ``bits_per_byte``, - sum log2 p'(text) / sum of UTF-8 bytes. Here p'(text) is the
+          probability of the line, including its end, if the weekday were uniform and independent of the date, since a
+          small model does not learn the calendar. ``bits_per_byte_with_calendar`` uses the true p. Prefix models (all
+          but "decoder_only") are given the first ``prefix_length(text)`` characters: p'(text) becomes p'(text) /
+          p'(line starts with the prefix), and the bytes are those of the continuation. The length of the prefix also
+          hints at the length of the line; this is ignored (some 0.2 %). "decoder_only" also has this score as
+          ``continuation_bits_per_byte``, and "encoder_only" has no score.
 
         Args:
             task: other tasks have no known scores.

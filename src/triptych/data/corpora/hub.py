@@ -23,13 +23,13 @@ PATIENCE = 10.0
 @dataclass(kw_only=True)
 class HubRows(RowCorpus[str]):
     """A dataset of the Hugging Face Hub, or a local folder in the same format: .parquet, .jsonl, .csv or .txt files, or
-    written by ``save_to_disk``. No code of the dataset is executed.
+    the output of ``save_to_disk``. No code of the dataset is executed.
 
     Classes are identified by their names. Downloads stay in the cache of ``datasets``; with HF_HUB_OFFLINE=1 in the
     environment they are read without a network.
 
-    The requested columns of .csv and .tsv files are read as text (01 is not 1, and NA is a text), unless the dataset
-    declares their types.
+    The requested columns of .csv and .tsv files are read as text, unless the dataset declares their types: 01 is not 1,
+    and NA is a text.
 
     Attributes:
         name: name on the Hub, or a local folder.

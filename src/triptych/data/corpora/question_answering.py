@@ -19,8 +19,9 @@ class QuestionAnswering(TableCorpus):
     """Questions, a text for each, and the spans of the text that answer it. The suffix determines the format:
 
     - .json: SQuAD's files, 1.1 and 2.0 (Rajpurkar et al. 2016, 2018);
-    - .jsonl: one object per line with a question, a context and its answers, ``{"text": [...], "answer_start": [...]}``
-      as in Hugging Face datasets, or a list of objects with these two keys, as in SQuAD's files;
+    - .jsonl: one object per line with a question, a context and its answers. The answers are ``{"text": [...],
+      "answer_start": [...]}`` as in Hugging Face datasets, or a list of objects with these two keys, as in SQuAD's
+      files;
     - .parquet: the same columns.
 
     Each file may be compressed (.gz, .zst). If there are no answers, the text does not answer the question. Fractions

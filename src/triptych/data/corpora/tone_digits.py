@@ -29,8 +29,8 @@ LONGEST_SILENCE = 4
 class ToneDigits(DigitStrings):
     """Digit strings in white noise. Each digit is two of five tones in succession, 60 ms each.
 
-    The number of digits, the digits, and 0 to 4 silent steps of 20 ms before and after them are drawn independently and
-    uniformly, and so is the phase of each tone. ``sound`` is the audio, ``target`` the digits separated by spaces, and
+    These are drawn independently and uniformly: the number of digits, the digits, 0 to 4 silent steps of 20 ms before
+    and after them, and the phase of each tone. ``sound`` is the audio, ``target`` the digits separated by spaces, and
     ``label`` the digit if each string has one.
 
     Attributes:

@@ -25,7 +25,7 @@ def pieces_of(parts: Iterable[str]) -> Iterator[str]:
     """Splits a text, given in parts, into pieces of at most ``PIECE`` characters.
 
     A piece ends after a line feed between two non-whitespace characters, else before a space between two such
-    characters, else anywhere. Triptych's byte-pair encoding never merges across the first two, so the tokens of the
+    characters, else anywhere. Triptych's byte-pair encoding never merges across the first two. So the tokens of the
     pieces equal those of the text, except in words of more than ``PIECE`` characters. Byte and character tokenizers
     allow any split. A pretrained tokenizer that adds a space before a text adds one before each piece.
     """

@@ -20,9 +20,9 @@ class Brackets(Probe):
     Can Process Bounded Hierarchical Languages.
 
     Each text has a length and a maximum depth. Where both an opening and a closing bracket are possible, each has
-    probability one half; kinds are uniform. In half of the texts one bracket is replaced by one of another kind (with
-    only one kind, it is reversed), so that they are not balanced. After a wrong closing bracket the tags continue as if
-    it were correct. Difficulty: ``length``, and ``depth``, the maximum number of open brackets.
+    probability one half; kinds are uniform. To unbalance half of the texts, one bracket is replaced by one of another
+    kind; if there is only one kind, the bracket is reversed. After a wrong closing bracket the tags continue as if it
+    were correct. Difficulty: ``length``, and ``depth``, the maximum number of open brackets.
 
     Attributes:
         kinds: number of kinds.
