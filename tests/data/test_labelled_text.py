@@ -533,5 +533,7 @@ def test_a_file_for_each_class(tmp_path: Path) -> None:
         ValueError, match=r"data.train=\[a,b\]: expected one file name, or one file per class, such as "
     ):
         corpus(tmp_path, ["a", "b"], validation=0.1, test=0.1)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"data.train: files per class have texts and labels, no other columns"):
+    with pytest.raises(
+        ValueError, match=r"data.train: one file per class requires data.label=label and data.pair=null"
+    ):
         corpus(tmp_path, files, validation=0.25, test=0.25, pair="other")  # type: ignore[arg-type]

@@ -68,7 +68,7 @@ class LabelledText(RowCorpus[Files]):
                 )
             if isinstance(files, dict):
                 if label is None or pair is not None:
-                    raise ValueError(f"data.{name}: files per class have texts and labels, no other columns")
+                    raise ValueError(f"data.{name}: one file per class requires data.label=label and data.pair=null")
                 for of_class in files.values():
                     find(dir, f"data.{name}", of_class)
                     check_is_text(f"data.{name}", of_class, "one text per line in the file of a class",
